@@ -1,21 +1,22 @@
 """The measurements of a run of the message-size benchmark: a number per launch, by library, operation and point.
 
 A virtual machine may migrate its CPUs during a run, from a common cache to separate ones and back, which changes the
-cost of traffic between caches three- to fivefold. The records have the round trip of a flag between two ranks before
-and after every size, so `only_at_distance` can select what was measured at one distance.
+cost of traffic between caches three- to fivefold. So launches take turns, and are compared round by round; and the
+records have the round trip of a flag between two ranks before and after every block of calls, so `only_at_distance`
+can select what was measured at one distance.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
-from dlscale.analysis.statistics import Interval
+from dlscale.analysis.statistics import Interval, block_ratio
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.message_sizes import (
     Collective,
@@ -132,6 +133,10 @@ class MeasuredAt:
     message_bytes: int
 
 
+Turn = tuple[int, int]  # the launches that run together, and a round
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTimes:
     """The slowest rank's seconds, over the calls of one launch."""
@@ -140,10 +145,31 @@ class CallTimes:
     best: float
     p99: float
     num_calls: int
+    by_turn: Mapping[Turn, float]  # medians; empty if the launch was alone
+
+    def over(self, other: CallTimes) -> float:
+        """The ratio of two launches' times: the median over the turns that they took right after each other.
+
+        That of their medians where there are none.
+        """
+        common = self.by_turn.keys() & other.by_turn.keys()
+        ratios = [self.by_turn[turn] / other.by_turn[turn] for turn in common]
+        return statistics.median(ratios) if ratios else self.median / other.median
 
 
 Series = Mapping[int, CallTimes]  # by block
-ByBlock = dict[Hashable, float]  # seconds, as statistics.block_ratio takes them
+
+
+def ratio(over: Series, under: Series) -> Interval | None:
+    """The ratio of two operations' times, paired in blocks where they have common ones; None without any times."""
+    if not over or not under:
+        return None
+    common = over.keys() & under.keys()
+    if not common:
+        return block_ratio(medians(over), medians(under))
+    return block_ratio(
+        {block: over[block].over(under[block]) for block in common}, dict.fromkeys(common, 1.0)
+    )
 
 
 class MessageTimes:
@@ -155,8 +181,9 @@ class MessageTimes:
         for launch in launches:
             self._used_bytes.update({_point(launch, block): block.used_bytes for block in launch.samples})
             host = LibrarySetting(backend=launch.backend, setting=launch.setting)
-            for (operation, point), calls in slowest_by_point(launch).items():
-                self._series[host, role_of(launch, operation), point][launch.block] = summary_of(calls)
+            for (operation, point), rounds in _rounds_by_point(launch).items():
+                series = self._series[host, role_of(launch, operation), point]
+                series[launch.block] = _summary(rounds, launch.together)
 
     def of(self, host: LibrarySetting | None, operation: str, point: MeasuredAt) -> Series:
         """The times by block, for the blocks in which the operation was measured."""
@@ -179,22 +206,35 @@ def role_of(launch: MessageSizeLaunch, operation: str) -> str:
     return PEER if operation in {"mpi", launch.backend} - {RING} else operation
 
 
-def medians(series: Series) -> ByBlock:
+def medians(series: Series) -> dict[Hashable, float]:
     """The median seconds by block."""
     return {block: times.median for block, times in series.items()}
 
 
-def slowest_by_point(
-    launch: MessageSizeLaunch,
-) -> dict[tuple[str, MeasuredAt], np.ndarray[tuple[int], np.dtype[np.float64]]]:
-    """Seconds of each call on its slowest rank, all blocks of calls together."""
-    calls: dict[tuple[str, MeasuredAt], list[np.ndarray[tuple[int], np.dtype[np.float64]]]] = defaultdict(
-        list
-    )
+def slowest_by_point(launch: MessageSizeLaunch) -> dict[tuple[str, MeasuredAt], Floats]:
+    """Seconds of each call on its slowest rank, all rounds together."""
+    return {key: np.concatenate(list(rounds.values())) for key, rounds in _rounds_by_point(launch).items()}
+
+
+def _rounds_by_point(launch: MessageSizeLaunch) -> dict[tuple[str, MeasuredAt], dict[int, Floats]]:
+    rounds: dict[tuple[str, MeasuredAt], dict[int, Floats]] = defaultdict(dict)
     for block in launch.samples:
-        key = (block.operation, _point(launch, block))
-        calls[key].append(1e-9 * np.asarray(block.nanoseconds, np.float64).max(axis=0))
-    return {key: np.concatenate(parts) for key, parts in calls.items()}
+        slowest = 1e-9 * np.asarray(block.nanoseconds, np.float64).max(axis=0)
+        rounds[block.operation, _point(launch, block)][block.round] = slowest
+    return rounds
+
+
+def _summary(rounds: Mapping[int, Floats], together: int | None) -> CallTimes:
+    """Median, best and 99th percentile (the largest, if there are fewer than 100 calls) of all rounds' calls."""
+    calls = np.concatenate(list(rounds.values()))
+    in_turn = {} if together is None else {(together, index): times for index, times in rounds.items()}
+    return CallTimes(
+        median=float(np.median(calls)),
+        best=float(calls.min()),
+        p99=float(np.quantile(calls, 0.99, method="higher")),
+        num_calls=len(calls),
+        by_turn={turn: float(np.median(times)) for turn, times in in_turn.items()},
+    )
 
 
 def _point(launch: MessageSizeLaunch, block: Samples) -> MeasuredAt:
@@ -206,16 +246,6 @@ def _point(launch: MessageSizeLaunch, block: Samples) -> MeasuredAt:
     )
 
 
-def summary_of(calls: np.ndarray[tuple[int], np.dtype[np.float64]]) -> CallTimes:
-    """Median, best and 99th percentile (the largest, if there are fewer than 100 calls)."""
-    return CallTimes(
-        median=float(np.median(calls)),
-        best=float(calls.min()),
-        p99=float(np.quantile(calls, 0.99, method="higher")),
-        num_calls=len(calls),
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTrip:
     """Inclusive limits of a flag's round trip, in nanoseconds."""
@@ -224,19 +254,16 @@ class RoundTrip:
     most: float
 
     def holds(self, *nanoseconds: float) -> bool:
-        """Whether all of them are within the limits."""
-        return all(self.least <= time <= self.most for time in nanoseconds)
+        """Whether there are some, and all of them are within the limits."""
+        return bool(nanoseconds) and all(self.least <= time <= self.most for time in nanoseconds)
 
 
 def only_at_distance(
     campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch], wanted: RoundTrip
 ) -> list[MessageSizeLaunch]:
-    """The measured launches, with only those sizes before and after which a flag's round trip was within `wanted`.
+    """The measured launches, with only those blocks of calls before and after which a flag's round trip was `wanted`.
 
-    Each is a block of its own: what makes them comparable is the distance, wherever in the run they were made, and so
-    ratios over other launches are unpaired.
-
-    Launches without such a size are left out, and so are launches with more ranks than CPUs. Launches for another
+    Launches without such a block are left out, and so are launches with more ranks than CPUs. Launches for another
     purpose, such as the comparison with IMB-MPI1, stay unchanged. Raises UsageError if nothing is left.
     """
     measured = [
@@ -244,10 +271,13 @@ def only_at_distance(
         for launch in launches
         if launch.purpose == "measured" and launch.num_ranks // launch.num_nodes <= len(campaign.cpus)
     ]
-    limited = (_only_at_distance(campaign, launch, wanted) for launch in measured)
-    kept = [launch for launch in limited if launch.samples]
+    kept = [
+        launch.model_copy(update={"samples": blocks})
+        for launch in measured
+        if (blocks := [block for block in launch.samples if wanted.holds(*block.round_trip_nanoseconds)])
+    ]
     if not kept:
-        trips = sorted(time for launch in measured for time in launch.round_trip_nanoseconds)
+        trips = round_trips(measured)
         took = f"; it took {trips[0]} to {trips[-1]}" if trips else ""
         raise UsageError(
             f"--round-trip: nothing was measured while a flag took {wanted.least:g} to {wanted.most:g} ns{took}"
@@ -255,23 +285,11 @@ def only_at_distance(
     return kept + [launch for launch in launches if launch.purpose != "measured"]
 
 
-def _only_at_distance(
-    campaign: MessageSizeRun, launch: MessageSizeLaunch, wanted: RoundTrip
-) -> MessageSizeLaunch:
-    """The launch with only the cells (mode, size) whose round trips before and after are within `wanted`.
-
-    Cells were measured mode by mode, size by size, with a round trip before the first and after each.
-    """
-    trips = launch.round_trip_nanoseconds
-    cells = [(mode, size) for mode in campaign.modes for size in campaign.sizes]
-    # A launch that was stopped early has fewer round trips than cells.
-    around = zip(cells, pairwise(trips), strict=False)
-    good = {cell: pair for cell, pair in around if wanted.holds(*pair)}
-    return launch.model_copy(
-        update={
-            "block": launch.position,
-            "samples": [block for block in launch.samples if (block.mode, block.message_bytes) in good],
-            "failures": [cell for cell in launch.failures if (cell.mode, cell.message_bytes) in good],
-            "round_trip_nanoseconds": [time for pair in good.values() for time in pair],
-        }
+def round_trips(launches: Iterable[MessageSizeLaunch]) -> list[int]:
+    """What a flag took before and after what was measured, in nanoseconds, ascending."""
+    return sorted(
+        time
+        for launch in launches
+        for times in [launch.round_trip_nanoseconds, *(one.round_trip_nanoseconds for one in launch.samples)]
+        for time in times
     )

@@ -22,19 +22,20 @@ from dlscale.analysis.message_sizes.measurements import (
     RING_SHARED,
     STREAM,
     UNSYNCHRONISED,
-    ByBlock,
     LibrarySetting,
     MeasuredAt,
     MessageSizeRow,
     MessageTimes,
+    Series,
     fastest,
-    medians,
+    ratio,
     role_of,
+    round_trips,
 )
 from dlscale.analysis.message_sizes.validity import ValidityCheck, check_validity
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import size_text
-from dlscale.analysis.statistics import Interval, block_ratio, median_interval
+from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
 
@@ -72,7 +73,7 @@ def summarise(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -
         checks=check_validity(campaign, launches),
         choices=list(_choices(measured)),
         failures=list(_failures(campaign, launches)),
-        round_trips=sorted(time for launch in measured for time in launch.round_trip_nanoseconds),
+        round_trips=round_trips(measured),
         start_skew=_start_skew(measured),
         provenance=run_origin(campaign, launches),
     )
@@ -197,27 +198,22 @@ def _filled(
             yield replace(row, failure=reason)
         return
 
-    def beside(role: str) -> ByBlock:
+    def beside(role: str) -> Series:
         """The times of the same launches if they measured this role; else those of the ring's launches, by block."""
-        return medians(times.of(host, role, point) or times.of(home, role, point))
+        return times.of(host, role, point) or times.of(home, role, point)
 
-    mine = medians(series)
     yield replace(
         row,
         used_bytes=times.used_bytes(point),
         num_launches=len(series),
-        num_calls=sum(times.num_calls for times in series.values()),
-        seconds=median_interval(list(mine.values())),
-        best_seconds=min(times.best for times in series.values()),
-        p99_seconds=statistics.median(times.p99 for times in series.values()),
-        fraction_of_bound=_ratio(beside(STREAM), mine),
-        ring_speedup=None if row.role == RING else _ratio(mine, beside(RING)),
-        shared_speedup=None if row.role == RING_SHARED else _ratio(mine, beside(RING_SHARED)),
+        num_calls=sum(one.num_calls for one in series.values()),
+        seconds=median_interval([one.median for one in series.values()]),
+        best_seconds=min(one.best for one in series.values()),
+        p99_seconds=statistics.median(one.p99 for one in series.values()),
+        fraction_of_bound=ratio(beside(STREAM), series),
+        ring_speedup=None if row.role == RING else ratio(series, beside(RING)),
+        shared_speedup=None if row.role == RING_SHARED else ratio(series, beside(RING_SHARED)),
     )
-
-
-def _ratio(over: ByBlock, under: ByBlock) -> Interval | None:
-    return block_ratio(over, under) if over and under else None
 
 
 def _mark_best(peers: Sequence[MessageSizeRow]) -> Iterator[MessageSizeRow]:

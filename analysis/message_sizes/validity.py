@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dlscale.analysis.message_sizes.measurements import ByBlock
 from dlscale.analysis.render.text import ratio_at_size, ratio_text
 from dlscale.analysis.statistics import Interval, block_ratio
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
@@ -22,6 +21,8 @@ IMB = "IMB-MPI1"
 TOLERANCE = 0.05
 RESOLUTION = 0.10  # with a wider interval, an estimate within the tolerance may be chance
 LEAST_SECONDS = 100e-6  # Python adds about 1 us (docs/collectives-benchmark.md)
+
+ByBlock = dict[Hashable, float]  # seconds, as statistics.block_ratio takes them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,7 @@ class Peer(Frozen):
     packages: list[str] = []
     build: Literal["horovod"] | None = None  # made from source after the packages are there
     variables: dict[str, str] = {}  # at every setting; {prefix} is the environment's folder
+    rests: bool = True  # between operations; false: its threads look for work then, too, beside others' work
     settings: list[PeerSetting] = Field(min_length=1)
 
 

@@ -5,6 +5,7 @@ It also describes the machine (CPUs, caches, memory), and refuses sizes that its
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import re
@@ -18,9 +19,9 @@ from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, format_size
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.supervisor import now
-from dlscale.benchmarks.message_sizes import launch, schedule
+from dlscale.benchmarks.message_sizes import schedule, together
 from dlscale.benchmarks.message_sizes.cluster import Cluster, cluster_peers, cluster_unusable
-from dlscale.benchmarks.message_sizes.launch import IMB
+from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder
 from dlscale.benchmarks.message_sizes.peers import (
     Peer,
     check_gpus,
@@ -44,7 +45,7 @@ from dlscale.benchmarks.records.record import Setting
 
 _CACHES = Path("/sys/devices/system/cpu")
 _UNKNOWN_CACHE = 64 * 2**20
-_ARENAS = 2  # a process has its own memory and, for the ring, as much of the node's
+_MESSAGES = 2  # of the largest size: the one that is moved, and where an operation writes its result
 
 
 def usable_cpus() -> list[int]:
@@ -79,15 +80,16 @@ def describe_machine() -> dict[str, Setting]:
     }
 
 
-def check_memory(num_ranks: int, largest: int, cold_bytes: int) -> None:
-    """Returns if the buffers fit into half of what is free. Raises UsageError."""
-    needed = num_ranks * _ARENAS * (largest + max(largest, cold_bytes))
+def most_together(num_ranks: int, largest: int, cold_bytes: int) -> int:
+    """How many launches' messages fit into half of the memory that is free. Raises UsageError if none's do."""
+    needed = num_ranks * (_MESSAGES * largest + cold_bytes)
     free = _memory("MemAvailable")
     if needed > free / 2:
         raise UsageError(
             f"messages of {format_size(largest)} on {num_ranks} ranks need {format_size(needed)} of memory, and "
             f"{format_size(free)} are free; give smaller sizes, for instance --sizes 4KiB:16MiB:x4"
         )
+    return int(free / 2 / needed)
 
 
 def _memory(name: str) -> int:
@@ -150,6 +152,7 @@ class Run:
         else:
             self._peers = choose_peers(request.backends)
         self._position = 0
+        self._most_together: dict[int, int] = {}  # launches, by number of ranks
         self.folder = Path()
         self._campaign: MessageSizeRun | None = None
         self._sweep = schedule.SweepRequest(
@@ -168,7 +171,8 @@ class Run:
         for num_ranks in request.rank_counts:
             per_node = self._cluster.ranks_per_node if self._cluster else num_ranks
             check_gpus(self._peers, per_node)
-            check_memory(per_node, max(request.sizes), self._cold_bytes)
+            most = most_together(per_node, max(request.sizes), self._cold_bytes)
+            self._most_together[num_ranks] = most
         states = [self._state(peer) for peer in self._peers]
         if all(state.unusable for state in states):
             reasons = "; ".join(f"{state.name}: {state.unusable}" for state in states)
@@ -244,7 +248,15 @@ class Run:
     def _oversubscribed(self, peers: Sequence[Peer], num_ranks: int, until: float) -> Part:
         choices = [(peer, setting) for peer in peers for setting in peer.settings]
         orders = schedule.measurement(self._sweep, choices, num_ranks, oversubscribed=True)
-        return Part(title=f"{num_ranks} ranks that share CPUs", orders=orders, until=until)
+        return Part(
+            title=f"{num_ranks} ranks that share CPUs", groups=self._groups(orders, num_ranks), until=until
+        )
+
+    def _groups(self, orders: Sequence[LaunchOrder], num_ranks: int) -> list[schedule.Group]:
+        """Which launches run together: between nodes none, and no more than memory holds the messages of."""
+        if self._cluster:
+            return [[order] for order in orders]
+        return schedule.groups(orders, self._most_together[num_ranks])
 
     def _parts(
         self,
@@ -262,18 +274,26 @@ class Run:
         checks = schedule.validity(self._sweep, peers, self._references(), num_ranks)
         reserve = schedule.VALIDITY_SHARE * span if checks else 0.0
         chosen = schedule.likely_choices(peers) if choices is None else choices
+        trials = [
+            schedule.tuning(self._sweep, peer, num_ranks) for peer in peers if schedule.has_choice(peer)
+        ]
+        num_trials = sum(map(len, trials))
+        left = [num_trials - ended for ended in itertools.accumulate(map(len, trials))]
         return [
-            Part(
-                title="settings",
-                orders=schedule.tuning(self._sweep, peers, num_ranks),
-                until=end + (1 - schedule.TUNING_SHARE) * span,
+            *(
+                Part(
+                    title=f"settings of {orders[0].peer.title}",
+                    groups=self._groups(orders, num_ranks),
+                    until=end + span - schedule.TUNING_SHARE * span * (1 - num_left / num_trials),
+                )
+                for orders, num_left in zip(trials, left, strict=True)
             ),
             Part(
                 title="measuring",
-                orders=schedule.measurement(self._sweep, chosen, num_ranks),
+                groups=self._groups(schedule.measurement(self._sweep, chosen, num_ranks), num_ranks),
                 until=end + reserve,
             ),
-            Part(title=f"comparing with {IMB}", orders=checks, until=end),
+            Part(title=f"comparing with {IMB}", groups=[[order] for order in checks], until=end),
         ]
 
     def _measure_count(
@@ -286,39 +306,53 @@ class Run:
         end: float,
         span: float,
     ) -> None:
-        trials, *others = self._parts(peers, num_ranks, end=end, span=span)
-        tried = self._run(trials, [*others, *later], budget)
+        *trials, measuring, comparing = self._parts(peers, num_ranks, end=end, span=span)
+        tried: list[MessageSizeLaunch] = []
+        for index, part in enumerate(trials):
+            tried += self._run(part, [*trials[index + 1 :], measuring, comparing, *later], budget)
         choices = [(peer, setting) for peer in peers for setting in schedule.choose_settings(peer, tried)]
         self._note(choices, tried)
-        _, measuring, comparing = self._parts(peers, num_ranks, end=end, span=span, choices=choices)
+        *_, measuring, comparing = self._parts(peers, num_ranks, end=end, span=span, choices=choices)
         self._run(measuring, [comparing, *later], budget)
         self._run(comparing, later, budget)
 
     def _run(self, part: Part, later: Sequence[Part], budget: schedule.Budget) -> list[MessageSizeLaunch]:
         records: list[MessageSizeLaunch] = []
-        for order in budget.timed(part.orders, part.until):
-            now_left = replace(part, orders=part.orders[len(records) :])
-            rest = format_seconds(budget.rest([now_left, *later]))
-            self._progress(
-                f"{part.title} {len(records) + 1}/{len(part.orders)}: {order.name}; about {rest} left"
-            )
-            record = launch.run_launch(
-                order,
-                place_of(order.peer.name, self._request.environments),
+        num_launches = len(part.orders)
+        for index, group in enumerate(budget.timed(part.groups, part.until)):
+            left = replace(part, groups=part.groups[index:])
+            starts = self._starts(part.title, len(records), num_launches, budget.rest([left, *later]))
+            made = together.run_together(
+                group,
+                lambda name: place_of(name, self._request.environments),
                 position=self._position,
                 cpus=self._cpus,
                 cold_bytes=self._cold_bytes,
                 cluster=self._cluster,
+                starting=starts,
             )
-            budget.spent(order, record.seconds)
-            self._position += 1
-            add_launch(self.folder, record)
-            records.append(record)
-            if record.failure:
-                self._tell(f"failed: {order.name}: {record.failure}")
-        if missing := len(part.orders) - len(records):
-            self._tell(f"{part.title}: the budget had no room for {missing} of {len(part.orders)} launches")
+            self._position += len(made)
+            records += made
+            for order, record in zip(group, made, strict=True):
+                budget.spent(order, record.seconds)
+                add_launch(self.folder, record)
+                if record.failure:
+                    self._tell(f"failed: {order.name}: {record.failure}")
+        if missing := num_launches - len(records):
+            self._tell(f"{part.title}: the budget had no room for {missing} of {num_launches} launches")
         return records
+
+    def _starts(
+        self, title: str, num_made: int, num_launches: int, seconds_left: float
+    ) -> Callable[[LaunchOrder], None]:
+        """Tells of one launch after another that it starts, when so many seconds of the run are left at the first."""
+        numbers, end = itertools.count(num_made + 1), self._clock() + seconds_left
+
+        def starts(order: LaunchOrder) -> None:
+            left = format_seconds(max(0.0, end - self._clock()))
+            self._progress(f"{title} {next(numbers)}/{num_launches}: {order.name}; about {left} left")
+
+        return starts
 
     def _state(self, peer: Peer) -> PeerState:
         if self._cluster:

@@ -1,11 +1,13 @@
 """Which launches a run consists of, in which order, and how its budget is shared among them.
 
 A run tries settings, measures, and compares with IMB-MPI1. Measured launches come in blocks, each block in an order
-of its own, because machines drift: what is compared was measured minutes apart at most.
+of its own. The launches of a block, and those that try a library's settings, run together and take turns, because
+machines drift: what is compared was measured within a second or so.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
@@ -31,6 +33,7 @@ LEAST_GAIN = 0.01  # a setting must make the peer's best so much faster, over al
 VALIDITY_SIZES = 5
 
 Choice = tuple[Peer, PeerSetting]
+Group = Sequence[LaunchOrder]  # that run together
 Point = tuple[str, int]  # collective operation, message bytes
 
 
@@ -80,16 +83,15 @@ def operations_by_launch(
     return [own, *([variant] for variant in RING_VARIANTS)] if with_variants else [own]
 
 
-def tuning(request: SweepRequest, peers: Sequence[Peer], num_ranks: int) -> list[LaunchOrder]:
-    """A launch of every setting of the peers that have a choice, hot only; the defaults first, the rest by turns."""
-    rng = random.Random(request.seed)  # noqa: S311 - an order, not a secret
-    ranked: list[tuple[float, float, Choice]] = []
-    for peer in peers:
-        others = [setting for setting in peer.settings if not setting.default]
-        rng.shuffle(others)
-        if others:
-            ranked += [(-1, rng.random(), (peer, setting)) for setting in peer.settings if setting.default]
-            ranked += [(turn, rng.random(), (peer, setting)) for turn, setting in enumerate(others)]
+def has_choice(peer: Peer) -> bool:
+    """Whether a library has settings beside its defaults."""
+    return not all(setting.default for setting in peer.settings)
+
+
+def tuning(request: SweepRequest, peer: Peer, num_ranks: int) -> list[LaunchOrder]:
+    """A launch of every setting of a peer, hot only; the defaults first."""
+    others = [setting for setting in peer.settings if not setting.default]
+    random.Random(f"{request.seed} {peer.name}").shuffle(others)  # noqa: S311 - an order, not a secret
     return [
         LaunchOrder(
             purpose="tuning",
@@ -101,8 +103,23 @@ def tuning(request: SweepRequest, peers: Sequence[Peer], num_ranks: int) -> list
             modes=("hot",),
             operations=operations(peer, request.collectives, only_own=True),
         )
-        for _, _, (peer, setting) in sorted(ranked, key=lambda entry: entry[:2])
+        for setting in [*(setting for setting in peer.settings if setting.default), *others]
     ]
+
+
+def groups(orders: Sequence[LaunchOrder], most_together: int) -> list[Group]:
+    """The orders of each block in groups of at most so many, as equal as can be.
+
+    A library that never rests is alone, and so is another benchmark, which takes no turns.
+    """
+    found: list[Group] = []
+    for _, block in itertools.groupby(orders, key=lambda order: order.block):
+        in_block = list(block)
+        resting = [order for order in in_block if order.peer.rests and order.program != IMB]
+        num_groups = math.ceil(len(resting) / most_together)
+        found += [resting[index::num_groups] for index in range(num_groups)]
+        found += [[order] for order in in_block if order not in resting]
+    return found
 
 
 def measurement(
@@ -166,8 +183,13 @@ class Part:
     """Launches that follow each other, and the seconds of the budget that must be left after them."""
 
     title: str
-    orders: Sequence[LaunchOrder]
+    groups: Sequence[Group]
     until: float
+
+    @property
+    def orders(self) -> list[LaunchOrder]:
+        """The launches of all groups."""
+        return [order for group in self.groups for order in group]
 
 
 @dataclass(slots=True)
@@ -198,19 +220,28 @@ class Budget:
         known = next((self._costs[key] for key in _keys(order) if self._costs[key]), None)
         return statistics.fmean(known) if known else START_SECONDS[order.peer.kind]
 
-    def timed(self, orders: Sequence[LaunchOrder], until: float) -> Iterator[LaunchOrder]:
-        """The orders one by one, each with its time, as long as they end when `until` seconds of the run are left.
+    def timed(self, groups: Sequence[Group], until: float) -> Iterator[Group]:
+        """The groups one by one, with the time of each launch, as long as they end when `until` seconds are left.
 
-        What is left is shared equally. An order for which too little is left ends them all.
+        What is left is shared equally among launches. A group for which too little is left is cut, and is the last.
         """
-        for index, order in enumerate(orders):
+        for index, group in enumerate(groups):
             left = self.left - until
-            costs = sum(map(self.cost, orders[index:]))
-            seconds = min(max((left - costs) / (len(orders) - index), LEAST_SECONDS), _most(order))
-            if self.cost(order) + LEAST_SECONDS > left:
+            orders = [order for later in groups[index:] for order in later]
+            share = (left - sum(map(self.cost, orders))) / len(orders)
+            least = itertools.accumulate(self.cost(order) + LEAST_SECONDS for order in group)
+            fitting = sum(seconds <= left for seconds in least)
+            if not fitting:
                 return
-            limit = min(LAUNCH_SECONDS + LAUNCH_FACTOR * seconds, self.left + OVERTIME * self.seconds)
-            yield replace(order, seconds=seconds, limit_seconds=int(max(limit, LEAST_LIMIT)))
+            seconds = min(max(share, LEAST_SECONDS), _most(group[0]))
+            limit = LAUNCH_SECONDS + LAUNCH_FACTOR * seconds
+            limit = min(limit, (self.left + OVERTIME * self.seconds) / fitting)
+            yield [
+                replace(order, seconds=seconds, limit_seconds=int(max(limit, LEAST_LIMIT)))
+                for order in group[:fitting]
+            ]
+            if fitting < len(group):
+                return
 
     def rest(self, parts: Iterable[Part]) -> float:
         """Seconds that what is left of a run will take, about; never more than the budget has left.

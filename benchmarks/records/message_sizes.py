@@ -16,7 +16,8 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.benchmarks.records.record import Setting
 
-SCHEMA_VERSION: Final = 4  # 1 had allreduce alone, 2 no choices, 3 no launches' operations
+# 1 had allreduce alone, 2 no choices, 3 no launches' operations, 4 no turns: a round trip around each size only.
+SCHEMA_VERSION: Final = 5
 
 Mode = Literal["hot", "fresh", "cold"]  # state of the caches at a call; docs/collectives-benchmark.md
 MODES: tuple[Mode, ...] = ("hot", "fresh", "cold")
@@ -43,6 +44,8 @@ class Samples(Frozen):
     ]  # [rank][call], on each rank's own clock; of a broadcast from the first start
     # [call]: start skew between ranks; between nodes their clocks are compared, to half a round trip (below)
     spread_nanoseconds: list[NonNegativeInt]
+    # For a flag between two ranks, on several nodes a message between two, before and after the block.
+    round_trip_nanoseconds: list[NonNegativeInt] = []
 
 
 class CellFailure(Frozen):
@@ -77,10 +80,13 @@ class ReferenceTime(Frozen):
 class MessageSizeLaunch(Frozen):
     """One mpiexec, from its start to its end."""
 
-    schema_version: Literal[1, 2, 3, 4] = SCHEMA_VERSION
+    schema_version: Literal[1, 2, 3, 4, 5] = SCHEMA_VERSION
     purpose: Purpose
     block: NonNegativeInt  # launches of one block ran close in time
     position: NonNegativeInt  # in the order of all launches
+    # The position of the first launch of those that ran at the same time and took turns: their rounds with one number
+    # were measured right after each other. None: it was alone.
+    together: NonNegativeInt | None = None
     backend: str
     setting: str
     variables: dict[str, str]
@@ -94,12 +100,12 @@ class MessageSizeLaunch(Frozen):
     ] = []  # asked for: "mpi", an allreduce, or "mpi:broadcast"; [] in records before schema 4
     command: str
     started: str  # UTC
-    seconds: float
+    seconds: float  # of its own: without those in which it waited for its turns
     library: str | None = None  # as the MPI names itself
     barrier: str | None = None
     round_trip_nanoseconds: list[
         NonNegativeInt
-    ] = []  # for a flag between two ranks, on several nodes a message between two, before and after each size
+    ] = []  # in records before schema 5: before and after each size
     samples: list[Samples] = []
     choices: list[Choice] = []
     references: list[ReferenceTime] = []
@@ -129,7 +135,7 @@ class Chosen(Frozen):
 class MessageSizeRun(Frozen):
     """The run that a folder of launches belongs to."""
 
-    schema_version: Literal[1, 2, 3, 4] = SCHEMA_VERSION
+    schema_version: Literal[1, 2, 3, 4, 5] = SCHEMA_VERSION
     started: str
     commit: str
     collectives: list[Collective] = ["allreduce"]

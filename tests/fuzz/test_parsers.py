@@ -48,7 +48,7 @@ from dlscale.benchmarks.jobs.scheduler import NAMES, scheduler
 from dlscale.benchmarks.launch.causes import who_died
 from dlscale.benchmarks.launch.hostlist import expand_hostlist
 from dlscale.benchmarks.launch.overheads import read_overheads
-from dlscale.benchmarks.message_sizes.launch import _imb_times
+from dlscale.benchmarks.message_sizes.launch import imb_times
 from dlscale.benchmarks.rank.checkpoints import checkpoint_notes, load_checkpoint, save_checkpoint
 from dlscale.benchmarks.records.files import (
     PACK_FILE,
@@ -436,7 +436,7 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "variables of jobs": (in_a_job, "nid00[001-004,7]"),
     "output of schedulers": (about_jobs, "12 RUNNING\n12.server  x  R\nJob <12> is submitted\n"),
     "output of scontrol": (nodes_of_slurm, SCONTROL),
-    "output of IMB": (_imb_times, "   4  1000  1.02  2.30  1.55\n"),
+    "output of IMB": (imb_times, "   4  1000  1.02  2.30  1.55\n"),
     "width": (parse_width, "8.4cm"),
     "output of a launcher": (who_died, "PID 12 RUNNING AT x\nEXIT STRING: Killed (signal 9)\n"),
 }

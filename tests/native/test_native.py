@@ -39,6 +39,10 @@ def test_what_travels_as_bfloat16(plain):
     plain.check("rounded_test")
 
 
+def test_which_variant_is_chosen(plain):
+    plain.check("tuner_test")
+
+
 def test_gradients_of_tensorflow_s_operations(plain):
     plain.check("gradients_test")
 

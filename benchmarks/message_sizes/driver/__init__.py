@@ -5,11 +5,11 @@ That has NumPy but not dlscale (only the ring's has): files import each other, a
 Rank 0 writes JSON lines to --output:
 
     {"kind": "launch", "library": ..., "thread_level": ..., ...}      first
-    {"kind": "round_trip", "nanoseconds": ...}                        of a flag, before the first size and after each
-    {"kind": "block", "operation": ..., "nanoseconds": [rank][call], ...}
+    {"kind": "block", "operation": ..., "nanoseconds": [rank][call], "round_trip_nanoseconds": [before, after], ...}
     {"kind": "failure", "operation": ..., "reason": ...}
     {"kind": "choice", "operation": ..., "variant": ...}              how the ring moved messages of a size
     {"kind": "end"}                                                   last; without it the launch failed
 
+With --turns N it shares the machine with so many launches, itself among them (`turns.py`).
 With --exec it only binds its rank to a CPU and becomes another program.
 """

@@ -15,21 +15,24 @@ from .conventions import ALLREDUCE, ITEM_BYTES, counted, given, num_elements, wa
 from .libraries import Library, Operation
 from .lockstep import MAX_CALLS, StartLine
 from .memory import HOST, Arena, Call, arena_elements
+from .turns import Turns
 
-ROUNDS = 4  # turns that the operations of a launch take at each size
+ROUNDS = 8  # turns at each size, of the operations of a launch and of launches that run at the same time
 MIN_CALLS = 5  # of an operation at a size, in all rounds
 NUM_WARMUP = 5
 # The ring tries its variants of moving large messages in its first calls.
 NUM_TRIALS = {"ring": 30, "ring-shared": 30, "ring-unsynchronised": 30}
-MARGIN = 0.2  # of a launch's limit: before that, the last size is begun
+MARGIN = 0.2  # of the seconds that a launch may take: before that, the last size is begun
 PATIENCE = 2  # times its share of the time that an operation may take to warm up, and again to be timed
 
 
 class Measurement:
     """All modes, sizes and operations of a launch."""
 
-    def __init__(self, options: argparse.Namespace, lockstep: StartLine, library: Library) -> None:
-        self._options, self._lockstep = options, lockstep
+    def __init__(
+        self, options: argparse.Namespace, lockstep: StartLine, turns: Turns, library: Library
+    ) -> None:
+        self._options, self._lockstep, self._turns = options, lockstep, turns
         stream = Operation("stream", library.memory.stream, checked=False)
         offered = {
             (operation.name, operation.collective): operation for operation in [*library.operations, stream]
@@ -42,10 +45,10 @@ class Measurement:
             common = Arena(library.memory, library.memory.empty(arena_elements(options)))
             self._arenas |= dict.fromkeys(others, common)
         self._wrong: dict[tuple[str, str, int], str] = {}
-        self._begin = time.perf_counter()
-        # What is measured late must end before the alarm, which would take the end of the launch with it.
-        starting = lockstep.slowest(time.monotonic() - options.begin)
+        # What is measured late must end before the launch is ended, which would take its end with it.
+        starting = lockstep.slowest(turns.seconds_since(options.begin))
         self._most_seconds = max(0.0, (1 - MARGIN) * options.limit - starting)
+        self._begin = options.begin + starting
         self._seconds = min(options.seconds, self._most_seconds)
         cells = len(options.modes) * len(options.sizes) * len(self._operations)
         self._num_left = cells
@@ -61,23 +64,25 @@ class Measurement:
 
     def run(self) -> None:
         """Measure and write everything down."""
-        self._note_round_trip()
         for mode in self._options.modes:
             for message_bytes in self._options.sizes:
                 # A message as large as that is cold in any mode.
                 if mode != "cold" or message_bytes < self._options.cold_bytes:
                     self._measure(mode, message_bytes)
-                self._note_round_trip()
         for choice in self._choices():
             self._write(kind="choice", **choice)
         self._write(kind="end")
 
     def _measure(self, mode: str, message_bytes: int) -> None:
         """The operations take turns, so that a machine that drifts changes them alike."""
+        self._turns.next()
         plans = [
             (operation, *self._warm_up(operation, mode, message_bytes)) for operation in self._operations
         ]
         for index in range(ROUNDS):
+            self._turns.next()
+            blocks = []
+            before = self._lockstep.round_trip()
             # Every other round runs backwards: no operation always follows the same one.
             for operation, num_warmup, total in plans if index % 2 == 0 else plans[::-1]:
                 num_calls = -(-(total - index) // ROUNDS)  # slow calls do not reach the last rounds
@@ -87,11 +92,14 @@ class Measurement:
                 times = [self._call(operation, mode, message_bytes) for _ in range(num_calls)]
                 cell = self._cell(operation, mode, message_bytes)
                 gathered = self._gather(operation.collective, times)
-                self._write(kind="block", **cell, round=index, num_warmup=num_warmup, **gathered)
+                blocks.append({**cell, "round": index, "num_warmup": num_warmup, **gathered})
+            around = [round(1e9 * seconds) for seconds in (before, self._lockstep.round_trip())]
+            for block in blocks:
+                self._write(kind="block", **block, round_trip_nanoseconds=around)
 
     def _warm_up(self, operation: Operation, mode: str, message_bytes: int) -> tuple[int, int]:
         """Untimed calls that were made, and how many to time in all rounds; (0, 0) if it cannot be measured."""
-        spent = self._lockstep.slowest(time.perf_counter() - self._begin)
+        spent = self._lockstep.slowest(self._turns.seconds_since(self._begin))
         share = max(self._seconds - spent, 0.1 * self._seconds) / self._num_left
         # Warming up and timing may take PATIENCE times as long each, and must end in time.
         share = min(share, max(0.0, self._most_seconds - spent) / (2 * PATIENCE))
@@ -168,9 +176,6 @@ class Measurement:
             "nanoseconds": np.rint(counted(collective, starts, seconds) * 1e9).astype(int).tolist(),
             "spread_nanoseconds": np.rint(spread * 1e9).astype(int).tolist(),
         }
-
-    def _note_round_trip(self) -> None:
-        self._write(kind="round_trip", nanoseconds=round(1e9 * self._lockstep.round_trip()))
 
     def _write(self, **line: object) -> None:
         if self._file:

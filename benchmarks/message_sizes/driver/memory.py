@@ -128,9 +128,13 @@ class Arena:
 
 
 def arena_elements(options: argparse.Namespace) -> int:
-    """The length of an arena: the largest message, and behind it more than the caches hold if calls are cold."""
-    largest = whole_pages(max(options.sizes))
-    return largest + (max(whole_pages(options.cold_bytes), largest) if "cold" in options.modes else 0)
+    """The length of an arena: the largest message, and behind it more than the caches hold if calls are cold.
+
+    No message that is as large as that is cold.
+    """
+    return whole_pages(max(options.sizes)) + (
+        whole_pages(options.cold_bytes) if "cold" in options.modes else 0
+    )
 
 
 def whole_pages(num_bytes: int) -> int:

@@ -16,6 +16,7 @@ from .libraries import START, RankNumbers
 from .lockstep import Lockstep, StartLine
 from .measurement import Measurement
 from .nodes import NodesLockstep
+from .turns import Turns
 
 # In that order: under srun, a launcher's own variables are those of the job step that mpiexec itself is.
 RANK_VARIABLES = (
@@ -55,7 +56,7 @@ def main() -> None:
     if options.exec:
         os.execv(options.exec[0], options.exec)  # noqa: S606 - no shell, and the path is ours
     options.begin = time.monotonic()
-    signal.alarm(options.limit)  # whatever hangs: no process stays
+    signal.alarm(options.limit * options.turns)  # whatever hangs: no process stays
     num_cpus = len(set(options.cpus))
     lockstep: StartLine
     if several_nodes:
@@ -73,7 +74,9 @@ def main() -> None:
     library = START[options.backend](options, RankNumbers(rank, size, local_rank))
     if options.lifeline:
         _note_files(options.lifeline)
-    Measurement(options, lockstep, library).run()
+    turns = Turns(options.lifeline, options.turns, lockstep)
+    Measurement(options, lockstep, turns, library).run()
+    turns.next()  # so that ending disturbs nobody else
     lockstep.wait()
     library.close()
 
@@ -102,6 +105,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--cold-bytes", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--limit", type=int, default=600)
+    parser.add_argument("--turns", type=int, default=1)
     return parser.parse_args()
 
 

@@ -1,5 +1,6 @@
 """Made-up launches of the message-size benchmark, with known times."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -34,13 +35,22 @@ def _launch(
     cell_failures: Mapping[str, str] | None = None,
     references: Mapping[int, float] | None = None,
     operations: Sequence[str] = (),
-    round_trips: Sequence[int] = (60, 70),
+    round_trips: Sequence[int] | Mapping[tuple[Mode, int], Sequence[int]] = (60, 70),
+    together: int | None = None,
+    rounds: Mapping[int, float] | None = None,
 ) -> MessageSizeLaunch:
-    """`microseconds[operation][size]` is the time of the slowest rank; others take a third. All times `noise`."""
+    """`microseconds[operation][size]` is the time of the slowest rank; others take a third. All times `noise`.
+
+    `rounds` are two, or those given, in which everything takes so many times as long. `round_trips` are those before
+    and after every block of calls, or by mode and size.
+    """
+    trips = round_trips if isinstance(round_trips, Mapping) else defaultdict(lambda: round_trips)
+    rounds = rounds or {0: 1.0, 1: 1.0}
     return MessageSizeLaunch(
         purpose=purpose,
         block=block,
         position=0,
+        together=together,
         backend=backend,
         setting=setting,
         variables={} if setting == "default" else {"SOME_SETTING": setting},
@@ -51,7 +61,6 @@ def _launch(
         command="mpiexec",
         started="2026-11-20T10:00:00+00:00",
         seconds=1.0,
-        round_trip_nanoseconds=list(round_trips),
         failure=failure,
         samples=[
             Samples(
@@ -61,15 +70,16 @@ def _launch(
                 round=index,
                 num_warmup=5,
                 nanoseconds=[
-                    [round(1000 * time * noise * (1 if rank == index % num_ranks else 1 / 3))] * 4
+                    [round(1000 * time * noise * longer * (1 if rank == index % num_ranks else 1 / 3))] * 4
                     for rank in range(num_ranks)
                 ],
                 spread_nanoseconds=[20] * 4,
+                round_trip_nanoseconds=list(trips[mode, size]),
             )
             for operation, by_size in (microseconds or {}).items()
             for size, time in by_size.items()
             for mode in modes
-            for index in range(2)
+            for index, longer in rounds.items()
         ],
         failures=[
             CellFailure(operation=operation, mode="hot", message_bytes=4 * KIB, reason=reason)

@@ -10,7 +10,8 @@ from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, Place
 HEADER = '{"kind": "launch", "library": "MPICH 5", "thread_level": "single", "barrier": "shared"}'
 BLOCK = (
     '{"kind": "block", "operation": "mpi", "mode": "hot", "message_bytes": 4096, "round": 0, "num_warmup": 5, '
-    '"nanoseconds": [[1000, 1100], [1050, 1090]], "spread_nanoseconds": [10, 20]}'
+    '"nanoseconds": [[1000, 1100], [1050, 1090]], "spread_nanoseconds": [10, 20], '
+    '"round_trip_nanoseconds": [60, 65]}'
 )
 FAILURE = (
     '{"kind": "failure", "operation": "mpi", "mode": "hot", "message_bytes": 4096, "reason": "wrong result"}'

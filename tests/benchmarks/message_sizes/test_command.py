@@ -18,8 +18,8 @@ from dlscale.benchmarks.message_sizes.peers import PeerSetting, Place, load_peer
 from .conftest import write_mpiexec
 
 COMMON = (
-    "--sizes 4096,8192 --modes hot,cold --cold-bytes 1048576 --seconds 1.50 --limit 66 --output {spool}/samples.jsonl "
-    "--flags /flags --store {spool}/store"
+    "--sizes 4096,8192 --modes hot,cold --cold-bytes 1048576 --seconds 1.50 --limit 66 --turns 1 "
+    "--output {spool}/samples.jsonl --flags /flags --store {spool}/store"
 )
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.message_sizes import launch
-from dlscale.benchmarks.message_sizes.launch import LaunchOrder
+from dlscale.benchmarks.message_sizes import together
+from dlscale.benchmarks.message_sizes.launch import LaunchOrder, imb_times
 from dlscale.benchmarks.message_sizes.peers import Place
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
 
@@ -22,9 +22,16 @@ Run = Callable[[str], MessageSizeLaunch]
 def run(order: LaunchOrder, place: Place) -> Run:
     def started(body: str) -> MessageSizeLaunch:
         write_mpiexec(place, body)
-        return launch.run_launch(order, place, position=7, cpus=[0, 1], cold_bytes=2**20)
+        return run_alone(order, place, position=7)
 
     return started
+
+
+def run_alone(order: LaunchOrder, place: Place, position: int = 0) -> MessageSizeLaunch:
+    (record,) = together.run_together(
+        [order], lambda _: place, position=position, cpus=[0, 1], cold_bytes=2**20
+    )
+    return record
 
 
 def lines(*written: str) -> str:
@@ -32,15 +39,15 @@ def lines(*written: str) -> str:
 
 
 def test_a_good_launch(run: Run):
-    record = run(lines(HEADER, '{"kind": "round_trip", "nanoseconds": 60}', BLOCK, FAILURE, END))
+    record = run(lines(HEADER, BLOCK, FAILURE, END))
     assert record.failure is None
     assert record.library == "MPICH 5"
-    assert record.round_trip_nanoseconds == [60]
+    assert record.samples[0].round_trip_nanoseconds == [60, 65]
     assert record.samples[0].nanoseconds == [[1000, 1100], [1050, 1090]]
     assert record.failures[0].reason == "wrong result"
     assert (record.position, record.block, record.setting) == (7, 1, "default")
     assert "--output <spool>/samples.jsonl --flags <flags> --store <spool>/store" in record.command
-    assert not list(launch.MEMORY.glob("dlscale-flags-*"))
+    assert not list(together.MEMORY.glob("dlscale-flags-*"))
 
 
 def test_a_crash_keeps_what_was_finished(run: Run):
@@ -60,7 +67,7 @@ def test_a_mute_failure_says_its_status(run: Run):
 
 
 def test_no_mpiexec(order: LaunchOrder, place: Place):
-    record = launch.run_launch(order, place, position=0, cpus=[0], cold_bytes=2**20)
+    record = run_alone(order, place)
     assert record.failure is not None
     assert "cannot be started: No such file" in record.failure
 
@@ -68,7 +75,7 @@ def test_no_mpiexec(order: LaunchOrder, place: Place):
 def test_what_hangs_is_ended_with_all_that_it_started(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(launch, "GRACE_SECONDS", -65.7)
+    monkeypatch.setattr(together, "GRACE_SECONDS", -65.7)
     record = run(f"sleep 300 &\necho $! > {tmp_path}/pid\nsleep 300")
     assert record.failure == "not finished after 66 s, and ended"
     child = int((tmp_path / "pid").read_text())
@@ -86,6 +93,74 @@ def gone(pid: int) -> bool:
         return " Z " in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return True
+
+
+# A launch that waits for its turn a number of times, and says when it has one.
+IN_TURN = """
+folder=$(dirname $output)
+exec 3<$folder/turn 4>$folder/waiting
+for round in 1 2 3; do
+  printf x >&4
+  read -r -n 2 -u 3 _
+  echo $name$round >> {log}
+done
+"""
+
+
+@pytest.fixture
+def named_orders(order: LaunchOrder, place: Place) -> Callable[[str], list[LaunchOrder]]:
+    """Launches a, b and c, which do the same."""
+
+    def made(body: str) -> list[LaunchOrder]:
+        write_mpiexec(place, body)
+        setting = order.setting
+        return [
+            replace(order, setting=setting.model_copy(update={"name": name, "variables": {"name": name}}))
+            for name in "abc"
+        ]
+
+    return made
+
+
+def run_all(orders: list[LaunchOrder], place: Place) -> list[MessageSizeLaunch]:
+    return together.run_together(orders, lambda _: place, position=5, cpus=[0, 1], cold_bytes=2**20)
+
+
+def name_from_arguments() -> str:
+    """The variable `name` as mpiexec is given it: -genv name a."""
+    return 'for word in "$@"; do [ "$before" = name ] && name=$word; before=$word; done\n'
+
+
+def test_launches_take_turns_and_the_order_is_reversed_after_each(
+    named_orders: Callable[[str], list[LaunchOrder]], place: Place, tmp_path: Path
+):
+    log = tmp_path / "log"
+    body = name_from_arguments() + IN_TURN.format(log=log) + lines(HEADER, BLOCK, END)
+    records = run_all(named_orders(body), place)
+    assert log.read_text().split() == ["a1", "b1", "c1", "c2", "b2", "a2", "a3", "b3", "c3"]
+    assert [(one.position, one.together, one.failure) for one in records] == [
+        (5, 5, None),
+        (6, 5, None),
+        (7, 5, None),
+    ]
+    assert sum(one.seconds for one in records) < 10
+
+
+@pytest.mark.parametrize("trouble", ["exit 3", "sleep 300"])
+def test_one_that_fails_or_hangs_in_its_turn_does_not_take_the_others_with_it(
+    named_orders: Callable[[str], list[LaunchOrder]],
+    place: Place,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: str,
+):
+    monkeypatch.setattr(together, "GRACE_SECONDS", -65)
+    log = tmp_path / "log"
+    spoiled = IN_TURN.replace("  echo", f'  [ "$name $round" = "b 2" ] && {trouble}\n  echo')
+    body = name_from_arguments() + spoiled.format(log=log) + lines(HEADER, BLOCK, END)
+    records = run_all(named_orders(body), place)
+    assert [one.failure is None for one in records] == [True, False, True]
+    assert log.read_text().split() == ["a1", "b1", "c1", "c2", "a2", "a3", "c3"]
 
 
 IMB = """
@@ -107,7 +182,7 @@ def test_the_table_of_imb(order: LaunchOrder, place: Place, tmp_path: Path):
     table.write_text(IMB)
     write_mpiexec(place, f"cat {table}")
     theirs = replace(order, program="IMB-MPI1", reference=Path("/imb/IMB-MPI1"))
-    record = launch.run_launch(theirs, place, position=0, cpus=[0, 1], cold_bytes=2**20)
+    record = run_alone(theirs, place)
     assert record.failure is None
     times = [(line.message_bytes, line.num_calls, line.seconds) for line in record.references]
     assert times == [(4096, 200, pytest.approx(6.42e-6)), (2**24, 16, pytest.approx(1803.88e-6))]
@@ -115,5 +190,5 @@ def test_the_table_of_imb(order: LaunchOrder, place: Place, tmp_path: Path):
 
 def test_lines_that_only_look_like_imbs_are_left_out():
     text = "   4  0000  1.02  2.30  1.55\n   8  10  1.02  2..30  1.55\n   16  10  1.02  2.30  1.55\n"
-    (found,) = launch._imb_times(text)
+    (found,) = imb_times(text)
     assert (found.message_bytes, found.num_calls, found.seconds) == (16, 10, pytest.approx(2.30e-6))

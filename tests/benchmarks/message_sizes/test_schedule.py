@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -48,10 +48,26 @@ def names(orders: Sequence[LaunchOrder]) -> list[tuple[str, str]]:
 
 
 def test_what_there_is_to_choose_is_tried_and_the_default_first(peers: list[Peer]):
-    orders = schedule.tuning(REQUEST, peers, 2)
+    assert [schedule.has_choice(peer) for peer in peers] == [False, True, False]
+    orders = schedule.tuning(REQUEST, peers[1], 2)
     assert names(orders)[0] == ("mpich", "default")
     assert sorted(names(orders)[1:]) == [("mpich", "a"), ("mpich", "b")]
     assert {order.modes for order in orders} == {("hot",)}
+
+
+def test_launches_of_a_block_run_together_as_far_as_memory_goes(peers: list[Peer]):
+    """What never rests is alone, for it would disturb the others while they measure."""
+    peers[2] = peers[2].model_copy(update={"rests": False})
+    choices = [(peer, setting) for peer in peers for setting in peer.settings]
+    orders = schedule.measurement(REQUEST, choices, 2)
+    groups = schedule.groups(orders, most_together=4)
+    assert [len(group) for group in groups] == [3, 3, 1] * 3
+    assert all(len({order.block for order in group}) == 1 for group in groups)
+    assert {group[0].peer.name for group in groups if len(group) == 1} == {"gloo"}
+    assert sorted(launches([order for group in groups for order in group])) == sorted(launches(orders))
+    checks = schedule.validity(REQUEST, peers, {"mpich": Path("/imb")}, 2)
+    alone = [group for group in schedule.groups(checks, most_together=4) if group[0].program == "IMB-MPI1"]
+    assert [len(group) for group in alone] == [1] * 3
 
 
 def test_a_block_has_every_choice_once_in_an_order_of_its_own(choices: list[schedule.Choice]):
@@ -125,36 +141,43 @@ class MadeClock:
         return self.now
 
 
+@pytest.mark.parametrize("most_together", [1, 3])
 @pytest.mark.parametrize("overhead", [0.5, 3.0, 40.0])
 def test_launches_that_take_longer_than_thought_do_not_break_the_budget(
-    choices: list[schedule.Choice], overhead: float
+    choices: list[schedule.Choice], overhead: float, most_together: int
 ):
     clock = MadeClock()
     budget = schedule.Budget(480, clock)
     made = []
-    for order in budget.timed(schedule.measurement(REQUEST, choices, 2), until=0):
-        assert clock.now + order.limit_seconds <= 1000 + 480 * 1.05
-        seconds = overhead + 1.3 * order.seconds
-        clock.now += seconds
-        budget.spent(order, seconds)
-        made.append(order)
+    groups = schedule.groups(schedule.measurement(REQUEST, choices, 2), most_together)
+    for group in budget.timed(groups, until=0):
+        assert clock.now + sum(order.limit_seconds for order in group) <= 1000 + 480 * 1.05
+        for order in group:
+            seconds = overhead + 1.3 * order.seconds
+            clock.now += seconds
+            budget.spent(order, seconds)
+            made.append(order)
     assert clock.now - 1000 <= 1.1 * 480
     assert clock.now - 1000 >= 0.8 * 480
-    assert len(made) == (21 if overhead < 40 else 10)
+    assert len(made) == (21 if overhead < 40 else {1: 10, 3: 9}[most_together])
 
 
 def test_a_budget_that_is_too_small_for_any_launch_makes_none(choices: list[schedule.Choice]):
-    assert (
-        list(schedule.Budget(1.0, MadeClock()).timed(schedule.measurement(REQUEST, choices, 2), until=0))
-        == []
-    )
+    groups = schedule.groups(schedule.measurement(REQUEST, choices, 2), 9)
+    assert list(schedule.Budget(1.0, MadeClock()).timed(groups, until=0)) == []
+
+
+def test_a_group_is_cut_to_what_the_budget_has_room_for(choices: list[schedule.Choice]):
+    groups = schedule.groups(schedule.measurement(REQUEST, choices, 2), 9)
+    (cut,) = schedule.Budget(10.0, MadeClock()).timed(groups, until=0)
+    assert 1 < len(cut) < len(groups[0])
 
 
 def test_what_is_left_is_shared_equally_after_start_up(choices: list[schedule.Choice]):
     budget = schedule.Budget(600, MadeClock())
-    order = next(budget.timed(schedule.measurement(REQUEST, choices, 2), until=100))
+    group = next(budget.timed(schedule.groups(schedule.measurement(REQUEST, choices, 2), 9), until=100))
     start = 3 * (3 * 3 + 3 * 2 + 6)
-    assert order.seconds == pytest.approx((500 - start) / 21)
+    assert [order.seconds for order in group] == pytest.approx([(500 - start) / 21] * 7)
 
 
 def test_a_whole_run_stops_at_its_budget_with_what_it_has(
@@ -163,15 +186,15 @@ def test_a_whole_run_stops_at_its_budget_with_what_it_has(
     """Eight minutes end within nine, though every launch takes three times what it was given."""
     clock, told = MadeClock(), list[str]()
 
-    def run_launch(order: LaunchOrder, place: object, *, position: int, **_: object) -> MessageSizeLaunch:
+    def run_launch(order: LaunchOrder, position: int) -> MessageSizeLaunch:
         seconds = min(20 + 3 * order.seconds, order.limit_seconds)
         clock.now += seconds
         return tried(order.setting.name, backend=order.peer.name, small=1000, position=position, wall=seconds)
 
-    monkeypatch.setattr(message_sizes_run.launch, "run_launch", run_launch)
+    monkeypatch.setattr(message_sizes_run.together, "run_together", made_by(run_launch))
     monkeypatch.setattr(message_sizes_run, "choose_peers", lambda _: peers)
     monkeypatch.setattr(message_sizes_run, "unusable", lambda *_: None)
-    monkeypatch.setattr(message_sizes_run, "check_memory", lambda *_: None)  # 64 ranks on any machine
+    monkeypatch.setattr(message_sizes_run, "most_together", lambda *_: 3)  # 64 ranks on any machine
     request = RunRequest(
         sizes=(4 * KIB, MIB),
         rank_counts=(2, 64),
@@ -203,7 +226,7 @@ def test_what_is_left_is_right_from_the_first_launch_on(
     """A quarter of an hour was said to be left of runs of three minutes, and a slow first launch made 24 of 4."""
     clock, shown, made = MadeClock(), list[tuple[float, float]](), Counter[str]()
 
-    def run_launch(order: LaunchOrder, place: object, *, position: int, **_: object) -> MessageSizeLaunch:
+    def run_launch(order: LaunchOrder, position: int) -> MessageSizeLaunch:
         name = order.peer.name
         seconds = RECORDED[name][made[name] % 3] - 0.4 + order.seconds
         made[name] += 1
@@ -220,7 +243,7 @@ def test_what_is_left_is_right_from_the_first_launch_on(
         shown.append((clock.now, 60 * int(match[1] or 0) + int(match[2])))
 
     chosen = [peer for peer in peers if peer.name in names]
-    monkeypatch.setattr(message_sizes_run.launch, "run_launch", run_launch)
+    monkeypatch.setattr(message_sizes_run.together, "run_together", made_by(run_launch))
     monkeypatch.setattr(message_sizes_run, "choose_peers", lambda _: chosen)
     monkeypatch.setattr(message_sizes_run, "unusable", lambda *_: None)
     request = RunRequest(
@@ -241,6 +264,27 @@ def test_what_is_left_is_right_from_the_first_launch_on(
     assert ends == pytest.approx([clock.now] * len(ends), abs=30)
     assert max(after - before for before, after in pairwise([left for _, left in shown])) < 15
     assert len(shown) == sum(made.values()) >= 3
+
+
+def made_by(
+    run_launch: Callable[[LaunchOrder, int], MessageSizeLaunch],
+) -> Callable[..., list[MessageSizeLaunch]]:
+    """`run_together` with launches that are made up."""
+
+    def run_together(
+        orders: Sequence[LaunchOrder],
+        *_: object,
+        position: int,
+        starting: Callable[[LaunchOrder], None],
+        **__: object,
+    ) -> list[MessageSizeLaunch]:
+        made = []
+        for index, order in enumerate(orders):
+            starting(order)
+            made.append(run_launch(order, position + index))
+        return made
+
+    return run_together
 
 
 def tried(

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "slices.hpp"
+
 namespace dlscale {
 namespace {
 
@@ -15,41 +17,12 @@ std::size_t piece_of(std::size_t count, std::size_t element) {
   return std::clamp(count * element / 4 / kLine * kLine, kLeastPiece, kMostPiece) / element;
 }
 
-// The blocks of all ranks, each cut into as many pieces as the longest one needs.
-class Pieces {
- public:
-  Pieces(const std::vector<Range>& blocks, std::size_t element) : blocks_(blocks), element_(element) {
-    std::size_t longest = 0;
-    for (const Range& block : blocks) {
-      longest = std::max(longest, block.size());
-      begins_.push_back(count_);
-      count_ += block.size();
-    }
-    piece_ = piece_of(longest, element);
-    num_pieces_ = (longest + piece_ - 1) / piece_;
-  }
-
-  std::size_t num_pieces() const { return num_pieces_; }
-  std::size_t count() const { return count_; }  // of all elements
-  std::size_t bytes(Range range) const { return range.size() * element_; }
-  Range at(std::size_t owner, std::size_t k) const {
-    const Range block = blocks_[owner];
-    const std::size_t begin = std::min(block.begin + k * piece_, block.end);
-    return {begin, std::min(begin + piece_, block.end)};
-  }
-  // Where elements of that owner's block lie if the blocks lie one after the other, in bytes.
-  std::size_t place(std::size_t owner, Range range) const {
-    return (begins_[owner] + range.begin - blocks_[owner].begin) * element_;
-  }
-
- private:
-  const std::vector<Range>& blocks_;
-  std::size_t element_;
-  std::size_t piece_;
-  std::size_t num_pieces_;
-  std::size_t count_ = 0;
-  std::vector<std::size_t> begins_;
-};
+// Every block in as many pieces as the longest one needs.
+Slices pieces_of(const std::vector<Range>& blocks, std::size_t element) {
+  std::size_t longest = 0;
+  for (const Range& block : blocks) longest = std::max(longest, block.size());
+  return Slices::blocks(blocks, piece_of(longest, element));
+}
 
 }  // namespace
 
@@ -145,21 +118,26 @@ void Small::allreduce_one_shot(const Job& job, std::size_t count) {
 
 // A slot has the blocks one after the other; that of the own rank stays empty.
 void Small::reduce_scatter_one_shot(const Job& job, const std::vector<Range>& blocks) {
-  const Pieces pieces(blocks, width(job.type));
+  const std::size_t element = width(job.type);
+  const Slices pieces = pieces_of(blocks, element);
   const auto own = static_cast<std::size_t>(rank_);
+  std::size_t before_own = 0;  // elements of the blocks before it
+  for (std::size_t o = 0; o < own; ++o) before_own += blocks[o].size();
   in_pieces(
-      pieces.num_pieces(), tag_of(pieces.count(), job.type, job.op, 1),
+      pieces.num_chunks(), tag_of(pieces.count(), job.type, job.op, 1),
       [&](std::byte* slot, std::size_t k) {
-        for (std::size_t o = 0; o < blocks.size(); ++o) {
-          const Range r = pieces.at(o, k);
-          if (o != own) put(job, slot + pieces.place(o, r), r);
+        std::size_t before = 0;
+        for (std::size_t o = 0; o < blocks.size(); before += blocks[o++].size()) {
+          const Range r = pieces.at(k, o);
+          if (o != own) put(job, slot + (before + r.begin - blocks[o].begin) * element, r);
         }
       },
       [&](std::size_t k) {
-        const Range r = pieces.at(own, k);
+        const Range r = pieces.at(k, own);
         if (!r.size()) return;
+        const std::size_t place = (before_own + r.begin - blocks[own].begin) * element;
         for (std::size_t q = 0; q < slots_.size(); ++q) {
-          sources_[q] = q == own ? job.in(r) : slots_[q] + pieces.place(own, r);
+          sources_[q] = q == own ? job.in(r) : slots_[q] + place;
         }
         reduce(kernels_, job.type, job.op,
                {job.out(r), nullptr, sources_.data(), sources_.size(), r.size(), job.scale, false});
@@ -168,22 +146,23 @@ void Small::reduce_scatter_one_shot(const Job& job, const std::vector<Range>& bl
 
 // A slot has the own block.
 void Small::allgather_one_shot(const Job& job, const std::vector<Range>& blocks) {
-  const Pieces pieces(blocks, width(job.type));
+  const std::size_t element = width(job.type);
+  const Slices pieces = pieces_of(blocks, element);
   const auto own = static_cast<std::size_t>(rank_);
-  const auto place = [&](std::size_t o, Range r) { return (r.begin - blocks[o].begin) * width(job.type); };
+  const auto place = [&](std::size_t o, Range r) { return (r.begin - blocks[o].begin) * element; };
   in_pieces(
-      pieces.num_pieces(), tag_of(pieces.count(), job.type, job.op, 1),
+      pieces.num_chunks(), tag_of(pieces.count(), job.type, job.op, 1),
       [&](std::byte* slot, std::size_t k) {
-        const Range r = pieces.at(own, k);
+        const Range r = pieces.at(k, own);
         put(job, slot + place(own, r), r);
       },
       [&](std::size_t k) {
         for (std::size_t i = 0; i < blocks.size(); ++i) {
           const std::size_t o = (own + i) % blocks.size();
-          const Range r = pieces.at(o, k);
+          const Range r = pieces.at(k, o);
           if (!r.size()) continue;
           const std::byte* from = o == own ? job.in(r) : slots_[o] + place(o, r);
-          if (from != job.out(r)) kernels_.copy(job.out(r), from, pieces.bytes(r), {});
+          if (from != job.out(r)) kernels_.copy(job.out(r), from, r.size() * element, {});
         }
       });
 }
