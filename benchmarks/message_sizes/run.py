@@ -45,7 +45,7 @@ from dlscale.benchmarks.records.record import Setting
 
 _CACHES = Path("/sys/devices/system/cpu")
 _UNKNOWN_CACHE = 64 * 2**20
-_MESSAGES = 2  # of the largest size: the one that is moved, and where an operation writes its result
+_MESSAGES = 2  # of the largest size, for some operations: the one that is moved, and where its result goes
 
 
 def usable_cpus() -> list[int]:
@@ -81,7 +81,10 @@ def describe_machine() -> dict[str, Setting]:
 
 
 def most_together(num_ranks: int, largest: int, cold_bytes: int) -> int:
-    """How many launches' messages fit into half of the memory that is free. Raises UsageError if none's do."""
+    """How many launches may run at the same time. Raises UsageError if memory does not hold the messages of one.
+
+    The ranks of one may use half of the memory that is free, and of all two thirds.
+    """
     needed = num_ranks * (_MESSAGES * largest + cold_bytes)
     free = _memory("MemAvailable")
     if needed > free / 2:
@@ -89,7 +92,7 @@ def most_together(num_ranks: int, largest: int, cold_bytes: int) -> int:
             f"messages of {format_size(largest)} on {num_ranks} ranks need {format_size(needed)} of memory, and "
             f"{format_size(free)} are free; give smaller sizes, for instance --sizes 4KiB:16MiB:x4"
         )
-    return int(free / 2 / needed)
+    return max(1, int(free * 2 / 3 / (num_ranks * (largest + cold_bytes))))
 
 
 def _memory(name: str) -> int:
