@@ -25,7 +25,7 @@ from dlscale.benchmarks.cli.streams import live_console
 if TYPE_CHECKING:
     from dlscale.analysis.message_sizes.summary import MessageSizeSummary
     from dlscale.benchmarks.message_sizes.cluster import Cluster
-    from dlscale.benchmarks.records.message_sizes import Collective
+    from dlscale.benchmarks.records.message_sizes import Collective, Mode
     from dlscale.benchmarks.systems.system import System
 
 
@@ -105,6 +105,7 @@ def _backends_option(command: F) -> F:
 @click.option("--ranks-per-node", type=click.IntRange(min=1), help="Ranks per node; default: the system's.")
 @click.option("--environment", help="Environment of the system; default: its first.")
 @click.option("--allow-open-ports", **YES, help="Allow libraries with unauthenticated sockets to span nodes.")
+@click.option("--modes", type=Words(), help="hot, and of fresh and cold; default: all, between nodes hot,fresh.")
 @_backends_option
 @click.option(
     "--launches", type=click.IntRange(min=1), default=3, show_default=True, help="Launches per setting."
@@ -149,6 +150,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         collectives=_collectives(options["operations"]),
         rank_counts=_rank_counts(counts),
         backends=options["backends"],
+        modes=_modes(options["modes"]),
         num_blocks=options["launches"],
         budget_seconds=_seconds(options["budget"]),
         seed=options["seed"],
@@ -326,6 +328,19 @@ def _collectives(words: list[str]) -> list[Collective]:
                 f"no operation {word!r} in this benchmark; choose of: {', '.join(COLLECTIVES)}, all"
             )
     return [name for name in COLLECTIVES if name in words or "all" in words]
+
+
+def _modes(words: list[str] | None) -> list[Mode] | None:
+    from dlscale.benchmarks.records.message_sizes import MODES
+
+    if words is None:
+        return None
+    for word in words:
+        if word not in MODES:
+            raise UsageError(f"no mode {word!r} in this benchmark; choose of: {', '.join(MODES)}")
+    if "hot" not in words:
+        raise UsageError(f"--modes {','.join(words)}: the table's rows are hot calls; give hot, too")
+    return [mode for mode in MODES if mode in words]
 
 
 def _rank_counts(counts: list[int]) -> list[int]:

@@ -14,8 +14,8 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -281,13 +281,23 @@ def start_launcher(
     )
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals that interrupt this program wait until the block is left: a second Ctrl-C does not stop the clearing up."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End mpiexec and all that it started on this machine: politely, then by SIGKILL.
 
     A process that is stopped is continued, so that it can end politely. The launcher's helpers are in groups of their
     own, and have another parent once it has gone: they are looked for before.
     """
-    with ExitStack() as stack:
+    with undisturbed(), ExitStack() as stack:
         helpers = []
         for pid in _descendants(process.pid) if process.poll() is None else ():
             with suppress(ProcessLookupError):

@@ -37,6 +37,7 @@ from dlscale.benchmarks.records.message_sizes import (
     Collective,
     MessageSizeLaunch,
     MessageSizeRun,
+    Mode,
     PeerState,
     add_launch,
     write_campaign,
@@ -124,6 +125,7 @@ class RunRequest:
 
     sizes: Sequence[int]
     collectives: Sequence[Collective] = ("allreduce",)
+    modes: Sequence[Mode] | None = None  # all that there are
     rank_counts: Sequence[int]
     backends: Sequence[str]
     num_blocks: int
@@ -161,7 +163,7 @@ class Run:
         self._sweep = schedule.SweepRequest(
             sizes=request.sizes,
             # What lies between nodes is far slower than memory.
-            modes=("hot", "fresh") if request.cluster else MODES,
+            modes=request.modes or (("hot", "fresh") if request.cluster else MODES),
             num_blocks=request.num_blocks,
             seed=request.seed,
             collectives=request.collectives,

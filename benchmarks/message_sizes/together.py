@@ -24,7 +24,7 @@ from typing import Any
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch.causes import process_descriptor, who_died
-from dlscale.benchmarks.launch.supervisor import end_group, now, start_launcher
+from dlscale.benchmarks.launch.supervisor import end_group, now, start_launcher, undisturbed
 from dlscale.benchmarks.message_sizes.cluster import Cluster
 from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder, clean_environment, command_of, imb_times
 from dlscale.benchmarks.message_sizes.peers import Place
@@ -53,7 +53,8 @@ def run_together(
     A failure is in its launch's record, not an exception; nothing that was started is left running.
     """
     sweep_abandoned()
-    with ExitStack() as stack:
+    stack = ExitStack()
+    try:
         launches = [
             _Launch(
                 order,
@@ -78,6 +79,9 @@ def run_together(
             launch.record(position=position + index, together=position if len(orders) > 1 else None)
             for index, launch in enumerate(launches)
         ]
+    finally:
+        with undisturbed():
+            stack.close()
 
 
 class _Launch:

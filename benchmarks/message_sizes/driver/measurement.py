@@ -18,6 +18,7 @@ from .memory import HOST, Arena, Call, arena_elements
 from .turns import Turns
 
 ROUNDS = 8  # turns at each size, of the operations of a launch and of launches that run at the same time
+LEAST_IN_ROUND = 2  # calls
 MIN_CALLS = 5  # of an operation at a size, in all rounds
 NUM_WARMUP = 5
 # The ring tries its variants of moving large messages in its first calls.
@@ -85,7 +86,9 @@ class Measurement:
             before = self._lockstep.round_trip()
             # Every other round runs backwards: no operation always follows the same one.
             for operation, num_warmup, total in plans if index % 2 == 0 else plans[::-1]:
-                num_calls = -(-(total - index) // ROUNDS)  # slow calls do not reach the last rounds
+                # Slow calls do not reach the last rounds: each begins with one that is not timed.
+                num_rounds = min(ROUNDS, -(-total // LEAST_IN_ROUND))
+                num_calls = -(-(total - index) // num_rounds) if index < num_rounds else 0
                 if num_calls <= 0:
                     continue
                 self._call(operation, mode, message_bytes)  # finds the other operation's traces in the caches

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -102,6 +103,22 @@ def test_the_end_of_a_launch_reaches_its_helpers_though_one_is_stopped(tmp_path,
         cleared += [pid_of(tmp_path, who) for who in LEVELS]
         os.kill(pid_of(tmp_path, stopped), signal.SIGSTOP)
         end_group(process)
+    assert all(ended(pid) for pid in cleared)
+
+
+def test_a_second_interrupt_does_not_stop_the_clearing_up(tmp_path, cleared, monkeypatch):
+    """A launcher's helper was left, and took half of a core: make had passed on a signal that dlscale had got, too."""
+    monkeypatch.setattr(supervisor, "GRACE_SECONDS", 1.0)
+    deaf = ["bash", "-c", "trap '' TERM; exec \"$@\"", "mpiexec"]
+    with (tmp_path / "log").open("wb") as log, hold_lifeline(tmp_path):
+        process = start_launcher([*deaf, *command(tmp_path)], log)
+        cleared += [pid_of(tmp_path, who) for who in LEVELS]
+        second = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        second.start()
+        with pytest.raises(KeyboardInterrupt):
+            end_group(process)
+            time.sleep(5)
+        second.join()
     assert all(ended(pid) for pid in cleared)
 
 

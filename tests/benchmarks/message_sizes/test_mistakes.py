@@ -14,6 +14,8 @@ from dlscale.benchmarks.message_sizes.peers import check_gpus, choose_peers
     [
         ("--operations sum", ["'sum'", "allreduce, reduce_scatter, allgather, broadcast, all"]),
         ("--operations ,", ["''", "allreduce"]),
+        ("--modes warm", ["'warm'", "hot, fresh, cold"]),
+        ("--modes fresh,cold", ["--modes fresh,cold", "hot"]),
         ("--nodes 2", ["--nodes", "--system"]),
         ("--system local --nodes 2", ["--system local", "no scheduler"]),
         ("--system cori", ["--system cori", "--nodes"]),
