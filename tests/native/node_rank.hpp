@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -116,17 +118,25 @@ class NodeRank {
 
  private:
   static constexpr std::size_t kGuard = 128;
+  static constexpr std::size_t kPage = 4096;
+  static constexpr std::size_t kSkew = 16;
   static constexpr std::byte kUntouched{0x5a};
 
   double scale(Op op) const { return op == Op::average ? 1.0 / size() : 1.0; }
 
   // What this rank brings, with a guard on either side. The memory is of exactly this size, so that a
-  // sanitizer sees what lies beyond the guards.
+  // sanitizer sees what lies beyond the guards. It begins with a page; with an offset, ranks' data lie a few
+  // bytes apart within their pages, between which kernels copy slowly.
   std::byte* own_memory(const Shape& shape, std::uint64_t seed) {
     const std::size_t element = width(shape.type);
-    memory_.assign(shape.count * element + 2 * kGuard + 64 + shape.offset * element, kUntouched);
-    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data()) + kGuard;
-    std::byte* data = memory_.data() + kGuard + (64 - address % 64) % 64 + shape.offset * element;
+    const std::size_t skew = shape.offset ? static_cast<std::size_t>(rank()) * kSkew : 0;
+    const std::size_t begin = kGuard + shape.offset * element + skew;
+    const std::size_t num_bytes = begin + shape.count * element + kGuard;
+    void* memory = nullptr;
+    if (posix_memalign(&memory, kPage, num_bytes) != 0) throw std::bad_alloc();
+    memory_.reset(static_cast<std::byte*>(memory));
+    std::memset(memory, static_cast<int>(kUntouched), num_bytes);
+    std::byte* data = memory_.get() + begin;
     fill(data, 0, shape.count, shape.type, shape.values, seed, rank());
     return data;
   }
@@ -176,7 +186,10 @@ class NodeRank {
   ThreadBootstrap& bootstrap_;
   Complaints& complaints_;
   std::unique_ptr<Node> node_;
-  std::vector<std::byte> memory_;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;
 };
 
 // Blocks of `count` elements for `size` ranks: equal ones, or with weights that leave some ranks nothing.

@@ -74,15 +74,17 @@ std::string allocate(int file, std::size_t num_bytes, const std::string& where) 
                              : text;
 }
 
-std::byte* map(int file, std::size_t num_bytes) {
-  void* address = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (address == MAP_FAILED) return nullptr;
-  madvise(address, num_bytes, MADV_DONTFORK);  // a forked child must not take part by accident
-#ifdef MADV_HUGEPAGE
-  madvise(address, num_bytes, MADV_HUGEPAGE);  // granted only where the system allows it for shared memory
-#endif
-  return static_cast<std::byte*>(address);
-}
+// Where parts lie among a process's addresses. AMD's first-level caches look lines up by a hash of address
+// bits 12 to 27: of parts that are a multiple of 256 MiB apart, equal places push each other out, and adding
+// them takes three times as long. So parts begin at multiples of a page, an odd number of them apart.
+struct Places {
+  explicit Places(std::size_t num_bytes)
+      : page(num_bytes < kHugePage ? kPage : kHugePage),
+        apart((in_pages(num_bytes, page) / page | 1) * page) {}
+
+  std::size_t page;
+  std::size_t apart;
+};
 
 // The file is ours alone: another user's cannot be slipped in.
 std::string check_owner(int file) {
@@ -163,9 +165,8 @@ void SharedMemory::unmap() {
   if (in_process_) {
     std::free(parts_[static_cast<std::size_t>(rank_)]);
   } else {
-    for (std::byte* part : parts_) {
-      if (part) munmap(part, num_bytes_);
-    }
+    if (addresses_) munmap(addresses_, num_addresses_);
+    addresses_ = nullptr;
   }
   std::fill(parts_.begin(), parts_.end(), nullptr);
 }
@@ -188,6 +189,32 @@ void SharedMemory::require_room(Bootstrap& bootstrap) const {
                 " KiB in all; set smaller shared buffers, or free memory";
   }
   bootstrap.agree(complaint);
+}
+
+// Addresses for all parts; those that none is mapped to stay without access.
+std::string SharedMemory::reserve_addresses() {
+  const Places places(num_bytes_);
+  num_addresses_ = parts_.size() * places.apart + places.page;
+  void* found = mmap(nullptr, num_addresses_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) return because("mmap");
+  addresses_ = static_cast<std::byte*>(found);
+  return "";
+}
+
+std::string SharedMemory::map_part(std::size_t q, int file) {
+  const Places places(num_bytes_);
+  const auto begin = reinterpret_cast<std::uintptr_t>(addresses_);
+  const std::size_t to_first = (places.page - begin % places.page) % places.page;
+  void* place = addresses_ + to_first + q * places.apart;
+  if (mmap(place, num_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+    return because("mmap");
+  }
+  madvise(place, num_bytes_, MADV_DONTFORK);  // a forked child must not take part by accident
+#ifdef MADV_HUGEPAGE
+  madvise(place, num_bytes_, MADV_HUGEPAGE);  // granted only where the system allows it for shared memory
+#endif
+  parts_[q] = static_cast<std::byte*>(place);
+  return "";
 }
 
 // Whether it went well on all ranks. Each knows only its own complaint.
@@ -217,6 +244,7 @@ bool SharedMemory::share_by_memory_file(Bootstrap& bootstrap, std::string* compl
   } else {
     if (!obstacle_to_huge_pages_.empty()) *complaint = allocate(own.get(), num_bytes_, "memory");
   }
+  if (complaint->empty()) *complaint = reserve_addresses();
   const std::vector<Offer> offers =
       bootstrap.everyones(Offer{getpid(), own.get(), status.st_dev, status.st_ino, complaint->empty()});
   for (std::size_t q = 0; q < offers.size() && complaint->empty(); ++q) {
@@ -232,8 +260,8 @@ bool SharedMemory::share_by_memory_file(Bootstrap& bootstrap, std::string* compl
     } else if (fstat(other.get(), &status) != 0 || status.st_dev != offers[q].device ||
                status.st_ino != offers[q].number) {
       *complaint = "a process of the same number in another process namespace";
-    } else if (!(parts_[q] = map(other.get(), num_bytes_))) {
-      *complaint = because("mmap");
+    } else {
+      *complaint = map_part(q, other.get());
     }
   }
   const std::vector<char> good = bootstrap.everyones(static_cast<char>(complaint->empty()));
@@ -251,6 +279,7 @@ void SharedMemory::share_by_shm_file(Bootstrap& bootstrap, std::string* complain
   Descriptor own;
   *complaint = create_shm_file(&own, name.text, sizeof(name.text));
   if (complaint->empty()) *complaint = allocate(own.get(), num_bytes_, kShmFolder);
+  if (complaint->empty()) *complaint = reserve_addresses();
   const std::string created = name.text;
   if (!complaint->empty()) name.text[0] = '\0';
   const std::vector<Name> names = bootstrap.everyones(name);
@@ -260,7 +289,7 @@ void SharedMemory::share_by_shm_file(Bootstrap& bootstrap, std::string* complain
     if (other.get() < 0) {
       *complaint = because("opening another rank's file in /dev/shm");
     } else if ((*complaint = check_owner(other.get())).empty()) {
-      if (!(parts_[q] = map(other.get(), num_bytes_))) *complaint = because("mmap");
+      *complaint = map_part(q, other.get());
     }
   }
   bootstrap.everyones('\0');  // all have opened all

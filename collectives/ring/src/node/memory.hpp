@@ -44,11 +44,15 @@ class SharedMemory {
   bool share_by_memory_file(Bootstrap& bootstrap, std::string* complaint);
   void share_by_shm_file(Bootstrap& bootstrap, std::string* complaint);
   void share_in_process(Bootstrap& bootstrap);
+  std::string reserve_addresses();
+  std::string map_part(std::size_t q, int file);
   void unmap();
 
   std::string obstacle_to_huge_pages_;
   std::size_t num_bytes_;
   std::vector<std::byte*> parts_;
+  std::byte* addresses_ = nullptr;  // of all parts, and between them
+  std::size_t num_addresses_ = 0;
   int rank_;
   int process_;  // a forked child has none of the parts
   bool in_process_;

@@ -13,10 +13,10 @@ namespace {
 std::vector<CopyVariant> default_variants() {
   return {
       {0, false, false, Way::one_shot},
-      {512 * 1024, false, false},                               // near, in the cache
-      {256 * 1024, true, false},                                // near, out of it
-      {1024 * 1024, false, true},                               // far: no dirty line has to cross
-      {512 * 1024, false, false, Way::single_copy, 32 * 1024},  // far, and large caches
+      {512 * 1024, false, false},                                // near, in the cache
+      {256 * 1024, true, false},                                 // near, out of it
+      {1024 * 1024, false, true},                                // far: no dirty line has to cross
+      {1024 * 1024, false, false, Way::single_copy, 32 * 1024},  // far, and large caches
   };
 }
 

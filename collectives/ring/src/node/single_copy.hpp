@@ -43,8 +43,10 @@ class SingleCopy {
   bool lend(const Job& job, std::size_t count, std::size_t kind);
   void give_back();
   void reduce_piece(const Job& job, Range piece, std::size_t piece_bytes);
+  std::uintptr_t lent_at(int q, Range range, std::size_t element) const;
   void fetch(int q, std::byte* to, Range range, std::size_t element);
-  void store(int q, const std::byte* from, Range range, std::size_t element);
+  void fetch_result(const Job& job, int q, Range range, std::size_t piece_bytes);
+  void store(int q, std::byte* from, Range range, std::size_t element);
   std::size_t piece_bytes_of(const Job& job) const;
 
   NodeMemory& memory_;
