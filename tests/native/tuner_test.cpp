@@ -37,7 +37,7 @@ class Tuned {
         memory_(bootstrap_, 4096, kChunk, {}),
         watch_(bootstrap_),
         waiting_(watch_, &memory_.control_block(0).failure, memory_.waits_for(1), 0, {0}, false, 10),
-        tuner_(memory_, waiting_, 0, 1, {kAhead, kPast, kSingle}, 4096) {}
+        tuner_(memory_, waiting_, 0, 1, {kAhead, kPast, kSingle}, 4096, [this] { return hop; }) {}
 
   // So many allreduces of a size; the variants that were used, and in `last` the last one.
   std::set<std::string> run(std::size_t num_bytes, int times, const Rates& rates) {
@@ -61,6 +61,7 @@ class Tuned {
   }
 
   std::string last;
+  double hop = 0;  // seconds; 0: not measured
 
  private:
   Meeting meeting_{1};
@@ -109,6 +110,44 @@ void all_are_tried_again_when_the_chosen_one_becomes_slow() {
   expect(tuned.last == in_words(kAhead), "moved back: chose " + tuned.last);
 }
 
+// Each time the CPUs are moved away and back, what was found there before is used: nothing is tried again.
+void near_and_far_are_kept_apart() {
+  Tuned tuned;
+  for (int round = 0; round < 4; ++round) {
+    for (const bool far : {false, true}) {
+      tuned.hop = far ? 250e-9 : 40e-9 + 10e-9 * round;
+      const std::set<std::string> used = tuned.run(kMiB, round == 0 ? 60 : 20, far ? kFar : kNear);
+      const std::string best = in_words(far ? kSingle : kAhead);
+      expect(tuned.last == best, std::string(far ? "far" : "near") + ": chose " + tuned.last);
+      expect(tuned.chosen(kMiB) == best, "choices: " + tuned.chosen(kMiB));
+      expect(round == 0 || used.size() <= 2, "what was known was tried again");
+    }
+  }
+}
+
+void what_began_far_is_not_taken_for_near() {
+  Tuned tuned;
+  tuned.hop = 250e-9;
+  tuned.run(kMiB, 30, kFar);
+  expect(tuned.last == in_words(kSingle), "began far: chose " + tuned.last);
+  tuned.hop = 50e-9;
+  tuned.run(kMiB, 30, kNear);
+  expect(tuned.last == in_words(kAhead), "then near: chose " + tuned.last);
+  tuned.hop = 250e-9;
+  expect(tuned.run(kMiB, 30, kFar).size() == 2, "far again: what was known was tried again");
+  expect(tuned.last == in_words(kSingle), "far again: chose " + tuned.last);
+}
+
+void one_long_hop_changes_nothing() {
+  Tuned tuned;
+  tuned.hop = 50e-9;
+  tuned.run(kMiB, 32, kNear);
+  tuned.hop = 5e-6;  // interrupted
+  tuned.run(kMiB, 1, kNear);
+  tuned.hop = 50e-9;
+  expect(tuned.run(kMiB, 40, kNear).size() == 1, "one long hop made it try all again");
+}
+
 void one_interruption_changes_nothing() {
   Tuned tuned;
   tuned.run(kMiB, 32, kNear);
@@ -134,6 +173,9 @@ int main() {
   of_those_about_as_fast_the_first_is_chosen();
   what_was_left_out_is_tried_once_the_rest_is_slow();
   all_are_tried_again_when_the_chosen_one_becomes_slow();
+  near_and_far_are_kept_apart();
+  what_began_far_is_not_taken_for_near();
+  one_long_hop_changes_nothing();
   one_interruption_changes_nothing();
   choices_hold_while_all_are_tried_again();
   return g_complaints.verdict("what the tuner chooses");

@@ -1,6 +1,7 @@
 #include "node.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -66,12 +67,19 @@ Node::Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool oversubscri
       push_(memory_, waiting_, kernels_, crew_, rank_, size_),
       staged_(memory_, waiting_, kernels_, crew_, rank_, size_),
       single_copy_(memory_, waiting_, kernels_, crew_, watch_, rank_, size_, bootstrap.in_process()),
+      distance_(memory_, waiting_, rank_, size_),
       one_shot_bytes_(options.one_shot_bytes ? memory_.one_shot_bytes()
-                                             : std::min(kSurelyOneShot, memory_.one_shot_bytes())),
-      tuner_(std::make_unique<OnlineTuner>(
-          memory_, waiting_, rank_, size_,
-          obstacle_.empty() ? variants_of(options) : without_single_copies(variants_of(options)),
-          memory_.one_shot_bytes())) {}
+                                             : std::min(kSurelyOneShot, memory_.one_shot_bytes())) {
+  make_tuner(obstacle_.empty() ? variants_of(options) : without_single_copies(variants_of(options)),
+             memory_.one_shot_bytes());
+}
+
+void Node::make_tuner(const std::vector<CopyVariant>& variants, std::size_t one_shot_bytes) {
+  std::function<double()> hop_seconds;
+  if (distance_.can_be_told()) hop_seconds = [this] { return distance_.hop_seconds(); };
+  tuner_ = std::make_unique<OnlineTuner>(memory_, waiting_, rank_, size_, variants, one_shot_bytes,
+                                         std::move(hop_seconds));
+}
 
 void Node::tune(std::size_t one_shot_bytes, const std::vector<CopyVariant>& variants) {
   if (one_shot_bytes > memory_.one_shot_bytes()) {
@@ -83,7 +91,7 @@ void Node::tune(std::size_t one_shot_bytes, const std::vector<CopyVariant>& vari
     throw std::invalid_argument("chunk_bytes is " + std::to_string(variant.chunk_bytes) +
                                 "; there is room for " + std::to_string(memory_.chunk_bytes()));
   }
-  tuner_ = std::make_unique<OnlineTuner>(memory_, waiting_, rank_, size_, variants, one_shot_bytes);
+  make_tuner(variants, one_shot_bytes);
   one_shot_bytes_ = one_shot_bytes;
 }
 

@@ -10,6 +10,7 @@
 #include "../reduction/kernels.hpp"
 #include "control_block.hpp"
 #include "crew.hpp"
+#include "distance.hpp"
 #include "online_tuner.hpp"
 #include "push.hpp"
 #include "single_copy.hpp"
@@ -115,6 +116,7 @@ class Node {
  private:
   Staged::Job job(const std::byte* input, std::byte* output, Type type, Op op, double scale) const;
   void exchange_blocks(Timed kind, Staged::Job* work, const std::vector<Range>& blocks);
+  void make_tuner(const std::vector<CopyVariant>& variants, std::size_t one_shot_bytes);
   std::size_t slice_of(const CopyVariant& variant, Type type, std::size_t num_owners) const;
 
   int rank_;
@@ -129,6 +131,7 @@ class Node {
   Push push_;
   Staged staged_;
   SingleCopy single_copy_;
+  Distance distance_;
   std::size_t one_shot_bytes_;  // up to here nothing else is tried
   std::unique_ptr<OnlineTuner> tuner_;
 };

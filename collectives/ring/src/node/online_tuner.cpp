@@ -15,7 +15,9 @@ constexpr double kMuchSlower = 1.45;
 constexpr double kWeightOfNew = 0.4;
 constexpr double kOutlier = 2.0;
 constexpr double kAboutAsFast = 1.05;
-constexpr std::size_t kAlike = 2;  // size classes that are apart by no more have similar rates
+constexpr std::size_t kAlike = 2;                 // size classes that are apart by no more have similar rates
+constexpr std::size_t kLeastForHop = 256 * 1024;  // measuring it takes a few microseconds
+constexpr double kFar = 3.0;                      // times the shortest hop
 
 // Class c has the messages of up to 2^c bytes.
 std::size_t class_of(std::size_t num_bytes) {
@@ -27,18 +29,27 @@ std::size_t class_of(std::size_t num_bytes) {
 }  // namespace
 
 OnlineTuner::OnlineTuner(NodeMemory& memory, Waiting& waiting, int rank, int size,
-                         std::vector<CopyVariant> variants, std::size_t one_shot_bytes)
-    : memory_(memory), waiting_(waiting), rank_(rank), size_(size), variants_(std::move(variants)) {
+                         std::vector<CopyVariant> variants, std::size_t one_shot_bytes,
+                         std::function<double()> hop_seconds)
+    : memory_(memory),
+      waiting_(waiting),
+      rank_(rank),
+      size_(size),
+      variants_(std::move(variants)),
+      hop_seconds_(std::move(hop_seconds)) {
   const bool stages = std::any_of(variants_.begin(), variants_.end(),
                                   [](const CopyVariant& v) { return v.way == Way::staged; });
   if (!stages || variants_.size() > Class().rate.size()) {
     throw std::invalid_argument("give 1 to " + std::to_string(Class().rate.size()) +
                                 " variants, one of them staged");
   }
-  for (std::size_t kind = 0; kind < kNumTimed; ++kind) {
-    for (std::size_t c = 0; c < kNumSizes; ++c) {
-      classes_[kind][c].usable = usable(static_cast<Timed>(kind), std::size_t{1} << c, one_shot_bytes);
-      classes_[kind][c].chosen = classes_[kind][c].usable.front();
+  for (Classes& classes : classes_) {
+    for (std::size_t kind = 0; kind < kNumTimed; ++kind) {
+      for (std::size_t c = 0; c < classes[kind].size(); ++c) {
+        Class& made = classes[kind][c];
+        made.usable = usable(static_cast<Timed>(kind), std::size_t{1} << c, one_shot_bytes);
+        made.chosen = made.usable.front();
+      }
     }
   }
 }
@@ -57,20 +68,22 @@ std::vector<std::size_t> OnlineTuner::usable(Timed kind, std::size_t most_bytes,
 }
 
 const CopyVariant& OnlineTuner::next(Timed kind, std::size_t num_bytes) {
-  const std::size_t index = std::min(class_of(num_bytes), kNumSizes - 1);
-  Class& c = classes_[static_cast<std::size_t>(kind)][index];
+  auto& classes = classes_[place()][static_cast<std::size_t>(kind)];
+  const std::size_t index = std::min(class_of(num_bytes), classes.size() - 1);
+  Class& c = classes[index];
   if (c.usable.size() == 1) {
     is_timed_ = false;
     return variants_[c.usable.front()];
   }
   const std::uint64_t number = c.num_operations++;
   if (number % kRetryAfter == 0) begin_trials(&c, number ? c.usable : promising(kind, index));
-  is_timed_ = c.num_trials_left || number % kLookEvery == 0;
+  is_timed_ = c.num_trials_left || number % kLookEvery == 0 || was_far_ != is_far_;
   if (!is_timed_) return variants_[c.chosen];
   if (num_timed_ >= 2) learn(num_timed_ - 2);
   const std::size_t variant =
       c.num_trials_left ? c.candidates[c.num_trials++ / kTrialsPerVariant % c.candidates.size()] : c.chosen;
-  past_[num_timed_ % 4] = {&c, variant, num_bytes};
+  past_[num_timed_ % 4] = {&c, variant, num_bytes, place(),
+                           kind == Timed::allreduce && num_bytes >= kLeastForHop};
   return variants_[variant];
 }
 
@@ -82,6 +95,10 @@ void OnlineTuner::done(double begin, double end) {
   };
   note(own.times.begin, begin);
   note(own.times.end, end);
+  if (hop_seconds_) {
+    const double hop = past_[num_timed_ % 4].tells_hop ? hop_seconds_() : 0;
+    own.times.hop[num_timed_ % 4].store(static_cast<std::uint64_t>(hop * 1e12), std::memory_order_relaxed);
+  }
   waiting_.announce(&own.timed, ++num_timed_);
 }
 
@@ -108,11 +125,11 @@ void OnlineTuner::begin_trials(Class* c, std::vector<std::size_t> candidates) co
 
 // All but those that are much slower in the nearest class that is known.
 std::vector<std::size_t> OnlineTuner::promising(Timed kind, std::size_t size_class) {
-  auto& classes = classes_[static_cast<std::size_t>(kind)];
+  auto& classes = classes_[place()][static_cast<std::size_t>(kind)];
   Class& c = classes[size_class];
   for (std::size_t distance = 1; distance <= kAlike; ++distance) {
     for (const std::size_t other : {size_class - distance, size_class + distance}) {
-      if (other >= kNumSizes || !is_chosen(classes[other])) continue;
+      if (other >= classes.size() || !is_chosen(classes[other])) continue;
       c.slowdown = classes[other].slowdown;
       c.rate_nearby = classes[other].rate_when_chosen[classes[other].chosen];
       std::vector<std::size_t> all;
@@ -129,7 +146,9 @@ void OnlineTuner::learn(std::uint64_t number) {
   const Past& past = past_[number % 4];
   Class& c = *past.size_class;
   const double rate = duration(number) / static_cast<double>(past.num_bytes);
-  if (number < c.tried_since) return;  // no trial
+  const auto hop = memory_.control_block(0).times.hop[number % 4].load(std::memory_order_relaxed);
+  if (hop != 0 && place_of(1e-12 * static_cast<double>(hop)) != past.place) return;  // the CPUs were moved
+  if (number < c.tried_since) return;                                                // no trial
   double& known = c.rate[past.variant];
   // A faster rate replaces the known one at once: the first touch of a buffer is no measure. A slower rate
   // counts in part and up to a bound, so that a single interruption changes nothing.
@@ -154,6 +173,18 @@ void OnlineTuner::learn(std::uint64_t number) {
   before = std::min(before, known);
 }
 
+// Notes a hop that was measured, and says which classes it belongs to. One that is interrupted is long, too:
+// only two in a row count.
+std::size_t OnlineTuner::place_of(double hop) {
+  // What was taken for near was not.
+  if (least_hop_ > kFar * hop) near_ = 1 - near_;
+  if (least_hop_ == 0 || hop < least_hop_) least_hop_ = hop;
+  const bool far = hop > kFar * least_hop_;
+  if (far == was_far_) is_far_ = far;
+  was_far_ = far;
+  return far ? 1 - near_ : near_;
+}
+
 std::size_t OnlineTuner::first_of_the_fastest(const Class& c) const {
   double best = 0;
   for (const std::size_t v : c.usable) {
@@ -168,8 +199,8 @@ std::size_t OnlineTuner::first_of_the_fastest(const Class& c) const {
 std::vector<OnlineTuner::Choice> OnlineTuner::choices() const {
   std::vector<Choice> all;
   for (std::size_t kind = 0; kind < kNumTimed; ++kind) {
-    for (std::size_t c = 0; c < kNumSizes; ++c) {
-      const Class& known = classes_[kind][c];
+    for (std::size_t c = 0; c < classes_[place()][kind].size(); ++c) {
+      const Class& known = classes_[place()][kind][c];
       if (!is_chosen(known)) continue;
       Choice choice{static_cast<Timed>(kind), std::size_t{1} << c, variants_[known.chosen], {}};
       for (const std::size_t v : known.usable) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -19,9 +20,10 @@ constexpr std::size_t kNumTimed = 5;
 // Tries every variant a few times in a row at the first operations of a size class (what the caches hold is
 // then what the variant itself leaves there), then uses the fastest, tries the others again now and then, and
 // at once when the chosen variant becomes much slower: on virtual machines the distance between two caches
-// changes while a program runs. What was much slower for messages of about this size is left out at first,
-// unless the others are much slower now than they were there. Of variants that are about as fast the first is
-// chosen, so that the choice is the same in the next run.
+// changes while a program runs. Where that distance is measured, what was found out near is not used far, and
+// not lost either. What was much slower for messages of about this size is left out at first, unless the
+// others are much slower now than they were there. Of variants that are about as fast the first is chosen, so
+// that the choice is the same in the next run.
 //
 // All ranks must choose alike without extra messages. Each announces when the timed operation n began and
 // ended; n + 2 begins when all have announced n, which they have unless one is far behind. So a decision at n
@@ -30,9 +32,10 @@ constexpr std::size_t kNumTimed = 5;
 // early, as the root of a broadcast may.
 class OnlineTuner {
  public:
-  // `one_shot_bytes`: the largest message that can go by Way::one_shot.
+  // `one_shot_bytes`: the largest message that can go by Way::one_shot. `hop_seconds`: Distance's, or empty;
+  // called by all ranks after some timed operations.
   OnlineTuner(NodeMemory& memory, Waiting& waiting, int rank, int size, std::vector<CopyVariant> variants,
-              std::size_t one_shot_bytes);
+              std::size_t one_shot_bytes, std::function<double()> hop_seconds);
 
   // The variant of the next operation, on `num_bytes` per rank; the same on all ranks.
   const CopyVariant& next(Timed kind, std::size_t num_bytes);
@@ -40,7 +43,7 @@ class OnlineTuner {
   // in common.
   void done(double begin, double end);
 
-  // What was found out so far, for people.
+  // What was found out so far at the present distance, for people.
   struct Choice {
     Timed kind;
     std::size_t up_to_bytes;  // more than half of it
@@ -68,11 +71,17 @@ class OnlineTuner {
     Class* size_class = nullptr;
     std::size_t variant = 0;
     std::size_t num_bytes = 0;
+    std::size_t place = 0;   // of its class
+    bool tells_hop = false;  // whether it is measured afterwards
   };
+
+  using Classes = std::array<std::array<Class, 48>, kNumTimed>;  // by kind, and size: of up to 2^i bytes
 
   std::vector<std::size_t> usable(Timed kind, std::size_t most_bytes, std::size_t one_shot_bytes) const;
   double duration(std::uint64_t number);
   void learn(std::uint64_t number);
+  std::size_t place() const { return is_far_ ? 1 - near_ : near_; }
+  std::size_t place_of(double hop);
   void begin_trials(Class* size_class, std::vector<std::size_t> candidates) const;
   std::vector<std::size_t> promising(Timed kind, std::size_t size_class);
   std::size_t first_of_the_fastest(const Class& size_class) const;
@@ -83,8 +92,12 @@ class OnlineTuner {
   int rank_;
   int size_;
   std::vector<CopyVariant> variants_;
-  static constexpr std::size_t kNumSizes = 48;
-  std::array<std::array<Class, kNumSizes>, kNumTimed> classes_{};
+  std::function<double()> hop_seconds_;
+  std::array<Classes, 2> classes_{};
+  std::size_t near_ = 0;  // which of them; the other one is for far
+  double least_hop_ = 0;
+  bool was_far_ = false;  // when it was measured last
+  bool is_far_ = false;   // as it was twice in a row
   std::array<Past, 4> past_{};
   std::uint64_t num_timed_ = 0;
   bool is_timed_ = false;  // the operation under way
