@@ -124,18 +124,21 @@ class NodeRank {
 
   double scale(Op op) const { return op == Op::average ? 1.0 / size() : 1.0; }
 
-  // What this rank brings, with a guard on either side. The memory is of exactly this size, so that a
-  // sanitizer sees what lies beyond the guards. It begins with a page; with an offset, ranks' data lie a few
-  // bytes apart within their pages, between which kernels copy slowly.
+  // What this rank brings, with a guard on either side. The memory is that of the operation before where it
+  // suffices, so that who still reads that finds it changed. It begins with a page; with an offset, ranks'
+  // data lie a few bytes apart within their pages, between which kernels copy slowly.
   std::byte* own_memory(const Shape& shape, std::uint64_t seed) {
     const std::size_t element = width(shape.type);
     const std::size_t skew = shape.offset ? static_cast<std::size_t>(rank()) * kSkew : 0;
     const std::size_t begin = kGuard + shape.offset * element + skew;
     const std::size_t num_bytes = begin + shape.count * element + kGuard;
-    void* memory = nullptr;
-    if (posix_memalign(&memory, kPage, num_bytes) != 0) throw std::bad_alloc();
-    memory_.reset(static_cast<std::byte*>(memory));
-    std::memset(memory, static_cast<int>(kUntouched), num_bytes);
+    if (num_bytes > capacity_) {
+      void* memory = nullptr;
+      if (posix_memalign(&memory, kPage, num_bytes) != 0) throw std::bad_alloc();
+      memory_.reset(static_cast<std::byte*>(memory));
+      capacity_ = num_bytes;
+    }
+    std::memset(memory_.get(), static_cast<int>(kUntouched), num_bytes);
     std::byte* data = memory_.get() + begin;
     fill(data, 0, shape.count, shape.type, shape.values, seed, rank());
     return data;
@@ -190,6 +193,7 @@ class NodeRank {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
   std::unique_ptr<std::byte, Free> memory_;
+  std::size_t capacity_ = 0;
 };
 
 // Blocks of `count` elements for `size` ranks: equal ones, or with weights that leave some ranks nothing.

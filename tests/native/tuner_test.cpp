@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "complaints.hpp"
@@ -37,7 +38,7 @@ class Tuned {
         memory_(bootstrap_, 4096, kChunk, {}),
         watch_(bootstrap_),
         waiting_(watch_, &memory_.control_block(0).failure, memory_.waits_for(1), 0, {0}, false, 10),
-        tuner_(memory_, waiting_, 0, 1, {kAhead, kPast, kSingle}, 4096, [this] { return hop; }) {}
+        tuner_(memory_, waiting_, 0, 1, {kAhead, kPast, kSingle}, 4096, [this] { return next_hop(); }) {}
 
   // So many allreduces of a size; the variants that were used, and in `last` the last one.
   std::set<std::string> run(std::size_t num_bytes, int times, const Rates& rates) {
@@ -61,9 +62,12 @@ class Tuned {
   }
 
   std::string last;
-  double hop = 0;  // seconds; 0: not measured
+  double hop = 50e-9;          // seconds
+  double interrupted_hop = 0;  // the next one, if it is not 0
 
  private:
+  double next_hop() { return interrupted_hop != 0 ? std::exchange(interrupted_hop, 0) : hop; }
+
   Meeting meeting_{1};
   ThreadBootstrap bootstrap_;
   NodeMemory memory_;
@@ -120,6 +124,7 @@ void near_and_far_are_kept_apart() {
       const std::string best = in_words(far ? kSingle : kAhead);
       expect(tuned.last == best, std::string(far ? "far" : "near") + ": chose " + tuned.last);
       expect(tuned.chosen(kMiB) == best, "choices: " + tuned.chosen(kMiB));
+      // A look every second operation of 1 MiB.
       expect(round == 0 || used.size() <= 2, "what was known was tried again");
     }
   }
@@ -134,7 +139,7 @@ void what_began_far_is_not_taken_for_near() {
   tuned.run(kMiB, 30, kNear);
   expect(tuned.last == in_words(kAhead), "then near: chose " + tuned.last);
   tuned.hop = 250e-9;
-  expect(tuned.run(kMiB, 30, kFar).size() == 2, "far again: what was known was tried again");
+  expect(tuned.run(kMiB, 30, kFar).size() <= 2, "far again: what was known was tried again");
   expect(tuned.last == in_words(kSingle), "far again: chose " + tuned.last);
 }
 
@@ -142,10 +147,9 @@ void one_long_hop_changes_nothing() {
   Tuned tuned;
   tuned.hop = 50e-9;
   tuned.run(kMiB, 32, kNear);
-  tuned.hop = 5e-6;  // interrupted
-  tuned.run(kMiB, 1, kNear);
-  tuned.hop = 50e-9;
+  tuned.interrupted_hop = 5e-6;
   expect(tuned.run(kMiB, 40, kNear).size() == 1, "one long hop made it try all again");
+  expect(tuned.interrupted_hop == 0, "the distance was not looked at");
 }
 
 void one_interruption_changes_nothing() {

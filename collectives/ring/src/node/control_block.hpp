@@ -39,9 +39,9 @@ struct ControlBlock {
   Counter timed;                        // large operations timed
   struct {
     std::atomic<std::uint64_t> begin[4], end[4];  // of the last of them, nanoseconds by the node's clock
-    std::atomic<std::uint64_t> hop[4];            // after it, picoseconds; rank 0's count, 0 if not measured
   } times;
-  Counter laps;  // of a line around all ranks: see Distance
+  Counter laps;                    // of a line around all ranks: see Distance
+  std::atomic<std::uint64_t> hop;  // found by them, picoseconds; rank 0's counts
   WaitsFor waits_for;
   FailureNote failure;  // rank 0's counts
 };

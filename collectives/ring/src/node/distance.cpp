@@ -11,6 +11,7 @@ constexpr int kLaps = 3;  // in the first of which ranks come late
 }  // namespace
 
 double Distance::hop_seconds() {
+  ControlBlock& first = memory_.control_block(0);
   Counter& own = memory_.control_block(rank_).laps;
   const int before = (rank_ + size_ - 1) % size_;
   Counter& others = memory_.control_block(before).laps;
@@ -20,14 +21,22 @@ double Distance::hop_seconds() {
     if (rank_ == 0) {
       const double begin = monotonic_seconds();
       waiting_.announce(&own, number);
-      waiting_.until(&others, number, before);
+      waiting_.until_safe(&others, number, before);
       if (lap > 0) best = std::min(best, monotonic_seconds() - begin);
     } else {
-      waiting_.until(&others, number, before);
+      waiting_.until_safe(&others, number, before);
       waiting_.announce(&own, number);
     }
   }
-  return rank_ == 0 ? best / size_ : 0;
+  const std::uint64_t told = ++num_laps_;
+  if (rank_ == 0) {
+    first.hop.store(static_cast<std::uint64_t>(best / size_ * 1e12), std::memory_order_relaxed);
+    waiting_.announce(&own, told);
+  } else {
+    waiting_.until_safe(&first.laps, told, 0);
+  }
+  // Stays until all ranks are in the first lap of the next time.
+  return 1e-12 * static_cast<double>(first.hop.load(std::memory_order_relaxed));
 }
 
 }  // namespace dlscale

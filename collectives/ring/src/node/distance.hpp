@@ -15,8 +15,7 @@ class Distance {
 
   // Whether `hop_seconds` would tell something, and would be done soon.
   bool can_be_told() const { return size_ > 1 && size_ <= kFewRanks && !waiting_.oversubscribed(); }
-  // What a cache line takes from one rank to the next, on the mean of all; on local rank 0, elsewhere 0.
-  // Collective.
+  // What a cache line takes from one rank to the next, on the mean of all; the same on all ranks. Collective.
   double hop_seconds();
 
  private:

@@ -15,9 +15,9 @@ constexpr double kMuchSlower = 1.45;
 constexpr double kWeightOfNew = 0.4;
 constexpr double kOutlier = 2.0;
 constexpr double kAboutAsFast = 1.05;
-constexpr std::size_t kAlike = 2;                 // size classes that are apart by no more have similar rates
-constexpr std::size_t kLeastForHop = 256 * 1024;  // measuring it takes a few microseconds
-constexpr double kFar = 3.0;                      // times the shortest hop
+constexpr std::size_t kAlike = 2;  // size classes that are apart by no more have similar rates
+constexpr std::size_t kBytesPerLook = 2 * 1024 * 1024;  // a look takes a microsecond
+constexpr double kFar = 3.0;                            // times the shortest hop
 
 // Class c has the messages of up to 2^c bytes.
 std::size_t class_of(std::size_t num_bytes) {
@@ -68,7 +68,11 @@ std::vector<std::size_t> OnlineTuner::usable(Timed kind, std::size_t most_bytes,
 }
 
 const CopyVariant& OnlineTuner::next(Timed kind, std::size_t num_bytes) {
-  auto& classes = classes_[place()][static_cast<std::size_t>(kind)];
+  if (hop_seconds_ && kind == Timed::allreduce) {
+    bytes_since_look_ += num_bytes;
+    if (bytes_since_look_ >= kBytesPerLook) look_at_distance();
+  }
+  auto& classes = classes_now()[static_cast<std::size_t>(kind)];
   const std::size_t index = std::min(class_of(num_bytes), classes.size() - 1);
   Class& c = classes[index];
   if (c.usable.size() == 1) {
@@ -77,13 +81,12 @@ const CopyVariant& OnlineTuner::next(Timed kind, std::size_t num_bytes) {
   }
   const std::uint64_t number = c.num_operations++;
   if (number % kRetryAfter == 0) begin_trials(&c, number ? c.usable : promising(kind, index));
-  is_timed_ = c.num_trials_left || number % kLookEvery == 0 || was_far_ != is_far_;
+  is_timed_ = c.num_trials_left || number % kLookEvery == 0;
   if (!is_timed_) return variants_[c.chosen];
   if (num_timed_ >= 2) learn(num_timed_ - 2);
   const std::size_t variant =
       c.num_trials_left ? c.candidates[c.num_trials++ / kTrialsPerVariant % c.candidates.size()] : c.chosen;
-  past_[num_timed_ % 4] = {&c, variant, num_bytes, place(),
-                           kind == Timed::allreduce && num_bytes >= kLeastForHop};
+  past_[num_timed_ % 4] = {&c, variant, num_bytes};
   return variants_[variant];
 }
 
@@ -95,10 +98,6 @@ void OnlineTuner::done(double begin, double end) {
   };
   note(own.times.begin, begin);
   note(own.times.end, end);
-  if (hop_seconds_) {
-    const double hop = past_[num_timed_ % 4].tells_hop ? hop_seconds_() : 0;
-    own.times.hop[num_timed_ % 4].store(static_cast<std::uint64_t>(hop * 1e12), std::memory_order_relaxed);
-  }
   waiting_.announce(&own.timed, ++num_timed_);
 }
 
@@ -125,7 +124,7 @@ void OnlineTuner::begin_trials(Class* c, std::vector<std::size_t> candidates) co
 
 // All but those that are much slower in the nearest class that is known.
 std::vector<std::size_t> OnlineTuner::promising(Timed kind, std::size_t size_class) {
-  auto& classes = classes_[place()][static_cast<std::size_t>(kind)];
+  auto& classes = classes_now()[static_cast<std::size_t>(kind)];
   Class& c = classes[size_class];
   for (std::size_t distance = 1; distance <= kAlike; ++distance) {
     for (const std::size_t other : {size_class - distance, size_class + distance}) {
@@ -146,9 +145,7 @@ void OnlineTuner::learn(std::uint64_t number) {
   const Past& past = past_[number % 4];
   Class& c = *past.size_class;
   const double rate = duration(number) / static_cast<double>(past.num_bytes);
-  const auto hop = memory_.control_block(0).times.hop[number % 4].load(std::memory_order_relaxed);
-  if (hop != 0 && place_of(1e-12 * static_cast<double>(hop)) != past.place) return;  // the CPUs were moved
-  if (number < c.tried_since) return;                                                // no trial
+  if (number < c.tried_since) return;  // no trial
   double& known = c.rate[past.variant];
   // A faster rate replaces the known one at once: the first touch of a buffer is no measure. A slower rate
   // counts in part and up to a bound, so that a single interruption changes nothing.
@@ -173,16 +170,17 @@ void OnlineTuner::learn(std::uint64_t number) {
   before = std::min(before, known);
 }
 
-// Notes a hop that was measured, and says which classes it belongs to. One that is interrupted is long, too:
-// only two in a row count.
-std::size_t OnlineTuner::place_of(double hop) {
-  // What was taken for near was not.
-  if (least_hop_ > kFar * hop) near_ = 1 - near_;
-  if (least_hop_ == 0 || hop < least_hop_) least_hop_ = hop;
-  const bool far = hop > kFar * least_hop_;
-  if (far == was_far_) is_far_ = far;
-  was_far_ = far;
-  return far ? 1 - near_ : near_;
+// Which classes count from now on. A hop that is interrupted is long, too: a change must be seen twice.
+void OnlineTuner::look_at_distance() {
+  bytes_since_look_ = 0;
+  for (int looks = 0; looks < 2; ++looks) {
+    const double hop = hop_seconds_();
+    if (least_hop_ > kFar * hop) near_ = 1 - near_;  // what was taken for near was not
+    if (least_hop_ == 0 || hop < least_hop_) least_hop_ = hop;
+    const bool far = hop > kFar * least_hop_;
+    if (far == is_far_) return;
+    if (looks == 1) is_far_ = far;
+  }
 }
 
 std::size_t OnlineTuner::first_of_the_fastest(const Class& c) const {
@@ -199,8 +197,8 @@ std::size_t OnlineTuner::first_of_the_fastest(const Class& c) const {
 std::vector<OnlineTuner::Choice> OnlineTuner::choices() const {
   std::vector<Choice> all;
   for (std::size_t kind = 0; kind < kNumTimed; ++kind) {
-    for (std::size_t c = 0; c < classes_[place()][kind].size(); ++c) {
-      const Class& known = classes_[place()][kind][c];
+    for (std::size_t c = 0; c < classes_now()[kind].size(); ++c) {
+      const Class& known = classes_now()[kind][c];
       if (!is_chosen(known)) continue;
       Choice choice{static_cast<Timed>(kind), std::size_t{1} << c, variants_[known.chosen], {}};
       for (const std::size_t v : known.usable) {

@@ -33,7 +33,7 @@ constexpr std::size_t kNumTimed = 5;
 class OnlineTuner {
  public:
   // `one_shot_bytes`: the largest message that can go by Way::one_shot. `hop_seconds`: Distance's, or empty;
-  // called by all ranks after some timed operations.
+  // called by all ranks before some allreduces.
   OnlineTuner(NodeMemory& memory, Waiting& waiting, int rank, int size, std::vector<CopyVariant> variants,
               std::size_t one_shot_bytes, std::function<double()> hop_seconds);
 
@@ -71,8 +71,6 @@ class OnlineTuner {
     Class* size_class = nullptr;
     std::size_t variant = 0;
     std::size_t num_bytes = 0;
-    std::size_t place = 0;   // of its class
-    bool tells_hop = false;  // whether it is measured afterwards
   };
 
   using Classes = std::array<std::array<Class, 48>, kNumTimed>;  // by kind, and size: of up to 2^i bytes
@@ -80,8 +78,9 @@ class OnlineTuner {
   std::vector<std::size_t> usable(Timed kind, std::size_t most_bytes, std::size_t one_shot_bytes) const;
   double duration(std::uint64_t number);
   void learn(std::uint64_t number);
-  std::size_t place() const { return is_far_ ? 1 - near_ : near_; }
-  std::size_t place_of(double hop);
+  Classes& classes_now() { return classes_[is_far_ ? 1 - near_ : near_]; }
+  const Classes& classes_now() const { return classes_[is_far_ ? 1 - near_ : near_]; }
+  void look_at_distance();
   void begin_trials(Class* size_class, std::vector<std::size_t> candidates) const;
   std::vector<std::size_t> promising(Timed kind, std::size_t size_class);
   std::size_t first_of_the_fastest(const Class& size_class) const;
@@ -96,8 +95,8 @@ class OnlineTuner {
   std::array<Classes, 2> classes_{};
   std::size_t near_ = 0;  // which of them; the other one is for far
   double least_hop_ = 0;
-  bool was_far_ = false;  // when it was measured last
-  bool is_far_ = false;   // as it was twice in a row
+  bool is_far_ = false;
+  std::size_t bytes_since_look_ = ~std::size_t{0} / 2;
   std::array<Past, 4> past_{};
   std::uint64_t num_timed_ = 0;
   bool is_timed_ = false;  // the operation under way
