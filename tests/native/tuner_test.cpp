@@ -119,7 +119,7 @@ void near_and_far_are_kept_apart() {
   Tuned tuned;
   for (int round = 0; round < 4; ++round) {
     for (const bool far : {false, true}) {
-      tuned.hop = far ? 250e-9 : 40e-9 + 10e-9 * round;
+      tuned.hop = far ? 250e-9 : 80e-9 + 5e-9 * round;
       const std::set<std::string> used = tuned.run(kMiB, round == 0 ? 60 : 20, far ? kFar : kNear);
       const std::string best = in_words(far ? kSingle : kAhead);
       expect(tuned.last == best, std::string(far ? "far" : "near") + ": chose " + tuned.last);
@@ -132,10 +132,10 @@ void near_and_far_are_kept_apart() {
 
 void what_began_far_is_not_taken_for_near() {
   Tuned tuned;
-  tuned.hop = 250e-9;
+  tuned.hop = 180e-9;
   tuned.run(kMiB, 30, kFar);
   expect(tuned.last == in_words(kSingle), "began far: chose " + tuned.last);
-  tuned.hop = 50e-9;
+  tuned.hop = 85e-9;
   tuned.run(kMiB, 30, kNear);
   expect(tuned.last == in_words(kAhead), "then near: chose " + tuned.last);
   tuned.hop = 250e-9;
@@ -145,7 +145,7 @@ void what_began_far_is_not_taken_for_near() {
 
 void one_long_hop_changes_nothing() {
   Tuned tuned;
-  tuned.hop = 50e-9;
+  tuned.hop = 85e-9;
   tuned.run(kMiB, 32, kNear);
   tuned.interrupted_hop = 5e-6;
   expect(tuned.run(kMiB, 40, kNear).size() == 1, "one long hop made it try all again");
