@@ -105,7 +105,9 @@ def _backends_option(command: F) -> F:
 @click.option("--ranks-per-node", type=click.IntRange(min=1), help="Ranks per node; default: the system's.")
 @click.option("--environment", help="Environment of the system; default: its first.")
 @click.option("--allow-open-ports", **YES, help="Allow libraries with unauthenticated sockets to span nodes.")
-@click.option("--modes", type=Words(), help="hot, and of fresh and cold; default: all, between nodes hot,fresh.")
+@click.option(
+    "--modes", type=Words(), help="hot, and of fresh and cold; default: all, between nodes hot,fresh."
+)
 @_backends_option
 @click.option(
     "--launches", type=click.IntRange(min=1), default=3, show_default=True, help="Launches per setting."

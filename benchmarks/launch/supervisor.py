@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -283,12 +284,20 @@ def start_launcher(
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Signals that interrupt this program wait until the block is left: a second Ctrl-C does not stop the clearing up."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    """Signals that interrupt this program take effect when the block is left: a second Ctrl-C stops no clearing up."""
+    arrived: list[int] = []
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # elsewhere none takes effect
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, lambda number, _: arrived.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
