@@ -68,7 +68,8 @@ std::vector<std::size_t> OnlineTuner::usable(Timed kind, std::size_t most_bytes,
 }
 
 const CopyVariant& OnlineTuner::next(Timed kind, std::size_t num_bytes) {
-  if (hop_seconds_ && kind == Timed::allreduce) {
+  // A broadcast's root does not wait for the others.
+  if (hop_seconds_ && kind != Timed::broadcast) {
     bytes_since_look_ += num_bytes;
     if (bytes_since_look_ >= kBytesPerLook) look_at_distance();
   }

@@ -33,7 +33,7 @@ constexpr std::size_t kNumTimed = 5;
 class OnlineTuner {
  public:
   // `one_shot_bytes`: the largest message that can go by Way::one_shot. `hop_seconds`: Distance's, or empty;
-  // called by all ranks before some allreduces.
+  // called by all ranks before some operations, but no broadcasts.
   OnlineTuner(NodeMemory& memory, Waiting& waiting, int rank, int size, std::vector<CopyVariant> variants,
               std::size_t one_shot_bytes, std::function<double()> hop_seconds);
 
