@@ -22,7 +22,7 @@ from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
 from dlscale.benchmarks.records.message_sizes import Collective, MessageSizeLaunch, Mode
 
 ALLREDUCE: Final = "allreduce"
-TUNING_SHARE, VALIDITY_SHARE, OVERSUBSCRIBED_SHARE = 0.2, 0.15, 0.1  # of the budget; measuring has the rest
+TUNING_SHARE, VALIDITY_SHARE, OVERSUBSCRIBED_SHARE = 0.3, 0.15, 0.1  # of the budget; measuring has the rest
 LEAST_SECONDS, MOST_SECONDS, MOST_TUNING_SECONDS = 0.4, 60.0, 3.0  # of timed calls in a launch
 # What a launch takes beside its timed calls, until some were measured.
 START_SECONDS = {"ring": 3.0, "mpi": 2.0, "torch": 6.0}

@@ -19,7 +19,11 @@ Run = Callable[[str], MessageSizeLaunch]
 
 
 @pytest.fixture
-def run(order: LaunchOrder, place: Place) -> Run:
+def run(order: LaunchOrder, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    memory = tmp_path / "memory"  # which no other test looks at
+    memory.mkdir()
+    monkeypatch.setattr(together, "MEMORY", memory)
+
     def started(body: str) -> MessageSizeLaunch:
         write_mpiexec(place, body)
         return run_alone(order, place, position=7)
@@ -47,7 +51,7 @@ def test_a_good_launch(run: Run):
     assert record.failures[0].reason == "wrong result"
     assert (record.position, record.block, record.setting) == (7, 1, "default")
     assert "--output <spool>/samples.jsonl --flags <flags> --store <spool>/store" in record.command
-    assert not list(together.MEMORY.glob("dlscale-flags-*"))
+    assert not list(together.MEMORY.iterdir())
 
 
 def test_a_crash_keeps_what_was_finished(run: Run):
