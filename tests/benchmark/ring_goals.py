@@ -3,8 +3,8 @@
     python tests/benchmark/ring_goals.py results/collectives/<time> [LOW:HIGH]
 
 Runs on 2 ranks decide all goals but the last, which needs --ranks 2,4 on 2 cores. The exit status is 1 if a goal was
-missed. Launches of the ring and of its peers follow each other block by block; with LOW:HIGH only those count in which
-a flag took so many nanoseconds, as by `dlscale collectives report --round-trip`.
+missed. Launches of the ring and of its peers took turns; with LOW:HIGH only those blocks of calls count around which a
+flag took so many nanoseconds, as by `dlscale collectives report --round-trip`.
 """
 
 import sys

@@ -16,7 +16,7 @@ constexpr double kWeightOfNew = 0.4;
 constexpr double kOutlier = 2.0;
 constexpr double kAboutAsFast = 1.05;
 constexpr std::size_t kAlike = 2;  // size classes that are apart by no more have similar rates
-constexpr std::size_t kBytesPerLook = 2 * 1024 * 1024;  // a look takes a microsecond
+constexpr std::size_t kBytesPerLook = 2 * 1024 * 1024;  // a look takes 1 to 2 us
 constexpr double kFar = 1.6;                            // times the shortest hop
 
 // Class c has the messages of up to 2^c bytes.
