@@ -288,7 +288,7 @@ def save_pictures(figure: Figure, stem: Path, *, title: str, provenance: Provena
     pdf = {**title_entry, "Keywords": origin, "Creator": "dlscale", "CreationDate": None}
     svg = {**title_entry, "Description": origin, "Creator": "dlscale", "Date": None}
     written = [_draw(figure, stem, "png", png)]
-    figure.set_layout_engine("none")  # the layout is kept; for a heat map it takes a third of the time
+    figure.set_layout_engine(None)  # the layout is kept; with an engine each form would be drawn twice
     return [*written, _draw(figure, stem, "pdf", pdf), _draw(figure, stem, "svg", svg)]
 
 

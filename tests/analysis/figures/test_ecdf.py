@@ -1,7 +1,5 @@
 """The distribution of steps: shares of windows, the same medians as the table's."""
 
-import csv
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.ecdf import MAX_POINTS, draw, points
-from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.metrics import step_seconds
 
 
@@ -116,21 +113,6 @@ def test_rows_have_the_same_columns_whatever_the_algorithm(make_record):
         ("easgd", "interval=4"),
     }
     assert len({frozenset(row) for row in rows}) == 1
-
-
-def test_files_are_equal_on_a_redraw(make_study, tmp_path):
-    written = []
-    for name, records in (("first", make_study()), ("again", make_study()[::-1])):
-        figure, rows = figure_of(records)
-        with drawing():
-            where = scaling_table(records).provenance
-            written.append(save_drawing(figure, tmp_path / name, title="t", rows=rows, provenance=where))
-    for one, other in zip(*written, strict=True):
-        assert one.read_bytes() == other.read_bytes()
-    with next(path for path in written[0] if path.suffix == ".csv").open(newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["backend"] == "ring"]
-    assert float(rows[-1]["share_of_windows"]) == 1
-    assert {row["num_windows"] for row in rows} == {"60"}
 
 
 @pytest.mark.parametrize("num_backends", [1, 4, 8])

@@ -1,6 +1,5 @@
 """The start of a launch by its phases: heights of bars, places of ranks."""
 
-import csv
 from itertools import pairwise
 from math import log2
 
@@ -9,7 +8,6 @@ import pytest
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.startup import draw, total
-from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.findings.startup import PHASES, start_ups
 from dlscale.analysis.launches import launches_of
 from dlscale.benchmarks.records.record import Phases
@@ -106,23 +104,6 @@ def test_more_backends_than_panels_are_named(started):
     assert len(figure.axes) == 8
     assert "Not shown: b8, b9" in " ".join(figure.texts[-1].get_text().split())
     assert len(rows) == 8
-
-
-def test_files_are_equal_on_a_redraw(started, tmp_path):
-    records = [
-        started(num_ranks=n, block=b, backend=k) for k in ("none", "mpi") for n in (1, 2) for b in (0, 1)
-    ]
-    written = []
-    for name, order in (("first", 1), ("again", -1)):
-        figure, rows = figure_of(records[::order])
-        where = scaling_table(records).provenance
-        with drawing():
-            written.append(save_drawing(figure, tmp_path / name, title="t", rows=rows, provenance=where))
-    for one, other in zip(*written, strict=True):
-        assert one.read_bytes() == other.read_bytes()
-    with next(path for path in written[0] if path.suffix == ".csv").open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    assert [float(row["connect_seconds"]) for row in rows] == [0.5, 1.0, 0.5, 1.0]
 
 
 @pytest.mark.parametrize("num_backends", [1, 3, 8])

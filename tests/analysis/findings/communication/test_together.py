@@ -138,8 +138,9 @@ def test_the_memory_bound_says_that_the_gradients_fit(everything):
 
 @pytest.mark.slow
 def test_figures_are_the_same_and_one_more(everything, without, tmp_path):
-    more = {path.name for path in write_figures(scaling_table(everything), tmp_path / "a")}
-    fewer = {path.name for path in write_figures(scaling_table(without), tmp_path / "b")}
+    only = ("throughput", "step-time", "waterfall", "busbw")
+    more = {path.name for path in write_figures(scaling_table(everything), tmp_path / "a", only=only)}
+    fewer = {path.name for path in write_figures(scaling_table(without), tmp_path / "b", only=only)}
     assert {name.rsplit("-", 1)[1].split(".")[0] for name in more - fewer} == {"busbw"}
     assert fewer < more
 

@@ -6,7 +6,6 @@ import pytest
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures import heatmap
 from dlscale.analysis.figures.drawing import RIM, drawing
-from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.findings.rank_times import rank_times, to_heat_rows
 from dlscale.analysis.findings.stragglers import stragglers
 from dlscale.analysis.launches import launches_of
@@ -149,19 +148,6 @@ def test_a_single_rank_has_no_heat_map(make_record):
         stragglers(launches_of(records)),
     )
     assert found is None
-
-
-def test_a_redraw_is_equal_to_the_byte(cluster, tmp_path):
-    def files(records, folder):
-        folder.mkdir()
-        figure, rows = draw(records)
-        provenance = scaling_table(records).provenance
-        with drawing():
-            written = save_drawing(figure, folder / "one", title="heatmap", rows=rows, provenance=provenance)
-        return {path.name: path.read_bytes() for path in written}
-
-    records = cluster(slow={"c": 1.1})
-    assert files(records, tmp_path / "a") == files(records[::-1], tmp_path / "b")
 
 
 @pytest.mark.parametrize("hosts", [("a",), ("compute-node-number-17", "b"), [f"n{i}" for i in range(40)]])

@@ -7,7 +7,6 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures import waterfall
 from dlscale.analysis.figures.drawing import drawing
-from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.findings.waterfall import waterfalls
 from dlscale.analysis.findings.waterfall_table import waterfall_rows
 from dlscale.analysis.launches import launches_of
@@ -149,21 +148,6 @@ def test_without_parts_there_is_no_figure(study):
     assert (
         waterfall.draw(family, table.of(family), table.provenance, waterfalls(launches_of(records))) is None
     )
-
-
-def test_a_redraw_is_equal_to_the_byte(study, tmp_path):
-    def files(records, folder):
-        folder.mkdir()
-        figure, rows = draw(records)
-        provenance = scaling_table(records).provenance
-        with drawing():
-            written = save_drawing(
-                figure, folder / "one", title="waterfall", rows=rows, provenance=provenance
-            )
-        return {path.name: path.read_bytes() for path in written}
-
-    records = study()
-    assert files(records, tmp_path / "a") == files(records[::-1], tmp_path / "b")
 
 
 def test_the_rows_behind_it_are_those_of_json(study):
