@@ -106,6 +106,15 @@ def test_the_end_of_a_launch_reaches_its_helpers_though_one_is_stopped(tmp_path,
     assert all(ended(pid) for pid in cleared)
 
 
+@pytest.fixture
+def interruptible():
+    """Tests in the background of a shell are born deaf to interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_interrupt_does_not_stop_the_clearing_up(tmp_path, cleared, monkeypatch):
     """A launcher's helper was left, and took half of a core: make had passed on a signal that dlscale had got, too."""
     monkeypatch.setattr(supervisor, "GRACE_SECONDS", 1.0)
