@@ -8,6 +8,7 @@ takes most of the time that a build takes. Users have `make .venv-ccl`, which ha
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -63,9 +64,9 @@ def link_packages(folder: Path) -> Path:
 
     It lies outside of the new one: pip leaves alone what it finds there.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.iterdir():
-        old.unlink()
+    if folder.exists():
+        shutil.rmtree(folder)  # the links, and what Python wrote between them
+    folder.mkdir(parents=True)
     for place in (Path(entry) for entry in sys.path if entry.endswith("site-packages")):
         for package in place.iterdir():
             link = folder / package.name
