@@ -33,7 +33,7 @@ try:
 except ModuleNotFoundError as error:
     raise UsageError(
         "backend ring was not built: the installation found no C++ compiler or no MPI (mpicxx), or was told "
-        f"not to; {REINSTALL} -Ccmake.define.DLSCALE_WITH_MPI=ON builds it or says what is missing"
+        f"not to; {REINSTALL} --config-settings=cmake.define.DLSCALE_WITH_MPI=ON builds it or says what is missing"
     ) from error
 except ImportError as error:
     raise UsageError(

@@ -28,7 +28,10 @@ def wheel(tmp_path_factory):
         str(folder),
     ]
     subprocess.run(
-        [*command, "-Ccmake.define.DLSCALE_WITH_MPI=ON"], check=True, capture_output=True, timeout=250
+        [*command, "--config-settings=cmake.define.DLSCALE_WITH_MPI=ON"],
+        check=True,
+        capture_output=True,
+        timeout=250,
     )
     return next(folder.glob("*.whl"))
 

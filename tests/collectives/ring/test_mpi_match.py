@@ -63,7 +63,7 @@ def test_an_extension_that_was_not_built_is_a_usage_error():
         f"import sys\nsys.modules['dlscale.collectives.ring._engine'] = None\n{IMPORT_ENGINE}"
     )
     assert said.startswith("backend ring was not built: ")
-    assert "-Ccmake.define.DLSCALE_WITH_MPI=ON" in said
+    assert "--config-settings=cmake.define.DLSCALE_WITH_MPI=ON" in said
 
 
 @pytest.mark.requires("ring")
