@@ -23,6 +23,7 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector thousands of tests and all modules, which stay: an eighth of the unit tests' time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000)  # building networks makes far more than 700 objects that stay
 
 
 def _missing(name: str) -> str | None:

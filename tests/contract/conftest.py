@@ -116,6 +116,7 @@ def world(job):
     # Gloo's backend collects what is unreachable whenever it closes: the frameworks' own objects need not be looked at.
     gc.collect()
     gc.freeze()
+    gc.enable()  # rank_pytest.py has switched it off
     world = job.workers if job else MPI.COMM_WORLD
     assert world.Get_size() == int(os.environ["DLSCALE_UNDER_MPIEXEC"])
     return world
