@@ -13,14 +13,24 @@ from dlscale.models.workload import Workload
 pytestmark = [pytest.mark.slow, pytest.mark.requires("tensorflow")]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("name", NAMES)
+# In bf16 without inception_v3, which takes a minute and has no operation of its own to round.
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [*((name, "fp32") for name in NAMES), *((name, "bf16") for name in NAMES if name != "inception_v3")],
+)
 def test_the_numbers_agree(name, precision):
     pair = parity._Pair(load_workload(name), "tiny", precision)
     assert [gate for gate in pair.numbers() if not gate.passed] == []
 
 
-@pytest.mark.parametrize(("name", "preset"), [(n, p) for n in NAMES for p in load_workload(n).presets])
+AS_IN_PAPER = {
+    ("resnet50", "small"),
+    ("inception_v3", "small"),
+}  # the same network on other images or batches
+PRESETS = [(name, preset) for name in NAMES for preset in load_workload(name).presets]
+
+
+@pytest.mark.parametrize(("name", "preset"), [pair for pair in PRESETS if pair not in AS_IN_PAPER])
 def test_the_structure_agrees(name, preset):
     gates = list(parity.structure(load_workload(name), preset))
     assert [gate for gate in gates if not gate.passed] == []
