@@ -114,6 +114,7 @@ def world(job):
     from mpi4py import MPI
 
     # Gloo's backend collects what is unreachable whenever it closes: the frameworks' own objects need not be looked at.
+    # Some were imported since the tests were collected (tests/conftest.py), to see what is missing.
     gc.collect()
     gc.freeze()
     gc.enable()  # rank_pytest.py has switched it off

@@ -23,10 +23,8 @@ def test_the_numbers_agree(name, precision):
     assert [gate for gate in pair.numbers() if not gate.passed] == []
 
 
-AS_IN_PAPER = {
-    ("resnet50", "small"),
-    ("inception_v3", "small"),
-}  # the same network on other images or batches
+# The network of `paper` on other images or in other batches.
+AS_IN_PAPER = {("resnet50", "small"), ("inception_v3", "small")}
 PRESETS = [(name, preset) for name in NAMES for preset in load_workload(name).presets]
 
 

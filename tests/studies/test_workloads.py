@@ -44,7 +44,11 @@ goals.inception_v3.tiny = {metric = "top1", threshold = 0.15, learning_rate = 0.
 # In TensorFlow, where building the networks takes minutes, one of each kind of data and objective; the others learn
 # alike there, as tests/models and tests/parity show. A study of both frameworks would compare the networks first.
 @pytest.mark.requires("sklearn")
-@pytest.mark.parametrize(("framework", "names"), [("torch", NAMES), ("tensorflow", ("cosmogan", "resnet50"))])
+@pytest.mark.parametrize(
+    ("framework", "names"),
+    [("torch", NAMES), ("tensorflow", ("cosmogan", "resnet50"))],
+    ids=["torch", "tensorflow"],
+)
 def test_workloads_reach_a_tiny_target(bench, framework, names):
     study, digits = bench.folder / "study.toml", bench.folder / "digits.bin"
     study.write_text(STUDY)
