@@ -15,8 +15,8 @@ from dlscale.analysis.findings.contrasts import Contrast
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.findings.waterfall_parts import BATCH, CO_RUNNING, EXPOSED, INPUT, STRAGGLERS
 from dlscale.analysis.records import start_time
-from dlscale.analysis.render.text import plural, share_text
 from dlscale.analysis.statistics import half_width
+from dlscale.analysis.text import plural, share_text
 from dlscale.base.quantities import format_seconds
 
 MOST_LAUNCHES = 40  # of each cell; what needs more is not worth it

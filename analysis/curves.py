@@ -1,4 +1,4 @@
-"""Names of curves: the backend and the algorithm, and of their options those in which the curves of a study differ.
+"""Curves over ranks, and their names: the backend and the algorithm, and of their options those that differ in a study.
 
 Cells are named together (`named_cells`), because what differs is known only of all. A cell that was not named shows
 all options that it was given.
@@ -6,11 +6,14 @@ all options that it was given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
 from typing import Any
 
 from dlscale.analysis.records import NamedCell
-from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import backend_name
 from dlscale.benchmarks.records.record import Case, Cell, Record, Setting
 from dlscale.benchmarks.records.tuning import configuration_of
 
@@ -140,4 +143,71 @@ def with_curve_names(
     return (
         [record.model_copy(update={"case": case_named(record.case)}) for record in records],
         [case_named(case) for case in planned],
+    )
+
+
+Point = Any  # of a curve at one number of ranks: a ScalingRow or a TimeToSolution
+Value = Callable[[Any], Interval | None]  # of a point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One backend with one set of options and one kind of evidence, over the number of ranks."""
+
+    name: str
+    backend: str
+    evidence: str
+    rows: tuple[Point, ...]
+
+    @property
+    def joined(self) -> bool:
+        """Whether a line may join the points: two or more, each on more ranks than the one before."""
+        ranks = [row.cell.num_ranks for row in self.rows]
+        return len(ranks) > 1 and all(fewer < more for fewer, more in pairwise(ranks))
+
+
+def curves_of(rows: Iterable[Point], value: Value) -> list[Curve]:
+    """The curves of the training rows (not controls) that have `value`, in the table's order."""
+    drawn = [row for row in rows if row.cell.control == "train" and value(row) is not None]
+
+    def key(row: Point) -> tuple[str, str, str]:
+        return backend_name(row.cell), row.cell.backend, str(row.evidence)
+
+    # The table is already grouped by backend, but kinds of evidence alternate within a backend.
+    order = list(dict.fromkeys(key(row) for row in drawn))
+    grouped = groupby(sorted(drawn, key=lambda row: (order.index(key(row)), row.cell.num_ranks)), key=key)
+    return [
+        Curve(name=name, backend=backend, evidence=evidence, rows=tuple(group))
+        for (name, backend, evidence), group in grouped
+    ]
+
+
+def missing_from(rows: Iterable[Point], curves: Sequence[Curve]) -> list[str]:
+    """Descriptions of the trained cells without a point in these curves, each with the reason."""
+    shown = {id(row) for curve in curves for row in curve.rows}
+    words = []
+    for row in rows:
+        if row.cell.control == "train" and id(row) not in shown:
+            ranks = f"{row.cell.num_ranks} rank{'s' * (row.cell.num_ranks > 1)}"
+            launches = f"{row.num_launches} of {row.num_planned} launches"
+            words.append(
+                f"{backend_name(row.cell)} on {ranks} ({'no base case' if row.num_launches else launches})"
+            )
+    return words
+
+
+def dodge(index: int, count: int) -> float:
+    """Factor on the number of ranks that shifts curve `index` of `count`, so that points do not overlap.
+
+    Curves are spread evenly over at most a third of an octave around the true position, which the axis labels.
+    """
+    step = min(0.07, 0.34 / max(1, count - 1))
+    return float(2.0 ** (step * (index - (count - 1) / 2)))
+
+
+def limits(intervals: Sequence[Interval]) -> tuple[float, float]:
+    """The lowest and highest value that must be visible."""
+    return (
+        min(interval.center if interval.low is None else interval.low for interval in intervals),
+        max(interval.center if interval.high is None else interval.high for interval in intervals),
     )

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from dlscale.analysis.curves import options_order
+from dlscale.analysis.declare import Column, TableOf, Value, cell_name, tags_of, training_columns
 from dlscale.analysis.families import Family, FrameworkPair, base_ranks, family_of, pairs_of
 from dlscale.analysis.findings.backends import BackendComparison, compare_backends
 from dlscale.analysis.findings.bounds import Limit, bound_columns, efficiency_limits
@@ -48,12 +49,12 @@ from dlscale.analysis.findings.startup import StartUp, start_ups
 from dlscale.analysis.findings.stragglers import Stragglers, stragglers
 from dlscale.analysis.findings.variants import Variants
 from dlscale.analysis.findings.waterfall import Waterfall, waterfalls
-from dlscale.analysis.launches import CellLaunches, launches_of
+from dlscale.analysis.measured import CellLaunches, launches_of
 from dlscale.analysis.metrics import efficiency, efficiency_median, flaws, input_loss, input_stall, throughput
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import APART, setting_columns, why_unusable
-from dlscale.analysis.render.tables import Column, TableOf, Value, cell_name, tags_of, training_columns
-from dlscale.analysis.render.text import (
+from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.text import (
     backend_name,
     flaws_text,
     gibibytes,
@@ -62,7 +63,6 @@ from dlscale.analysis.render.text import (
     plural,
     with_limits,
 )
-from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.benchmarks.records.record import Base, Case, Cell, Parity, Record
 from dlscale.collectives.algorithms.registry import SYNC
 

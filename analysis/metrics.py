@@ -14,8 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from dlscale.analysis.families import base_cell
-from dlscale.analysis.launches import Block, CellLaunches
-from dlscale.analysis.render.text import days, listed, plural
+from dlscale.analysis.measured import Block, CellLaunches
 from dlscale.analysis.statistics import (
     LEVEL,
     MIN_BLOCKS,
@@ -26,6 +25,7 @@ from dlscale.analysis.statistics import (
     disagree,
     median_interval,
 )
+from dlscale.analysis.text import days, listed, plural
 from dlscale.benchmarks.records.record import Control
 
 BASE_NAMES = "base case"  # the method of an efficiency that is 1 by definition

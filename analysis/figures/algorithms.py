@@ -9,14 +9,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from dlscale.analysis.curves import curves_of, limits
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     GREY,
     RIM,
-    curves_of,
     evidence_handles,
-    limits,
     looks_of,
     marker_style,
     whiskers,
@@ -27,8 +26,8 @@ from dlscale.analysis.figures.solution import solution_origin
 from dlscale.analysis.findings.solution_table import to_solution_row
 from dlscale.analysis.findings.solutions import TimeToSolution, fastest_first, goal_text, tuned_text
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import backend_name
 
 EQUAL_TIME: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (1, 1.5)), "zorder": 1}
 POINT: dict[str, Any] = {

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from dlscale.analysis.curves import Curve, limits
 from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
@@ -20,11 +21,9 @@ from dlscale.analysis.figures.drawing import (
     GREY,
     RIM,
     SINGLE_COLUMN_INCHES,
-    Curve,
     Look,
     evidence_handles,
     evidence_text,
-    limits,
     line_style,
     looks_of,
     marker_style,
@@ -34,8 +33,8 @@ from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin,
 from dlscale.analysis.findings.communication import GIGA, MEGA, Communication, communication_rows
 from dlscale.analysis.findings.communication_only import BucketSize
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import backend_name, number, size_text
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import backend_name, number, size_text
 
 MAX_PANELS = 3
 _BAR = 0.022  # of the axis, for each backend

@@ -19,13 +19,13 @@ from matplotlib.ticker import (
 )
 from numpy.typing import NDArray
 
+from dlscale.analysis.curves import Curve
 from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     RIM,
     SINGLE_COLUMN_INCHES,
-    Curve,
     Look,
     evidence_handles,
     evidence_text,
@@ -35,11 +35,11 @@ from dlscale.analysis.figures.drawing import (
 )
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
-from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import Seconds, algorithm_text, options_text, settings_text
-from dlscale.analysis.render.text import backend_name, number
+from dlscale.analysis.text import backend_name, number
 
 MAX_POINTS = 1000  # per curve; more windows are thinned evenly, keeping the first and the last
 _WIDE = 4  # the axis is logarithmic above this ratio of slowest to fastest window

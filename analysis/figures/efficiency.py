@@ -12,21 +12,17 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from dlscale.analysis.curves import Curve, Value, curves_of, limits, missing_from
 from dlscale.analysis.efficiency import ScalingRow, base_text
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     GREY,
     IDEAL,
-    Curve,
-    Value,
     curve_handles,
-    curves_of,
     draw_curves,
     evidence_handles,
     evidence_text,
-    limits,
-    missing_from,
     rank_axis,
 )
 from dlscale.analysis.figures.form import SCREEN, Form
@@ -42,8 +38,8 @@ from dlscale.analysis.figures.predicted import (
 from dlscale.analysis.findings.bounds import loosest_bounds
 from dlscale.analysis.findings.predicted_points import SimulatedPoint
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import backend_name, rate
 from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.text import backend_name, rate
 
 
 def against_none(row: ScalingRow | SimulatedPoint) -> Interval | None:

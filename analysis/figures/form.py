@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dlscale.analysis.render.text import escape_latex
+from dlscale.analysis.text import escape_latex
 from dlscale.benchmarks.records.record import Cell
 
 if TYPE_CHECKING:  # every verb reads widths, and few need the findings behind a row

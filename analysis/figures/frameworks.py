@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dlscale.analysis.curves import curves_of
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     curve_handles,
-    curves_of,
     draw_curves,
     drawing,
     evidence_handles,
@@ -25,8 +25,8 @@ from dlscale.analysis.findings.framework_answers import Question
 from dlscale.analysis.findings.framework_comparison import Program, alike_on_all_ranks, to_program_row
 from dlscale.analysis.findings.learning_curves import PROGRESS, measures
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import plural
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import plural
 from dlscale.base.files import all_or_nothing
 
 TIME, _, STEPS = PROGRESS

@@ -19,9 +19,9 @@ from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, warning
 from dlscale.analysis.findings.rank_times import RankTimes, to_heat_rows
 from dlscale.analysis.findings.stragglers import Stragglers, straggler_sentences
-from dlscale.analysis.launches import Block
+from dlscale.analysis.measured import Block
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.text import backend_name
 
 MAX_PANELS = 4
 COLORS = "PuOr_r"  # ColorBrewer: orange is slower, purple faster; safe for colour-blind readers

@@ -19,8 +19,8 @@ from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, span
 from dlscale.analysis.findings.ladder import ORDER_MATTERS, Ladder, ladder_row, ladder_title
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import rate, share_text
 from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.text import rate, share_text
 
 TOGETHER = "all steps"
 # Okabe & Ito's colours, as in the waterfall; grey is what cannot be told from nothing.

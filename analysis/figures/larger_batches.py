@@ -10,18 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
 
+from dlscale.analysis.curves import Curve, curves_of, limits
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     GREY,
     RIM,
     SINGLE_COLUMN_INCHES,
-    Curve,
     curve_handles,
-    curves_of,
     draw_curves,
     evidence_handles,
-    limits,
     looks_of,
     marker_style,
     rank_axis,
@@ -37,8 +35,8 @@ from dlscale.analysis.findings.predicted_solutions import (
 )
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import backend_name, interval_columns
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import backend_name, interval_columns
 
 LAWS: dict[str, dict[str, Any]] = {
     "gradients": {"color": RIM, "linewidth": 0.9, "zorder": 2, "label": "by gradient noise"},

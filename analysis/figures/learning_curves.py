@@ -9,17 +9,15 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from dlscale.analysis.curves import Curve, curves_of, limits
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     REFERENCE,
-    Curve,
     Look,
     curve_handles,
-    curves_of,
     draw_curves,
     evidence_handles,
-    limits,
     looks_of,
     rank_axis,
 )
@@ -38,8 +36,8 @@ from dlscale.analysis.findings.learning_curves import (
 from dlscale.analysis.findings.solution_table import to_solution_row
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import backend_name, plural
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import backend_name, plural
 
 MOST_POINTS = 20_000  # of a panel, over all trainings
 TIME, EPOCHS, STEPS = PROGRESS

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from dlscale.analysis.curves import curves_of, limits
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
@@ -16,9 +17,7 @@ from dlscale.analysis.figures.drawing import (
     RIM,
     SINGLE_COLUMN_INCHES,
     curve_handles,
-    curves_of,
     evidence_handles,
-    limits,
     looks_of,
     marker_style,
     whiskers,
@@ -29,8 +28,8 @@ from dlscale.analysis.findings.energy import Energy
 from dlscale.analysis.findings.pareto import Priced, comparable, priced, shown_cost, to_pareto_row
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import backend_name
 
 FRONT: dict[str, Any] = {"color": GREY, "linewidth": 0.9, "linestyle": (0, (1, 1.5)), "zorder": 1}
 TITLES = {"node_hours": "node-hours", "core_hours": "core-hours", "kilojoules": "energy [kJ]"}

@@ -10,15 +10,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from dlscale.analysis.figures.drawing import (
-    GREY,
-    Curve,
-    Value,
-    dodge,
-    line_style,
-    looks_of,
-    marker_style,
-)
+from dlscale.analysis.curves import Curve, Value, dodge
+from dlscale.analysis.figures.drawing import GREY, line_style, looks_of, marker_style
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.findings.predicted_points import SimulatedPoint, doubts_of, origin_sentence
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from dlscale.analysis.curves import Curve
 from dlscale.analysis.figures.drawing import (
     SINGLE_COLUMN_INCHES,
-    Curve,
     drawing,
     evidence_handles,
     line_style,

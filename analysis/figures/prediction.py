@@ -8,10 +8,10 @@ from pathlib import Path
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
+from dlscale.analysis.curves import Curve
 from dlscale.analysis.figures.drawing import (
     IDEAL,
     SINGLE_COLUMN_INCHES,
-    Curve,
     drawing,
     evidence_handles,
     line_style,

@@ -9,17 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from dlscale.analysis.curves import rates_are_tried
+from dlscale.analysis.curves import curves_of, limits, rates_are_tried
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     IDEAL,
     REFERENCE,
     curve_handles,
-    curves_of,
     draw_curves,
     evidence_handles,
-    limits,
     looks_of,
     rank_axis,
 )
@@ -29,8 +27,8 @@ from dlscale.analysis.findings.learning_curves import drawn_per_training, thinne
 from dlscale.analysis.findings.solution_table import to_solution_row
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, metric_name, rules_text, tuned_text
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import backend_name
 
 MOST_POINTS = 20_000  # of a panel, over all trainings
 ENDS = {"reached": "o", "budget": "x", "diverged": "X"}  # markers of a training's last evaluation

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from dlscale.analysis.curves import Curve, Value, curves_of, dodge, limits, missing_from
 from dlscale.analysis.efficiency import ScalingRow, base_text, scaling_row
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
@@ -16,23 +17,17 @@ from dlscale.analysis.figures.drawing import (
     IDEAL,
     IDEAL_MARK,
     SINGLE_COLUMN_INCHES,
-    Curve,
-    Value,
     curve_handles,
-    curves_of,
-    dodge,
     draw_curves,
     evidence_handles,
     evidence_text,
-    limits,
-    missing_from,
     rank_axis,
 )
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import interval_columns, number
 from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.text import interval_columns, number
 
 _WIDE = 5  # an axis is logarithmic above this ratio of largest to smallest value
 

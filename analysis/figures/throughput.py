@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from dlscale.analysis.curves import Curve, Point, curves_of, dodge, limits, missing_from
 from dlscale.analysis.efficiency import ScalingRow, base_text
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
@@ -16,16 +17,10 @@ from dlscale.analysis.figures.drawing import (
     IDEAL_MARK,
     REFERENCE,
     SINGLE_COLUMN_INCHES,
-    Curve,
-    Point,
     curve_handles,
-    curves_of,
-    dodge,
     draw_curves,
     evidence_handles,
     evidence_text,
-    limits,
-    missing_from,
     rank_axis,
 )
 from dlscale.analysis.figures.form import SCREEN, Form
@@ -40,8 +35,8 @@ from dlscale.analysis.figures.predicted import (
 )
 from dlscale.analysis.findings.predicted_points import SimulatedPoint
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import number, rate
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import number, rate
 
 
 def throughput(row: ScalingRow | SimulatedPoint) -> Interval | None:

@@ -11,17 +11,16 @@ from typing import Any
 
 from matplotlib.lines import Line2D
 
+from dlscale.analysis.curves import Curve, missing_from
 from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     IDEAL,
-    Curve,
     curve_handles,
     draw_curves,
     drawing,
     evidence_handles,
-    missing_from,
     rank_axis,
 )
 from dlscale.analysis.figures.efficiency import percent_axis
@@ -38,8 +37,8 @@ from dlscale.analysis.render.html.together import (
     named_curves,
     trainings_of,
 )
-from dlscale.analysis.render.tables import workload_title
 from dlscale.analysis.statistics import LEVEL
+from dlscale.analysis.text import workload_title
 from dlscale.base.files import all_or_nothing
 
 

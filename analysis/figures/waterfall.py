@@ -19,8 +19,8 @@ from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin,
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.findings.waterfall_table import waterfall_rows
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import backend_name, number, share_text
 from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.text import backend_name, number, share_text
 
 MAX_PANELS = 3
 LARGEST_NAMES = {False: "largest loss", True: "largest loss, or not separable from it"}

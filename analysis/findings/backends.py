@@ -17,6 +17,7 @@ from typing import Any, Literal
 from rich.console import RenderableType
 from rich.markup import escape
 
+from dlscale.analysis.declare import Column, TableOf, cell_name, shown_interval, tags_of, training_columns
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.contrast_declaration import Side
 from dlscale.analysis.findings.contrast_table import contrast_sentences
@@ -24,18 +25,9 @@ from dlscale.analysis.findings.contrasts import Contrast, Contrasts
 from dlscale.analysis.findings.contrasts import Verdict as ContrastVerdict
 from dlscale.analysis.findings.overlap import IN_LINE
 from dlscale.analysis.findings.variants import CURVE
-from dlscale.analysis.launches import Block, CellLaunches
+from dlscale.analysis.measured import Block, CellLaunches
 from dlscale.analysis.records import setting_columns, settings_text
-from dlscale.analysis.render.tables import (
-    Column,
-    TableOf,
-    cell_name,
-    render_table,
-    shown_interval,
-    tags_of,
-    training_columns,
-)
-from dlscale.analysis.render.text import backend_name, interval_columns, points, rate
+from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.statistics import (
     LEVEL,
     Interval,
@@ -43,6 +35,7 @@ from dlscale.analysis.statistics import (
     block_ratio,
     median_interval,
 )
+from dlscale.analysis.text import backend_name, interval_columns, points, rate
 from dlscale.benchmarks.records.record import Cell
 
 

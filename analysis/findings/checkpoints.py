@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.render.tables import Column, TableOf, Tags, shown_number, workload_title
-from dlscale.analysis.render.text import interval_columns
+from dlscale.analysis.declare import Column, TableOf, Tags, shown_number
 from dlscale.analysis.statistics import Interval, median_interval
+from dlscale.analysis.text import interval_columns, workload_title
 from dlscale.benchmarks.records.record import Record
 
 

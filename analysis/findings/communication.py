@@ -12,6 +12,16 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
+from dlscale.analysis.declare import (
+    Column,
+    Shown,
+    TableOf,
+    Value,
+    cell_name,
+    shown_interval,
+    tags_of,
+    training_columns,
+)
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.communication_only import BucketSize, CommunicationOnly, communication_only
 from dlscale.analysis.findings.overlap import (
@@ -23,20 +33,11 @@ from dlscale.analysis.findings.overlap import (
     predict_step,
 )
 from dlscale.analysis.findings.waterfall import Waterfall
-from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.records import options_text
-from dlscale.analysis.render.tables import (
-    Column,
-    Shown,
-    TableOf,
-    Value,
-    cell_name,
-    render_table,
-    shown_interval,
-    tags_of,
-    training_columns,
-)
-from dlscale.analysis.render.text import (
+from dlscale.analysis.render.grid import render_table
+from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.text import (
     backend_name,
     interval_columns,
     number,
@@ -46,7 +47,6 @@ from dlscale.analysis.render.text import (
     size_text,
     with_limits,
 )
-from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.benchmarks.records.record import Cell
 
 

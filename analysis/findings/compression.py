@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from dlscale.analysis.declare import Column, TableOf, cell_name, tags_of, training_columns
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.solutions import metric_name
 from dlscale.analysis.findings.trainings import Training, metric_of, trainings_of
-from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.records import wire_bytes, wire_share
-from dlscale.analysis.render.tables import Column, TableOf, cell_name, tags_of, training_columns
-from dlscale.analysis.render.text import (
+from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, t_interval
+from dlscale.analysis.text import (
     backend_name,
     interval_columns,
     number,
@@ -28,7 +29,6 @@ from dlscale.analysis.render.text import (
     share_text,
     size_text,
 )
-from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, t_interval
 from dlscale.benchmarks.records.record import Cell, Setting
 from dlscale.collectives.compression.options import Compression
 

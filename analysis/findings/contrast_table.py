@@ -9,24 +9,23 @@ from typing import Any
 from rich.console import RenderableType
 from rich.markup import escape
 
-from dlscale.analysis.families import environment_text
-from dlscale.analysis.findings.contrast_declaration import STUDY_FACTOR, Side
-from dlscale.analysis.findings.contrasts import CONTRAST_ALPHA, CONTRAST_BAND, MAX_EXACT, Contrast, Contrasts
-from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.render.tables import (
+from dlscale.analysis.declare import (
     NOTHING,
     Column,
     Shown,
     TableOf,
     Tags,
     Value,
-    render_legend,
-    render_table,
     shown_interval,
     training_columns,
 )
-from dlscale.analysis.render.text import backend_name, interval_columns, points
+from dlscale.analysis.families import environment_text
+from dlscale.analysis.findings.contrast_declaration import STUDY_FACTOR, Side
+from dlscale.analysis.findings.contrasts import CONTRAST_ALPHA, CONTRAST_BAND, MAX_EXACT, Contrast, Contrasts
+from dlscale.analysis.records import algorithm_text, options_text
+from dlscale.analysis.render.grid import render_legend, render_table
 from dlscale.analysis.statistics import LEVEL, Interval, disagree
+from dlscale.analysis.text import backend_name, interval_columns, points
 
 NAMED = 3  # comparisons named in one sentence
 

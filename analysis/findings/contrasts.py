@@ -20,9 +20,9 @@ from dlscale.analysis.families import pairs_of
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side, declare
 from dlscale.analysis.findings.outliers import Outliers
 from dlscale.analysis.findings.variants import Variants, declare_variants
-from dlscale.analysis.launches import Block, CellLaunches
-from dlscale.analysis.render.text import plural
+from dlscale.analysis.measured import Block, CellLaunches
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_median, block_ratio, blocks_needed
+from dlscale.analysis.text import plural
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Parity
 

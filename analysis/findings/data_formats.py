@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dlscale.analysis.declare import Column, TableOf, Tags
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable
-from dlscale.analysis.render.tables import Column, TableOf, Tags, workload_title
-from dlscale.analysis.render.text import interval_columns, number
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import interval_columns, number, workload_title
 from dlscale.benchmarks.records.preparation import Preparation
 
 

@@ -13,17 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.analysis.families import family_of
-from dlscale.analysis.launches import CellLaunches, good_launches
-from dlscale.analysis.records import (
-    algorithm_text,
-    num_samples,
-    options_text,
-    settings_text,
-    steady_windows,
-    why_unusable,
-)
-from dlscale.analysis.render.tables import (
+from dlscale.analysis.declare import (
     Column,
     Table,
     TableOf,
@@ -32,8 +22,18 @@ from dlscale.analysis.render.tables import (
     tags_of,
     training_columns,
 )
-from dlscale.analysis.render.text import interval_columns, listed, plural
+from dlscale.analysis.families import family_of
+from dlscale.analysis.measured import CellLaunches, good_launches
+from dlscale.analysis.records import (
+    algorithm_text,
+    num_samples,
+    options_text,
+    settings_text,
+    steady_windows,
+    why_unusable,
+)
 from dlscale.analysis.statistics import Interval, median_interval
+from dlscale.analysis.text import interval_columns, listed, plural
 from dlscale.benchmarks.records.record import Cell, Record
 
 

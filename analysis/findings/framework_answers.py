@@ -25,16 +25,16 @@ from dlscale.analysis.findings.framework_comparison import (
 )
 from dlscale.analysis.findings.interference import why_unclaimable
 from dlscale.analysis.findings.solutions import goal_text
-from dlscale.analysis.render.tables import workload_title
-from dlscale.analysis.render.text import (
+from dlscale.analysis.statistics import LEVEL, Interval, block_ratio
+from dlscale.analysis.text import (
     interval_columns,
     listed,
     number,
     plural,
     ratio_text,
     with_limits,
+    workload_title,
 )
-from dlscale.analysis.statistics import LEVEL, Interval, block_ratio
 from dlscale.benchmarks.records.record import Cell
 
 

@@ -15,22 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from dlscale.analysis.declare import Column, TableOf, Value, tags_of
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.findings.productivity import Change, stored_changes
 from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.findings.trainings import launch_seconds
-from dlscale.analysis.launches import CellLaunches
+from dlscale.analysis.measured import CellLaunches
 from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.records import NamedCell, setting_columns, settings_text, slowest_in_phase
-from dlscale.analysis.render.tables import (
-    Column,
-    TableOf,
-    Value,
-    tags_of,
-    workload_title,
-)
-from dlscale.analysis.render.text import gibibytes, interval_columns, plural
 from dlscale.analysis.statistics import Interval, median_interval
+from dlscale.analysis.text import gibibytes, interval_columns, plural, workload_title
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.models.frameworks import KNOWN

@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dlscale.analysis.declare import Column, TableOf, cell_name, tags_of, training_columns
 from dlscale.analysis.families import Family
-from dlscale.analysis.render.tables import Column, TableOf, cell_name, tags_of, training_columns
-from dlscale.analysis.render.text import interval_columns
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import interval_columns
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.systems.system import System, load_system

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dlscale.analysis.launches import CellLaunches
+from dlscale.analysis.measured import CellLaunches
 
 BUSY_WINDOW = 0.15  # of CPU time; in a shorter window a tick of the kernel's clock is a few percent
 MOST_DISTURBED = 0.1  # of the launches of a study that claims something

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.analysis.launches import good_by_cell
-from dlscale.analysis.render.tables import Column, TableOf, tags_of, workload_title
-from dlscale.analysis.render.text import backend_name, plural, points
+from dlscale.analysis.declare import Column, TableOf, tags_of
+from dlscale.analysis.measured import good_by_cell
+from dlscale.analysis.text import backend_name, plural, points, workload_title
 from dlscale.benchmarks.records.record import Cell, Record
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.analysis.families import Family
-from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase, good_launches
-from dlscale.analysis.render.text import number, percent
+from dlscale.analysis.measured import Block, CellLaunches, MeasuredCase, good_launches
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import number, percent
 from dlscale.benchmarks.records.record import Cell
 
 THRESHOLD = 3.5  # of the modified z-score (Iglewicz and Hoaglin 1993)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from dlscale.analysis.declare import Column, TableOf, cell_name, tags_of, training_columns
 from dlscale.analysis.findings.energy import Energy
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.render.tables import Column, TableOf, cell_name, tags_of, training_columns
-from dlscale.analysis.render.text import interval_columns, listed, number, plural
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import interval_columns, listed, number, plural
 
 SECONDS_PER_HOUR = 3600
 COSTS = {"node_hours": "node-hours", "core_hours": "core-hours", "kilojoules": "energy"}

@@ -18,11 +18,12 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dlscale.analysis.declare import Column, TableOf, Tags, Value, training_columns
 from dlscale.analysis.families import Family
 from dlscale.analysis.predict.backend_rules import HARMLESS
 from dlscale.analysis.records import settings_text
-from dlscale.analysis.render.tables import Column, TableOf, Tags, Value, training_columns
-from dlscale.analysis.render.text import (
+from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import (
     backend_name,
     interval_columns,
     listed,
@@ -32,7 +33,6 @@ from dlscale.analysis.render.text import (
     rate,
     with_limits,
 )
-from dlscale.analysis.statistics import Interval
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
 from dlscale.benchmarks.records.record import Setting

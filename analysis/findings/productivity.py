@@ -21,7 +21,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from dlscale.analysis.render.tables import Column, TableOf, Tags
+from dlscale.analysis.declare import Column, TableOf, Tags
 from dlscale.base.errors import UsageError
 
 

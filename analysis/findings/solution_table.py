@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, tuned_text
-from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.render.tables import (
+from dlscale.analysis.declare import (
     Column,
     Shown,
     Table,
@@ -18,7 +16,9 @@ from dlscale.analysis.render.tables import (
     tags_of,
     training_columns,
 )
-from dlscale.analysis.render.text import interval_columns, number
+from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, tuned_text
+from dlscale.analysis.records import algorithm_text, options_text
+from dlscale.analysis.text import interval_columns, number
 from dlscale.benchmarks.records.target import Target
 
 

@@ -13,13 +13,13 @@ from functools import cached_property
 from typing import Any
 
 from dlscale.analysis.censored import Run, expected_cost, median_cost
+from dlscale.analysis.declare import Column, Table, TableOf, Value, tags_of, training_columns
 from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of
-from dlscale.analysis.render.tables import Column, Table, TableOf, Value, tags_of, training_columns
-from dlscale.analysis.render.text import interval_columns, listed, number, plural, with_limits
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import interval_columns, listed, number, plural, with_limits
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.target import Target

@@ -11,20 +11,13 @@ from typing import Any, Literal
 from rich.console import RenderableType
 from rich.markup import escape
 
+from dlscale.analysis.declare import Column, TableOf, cell_name, shown_interval, tags_of, training_columns
 from dlscale.analysis.findings.waterfall import Part, Waterfall
 from dlscale.analysis.findings.waterfall_parts import INPUT, STRAGGLERS
 from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.render.tables import (
-    Column,
-    TableOf,
-    cell_name,
-    render_table,
-    shown_interval,
-    tags_of,
-    training_columns,
-    workload_title,
-)
-from dlscale.analysis.render.text import (
+from dlscale.analysis.render.grid import render_table
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
+from dlscale.analysis.text import (
     backend_name,
     interval_columns,
     number,
@@ -32,8 +25,8 @@ from dlscale.analysis.render.text import (
     plural,
     points,
     share_text,
+    workload_title,
 )
-from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
 
 
 def waterfall_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:

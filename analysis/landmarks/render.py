@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dlscale.analysis.landmarks.claims import DISAGREES, VERDICTS, ClaimVerdict
 from dlscale.analysis.landmarks.predicted import Band
-from dlscale.analysis.render.text import number, plural
+from dlscale.analysis.text import number, plural
 
 SMALLEST = 1e-3  # below that a gain of efficiency is none
 SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time

@@ -24,7 +24,7 @@ from dlscale.analysis.message_sizes.measurements import (
     heading,
 )
 from dlscale.analysis.message_sizes.summary import MessageSizeSummary
-from dlscale.analysis.render.text import number, size_text
+from dlscale.analysis.text import number, size_text
 from dlscale.benchmarks.records.message_sizes import Collective
 
 _BOUND: dict[str, Any] = {"color": "#777777", "linewidth": 1.0, "linestyle": (0, (1, 1.5)), "zorder": 1}

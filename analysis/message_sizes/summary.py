@@ -34,8 +34,8 @@ from dlscale.analysis.message_sizes.measurements import (
 )
 from dlscale.analysis.message_sizes.validity import ValidityCheck, check_validity
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.text import size_text
 from dlscale.analysis.statistics import Interval, median_interval
+from dlscale.analysis.text import size_text
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
 

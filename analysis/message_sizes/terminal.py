@@ -13,8 +13,8 @@ from rich.table import Table
 
 from dlscale.analysis.message_sizes.measurements import PEER, RING, STREAM, MessageSizeRow, heading
 from dlscale.analysis.message_sizes.summary import MessageSizeSummary, average_bus_bandwidths
-from dlscale.analysis.render.text import microseconds, number, plural, size_text
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import microseconds, number, plural, size_text
 from dlscale.benchmarks.records.message_sizes import MessageSizeRun
 
 COLUMNS = ("size", "library", "algbw\n[GB/s]", "busbw\n[GB/s]", "p99\n[us]", "of\nbound\n[%]", "ring\nover\nit",

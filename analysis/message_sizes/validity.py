@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlscale.analysis.render.text import ratio_at_size, ratio_text
 from dlscale.analysis.statistics import Interval, block_ratio
+from dlscale.analysis.text import ratio_at_size, ratio_text
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
 
 IMB = "IMB-MPI1"

@@ -27,7 +27,7 @@ from dlscale.analysis.predict.noise import noise_of_steps
 from dlscale.analysis.predict.prediction import Situation, predict_point
 from dlscale.analysis.predict.step_error import step_error
 from dlscale.analysis.render.markdown import markdown_table
-from dlscale.analysis.render.text import size_text
+from dlscale.analysis.text import size_text
 from dlscale.benchmarks.systems.system import load_system
 
 FEWEST, MEDIAN_TOLERANCE, WORST_TOLERANCE = 2, 0.05, 0.15

@@ -37,7 +37,7 @@ from dlscale.analysis.predict.simgrid_engine import SimGrid
 from dlscale.analysis.predict.smpi import replayed_seconds
 from dlscale.analysis.published.catalogue import Published, load_published
 from dlscale.analysis.render.markdown import markdown_table
-from dlscale.analysis.render.text import size_text
+from dlscale.analysis.text import size_text
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 

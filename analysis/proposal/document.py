@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dlscale.analysis.declare import Table, header
 from dlscale.analysis.render.markdown import escape_markdown, table_markdown
-from dlscale.analysis.render.tables import Table, header
-from dlscale.analysis.render.text import escape_latex
+from dlscale.analysis.text import escape_latex
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from dlscale.analysis.render.text import listed, number, plural
+from dlscale.analysis.text import listed, number, plural
 from dlscale.benchmarks.records.record import Record
 
 NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX"}

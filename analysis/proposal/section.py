@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dlscale.analysis.declare import Column, Table, TableOf
 from dlscale.analysis.efficiency import scaling_row
 from dlscale.analysis.findings.predicted_points import PREDICTED_POINTS, lead_sentences
 from dlscale.analysis.proposal.document import Block, Document, Heading, Items, Paragraph, Picture
 from dlscale.analysis.proposal.sizes import Curve, NodeHoursRequest, Size, node_hours_request
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.tables import Column, Table, TableOf
-from dlscale.analysis.render.text import interval_columns, number, percent, rate, with_limits
 from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.text import interval_columns, number, percent, rate, with_limits
 
 CAPTIONS = {
     "throughput": "Throughput over ranks; the line is ideal scaling of {} without a communication layer.",

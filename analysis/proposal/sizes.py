@@ -17,8 +17,8 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.findings.predicted_points import SimulatedPoint
 from dlscale.analysis.metrics import BASE_NAMES
 from dlscale.analysis.proposal.machine import machine_sentence
-from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import Interval, block_ratio
+from dlscale.analysis.text import backend_name
 
 MILLION = 1_000_000
 HOUR_SECONDS = 3600

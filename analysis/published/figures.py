@@ -17,12 +17,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
+from dlscale.analysis.curves import Curve
 from dlscale.analysis.efficiency import ScalingTable
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     IDEAL,
     SINGLE_COLUMN_INCHES,
-    Curve,
     Look,
     evidence_handles,
     line_style,

@@ -13,21 +13,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from dlscale.analysis.figures.drawing import (
-    IDEAL,
-    REFERENCE,
-    RIM,
-    Curve,
-    Look,
-    dodge,
-    line_style,
-    looks_of,
-    marker_style,
-)
+from dlscale.analysis.curves import Curve, dodge
+from dlscale.analysis.figures.drawing import IDEAL, REFERENCE, RIM, Look, line_style, looks_of, marker_style
 from dlscale.analysis.published.catalogue import Figure
 from dlscale.analysis.published.panels import Mark, Plot, StatementMark, aside
 from dlscale.analysis.published.values import factor
-from dlscale.analysis.render.text import number
+from dlscale.analysis.text import number
 
 PUBLISHED = "published"
 SMALL = 6.3  # points; font size of words inside a panel

@@ -12,8 +12,8 @@ from itertools import pairwise
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.published.catalogue import Figure, Own, Panel, Published
 from dlscale.analysis.published.values import HALF_WIDTH, PLACES, Statement, Value, factor
-from dlscale.analysis.render.text import backend_name
 from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.text import backend_name
 from dlscale.benchmarks.records.record import Cell
 
 MIN_VALUES = 3  # for a curve to be drawn in full

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dlscale.analysis.published.values import UNITS
 from dlscale.analysis.published.verify import AGREES, DISAGREES, OPEN, Check, Comparison, Finding, Target
-from dlscale.analysis.render.text import number, rate
+from dlscale.analysis.text import number, rate
 
 SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
 CONSISTENT, INCONSISTENT, UNKNOWN = "consistent", "not within rounding", "unknown"

@@ -22,9 +22,9 @@ import numpy as np
 
 from dlscale.analysis.families import Family, family_of
 from dlscale.analysis.findings.startup import PHASES
-from dlscale.analysis.launches import latest_good
+from dlscale.analysis.measured import latest_good
 from dlscale.analysis.records import slowest_in_phase, world_step_seconds
-from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.text import backend_name
 from dlscale.benchmarks.records.record import Record
 
 MIN_POINTS = 5  # different numbers of ranks that Extra-P needs

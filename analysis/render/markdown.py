@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from dlscale.analysis.declare import Table, header, numbered
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, input_cost
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.energy import energy_table
 from dlscale.analysis.findings.predicted_points import PREDICTED_POINTS, SimulatedPoint, lead_sentences
 from dlscale.analysis.records import why_unusable
-from dlscale.analysis.render.tables import Table, header, numbered
 from dlscale.analysis.render.terminal_table import efficiency_summary
-from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.text import backend_name
 from dlscale.benchmarks.records.files import BadFile
 
 WORDS = ("backend", "notes")  # columns that are not numbers

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dlscale.analysis.declare import Column, Table, TableOf
 from dlscale.analysis.findings.predicted_points import prediction_row
 from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint, Situation
 from dlscale.analysis.predict.prediction_records import noise_texts, prediction_record, prediction_records
-from dlscale.analysis.render.tables import Column, Table, TableOf
-from dlscale.analysis.render.text import number
+from dlscale.analysis.text import number
 from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord
 
 LEGEND = "low and high: 5 to 95 % of the replicates' efficiencies"

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dlscale.analysis.advice import advice
+from dlscale.analysis.declare import brief, numbered
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text
 from dlscale.analysis.families import Family, family_of
 from dlscale.analysis.findings.compression import COMPRESSION, FAILED, compressed_cells
@@ -40,10 +41,10 @@ from dlscale.analysis.findings.tuning import TUNING_LEGEND, rate_searches, rate_
 from dlscale.analysis.findings.variants import STEP
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.records import why_unusable
+from dlscale.analysis.render.grid import Grid
 from dlscale.analysis.render.html.comparisons import contrast_texts, contrasts_lead
-from dlscale.analysis.render.tables import Grid, brief, numbered
-from dlscale.analysis.render.text import backend_name, efficiency_text, plural, rate, share_text
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS
+from dlscale.analysis.text import backend_name, efficiency_text, plural, rate, share_text
 
 FULL = "dlscale report --full"
 MOST_NOTES = 8  # below a table

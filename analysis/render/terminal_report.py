@@ -17,10 +17,11 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from dlscale.analysis.declare import Axis, Look, Loss, Losses, Plot, Point, Sentence
 from dlscale.analysis.efficiency import ScalingTable
-from dlscale.analysis.render.html.model import Axis, Look, Loss, Losses, Page, Plot, Point, Section, Sentence
+from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.terminal_table import render_scaling as render_table
-from dlscale.analysis.render.text import share_text
+from dlscale.analysis.text import share_text
 from dlscale.benchmarks.records.files import BadFile
 
 RATES = "throughput"  # the section whose plots are drawn after the efficiency

@@ -25,8 +25,8 @@ from dlscale.analysis.findings.profiles import PROFILES
 from dlscale.analysis.findings.staleness import STALENESS
 from dlscale.analysis.findings.startup import STARTUP
 from dlscale.analysis.records import why_unusable
-from dlscale.analysis.render.tables import CONTROL_NAMES, render_legend, render_table
-from dlscale.analysis.render.text import backend_name, efficiency_text, plural, rate
+from dlscale.analysis.render.grid import render_legend, render_table
+from dlscale.analysis.text import CONTROL_NAMES, backend_name, efficiency_text, plural, rate
 from dlscale.benchmarks.records.files import BadFile
 
 

@@ -28,7 +28,7 @@ from dlscale.analysis.findings.study_comparison import (
     difference_table,
 )
 from dlscale.analysis.findings.variants import declare_variants
-from dlscale.analysis.launches import latest_good, launches_of
+from dlscale.analysis.measured import latest_good, launches_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.compare_predicted import compare_predicted

@@ -41,10 +41,10 @@ from dlscale.analysis.findings.framework_comparison import (
     to_program_row,
 )
 from dlscale.analysis.provenance import provenance
+from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.frameworks import page_of_frameworks
 from dlscale.analysis.render.html.study_facts import study_warnings
-from dlscale.analysis.render.tables import render_table
 from dlscale.analysis.statistics import blocks_needed
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder

@@ -15,7 +15,7 @@ from dlscale.analysis.findings.predicted_points import (
     lead_sentences,
     simulated_row,
 )
-from dlscale.analysis.render.tables import render_table
+from dlscale.analysis.render.grid import render_table
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.predicted_option import with_predictions
 from dlscale.benchmarks.cli.study_report import load, tell_left_out

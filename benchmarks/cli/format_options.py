@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dlscale.analysis.render.text import number
+from dlscale.analysis.text import number
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dlscale.analysis.curves import SETTINGS, named_cells, options_order
-from dlscale.analysis.render.text import plural
+from dlscale.analysis.text import plural
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.record import Case, Cell
 from dlscale.benchmarks.study.axes import PLAIN

@@ -284,7 +284,7 @@ def _doubled(situations: Sequence[Situation]) -> list[int]:
 def _show(
     curves: Sequence[PredictedCurve], kind: str, machine: System, results: Path, *, explain: bool
 ) -> None:
-    from dlscale.analysis.render.tables import render_table
+    from dlscale.analysis.render.grid import render_table
 
     situation = curves[0].situation
     profile = situation.profile

@@ -21,9 +21,9 @@ from dlscale.analysis.predict.prediction import PredictedCurve, Situation, predi
 from dlscale.analysis.predict.prediction_records import prediction_records
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.stored import load_stored, stored_names
+from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.prediction import first_line, prediction_table, profile_lines
-from dlscale.analysis.render.tables import render_table
-from dlscale.analysis.render.text import percent
+from dlscale.analysis.text import percent
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.situations import situation_of
 from dlscale.benchmarks.cli.streams import live_console

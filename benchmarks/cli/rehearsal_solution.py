@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dlscale.analysis.findings.solutions import times_to_solution
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 from dlscale.analysis.predict.assumed import with_assumed
 from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.prediction import predict_curve
@@ -21,7 +21,7 @@ from dlscale.analysis.predict.solution import (
     solution_row,
     solution_table,
 )
-from dlscale.analysis.render.tables import render_table
+from dlscale.analysis.render.grid import render_table
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.cli.options import study_folders

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from dlscale.analysis.findings.predicted_points import prediction_row
 from dlscale.analysis.predict.grid import GRID, WHAT_IF, read_grid
+from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.prediction import records_table
-from dlscale.analysis.render.tables import render_table
 from dlscale.benchmarks.records.prediction import ENDING, read_predictions
 
 

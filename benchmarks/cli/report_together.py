@@ -13,8 +13,9 @@ from rich.console import Console
 
 from dlscale.analysis.figures.together import write_together
 from dlscale.analysis.findings.study_comparison import compare_studies, compared_text, comparison_verdict
-from dlscale.analysis.launches import latest_good
+from dlscale.analysis.measured import latest_good
 from dlscale.analysis.provenance import provenance
+from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.study_facts import study_warnings
 from dlscale.analysis.render.html.together import (
@@ -25,7 +26,6 @@ from dlscale.analysis.render.html.together import (
     numbers_json,
     page_together,
 )
-from dlscale.analysis.render.tables import render_table
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE

@@ -17,8 +17,8 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
-from dlscale.analysis.render.text import plural
 from dlscale.analysis.statistics import blocks_needed, half_width
+from dlscale.analysis.text import plural
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, parse_seconds

@@ -10,13 +10,14 @@ from typing import Any
 import click
 
 from dlscale.analysis.curves import with_curve_names
+from dlscale.analysis.declare import WhatIf
 from dlscale.analysis.efficiency import ScalingTable, scaling_table
 from dlscale.analysis.findings.predicted_solutions import WeakScaling
 from dlscale.analysis.findings.variants import Variants
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
+from dlscale.analysis.render.html.content import Page
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import causes_of
-from dlscale.analysis.render.html.model import Page, WhatIf
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
 from dlscale.base.errors import UsageError

@@ -1,7 +1,7 @@
 """Curves are named by what tells them apart, and by nothing else."""
 
 from dlscale.analysis.curves import SETTINGS, named_cells, options_order, with_curve_names
-from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.text import backend_name
 
 
 def names(records, **options):

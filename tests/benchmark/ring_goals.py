@@ -21,8 +21,8 @@ from dlscale.analysis.message_sizes.measurements import (
     only_at_distance,
 )
 from dlscale.analysis.message_sizes.summary import summarise
-from dlscale.analysis.render.text import number, ratio_text, size_text
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import number, ratio_text, size_text
 from dlscale.benchmarks.records.message_sizes import load_run
 
 KIB, MIB = 2**10, 2**20

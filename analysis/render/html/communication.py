@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
+from dlscale.analysis.declare import Axis, Block, Plot, Point, Sentence, Series, Tags, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.communication import (
     BUCKETS,
@@ -17,10 +18,15 @@ from dlscale.analysis.findings.communication import (
     communications_on_most_ranks,
 )
 from dlscale.analysis.findings.communication_only import BucketSize
-from dlscale.analysis.render.html.labels import interval_note, training_title
-from dlscale.analysis.render.html.model import Axis, Block, Plot, Point, Sentence, Series
-from dlscale.analysis.render.tables import Tags, tags_of, workload_title
-from dlscale.analysis.render.text import backend_name, plural, rate, size_text
+from dlscale.analysis.text import (
+    backend_name,
+    interval_note,
+    plural,
+    rate,
+    size_text,
+    training_title,
+    workload_title,
+)
 
 LEAD = (
     "One bucket of the training's after the other, while nobody computes: what a perfect overlap would hide."

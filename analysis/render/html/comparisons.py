@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
+from dlscale.analysis.declare import Sentence, Tags
 from dlscale.analysis.findings.backends import BackendComparison, backend_notes
 from dlscale.analysis.findings.contrast_table import contrast_sentences, contrast_title
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts, undecided_text
-from dlscale.analysis.render.html.labels import training_title
-from dlscale.analysis.render.html.model import Sentence
-from dlscale.analysis.render.tables import Tags, workload_title
-from dlscale.analysis.render.text import plural
+from dlscale.analysis.text import plural, training_title, workload_title
 
 CLAIMED = ("faster", "slower", "alike")
 

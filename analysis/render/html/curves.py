@@ -9,18 +9,26 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from dlscale.analysis.curves import Curve, Value, curves_of, dodge, missing_from
+from dlscale.analysis.declare import Axis, Guide, Look, Plot, Point, Series, Tags, tags_of
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable, base_text
 from dlscale.analysis.families import Family
-from dlscale.analysis.figures.drawing import Curve, Value, curves_of, dodge, looks_of, missing_from
+from dlscale.analysis.figures.drawing import looks_of
 from dlscale.analysis.figures.predicted import band_curves
 from dlscale.analysis.findings.predicted_points import SimulatedPoint
-from dlscale.analysis.render.html.labels import interval_note, training_title
 from dlscale.analysis.render.html.losses import Causes
-from dlscale.analysis.render.html.model import Axis, Guide, Look, Plot, Point, Series
 from dlscale.analysis.render.html.predicted import predicted_notes, predicted_series
-from dlscale.analysis.render.tables import Tags, tags_of
-from dlscale.analysis.render.text import backend_name, listed, number, percent, plural, rate
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import (
+    backend_name,
+    interval_note,
+    listed,
+    number,
+    percent,
+    plural,
+    rate,
+    training_title,
+)
 
 Shown = ScalingRow | SimulatedPoint  # what has a place over ranks
 STEPS = (

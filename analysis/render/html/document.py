@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from dlscale.analysis.render.html.model import (
+from dlscale.analysis.declare import (
     Axis,
     Block,
     Guide,
@@ -29,12 +29,13 @@ from dlscale.analysis.render.html.model import (
     Look,
     Loss,
     Losses,
-    Page,
     Plot,
     Series,
+    Table,
+    Tags,
 )
-from dlscale.analysis.render.tables import Table, Tags, workload_title
-from dlscale.analysis.render.text import efficiency_text, rate, share_text
+from dlscale.analysis.render.html.content import Page
+from dlscale.analysis.text import efficiency_text, rate, share_text, workload_title
 from dlscale.base.files import write_atomically
 
 HERE = Path(__file__).parent

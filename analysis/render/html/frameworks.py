@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlscale.analysis.figures.drawing import curves_of, looks_of
+from dlscale.analysis.curves import curves_of
+from dlscale.analysis.declare import Block, Look, Plot, Sentence, tags_of
+from dlscale.analysis.figures.drawing import looks_of
 from dlscale.analysis.findings.contrast_table import CONTRASTS, compared
 from dlscale.analysis.findings.data_formats import FORMAT_USES, FormatUse, preparation_sentences
 from dlscale.analysis.findings.framework_answers import Question
 from dlscale.analysis.findings.framework_comparison import COSTS, SPEED, Program, alike_on_all_ranks
 from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.curves import (
     rank_axis,
     rate_axis,
@@ -21,11 +24,9 @@ from dlscale.analysis.render.html.curves import (
     throughput_of,
     without_point,
 )
-from dlscale.analysis.render.html.labels import EVIDENCE
-from dlscale.analysis.render.html.model import Block, Look, Page, Plot, Section, Sentence
 from dlscale.analysis.render.html.solutions import learning_plots
-from dlscale.analysis.render.tables import tags_of
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import EVIDENCE
 
 MOST_SENTENCES = 3  # at the top of the page; the answers have all
 SHOWN_WAYS = ("loss-steps", "loss-time", "quality-time")  # of trainings to a target

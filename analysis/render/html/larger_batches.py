@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dlscale.analysis.declare import Axis, Block, Plot, Point, Sentence, Series, tags_of
 from dlscale.analysis.efficiency import ScalingTable
 from dlscale.analysis.findings.noise_scale import NOISE, noise_scales
 from dlscale.analysis.findings.predicted_solutions import (
@@ -13,9 +14,7 @@ from dlscale.analysis.findings.predicted_solutions import (
     shown_points,
 )
 from dlscale.analysis.findings.solutions import goal_text
-from dlscale.analysis.render.html.model import Axis, Block, Plot, Point, Sentence, Series
-from dlscale.analysis.render.tables import tags_of, workload_title
-from dlscale.analysis.render.text import backend_name, number, plural, with_limits
+from dlscale.analysis.text import backend_name, number, plural, with_limits, workload_title
 
 LEAD = "How many more samples a larger batch needs, and where more ranks stop making a training faster."
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.analysis.declare import Guide, HeatMap, Loss, Part, Sentence, Tags, tags_of
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings import stragglers as late_words
@@ -18,10 +19,7 @@ from dlscale.analysis.findings.rank_times import RankTimes
 from dlscale.analysis.findings.stragglers import Stragglers
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.findings.waterfall_table import waterfall_headline
-from dlscale.analysis.render.html.labels import training_title
-from dlscale.analysis.render.html.model import Guide, HeatMap, Loss, Part, Sentence
-from dlscale.analysis.render.tables import Tags, tags_of, workload_title
-from dlscale.analysis.render.text import backend_name, plural
+from dlscale.analysis.text import backend_name, plural, training_title, workload_title
 
 LIMIT_KINDS = ("wire", "memory", "loader")
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from dlscale.analysis.advice import advice
+from dlscale.analysis.declare import Block, Loss, Losses, Part, Plot, Sentence, Table, WhatIf, tags_of
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text, input_cost
 from dlscale.analysis.findings.backends import BACKENDS, pairs
 from dlscale.analysis.findings.checkpoints import CHECKPOINTS
@@ -28,6 +29,7 @@ from dlscale.analysis.findings.tuning import rate_searches, search_sentences
 from dlscale.analysis.findings.waterfall_table import LOSSES, loss_rows
 from dlscale.analysis.render.html import communication, comparisons, study_facts, tables
 from dlscale.analysis.render.html.comparisons import claims, contrast_texts, contrasts_lead
+from dlscale.analysis.render.html.content import Page, Section, Segment, Strip
 from dlscale.analysis.render.html.curves import (
     efficiency_plots,
     looks,
@@ -37,19 +39,6 @@ from dlscale.analysis.render.html.curves import (
 from dlscale.analysis.render.html.larger_batches import LEAD as LARGER_BATCHES
 from dlscale.analysis.render.html.larger_batches import larger_batch_blocks
 from dlscale.analysis.render.html.losses import Causes
-from dlscale.analysis.render.html.model import (
-    Block,
-    Loss,
-    Losses,
-    Page,
-    Part,
-    Plot,
-    Section,
-    Segment,
-    Sentence,
-    Strip,
-    WhatIf,
-)
 from dlscale.analysis.render.html.predicted import LEAD as PREDICTED_LEAD
 from dlscale.analysis.render.html.predicted import predicted_blocks
 from dlscale.analysis.render.html.rules import Facts, judged
@@ -62,8 +51,15 @@ from dlscale.analysis.render.html.solutions import (
 )
 from dlscale.analysis.render.html.study_facts import StudyFacts, left_out
 from dlscale.analysis.render.html.timeline import launch_plot, outlier_marks
-from dlscale.analysis.render.tables import Table, tags_of, workload_title
-from dlscale.analysis.render.text import backend_name, efficiency_text, listed, plural, rate, share_text
+from dlscale.analysis.text import (
+    backend_name,
+    efficiency_text,
+    listed,
+    plural,
+    rate,
+    share_text,
+    workload_title,
+)
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.record import Record
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from dlscale.analysis.figures.drawing import Value, dodge
+from dlscale.analysis.curves import Value, dodge
+from dlscale.analysis.declare import Block, Point, Sentence, Series
 from dlscale.analysis.figures.predicted import ASIDE
 from dlscale.analysis.findings.predicted_points import (
     PREDICTED_POINTS,
@@ -15,8 +16,7 @@ from dlscale.analysis.findings.predicted_points import (
     doubts_of,
     origin_sentence,
 )
-from dlscale.analysis.render.html.model import Block, Point, Sentence, Series
-from dlscale.analysis.render.text import plural, points, with_limits
+from dlscale.analysis.text import plural, points, with_limits
 
 LEAD = "What a model expects (docs/prediction.md). No measured number on this page contains any of it."
 

@@ -14,18 +14,18 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.analysis.declare import Plot
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable, base_text
 from dlscale.analysis.families import base_cell
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND
-from dlscale.analysis.launches import CellLaunches, MeasuredCase
+from dlscale.analysis.measured import CellLaunches, MeasuredCase
 from dlscale.analysis.metrics import MAX_START_SKEW, MIN_WINDOWS
 from dlscale.analysis.records import APART
-from dlscale.analysis.render.html.labels import training_title
-from dlscale.analysis.render.html.model import Plot, Rule, Verdict
+from dlscale.analysis.render.html.content import Rule, Verdict
 from dlscale.analysis.render.html.study_facts import StudyFacts
 from dlscale.analysis.render.html.timeline import by_start
-from dlscale.analysis.render.text import backend_name, plural, rate
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS
+from dlscale.analysis.text import backend_name, plural, rate, training_title
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.record import Record
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dlscale.analysis.figures.drawing import curves_of, dodge, limits
+from dlscale.analysis.curves import curves_of, dodge, limits
+from dlscale.analysis.declare import Axis, Block, Guide, Plot, Point, Sentence, Series, Tags, tags_of
 from dlscale.analysis.findings.energy import Energy
 from dlscale.analysis.findings.learning_curves import (
     PROGRESS,
@@ -21,10 +22,7 @@ from dlscale.analysis.findings.solutions import TimeToSolution, fastest_first, g
 from dlscale.analysis.findings.trainings import Training
 from dlscale.analysis.findings.tuning import RateSearch, budget_text, rate_table
 from dlscale.analysis.render.html.curves import rank_axis
-from dlscale.analysis.render.html.labels import interval_note
-from dlscale.analysis.render.html.model import Axis, Block, Guide, Plot, Point, Sentence, Series
-from dlscale.analysis.render.tables import Tags, tags_of, workload_title
-from dlscale.analysis.render.text import backend_name, plural, with_limits
+from dlscale.analysis.text import backend_name, interval_note, plural, with_limits, workload_title
 
 MOST_POINTS = 5000  # of a plot, over all trainings
 LEAD = (

@@ -10,20 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from dlscale.analysis.declare import Column, Shown, Table, TableOf, Tags, Value, shown_number
 from dlscale.analysis.efficiency import ScalingTable
 from dlscale.analysis.records import start_time, why_unusable
-from dlscale.analysis.render.html.labels import EVIDENCE
-from dlscale.analysis.render.tables import (
-    Column,
-    Shown,
-    Table,
-    TableOf,
-    Tags,
-    Value,
-    shown_number,
-    workload_title,
-)
-from dlscale.analysis.render.text import listed, plural
+from dlscale.analysis.text import EVIDENCE, listed, plural, workload_title
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.record import Record
 

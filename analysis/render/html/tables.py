@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.efficiency import ScalingRow
-from dlscale.analysis.findings.outliers import Outliers, outlier_columns
-from dlscale.analysis.launches import CellLaunches, good_launches
-from dlscale.analysis.records import why_unusable
-from dlscale.analysis.render.tables import (
-    CONTROL_NAMES,
+from dlscale.analysis.declare import (
     Column,
     Table,
     TableOf,
@@ -21,9 +16,12 @@ from dlscale.analysis.render.tables import (
     shown_number,
     tags_of,
     training_columns,
-    workload_title,
 )
-from dlscale.analysis.render.text import backend_name
+from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.findings.outliers import Outliers, outlier_columns
+from dlscale.analysis.measured import CellLaunches, good_launches
+from dlscale.analysis.records import why_unusable
+from dlscale.analysis.text import CONTROL_NAMES, backend_name, workload_title
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.record import Cell, Record
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from dlscale.analysis.curves import Curve, Value, curves_of
+from dlscale.analysis.declare import Axis, Column, Look, Plot, Sentence, Shown, Table, TableOf, tags_of
 from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text
 from dlscale.analysis.families import Family
-from dlscale.analysis.figures.drawing import Curve, Value, curves_of, looks_of
+from dlscale.analysis.figures.drawing import looks_of
+from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.curves import (
     IDEAL,
     Say,
@@ -24,11 +27,9 @@ from dlscale.analysis.render.html.curves import (
     series_of,
     throughput_of,
 )
-from dlscale.analysis.render.html.model import Axis, Look, Page, Plot, Section, Sentence
 from dlscale.analysis.render.html.study_facts import evidence_note
-from dlscale.analysis.render.tables import Column, Shown, Table, TableOf, tags_of, workload_title
-from dlscale.analysis.render.text import listed, percent
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import listed, percent, workload_title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dlscale.analysis.figures.drawing import Curve, looks_of
+from dlscale.analysis.curves import Curve
+from dlscale.analysis.declare import Slider, WhatIf
+from dlscale.analysis.figures.drawing import looks_of
 from dlscale.analysis.predict.grid import FACTORS, LOSS
 from dlscale.analysis.render.html.document import environment, own, policy
-from dlscale.analysis.render.html.model import Slider, WhatIf
-from dlscale.analysis.render.text import number
+from dlscale.analysis.text import number
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dlscale.analysis.declare import Plot
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.data_formats import data_is_prepared, format_uses, to_format_row
 from dlscale.analysis.findings.framework_answers import (
@@ -19,7 +20,6 @@ from dlscale.analysis.findings.framework_comparison import (
 )
 from dlscale.analysis.render.html.document import render
 from dlscale.analysis.render.html.frameworks import page_of_frameworks
-from dlscale.analysis.render.html.model import Plot
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.preparation import Preparation
 from dlscale.benchmarks.records.record import Checkpoint, Gate, Parity

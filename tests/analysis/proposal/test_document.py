@@ -5,6 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlscale.analysis.declare import Column, TableOf
 from dlscale.analysis.proposal.document import (
     Heading,
     Items,
@@ -14,7 +15,6 @@ from dlscale.analysis.proposal.document import (
     to_latex,
     to_markdown,
 )
-from dlscale.analysis.render.tables import Column, TableOf
 
 DOCUMENT = (
     Heading(1, "Scalability"),

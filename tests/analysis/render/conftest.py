@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlscale.analysis.declare import HeatMap, Loss, Part, Tags
 from dlscale.analysis.efficiency import scaling_rows, scaling_table
+from dlscale.analysis.render.html.content import Page
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import causes_of
-from dlscale.analysis.render.html.model import HeatMap, Loss, Page, Part
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.tables import Tags
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.record import (
     Case,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.render.text import number, percent, rate
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import number, percent, rate
 from dlscale.benchmarks.records.files import BadFile
 
 

@@ -15,7 +15,7 @@ from dlscale.analysis.findings.outliers import (
     outliers,
     without_block_effects,
 )
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 
 KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dlscale.analysis.declare import Plot, Point, Series, Tags
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import Causes
-from dlscale.analysis.render.html.model import Plot, Point, Series
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.tables import Tags
 
 pytest.importorskip("selenium")
 

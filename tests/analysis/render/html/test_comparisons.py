@@ -2,9 +2,8 @@
 
 import pytest
 
+from dlscale.analysis.declare import Sentence, Table
 from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.render.html.model import Sentence
-from dlscale.analysis.render.tables import Table
 
 ONE = (("hep_cnn", "torch"),)
 FAST_RING = {"none": 1.0, "ring": 0.95, "mpi": 0.75}

@@ -2,8 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.render.html.model import Sentence
-from dlscale.analysis.render.tables import Table
+from dlscale.analysis.declare import Sentence, Table
 from dlscale.benchmarks.records.record import NodeEnergy
 
 ONE = (("hep_cnn", "torch"),)

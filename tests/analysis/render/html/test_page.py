@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from dlscale.analysis.declare import Plot, Table
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.render.html.document import render
 from dlscale.analysis.render.html.losses import Causes, causes_of
-from dlscale.analysis.render.html.model import Plot
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
-from dlscale.analysis.render.tables import Table
 from dlscale.benchmarks.records.files import BadFile, parse_record
 from dlscale.benchmarks.records.record import SCHEMA_VERSION, Case
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from dlscale.analysis.declare import Point, Series
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.render.html import rules
-from dlscale.analysis.render.html.model import Point, Series
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.html.rules import (
     RULES,

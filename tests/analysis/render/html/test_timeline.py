@@ -2,11 +2,10 @@
 
 import pytest
 
+from dlscale.analysis.declare import Plot, Table
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.render.html.document import payload
-from dlscale.analysis.render.html.model import Plot
 from dlscale.analysis.render.html.timeline import by_start, key_of, outlier_marks
-from dlscale.analysis.render.tables import Table
 
 ONE = (("hep_cnn", "torch"),)
 

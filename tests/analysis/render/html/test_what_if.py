@@ -9,8 +9,8 @@ from dlscale.analysis.predict.grid import grid_rows, read_axes
 from dlscale.analysis.predict.loggp import LogGP
 from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.stored import load_stored
+from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.document import render
-from dlscale.analysis.render.html.model import Page, Section
 from dlscale.analysis.render.html.what_if import what_if, what_if_block
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.situations import situation_of

@@ -1,4 +1,4 @@
-"""Text of numbers: digits, intervals, percent and bytes.
+"""Text of numbers, intervals, percent and bytes, and the names of cells, trainings and kinds of evidence.
 
 Numbers have at least three digits and never an exponent; an interval follows its number in brackets.
 `interval_columns` is the same number for programs. `escape_latex` is for what LaTeX typesets.
@@ -10,9 +10,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from dlscale.analysis.families import Family
 from dlscale.analysis.records import NamedCell, settings_text
-from dlscale.analysis.statistics import Interval
+from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.benchmarks.records.record import Cell
+from dlscale.models import NAMES, load_workload
 
 
 def interval_columns(name: str, interval: Interval | None) -> dict[str, Any]:
@@ -159,3 +161,45 @@ def escape_latex(text: str) -> str:
     shown = _PATTERN.sub(lambda match: _SPECIAL[match[0]], " ".join(text.split()))
     # Keep a number and its percent sign together.
     return re.sub(r"(?<=\d) (?=\\%)", r"\\,", shown).encode("ascii", "replace").decode()
+
+
+CONTROL_NAMES = {
+    "train": "",
+    "synthetic": "synthetic data",
+    "loader": "loader only",
+    "exchange": "communication only",
+    "alone": "alone",
+    "profile": "profile",
+    "whole_machine": "whole machine",
+    "canary": "canary",
+}
+
+
+def workload_title(name: str) -> str:
+    """`ResNet-50` for `resnet50`; unknown names are unchanged."""
+    return load_workload(name).title if name in NAMES else name
+
+
+EVIDENCE = {
+    "measured": "measured: real training, real ranks, real nodes",
+    "emulated": "emulated: real ranks, but nodes that share a machine, a shaped network, or replaced compute",
+    "simulated": "simulated: predicted by a model, nothing was run",
+    "published": "published: taken from a paper",
+}
+
+
+def training_title(family: Family) -> str:
+    """`HEP-CNN tiny, torch, weak scaling on local`."""
+    name = f"{workload_title(family.workload)} {family.preset}, {family.framework}"
+    return f"{name}, {family.scaling_mode} scaling on {family.system}"
+
+
+def interval_note(interval: Interval, unit: str) -> str:
+    """Level, method and n of an interval, or why there is none; `unit` is what n counts: `launch` or `block`."""
+    if interval.method == "base case":
+        return f"the base case: 1 by definition, n = {plural(interval.n, 'launch')}"
+    count = plural(interval.n, unit)
+    if interval.low is None:
+        return f"no interval, {count} are too few" if interval.n != 1 else f"no interval, {count} is too few"
+    digits = 0 if interval.level == LEVEL else 1
+    return f"{100 * interval.level:.{digits}f} % interval, {interval.method}, n = {count}"

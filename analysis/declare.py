@@ -1,29 +1,22 @@
-"""A table, declared once: its columns, how each shows an item, the flat row of data behind it, and its legend.
+"""What a finding is made of: tables, plots and sentences, declared once and without looks.
 
-A `TableOf` is the declaration, beside the arithmetic of its finding; `of` makes the `Table` of some items. Renderers
-see only tables: `render_table` here for terminals, `markdown` and `html` in their modules. Shown values are rounded;
-`data` is the row of `--json` and of the page's downloads.
+A `TableOf` is the declaration of a table, beside the arithmetic of its finding; `of` makes the `Table` of some items.
+Plots are curves, waterfalls and heat maps as numbers and words. Text is unescaped, as it came from records; who renders
+it escapes it. Shown values are rounded; exact numbers are in the tables' `data`, the flat rows of `--json` and of the
+page's downloads.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Any, Generic, TypeAlias, TypeVar
-
-from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.markup import escape
-from rich.table import Table as RichTable
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from dlscale.analysis.families import Family
-from dlscale.analysis.render.text import backend_name, number, with_limits
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import CONTROL_NAMES, backend_name, number, with_limits, workload_title
 from dlscale.benchmarks.records.record import Cell
-from dlscale.models import NAMES, load_workload
 
 T = TypeVar("T")
 Datum: TypeAlias = str | int | float | bool | None
@@ -174,11 +167,12 @@ def _trimmed(table: Table) -> Table:
     ]
     empty = [place for place in places if not any(row.values[place].text for row in table.rows)]
     setting = ", ".join(table.rows[0].values[place].text for place in same)
-    kept = _only(table, [place for place in places if place not in {*same, *empty}])
+    kept = only(table, [place for place in places if place not in {*same, *empty}])
     return replace(kept, caption=f"{table.caption}: {setting}" if setting else table.caption)
 
 
-def _only(table: Table, places: Sequence[int]) -> Table:
+def only(table: Table, places: Sequence[int]) -> Table:
+    """The table with the columns at these places."""
     return replace(
         table,
         columns=tuple(table.columns[place] for place in places),
@@ -188,7 +182,7 @@ def _only(table: Table, places: Sequence[int]) -> Table:
 
 def brief(table: Table, *, without: Collection[str] = ()) -> Table:
     """The table without details, without columns that a heading repeats, and without the columns of these labels."""
-    return _only(
+    return only(
         table,
         [
             place
@@ -196,23 +190,6 @@ def brief(table: Table, *, without: Collection[str] = ()) -> Table:
             if not column.detail and not column.common and column.label not in without
         ],
     )
-
-
-CONTROL_NAMES = {
-    "train": "",
-    "synthetic": "synthetic data",
-    "loader": "loader only",
-    "exchange": "communication only",
-    "alone": "alone",
-    "profile": "profile",
-    "whole_machine": "whole machine",
-    "canary": "canary",
-}
-
-
-def workload_title(name: str) -> str:
-    """`ResNet-50` for `resnet50`; unknown names are unchanged."""
-    return load_workload(name).title if name in NAMES else name
 
 
 def cell_name(cell: Cell, evidence: str | None) -> str:
@@ -258,77 +235,168 @@ def numbered(table: Table, notes: dict[str, int], *, between: str = " ") -> Tabl
     return replace(table, rows=tuple(replace(row, values=tuple(map(mark, row.values))) for row in table.rows))
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table on a terminal. Numbers are never cut: if it is too wide, intervals go below their numbers.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A point of a series. `lines` are its tooltip: value, interval, n. A `flagged` point has a ring."""
 
-    `sections` puts an empty line between groups of rows.
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    lines: tuple[str, ...] = ()
+    flagged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points of one kind of evidence; a line joins them only if `joined`. `look` is a key of `Page.looks`.
+
+    The limits of points in a `band` are drawn as one area, else each as a bar.
     """
 
-    table: Table
-    sections: bool = True
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        wide = self._rich(narrow=False)
-        unlimited = options.update(max_width=sys.maxsize)
-        fits = console.measure(wide, options=unlimited).maximum <= options.max_width
-        yield wide if fits else Group("", self._rich(narrow=True), "")
-
-    def _rich(self, *, narrow: bool) -> RichTable:
-        rich = RichTable(
-            box=box.SIMPLE_HEAD, show_edge=not narrow, pad_edge=False, padding=(0, 0 if narrow else 1, 0, 0)
-        )
-        for column in self.table.columns:
-            rich.add_column(
-                escape(header(column, between="\n")),
-                justify="right" if column.numeric else "left",
-                overflow="fold",
-            )
-        for _, group in groupby(self.table.rows, key=lambda row: row.group):
-            above: list[str] = []
-            for row in group:
-                texts = [value.text for value in row.values]
-                cells = [
-                    "" if self._repeats(texts, above, place) else texts[place] for place in range(len(texts))
-                ]
-                rich.add_row(*(escape(cell.replace(" [", "\n[") if narrow else cell) for cell in cells))
-                above = texts
-            if self.sections:
-                rich.add_section()
-        return rich
-
-    def _repeats(self, texts: Sequence[str], above: Sequence[str], place: int) -> bool:
-        """Whether the names up to this one equal those of the row above and can be omitted."""
-        before = self.table.columns[: place + 1]
-        return not any(column.numeric for column in before) and texts[: place + 1] == list(above[: place + 1])
+    name: str
+    look: str
+    evidence: str
+    points: tuple[Point, ...]
+    tags: Tags = NO_TAGS
+    joined: bool = False
+    band: bool = False
 
 
-def render_table(table: Table, *, caption: bool = True, legend: bool = True) -> Iterator[RenderableType]:
-    """A table on a terminal, its notes and its legend; nothing without rows.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guide:
+    """A reference line: at `y` everywhere, or through `points` (x, y)."""
 
-    Without `caption` the caller prints its own heading, which covers the `common` columns.
+    label: str
+    y: float | None = None
+    points: tuple[tuple[float, float], ...] = ()
+    bound: bool = False  # an upper limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """An axis. `ticks` are (place, label), by default chosen from the values; `percent` shows a share in percent."""
+
+    title: str
+    kind: Literal["linear", "percent", "log", "time"] = "linear"
+    ticks: tuple[tuple[float, str], ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """A plot. `says` describes it in a sentence for screen readers; `table` names the table with its numbers.
+
+    `flag` is the meaning of a ring around a point; empty if no point has one.
     """
-    if not table.rows:
-        return
-    if caption:
-        yield f"[bold]{escape(table.caption)}[/bold]"
-    kept = [
-        place
-        for place, column in enumerate(table.columns)
-        if not column.detail and (caption or not column.common)
-    ]
-    notes: dict[str, int] = {}
-    yield Grid(numbered(_only(table, kept), notes))
-    for note, mark in notes.items():
-        yield f"{mark:>2}  {escape(note)}"
-    if notes:
-        yield ""
-    if legend:
-        yield from render_legend(table.legend)
+
+    name: str
+    title: str
+    says: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    guides: tuple[Guide, ...] = ()
+    notes: tuple[str, ...] = ()
+    table: str = ""
+    tags: Tags = NO_TAGS
+    flag: str = ""
 
 
-def render_legend(legend: str) -> Iterator[RenderableType]:
-    """Small print below a table."""
-    if legend:
-        yield f"[dim]{escape(legend)}[/dim]"
-        yield ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A cause and its cost: a share of the ideal speed, and milliseconds per step if known."""
+
+    label: str
+    share: Interval
+    milliseconds: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """The waterfall of one backend on one number of ranks; the parts' centres add up to the total loss.
+
+    `name` is the backend with its options, `title` the training. `largest` are the labels of the largest part and of
+    those not separable from it; none if no loss is certain. `separated`: it exceeds all other parts significantly.
+    """
+
+    name: str
+    title: str
+    tags: Tags
+    num_ranks: int
+    evidence: str
+    kept: Interval  # the efficiency, 1 is ideal
+    parts: tuple[Part, ...]
+    sentence: str  # efficiency and largest loss
+    largest: tuple[str, ...] = ()
+    separated: bool = True
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Ranks by windows. `values` are [rank][window], relative to the window's median over ranks.
+
+    NaN is not measured. `hosts` has a name per rank, `ranks` their numbers, and `late` the numbers of stragglers.
+    """
+
+    name: str
+    title: str
+    says: str
+    values: tuple[tuple[float, ...], ...]
+    hosts: tuple[str, ...]
+    ranks: tuple[int, ...]
+    late: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    tags: Tags = NO_TAGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Losses:
+    """Waterfalls drawn next to each other, in one scale."""
+
+    name: str
+    losses: tuple[Loss, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """The look of a series; `dashes` are (on, off, ...) in line widths, empty if solid; `marker` is matplotlib's."""
+
+    color: str
+    marker: str
+    dashes: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentence:
+    """A sentence, or a short paragraph; `strong` where it must not be missed."""
+
+    text: str
+    strong: bool = False
+    tags: Tags = NO_TAGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slider:
+    """A slider over the `count` values of an axis; it begins at value number `asked`."""
+
+    name: str
+    label: str
+    count: int
+    asked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """A prediction that sliders move; `data` is the grid as the page's script reads it (`what_if.js`)."""
+
+    title: str
+    evidence: str
+    sliders: tuple[Slider, ...]
+    data: Mapping[str, Any]
+    origin: str
+
+
+Block: TypeAlias = Sentence | Plot | Table | HeatMap | Losses | WhatIf

@@ -1,0 +1,91 @@
+"""Tables on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from dlscale.analysis.declare import Table, header, numbered, only
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table on a terminal. Numbers are never cut: if it is too wide, intervals go below their numbers.
+
+    `sections` puts an empty line between groups of rows.
+    """
+
+    table: Table
+    sections: bool = True
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        wide = self._rich(narrow=False)
+        unlimited = options.update(max_width=sys.maxsize)
+        fits = console.measure(wide, options=unlimited).maximum <= options.max_width
+        yield wide if fits else Group("", self._rich(narrow=True), "")
+
+    def _rich(self, *, narrow: bool) -> RichTable:
+        rich = RichTable(
+            box=box.SIMPLE_HEAD, show_edge=not narrow, pad_edge=False, padding=(0, 0 if narrow else 1, 0, 0)
+        )
+        for column in self.table.columns:
+            rich.add_column(
+                escape(header(column, between="\n")),
+                justify="right" if column.numeric else "left",
+                overflow="fold",
+            )
+        for _, group in groupby(self.table.rows, key=lambda row: row.group):
+            above: list[str] = []
+            for row in group:
+                texts = [value.text for value in row.values]
+                cells = [
+                    "" if self._repeats(texts, above, place) else texts[place] for place in range(len(texts))
+                ]
+                rich.add_row(*(escape(cell.replace(" [", "\n[") if narrow else cell) for cell in cells))
+                above = texts
+            if self.sections:
+                rich.add_section()
+        return rich
+
+    def _repeats(self, texts: Sequence[str], above: Sequence[str], place: int) -> bool:
+        """Whether the names up to this one equal those of the row above and can be omitted."""
+        before = self.table.columns[: place + 1]
+        return not any(column.numeric for column in before) and texts[: place + 1] == list(above[: place + 1])
+
+
+def render_table(table: Table, *, caption: bool = True, legend: bool = True) -> Iterator[RenderableType]:
+    """A table on a terminal, its notes and its legend; nothing without rows.
+
+    Without `caption` the caller prints its own heading, which covers the `common` columns.
+    """
+    if not table.rows:
+        return
+    if caption:
+        yield f"[bold]{escape(table.caption)}[/bold]"
+    kept = [
+        place
+        for place, column in enumerate(table.columns)
+        if not column.detail and (caption or not column.common)
+    ]
+    notes: dict[str, int] = {}
+    yield Grid(numbered(only(table, kept), notes))
+    for note, mark in notes.items():
+        yield f"{mark:>2}  {escape(note)}"
+    if notes:
+        yield ""
+    if legend:
+        yield from render_legend(table.legend)
+
+
+def render_legend(legend: str) -> Iterator[RenderableType]:
+    """Small print below a table."""
+    if legend:
+        yield f"[dim]{escape(legend)}[/dim]"
+        yield ""

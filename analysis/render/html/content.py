@@ -1,0 +1,71 @@
+"""The content of a page, without its looks: its first screen, and sections of sentences, plots and tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dlscale.analysis.declare import NO_TAGS, Block, Look, Tags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A segment of a strip, in percent of the ideal speed. `says` is its tooltip."""
+
+    begin: float
+    width: float
+    says: str
+    largest: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """The ideal speed from 0 to 100 %: the first segment is kept, the others are lost; with a description."""
+
+    name: str
+    kept: str
+    cause: str  # the largest loss
+    certain: bool
+    segments: tuple[Segment, ...]
+    tags: Tags = NO_TAGS
+
+
+Verdict = Literal["pass", "not met", "not applicable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One of the 12 rules, the verdict, and the facts behind it."""
+
+    number: int
+    text: str
+    verdict: Verdict
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A section of the page. `name` is unique; a `folded` section is initially closed."""
+
+    name: str
+    title: str
+    blocks: tuple[Block, ...]
+    lead: str = ""
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A whole page. `facts` are (name, value), shown below the title; `summary` has at most three sentences."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    evidence: str
+    summary: tuple[str, ...]
+    strips: tuple[Strip, ...]  # where the speed goes, at a glance
+    warnings: tuple[tuple[str, str], ...]  # (sentence, the section that has more)
+    first: tuple[Block, ...]
+    sections: tuple[Section, ...]
+    rules: tuple[Rule, ...]
+    looks: dict[str, Look]
+    origin: str  # where the numbers come from, in one line
