@@ -249,9 +249,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Points of one kind of evidence; a line joins them only if `joined`. `look` is a key of `Page.looks`.
+    """Points of one kind of evidence; a line joins them only if `joined`.
 
-    The limits of points in a `band` are drawn as one area, else each as a bar.
+    `look` is the name of its curve, which looks the same everywhere. The limits of points in a `band` are drawn as one
+    area, else each as a bar.
     """
 
     name: str
@@ -361,20 +362,12 @@ class Losses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """The look of a series; `dashes` are (on, off, ...) in line widths, empty if solid; `marker` is matplotlib's."""
-
-    color: str
-    marker: str
-    dashes: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
-    """A sentence, or a short paragraph; `strong` where it must not be missed."""
+    """A sentence, or a short paragraph; `strong` where it must not be missed, `quiet` where it is small print."""
 
     text: str
     strong: bool = False
+    quiet: bool = False
     tags: Tags = NO_TAGS
 
 

@@ -1,4 +1,4 @@
-"""The launches of every cell: the one model of what was measured, from which all numbers are computed.
+"""What was measured: a study's records as launches of cells, from which all findings are computed.
 
 `launches_of` builds it once from the records. The attempt of a case that counts is selected here and nowhere else: the
 latest good one, of those that other programs did not disturb if there is one. A launch gives one value, the median over
@@ -8,14 +8,15 @@ statistics are computed over launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from dlscale.analysis.families import Family, family_of
+from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import (
     APART,
     Seconds,
@@ -26,8 +27,11 @@ from dlscale.analysis.records import (
     why_unusable,
     world_step_seconds,
 )
+from dlscale.analysis.variants import Variants
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.files import BadFile
+from dlscale.benchmarks.records.prediction import PredictionRecord
+from dlscale.benchmarks.records.record import Base, Case, Cell, Parity, Record
 
 # Study and block, where launches of one block ran close in time. A block with a pause in it is several: those after the
 # pause have the study's name with their part.
@@ -280,3 +284,78 @@ def good_launches(
         if (launches.cell.control in controls if controls else launches.cell.control not in APART)
     ]
     return [good for launches in wanted for kind in launches.kinds if (good := launches.only(kind)).cases]
+
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeakScaling:
+    """A weak-scaling study whose rates predict times to solution."""
+
+    study: str
+    launches: tuple[CellLaunches, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A study as all findings see it: its records, what was planned, and what it is compared by.
+
+    `records` belong on one curve (see `launches_of`). With the cases `planned`, launches and cells that left no record
+    count too. `order` has the names of backends and frameworks in the study's order: the first is the reference of
+    comparisons. Efficiencies are relative to `base`.
+    """
+
+    records: Sequence[Record] = field(default=(), repr=False)
+    planned: Sequence[Case] = field(default=(), repr=False)
+    parities: Sequence[Parity] = ()
+    order: Sequence[str] = ()
+    base: Base = "1"
+    variants: Variants | None = None  # its axes or its ladder
+    bad_files: Sequence[BadFile] = ()
+    left_out: Sequence[str] = ()  # sentences on records that are not among these
+    name: str = ""  # of the study's folder
+    plan: str = ""  # its size in words
+    running: bool = False  # it is being measured now
+    predictions: Sequence[PredictionRecord] = ()  # shown beside it, in none of its numbers
+    weak_scaling: WeakScaling | None = None
+    _computed: dict[Callable[[Measured], Any], Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def once(self, compute: Callable[[Measured], R]) -> R:
+        """What `compute` makes of this study, computed at the first call: findings build on each other so."""
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        known: R = self._computed[compute]
+        return known
+
+    @cached_property
+    def everything(self) -> list[CellLaunches]:
+        """The launches of all cells, with canaries, communication-only cases and profiles."""
+        return launches_of(self.records)
+
+    @cached_property
+    def launches(self) -> list[CellLaunches]:
+        """The launches of the cells that have a row of their own: trainings and their controls."""
+        return [launches for launches in self.everything if launches.cell.control not in APART]
+
+    @cached_property
+    def failures(self) -> tuple[Record, ...]:
+        """The attempts that gave no number."""
+        unusable = (record for record in self.records if why_unusable(record) is not None)
+        return tuple(
+            sorted(unusable, key=lambda record: (record.system, record.study, record.case.id, record.attempt))
+        )
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """Where the records come from, canaries left out."""
+        return provenance(record for record in self.records if record.case.cell.control != "canary")
+
+    def good_launches_of(self, family: Family, cell: Cell, evidence: str | None) -> CellLaunches | None:
+        """The good launches of a cell, of one kind of evidence; None if it has none."""
+        wanted = (family, cell.id)
+        own = (launches for launches in self.launches if (launches.family, launches.id) == wanted)
+        good = [launches.only(evidence or "") for launches in own]
+        return good[0] if good and good[0].cases else None

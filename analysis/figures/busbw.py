@@ -14,14 +14,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from dlscale.analysis.curves import Curve, limits
-from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     GREY,
     RIM,
     SINGLE_COLUMN_INCHES,
-    Look,
     evidence_handles,
     evidence_text,
     line_style,
@@ -32,7 +30,9 @@ from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
 from dlscale.analysis.findings.communication import GIGA, MEGA, Communication, communication_rows
 from dlscale.analysis.findings.communication_only import BucketSize
+from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.render.theme import Look
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name, number, size_text
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import nan
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from dlscale.analysis.curves import Curve, Point, Value, dodge
 from dlscale.analysis.figures.form import PRINTED_POINTS, SCREEN, Form
+from dlscale.analysis.render.theme import Look, looks_for
 from dlscale.analysis.statistics import Interval
 
 SINGLE_COLUMN_INCHES = 3.5
@@ -56,27 +56,6 @@ _RC: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The colour and marker of a curve."""
-
-    color: str
-    marker: str
-    dashes: tuple[float, tuple[float, ...]]  # matplotlib's: offset, (on, off, ...) in line widths
-
-
-_SOLID: tuple[float, tuple[float, ...]] = (0, ())
-_LOOKS = {
-    "none": Look("#000000", "o", _SOLID),
-    "ring": Look("#0072B2", "s", _SOLID),
-    "mpi": Look("#D55E00", "^", (0, (5, 1.5))),
-    "gloo": Look("#009E73", "D", (0, (3, 1.2, 1, 1.2))),
-    "nccl": Look("#E69F00", "v", (0, (1, 1))),
-    "horovod": Look("#CC79A7", "P", (0, (7, 2))),
-    "tf_collective": Look("#56B4E9", "X", (0, (4, 1, 1, 1, 1, 1))),
-    "grpc_ps": Look("#999933", "h", (0, (2, 1))),
-    "mpi_ps": Look("#882255", "p", (0, (6, 1, 2, 1))),
-}
 # Marker filling for each kind of evidence, in the order of the legend.
 EVIDENCE: dict[str, Literal["full", "left", "bottom"]] = {
     "measured": "full",
@@ -95,22 +74,14 @@ def drawing(form: Form = SCREEN) -> Iterator[None]:
         yield
 
 
-def looks_of(curves: Sequence[Curve]) -> dict[str, Look]:
-    """A look for each name: the backend's own, or an unused one for a second set of options."""
-    backends = {curve.name: curve.backend for curve in curves}
-    spare = [look for backend, look in _LOOKS.items() if backend not in backends.values()]
-    looks: dict[str, Look] = {}
-    for name, backend in backends.items():
-        own = _LOOKS.get(backend)
-        if own is None or own in looks.values():
-            own = spare.pop(0) if spare else list(_LOOKS.values())[len(looks) % len(_LOOKS)]
-        looks[name] = own
-    return looks
+def looks_of(curves: Iterable[Curve]) -> dict[str, Look]:
+    """A look for each name of a curve."""
+    return looks_for({curve.name: curve.backend for curve in curves})
 
 
 def line_style(look: Look, *, joined: bool) -> dict[str, Any]:
     """Keywords for a curve's line, which is drawn only if it joins points."""
-    return {"color": look.color, "linewidth": 1.1, "linestyle": look.dashes if joined else ""}
+    return {"color": look.color, "linewidth": 1.1, "linestyle": (0, look.dashes) if joined else ""}
 
 
 def marker_style(look: Look | None, evidence: str) -> dict[str, Any]:

@@ -20,13 +20,11 @@ from matplotlib.ticker import (
 from numpy.typing import NDArray
 
 from dlscale.analysis.curves import Curve
-from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     RIM,
     SINGLE_COLUMN_INCHES,
-    Look,
     evidence_handles,
     evidence_text,
     line_style,
@@ -35,10 +33,12 @@ from dlscale.analysis.figures.drawing import (
 )
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import Seconds, algorithm_text, options_text, settings_text
+from dlscale.analysis.render.theme import Look
 from dlscale.analysis.text import backend_name, number
 
 MAX_POINTS = 1000  # per curve; more windows are thinned evenly, keeping the first and the last

@@ -13,7 +13,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from dlscale.analysis.curves import Curve, Value, curves_of, limits, missing_from
-from dlscale.analysis.efficiency import ScalingRow, base_text
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
@@ -37,6 +36,7 @@ from dlscale.analysis.figures.predicted import (
 )
 from dlscale.analysis.findings.bounds import loosest_bounds
 from dlscale.analysis.findings.predicted_points import SimulatedPoint
+from dlscale.analysis.findings.scaling import ScalingRow, base_text
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import backend_name, rate

@@ -15,7 +15,7 @@ from dlscale.analysis.text import escape_latex
 from dlscale.benchmarks.records.record import Cell
 
 if TYPE_CHECKING:  # every verb reads widths, and few need the findings behind a row
-    from dlscale.analysis.efficiency import ScalingRow
+    from dlscale.analysis.findings.scaling import ScalingRow
 
 PRINTED_POINTS = 8.0  # of all text, as publishers ask for
 PRINTED_INCHES = (1.5, 20.0)  # the narrowest and the widest printed figure

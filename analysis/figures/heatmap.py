@@ -12,12 +12,12 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
-from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, warning
 from dlscale.analysis.findings.rank_times import RankTimes, to_heat_rows
+from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.findings.stragglers import Stragglers, straggler_sentences
 from dlscale.analysis.measured import Block
 from dlscale.analysis.provenance import Provenance

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.figures.form import PRINTED_POINTS, SCREEN, Caption, Form
+from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.provenance import Provenance
 
 PANEL_HEIGHT_INCHES = 2.35  # with tick and axis labels

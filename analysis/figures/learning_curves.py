@@ -14,7 +14,6 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     REFERENCE,
-    Look,
     curve_handles,
     draw_curves,
     evidence_handles,
@@ -36,6 +35,7 @@ from dlscale.analysis.findings.learning_curves import (
 from dlscale.analysis.findings.solution_table import to_solution_row
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.render.theme import Look
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name, plural
 

@@ -10,7 +10,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from dlscale.analysis.curves import Curve, Value, curves_of, dodge, limits, missing_from
-from dlscale.analysis.efficiency import ScalingRow, base_text, scaling_row
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
@@ -25,6 +24,7 @@ from dlscale.analysis.figures.drawing import (
 )
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.findings.scaling import ScalingRow, base_text, scaling_row
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import interval_columns, number

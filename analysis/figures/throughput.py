@@ -9,7 +9,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from dlscale.analysis.curves import Curve, Point, curves_of, dodge, limits, missing_from
-from dlscale.analysis.efficiency import ScalingRow, base_text
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
@@ -34,6 +33,7 @@ from dlscale.analysis.figures.predicted import (
     with_doubts,
 )
 from dlscale.analysis.findings.predicted_points import SimulatedPoint
+from dlscale.analysis.findings.scaling import ScalingRow, base_text
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import number, rate

@@ -12,7 +12,6 @@ from typing import Any
 from matplotlib.lines import Line2D
 
 from dlscale.analysis.curves import Curve, missing_from
-from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
@@ -28,6 +27,7 @@ from dlscale.analysis.figures.form import SCREEN
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, span, warning
 from dlscale.analysis.figures.throughput import rate_axis, throughput
 from dlscale.analysis.figures.write import csv_rows, save_drawing
+from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.html.together import (
     UNPAIRED,
@@ -128,7 +128,7 @@ def draw(alike: Family, own: Sequence[tuple[Member, Sequence[ScalingRow]]]) -> F
         ],
         small_print=[
             " ".join([*text, UNPAIRED]),
-            *(f"{member.label}: {member.table.provenance.short_line()}." for member, rows in own if rows),
+            *(f"{member.label}: {member.study.provenance.short_line()}." for member, rows in own if rows),
         ],
         shared=False,
     )

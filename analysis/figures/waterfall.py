@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-from dlscale.analysis.efficiency import ScalingRow
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, GREY, RIM, SINGLE_COLUMN_INCHES
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.findings.waterfall_table import waterfall_rows
 from dlscale.analysis.provenance import Provenance

@@ -17,7 +17,6 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable, scaling_row
 from dlscale.analysis.families import Family, common_family
 from dlscale.analysis.figures import (
     algorithms,
@@ -39,14 +38,29 @@ from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
 from dlscale.analysis.figures.form import SCREEN, Form, figure_latex
 from dlscale.analysis.figures.layout import Captioned, finish_printed, parity, warning
 from dlscale.analysis.figures.predicted import drawn_points
+from dlscale.analysis.findings import (
+    backends,
+    communication,
+    energy,
+    predicted_points,
+    scaling,
+    solution_table,
+    stragglers,
+    waterfall_table,
+)
+from dlscale.analysis.findings import ladder as ladder_finding
+from dlscale.analysis.findings import startup as start_ups
 from dlscale.analysis.findings.backends import to_backend_rows
 from dlscale.analysis.findings.noise_scale import noise_scales
 from dlscale.analysis.findings.predicted_points import SimulatedPoint, to_scaling_columns
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
+from dlscale.analysis.findings.rank_times import rank_times
+from dlscale.analysis.findings.scaling import ScalingRow, families_of, rows_of, scaling_row
 from dlscale.analysis.findings.solution_table import evaluation_rows
 from dlscale.analysis.findings.solutions import TimeToSolution
-from dlscale.analysis.findings.variants import CURVE
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance, printable
+from dlscale.analysis.variants import CURVE
 from dlscale.base.files import all_or_nothing, write_atomically
 
 FIGURES = {"throughput": throughput.draw, "efficiency": efficiency.draw}
@@ -69,7 +83,7 @@ NAMES = (
 
 
 def write_figures(
-    table: ScalingTable, folder: Path, *, form: Form = SCREEN, only: Collection[str] = NAMES
+    study: Measured, folder: Path, *, form: Form = SCREEN, only: Collection[str] = NAMES
 ) -> list[Path]:
     """Draw the figures `only` of a study into `folder`, created if needed, and return the paths of the files.
 
@@ -89,138 +103,153 @@ def write_figures(
     Where one file cannot be written, UsageError is raised and those of an earlier call stay, all of them.
     """
     with all_or_nothing(folder) as place:
-        written = _write_figures(table, place, form=form, only=only)
+        written = _write_figures(study, place, form=form, only=only)
     return [folder / path.name for path in written]
 
 
-def _write_figures(table: ScalingTable, folder: Path, *, form: Form, only: Collection[str]) -> list[Path]:
-    stems = Counter(family.file_stem for family in table.families)
+def _write_figures(study: Measured, folder: Path, *, form: Form, only: Collection[str]) -> list[Path]:
+    stems = Counter(family.file_stem for family in families_of(scaling.FINDING.of(study)))
     written: list[Path] = []
-    for family in table.families:
+    for family in families_of(scaling.FINDING.of(study)):
         stem = family.file_stem
         if stems[stem] > 1:
             stem += "-" + hashlib.sha256(repr(family).encode()).hexdigest()[:6]
         for name in (name for name in NAMES if name in only):
             with drawing(form):
-                if (drawn := _drawn(name, table, family, form)) is None:
+                if (drawn := _drawn(name, study, family, form)) is None:
                     continue
                 figure, lines = drawn
-                title = ": ".join(filter(None, (name, warning(table.of(family)), family.title)))
-                written += _save(figure, folder / f"{stem}-{name}", title, lines, table.provenance, form)
-        lines = [line for comparison in table.comparisons_of(family) for line in to_backend_rows(comparison)]
+                title = ": ".join(
+                    filter(None, (name, warning(rows_of(scaling.FINDING.of(study), family)), family.title))
+                )
+                written += _save(figure, folder / f"{stem}-{name}", title, lines, study.provenance, form)
+        lines = [
+            line
+            for comparison in backends.FINDING.of(study)
+            if comparison.family == family
+            for line in to_backend_rows(comparison)
+        ]
         if lines and form == SCREEN and set(only) == set(NAMES):
-            written.append(save_rows(folder / f"{stem}-backends", lines, table.provenance))
-        every = evaluation_rows(table.solutions_of(family))
+            written.append(save_rows(folder / f"{stem}-backends", lines, study.provenance))
+        every = evaluation_rows(_solutions(study, family))
         if every and form == SCREEN and not {"time-to-solution", "learning-curves"}.isdisjoint(only):
-            written.append(save_rows(folder / f"{stem}-evaluations", every, table.provenance))
-        noises = noise_scales(table.solutions_of(family))
-        points = prediction_rows(predictions(noises, table.weak_scaling))
+            written.append(save_rows(folder / f"{stem}-evaluations", every, study.provenance))
+        noises = noise_scales(_solutions(study, family))
+        points = prediction_rows(predictions(noises, study.weak_scaling))
         if points and form == SCREEN and "larger-batches" in only:
-            written.append(save_rows(folder / f"{stem}-predicted", points, table.provenance))
-    written += _of_several_families(table, folder, form, only)
-    written += _frameworks(table, folder, form) if "frameworks" in only else []
-    written += _starts(table, folder, form) if "start-up" in only else []
-    return written + (_ladders(table, folder, form) if "ladder" in only else [])
+            written.append(save_rows(folder / f"{stem}-predicted", points, study.provenance))
+    written += _of_several_families(study, folder, form, only)
+    written += _frameworks(study, folder, form) if "frameworks" in only else []
+    written += _starts(study, folder, form) if "start-up" in only else []
+    return written + (_ladders(study, folder, form) if "ladder" in only else [])
 
 
-def _of_several_families(table: ScalingTable, folder: Path, form: Form, only: Collection[str]) -> list[Path]:
+def _of_several_families(study: Measured, folder: Path, form: Form, only: Collection[str]) -> list[Path]:
     """Write figures of all curves along axes that separate families, such as the batch."""
-    if table.variants.factor != CURVE:
+    if study.variants is None or study.variants.factor != CURVE:
         return []
     written = []
     groups: dict[Family, list[ScalingRow]] = {}
-    for family in table.families:
-        own = [row for row in table.of(family) if row.cell.control == "train"]
+    for family in families_of(scaling.FINDING.of(study)):
+        own = [row for row in rows_of(scaling.FINDING.of(study), family) if row.cell.control == "train"]
         groups.setdefault(common_family(family), []).extend(own)
     for common, rows in groups.items():
         stem = f"{common.workload}-{common.preset}-{common.framework}-{common.scaling_mode}-curves"
         for name in (name for name in FIGURES if name in only and len({row.family for row in rows}) > 1):
             with drawing(form):
-                if drawn := FIGURES[name](common, rows, table.provenance, form):
+                if drawn := FIGURES[name](common, rows, study.provenance, form):
                     title = ": ".join(filter(None, (name, warning(rows), common.title)))
                     written += _save(
-                        drawn[0], folder / f"{stem}-{name}", title, csv_rows(drawn[1]), table.provenance, form
+                        drawn[0], folder / f"{stem}-{name}", title, csv_rows(drawn[1]), study.provenance, form
                     )
     return written
 
 
-def _frameworks(table: ScalingTable, folder: Path, form: Form) -> list[Path]:
+def _frameworks(study: Measured, folder: Path, form: Form) -> list[Path]:
     """Write a figure per training with a target that was run in several frameworks."""
     alike: dict[Family, dict[Family, Sequence[TimeToSolution]]] = {}
-    for family in table.families:
-        if own := table.solutions_of(family):
+    for family in families_of(scaling.FINDING.of(study)):
+        if own := _solutions(study, family):
             alike.setdefault(replace(family, framework=""), {})[family] = own
     written = []
     for common, families in alike.items():
-        rows = table.of(next(iter(families)))
+        rows = rows_of(scaling.FINDING.of(study), next(iter(families)))
         with drawing(form):
             drawn = learning_curves.draw_frameworks(
-                families, table.provenance, form, warning=warning(rows), verdict=" ".join(parity(rows))
+                families, study.provenance, form, warning=warning(rows), verdict=" ".join(parity(rows))
             )
             if drawn:
                 stem = "-".join(part for part in common.file_stem.split("-") if part) + "-frameworks"
                 title = f"frameworks: {common.workload} {common.preset}"
-                written += _save(drawn[0], folder / stem, title, drawn[1], table.provenance, form)
+                written += _save(drawn[0], folder / stem, title, drawn[1], study.provenance, form)
     return written
 
 
-def _ladders(table: ScalingTable, folder: Path, form: Form) -> list[Path]:
+def _ladders(study: Measured, folder: Path, form: Form) -> list[Path]:
     """Write a figure per ladder."""
     written = []
-    for found in table.ladders:
+    for found in ladder_finding.FINDING.of(study):
         with drawing(form):
-            if drawn := ladder.draw(found, table.provenance, form):
+            if drawn := ladder.draw(found, study.provenance, form):
                 cell, family = found.cell, found.steps[0].family
                 name = f"{cell.workload}-{cell.preset}-{cell.framework}-{family.scaling_mode}-ladder-{cell.backend}"
                 stem = folder / f"{name}-{found.num_ranks}r{cell.num_servers or ''}"
-                written += _save(drawn[0], stem, f"ladder: {family.title}", drawn[1], table.provenance, form)
+                written += _save(drawn[0], stem, f"ladder: {family.title}", drawn[1], study.provenance, form)
     return written
 
 
-def _starts(table: ScalingTable, folder: Path, form: Form) -> list[Path]:
+def _starts(study: Measured, folder: Path, form: Form) -> list[Path]:
     """Write a start-up figure per framework."""
     written = []
-    for framework in sorted({start_up.framework for start_up in table.start_ups}):
+    for framework in sorted({start_up.framework for start_up in start_ups.FINDING.of(study)}):
         with drawing(form):
-            drawn = startup.draw(framework, table.start_ups, table.provenance, form)
+            drawn = startup.draw(framework, start_ups.FINDING.of(study), study.provenance, form)
             if drawn:
                 figure, lines = drawn
                 stem, title = folder / f"start-up-{framework}", f"start of a launch, {framework}"
-                written += _save(figure, stem, title, lines, table.provenance, form)
+                written += _save(figure, stem, title, lines, study.provenance, form)
     return written
 
 
 def _drawn(
-    name: str, table: ScalingTable, family: Family, form: Form
+    name: str, study: Measured, family: Family, form: Form
 ) -> tuple[Captioned, Sequence[dict[str, Any]]] | None:
     """A figure of a family and the rows behind it; None if nothing can be drawn, or the figure is of no family."""
-    common = (family, table.of(family), table.provenance)
+    common = (family, rows_of(scaling.FINDING.of(study), family), study.provenance)
     if name in FIGURES:
-        points = drawn_points(table.predicted_of(family), form)
+        points = drawn_points(
+            [point for point in predicted_points.FINDING.of(study) if point.family == family], form
+        )
         drawn = FIGURES[name](*common, form, points)
         return drawn and (drawn[0], csv_rows(drawn[1], points))
     if name == "step-time":
         return step_time.draw(*common, form)
     if name == "ecdf":
-        return ecdf.draw(*common, table.launches, form)
+        return ecdf.draw(*common, study.launches, form)
     if name == "waterfall":
-        return waterfall.draw(*common, table.waterfalls, form)
+        return waterfall.draw(*common, waterfall_table.FINDING.of(study), form)
     if name == "busbw":
-        return busbw.draw(*common, table.exchanges, form)
+        return busbw.draw(*common, communication.FINDING.of(study), form)
     if name == "time-to-solution":
-        return solution.draw(family, table.solutions_of(family), table.provenance, form)
+        return solution.draw(family, _solutions(study, family), study.provenance, form)
     if name == "algorithms":
-        return algorithms.draw(family, table.solutions_of(family), table.provenance, form)
+        return algorithms.draw(family, _solutions(study, family), study.provenance, form)
     if name == "learning-curves":
-        return learning_curves.draw(family, table.solutions_of(family), table.provenance, form)
+        return learning_curves.draw(family, _solutions(study, family), study.provenance, form)
     if name == "heatmap":
-        return heatmap.draw(*common, table.heats, table.lateness, form)
+        return heatmap.draw(*common, rank_times(study.launches), stragglers.FINDING.of(study), form)
     if name == "larger-batches":
-        rows = table.solutions_of(family)
-        return larger_batches.draw(family, rows, table.weak_scaling, table.provenance, form)
+        rows = _solutions(study, family)
+        return larger_batches.draw(family, rows, study.weak_scaling, study.provenance, form)
     if name == "pareto":
-        return pareto.draw(family, table.solutions_of(family), table.energies, table.provenance, form)
+        return pareto.draw(
+            family, _solutions(study, family), energy.FINDING.of(study), study.provenance, form
+        )
     return None
+
+
+def _solutions(study: Measured, family: Family) -> tuple[TimeToSolution, ...]:
+    return tuple(row for row in solution_table.FINDING.of(study) if row.family == family)
 
 
 def _save(

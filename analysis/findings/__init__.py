@@ -1,1 +1,45 @@
-"""The findings of a study, one per file: its arithmetic, its columns and its sentences."""
+"""What can be said about a study: a file per finding, in the order of the page."""
+
+from typing import Any
+
+from dlscale.analysis.finding import Finding, load
+
+NAMES = (
+    "interference",
+    "scaling_plots",
+    "tuning",
+    "solution_table",
+    "pareto",
+    "noise_scale",
+    "predicted_solutions",
+    "compression",
+    "waterfall_table",
+    "stragglers",
+    "heat_maps",
+    "ladder",
+    "contrast_table",
+    "advice",
+    "backends",
+    "communication",
+    "profiles",
+    "throughput",
+    "predicted_points",
+    "scaling",
+    "hardware_use",
+    "launches",
+    "energy",
+    "startup",
+    "input_cost",
+    "checkpoints",
+    "staleness",
+    "late_gradients",
+    "failures",
+    "drift",
+    "productivity",
+    "environment",
+)
+
+
+def load_all() -> tuple[Finding[Any], ...]:
+    """The findings of all files, in the order of `NAMES`."""
+    return load(NAMES, __name__)

@@ -14,20 +14,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rich.console import RenderableType
-from rich.markup import escape
-
-from dlscale.analysis.declare import Column, TableOf, cell_name, shown_interval, tags_of, training_columns
+from dlscale.analysis.declare import (
+    Column,
+    Sentence,
+    TableOf,
+    Tags,
+    cell_name,
+    shown_interval,
+    tags_of,
+    training_columns,
+)
 from dlscale.analysis.families import Family
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings.contrast_declaration import Side
-from dlscale.analysis.findings.contrast_table import contrast_sentences
-from dlscale.analysis.findings.contrasts import Contrast, Contrasts
+from dlscale.analysis.findings.contrasts import Contrast, Contrasts, study_contrasts
 from dlscale.analysis.findings.contrasts import Verdict as ContrastVerdict
 from dlscale.analysis.findings.overlap import IN_LINE
-from dlscale.analysis.findings.variants import CURVE
 from dlscale.analysis.measured import Block, CellLaunches
 from dlscale.analysis.records import setting_columns, settings_text
-from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.statistics import (
     LEVEL,
     Interval,
@@ -35,7 +39,8 @@ from dlscale.analysis.statistics import (
     block_ratio,
     median_interval,
 )
-from dlscale.analysis.text import backend_name, interval_columns, points, rate
+from dlscale.analysis.text import backend_name, interval_columns, points, training_title
+from dlscale.analysis.variants import CURVE
 from dlscale.benchmarks.records.record import Cell
 
 
@@ -306,24 +311,6 @@ def pairs(comparisons: Iterable[BackendComparison]) -> Iterator[Compared]:
     return ((comparison, contender) for comparison in comparisons for contender in comparison.contenders)
 
 
-def render_comparison(comparison: BackendComparison) -> Iterator[RenderableType]:
-    """A title, the table, a sentence for each declared contrast, and the notes."""
-    ranks = f"{comparison.num_ranks} ranks"
-    kind = "" if comparison.evidence == "measured" else f" ({comparison.evidence})"
-    if comparison.computation is None:
-        yield escape(
-            f"Backends on {ranks}{kind}: none on {ranks} was not measured, so communication cannot be told from "
-            "computation."
-        )
-    else:
-        step = rate(comparison.computation.times(1000))
-        yield escape(f"Backends on {ranks}{kind}: without communication a step takes {step} ms")
-        yield from render_table(BACKENDS.of(pairs([comparison])), caption=False, legend=False)
-    notes = backend_notes(comparison.contenders) if comparison.computation else []
-    for sentence in (*contrast_sentences(comparison.contrasts), *notes):
-        yield escape(sentence)
-
-
 def backend_notes(contenders: Iterable[Contender]) -> list[str]:
     """A sentence for each note, with the pairs of backends that it is about."""
     names: dict[str, dict[frozenset[str], str]] = {}
@@ -347,3 +334,38 @@ def _verdict_text(contender: Contender) -> str:
 
 def _name(cell: Cell | None) -> str:
     return "-" if cell is None else backend_name(cell)
+
+
+def _notes(comparisons: Iterable[BackendComparison]) -> list[Sentence]:
+    """The notes on backends, from the comparisons on the most ranks of each family."""
+    last: dict[tuple[object, str], BackendComparison] = {}
+    for comparison in comparisons:
+        key = (comparison.family, comparison.evidence)
+        if key not in last or comparison.num_ranks >= last[key].num_ranks:
+            last[key] = comparison
+    several = len({comparison.family for comparison in last.values()}) > 1
+    return [
+        Sentence(
+            text=f"{training_title(comparison.family)}, {comparison.num_ranks} ranks: {note}"
+            if several
+            else f"On {comparison.num_ranks} ranks: {note}",
+            tags=Tags(workload=comparison.family.workload, framework=comparison.family.framework),
+        )
+        for comparison in last.values()
+        for note in backend_notes(comparison.contenders)
+    ]
+
+
+def _data(comparisons: Iterable[BackendComparison]) -> dict[str, Any]:
+    return {"backends": [row for comparison in comparisons for row in to_backend_rows(comparison)]}
+
+
+FINDING = Finding(
+    name="backends",
+    title="Backend comparison",
+    compute=lambda study: compare_backends(study.launches, study.once(study_contrasts)),
+    sentences=_notes,
+    more=lambda comparisons: (BACKENDS.of(pairs(comparisons)),),
+    data=_data,
+)
+FINDINGS = (FINDING,)

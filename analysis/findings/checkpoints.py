@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dlscale.analysis.declare import Column, TableOf, Tags, shown_number
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import interval_columns, workload_title
 from dlscale.benchmarks.records.record import Record
@@ -145,4 +146,13 @@ CHECKPOINTS = TableOf[Saving](
     data=to_saving_row,
     legend=LEGEND,
     tags=lambda saving: Tags(workload=saving.workload, framework=saving.framework, backend=saving.backend),
+)
+
+FINDINGS = (
+    Finding(
+        name="checkpoints",
+        title="Checkpoints",
+        compute=lambda study: savings(study.records),
+        table=CHECKPOINTS,
+    ),
 )

@@ -5,17 +5,22 @@ The arithmetic comes first, then the sentences, the columns and the table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from rich.console import RenderableType
-from rich.markup import escape
-
 from dlscale.analysis.declare import (
+    Axis,
     Column,
+    Plot,
+    Point,
+    Sentence,
+    Series,
     Shown,
     TableOf,
+    Tags,
     Value,
     cell_name,
     shown_interval,
@@ -23,6 +28,8 @@ from dlscale.analysis.declare import (
     training_columns,
 )
 from dlscale.analysis.families import Family
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import waterfall_table
 from dlscale.analysis.findings.communication_only import BucketSize, CommunicationOnly, communication_only
 from dlscale.analysis.findings.overlap import (
     IN_LINE,
@@ -35,17 +42,21 @@ from dlscale.analysis.findings.overlap import (
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.records import options_text
-from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
     backend_name,
     interval_columns,
+    interval_note,
     number,
     percent,
+    plural,
     points,
+    rate,
     ratio_text,
     size_text,
+    training_title,
     with_limits,
+    workload_title,
 )
 from dlscale.benchmarks.records.record import Cell
 
@@ -324,30 +335,88 @@ def buckets(exchanges: Iterable[Communication], *, most: int | None = None) -> l
     return rows
 
 
-def render_communication(exchanges: Iterable[Communication]) -> Iterator[RenderableType]:
-    """The table and sentences for the exchanges of one family; nothing if there are none."""
-    exchanges = list(exchanges)
-    if not exchanges:
-        return
-    yield f"[bold]{escape(STEPS.caption)}[/bold]"
+def _sentences(exchanges: Iterable[Communication]) -> Iterator[Sentence]:
+    for exchange in communications_on_most_ranks(exchanges):
+        name = f"{workload_title(exchange.cell.workload)} ({exchange.cell.framework})"
+        yield Sentence(text=f"{name}: {communication_sentence(exchange)}", tags=tags_of(exchange.cell))
+
+
+def _plots(exchanges: Iterable[Communication]) -> Iterator[Plot]:
+    """Bus bandwidth over the size of a bucket, per family, on the most ranks."""
     largest = communications_on_most_ranks(exchanges)
-    yield from render_table(STEPS.of(exchanges), caption=False)
-    yield from render_table(BUCKETS.of(buckets(largest, most=MAX_SIZES)), caption=False, legend=False)
-    for exchange in largest:
-        yield escape(communication_sentence(exchange))
-    for note in dict.fromkeys(_notes(exchanges, largest)):
-        yield f"[dim]{escape(note)}.[/dim]"
-    yield ""
+    for index, (family, group) in enumerate(groupby(largest, key=lambda exchange: exchange.family)):
+        yield _plot(f"busbw-{index}", family, list(group))
 
 
-def _notes(exchanges: Sequence[Communication], largest: Sequence[Communication]) -> Iterator[str]:
-    for exchange in exchanges:
-        who = f"{backend_name(exchange.cell)} on {exchange.cell.num_ranks} ranks"
-        yield from (f"{who}: {note}" for note in exchange.alone.notes)
-        if exchange not in largest and exchange.reason:
-            yield f"{who}: {exchange.reason}"
-    for exchange in largest:
-        sizes = sorted(exchange.alone.sizes, key=lambda size: -size.step_bytes)
-        if rest := sizes[MAX_SIZES:]:
-            share = number(sum(size.step_bytes for size in rest) * MEGA)
-            yield f"{backend_name(exchange.cell)}: {len(rest)} further sizes of buckets, together {share} MB per step"
+MAX_TICKS = 6  # of an axis of sizes
+
+
+def _plot(name: str, family: Family, shown: Sequence[Communication]) -> Plot:
+    each = []
+    for communication in shown:
+        at_largest = communication.alone.sizes[-1].busbw.times(GIGA).center
+        each.append(f"{backend_name(communication.cell)} up to {at_largest:.3g}")
+    speeds = [size.busbw for communication in shown for size in communication.alone.sizes]
+    top = max(speed.center if speed.high is None else speed.high for speed in speeds)
+    return Plot(
+        name=name,
+        title=training_title(family),
+        says=f"busbw in GB/s at the largest bucket: {', '.join(each)}.",
+        x=_size_axis([size.num_bytes for communication in shown for size in communication.alone.sizes]),
+        y=Axis(title="busbw [GB/s]", low=0, high=1.1 * GIGA * top),
+        series=tuple(_series(communication) for communication in shown),
+        table="exchanges",
+        tags=Tags(workload=family.workload, framework=family.framework),
+    )
+
+
+def _series(communication: Communication) -> Series:
+    return Series(
+        name=backend_name(communication.cell),
+        look=backend_name(communication.cell),
+        evidence=communication.evidence,
+        points=tuple(_point(communication, size) for size in communication.alone.sizes),
+        tags=tags_of(communication.cell),
+        joined=len(communication.alone.sizes) > 1,
+    )
+
+
+def _point(communication: Communication, size: BucketSize) -> Point:
+    busbw = size.busbw.times(GIGA)
+    return Point(
+        x=float(size.num_bytes),
+        y=busbw.center,
+        low=busbw.low,
+        high=busbw.high,
+        lines=(
+            f"{backend_name(communication.cell)}, {plural(communication.cell.num_ranks, 'rank')}",
+            f"{size_text(size.num_bytes)}, {size.count} of them in a step",
+            f"{rate(busbw)} GB/s (busbw)",
+            f"{rate(size.seconds.times(1e3))} ms",
+            interval_note(size.seconds, "launch"),
+        ),
+    )
+
+
+def _size_axis(sizes: Sequence[int]) -> Axis:
+    """An axis of at least two octaves, with at most MAX_TICKS ticks at powers of two."""
+    low, high = math.log2(min(sizes)) - 0.5, math.log2(max(sizes)) + 0.5
+    low, high = (low - 0.5, high + 0.5) if high - low < 2 else (low, high)
+    powers = range(math.ceil(low), math.floor(high) + 1)
+    apart = max(1, math.ceil(len(powers) / MAX_TICKS))
+    ticks = tuple((2.0**power, size_text(2**power)) for power in powers[::apart])
+    return Axis(title="size of a bucket", kind="log", ticks=ticks, low=2.0**low, high=2.0**high)
+
+
+FINDING = Finding(
+    name="exchanges",
+    title="Communication only",
+    lead="One bucket of the training's after the other, while nobody computes: what a perfect overlap would hide.",
+    compute=lambda study: communications(study.everything, waterfall_table.FINDING.of(study)),
+    table=STEPS,
+    sentences=_sentences,
+    plots=_plots,
+    more=lambda exchanges: (BUCKETS.of(buckets(exchanges)),),
+    data=lambda exchanges: {"exchanges": communication_rows(exchanges)},
+)
+FINDINGS = (FINDING,)

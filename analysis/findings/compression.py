@@ -7,17 +7,27 @@ throughput measure no quality, and say so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.declare import Column, TableOf, cell_name, tags_of, training_columns
+from dlscale.analysis.declare import (
+    Block,
+    Column,
+    Sentence,
+    TableOf,
+    brief,
+    cell_name,
+    tags_of,
+    training_columns,
+)
 from dlscale.analysis.families import Family
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings.solutions import metric_name
 from dlscale.analysis.findings.trainings import Training, metric_of, trainings_of
-from dlscale.analysis.measured import CellLaunches, good_launches
+from dlscale.analysis.measured import CellLaunches, Measured, good_launches
 from dlscale.analysis.records import wire_bytes, wire_share
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, t_interval
 from dlscale.analysis.text import (
@@ -264,3 +274,25 @@ COMPRESSION = TableOf[CompressedCell](
     ),
     tags=lambda row: tags_of(row.cell),
 )
+
+
+def _sentences(found: Sequence[CompressedCell]) -> Iterator[Sentence]:
+    return (Sentence(text=cell.text, strong=cell.gate == FAILED, tags=tags_of(cell.cell)) for cell in found)
+
+
+def _screen(study: Measured) -> Iterator[Block]:
+    if found := FINDING.of(study):
+        yield Sentence(text=COMPRESSION.caption, strong=True)
+        yield from _sentences(found)
+        yield brief(COMPRESSION.of(found))
+
+
+FINDING = Finding(
+    name="compression",
+    title="Compressed gradients",
+    compute=lambda study: compressed_cells(study.launches),
+    table=COMPRESSION,
+    sentences=_sentences,
+    screen=_screen,
+)
+FINDINGS = (FINDING,)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from rich.console import RenderableType
-from rich.markup import escape
-
 from dlscale.analysis.declare import (
     NOTHING,
+    Block,
     Column,
+    Sentence,
     Shown,
     TableOf,
     Tags,
@@ -20,12 +19,22 @@ from dlscale.analysis.declare import (
     training_columns,
 )
 from dlscale.analysis.families import environment_text
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings.contrast_declaration import STUDY_FACTOR, Side
-from dlscale.analysis.findings.contrasts import CONTRAST_ALPHA, CONTRAST_BAND, MAX_EXACT, Contrast, Contrasts
+from dlscale.analysis.findings.contrasts import (
+    CONTRAST_ALPHA,
+    CONTRAST_BAND,
+    MAX_EXACT,
+    Contrast,
+    Contrasts,
+    study_contrasts,
+    undecided_text,
+)
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.render.grid import render_legend, render_table
 from dlscale.analysis.statistics import LEVEL, Interval, disagree
-from dlscale.analysis.text import backend_name, interval_columns, points
+from dlscale.analysis.text import backend_name, interval_columns, plural, points, workload_title
+from dlscale.analysis.variants import STEP
 
 NAMED = 3  # comparisons named in one sentence
 
@@ -255,25 +264,6 @@ BETWEEN_STUDIES = TableOf[Compared](
 )
 
 
-def render_contrasts(contrasts: Contrasts) -> Iterator[RenderableType]:
-    """The sentences and tables of all comparisons, for `rich.console.Console.print`."""
-    yield escape(f"{declaration_text(contrasts)}.")
-    declared = BETWEEN_STUDIES if contrasts.factor == STUDY_FACTOR else CONTRASTS
-    for heading, group in groupby(
-        compared(contrasts), key=lambda pair: contrast_title(pair[1].contender, contrasts.factor)
-    ):
-        members = list(group)
-        yield f"[bold]{escape(heading)}[/bold]"
-        yield from render_table(declared.of(members), caption=False, legend=False)
-        if declared is CONTRASTS:
-            for sentence in contrast_sentences(contrast for _, contrast in members):
-                yield escape(sentence)
-            yield ""
-    for reason in contrasts.left_out:
-        yield escape(f"Not compared: {reason}.")
-    yield from render_legend(declared.legend)
-
-
 CONTRASTS_SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
 
 
@@ -324,3 +314,97 @@ def _setting(side: Side) -> dict[str, Any]:
         "environment": environment_text(side.cell),
     }
     return {"system": side.family.system, **cell, **own}
+
+
+CLAIMED = ("faster", "slower", "alike")
+MOST_SENTENCES = 4  # on one screen
+
+
+def contrasts_lead(declared: Contrasts) -> str:
+    """A sentence on what was declared, and whether there are enough blocks."""
+    short = [contrast.num_blocks for contrast in declared.found if contrast.too_few]
+    lead = (
+        f"{plural(len(declared.found), 'comparison')} of {declared.factor}, declared together, before any number was "
+        f"seen: a claim needs {plural(declared.blocks_needed, 'launch')} of each or more"
+    )
+    if not short:
+        return f"{lead}."
+    return f"{lead}; {undecided_text(max(short), len(short), declared.blocks_needed)}."
+
+
+def contrast_texts(declared: Contrasts) -> list[Sentence]:
+    """A sentence for each comparison on the most ranks of its training, in the order of the table.
+
+    Comparisons that only need more blocks have no sentence: `contrasts_lead` counts them.
+    """
+    sentences = []
+    trainings = [
+        list(group)
+        for _, group in groupby(declared.found, key=lambda contrast: _training(declared, contrast))
+    ]
+    for group in trainings:
+        most = max(contrast.contender.cell.num_ranks for contrast in group)
+        first = group[0].contender
+        family = first.family
+        what = contrast_title(first, declared.factor).removeprefix(family.workload)
+        name = f"{workload_title(family.workload)}{what}: " if len(trainings) > 1 else ""
+        framework = "" if declared.factor == "framework" else family.framework
+        sentences += [
+            Sentence(text=f"{name}{sentence}", tags=Tags(workload=family.workload, framework=framework))
+            for sentence in contrast_sentences(
+                contrast
+                for contrast in group
+                if contrast.contender.cell.num_ranks == most and not contrast.too_few
+            )
+        ]
+    return sentences
+
+
+def claims(declared: Contrasts) -> list[str]:
+    """The certain differences on the most ranks, the largest first; none if there are several trainings."""
+    if len({_training(declared, contrast) for contrast in declared.found}) != 1:
+        return []
+    most = max(contrast.contender.cell.num_ranks for contrast in declared.found)
+    certain = [
+        contrast
+        for contrast in declared.found
+        if contrast.contender.cell.num_ranks == most and contrast.verdict in CLAIMED
+    ]
+    return contrast_sentences(sorted(certain, key=_size, reverse=True))
+
+
+def _training(declared: Contrasts, contrast: Contrast) -> str:
+    return contrast_title(contrast.contender, declared.factor)
+
+
+def _size(contrast: Contrast) -> float:
+    return abs(contrast.ratio.center - 1) if contrast.ratio else 0.0
+
+
+def _screen(study: Measured) -> Iterator[Block]:
+    """Sentences about a factor in which two families differ, such as the framework."""
+    declared = study.once(study_contrasts)
+    if declared is None or declared.factor in ("backend", STEP):
+        return
+    sentences = contrast_texts(declared) or [Sentence(text=contrasts_lead(declared))]
+    yield from sentences[:MOST_SENTENCES]
+    if len(sentences) > MOST_SENTENCES:
+        yield Sentence(text=f"{len(sentences) - MOST_SENTENCES} more: dlscale compare")
+
+
+def _sentences(found: Sequence[Contrasts]) -> Iterator[Sentence]:
+    for declared in found:
+        yield Sentence(text=contrasts_lead(declared))
+        yield from contrast_texts(declared)
+
+
+FINDING = Finding(
+    name="contrasts",
+    title="Significant differences",
+    compute=lambda study: tuple(filter(None, [study.once(study_contrasts)])),
+    sentences=_sentences,
+    more=lambda found: (CONTRASTS.of(pair for declared in found for pair in compared(declared)),),
+    screen=_screen,
+    data=lambda found: {"contrasts": [row for declared in found for row in contrast_rows(declared)]},
+)
+FINDINGS = (FINDING,)

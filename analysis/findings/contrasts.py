@@ -18,9 +18,10 @@ from scipy.special import nctdtrinc
 
 from dlscale.analysis.families import pairs_of
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side, declare
-from dlscale.analysis.findings.outliers import Outliers
-from dlscale.analysis.findings.variants import Variants, declare_variants
-from dlscale.analysis.measured import Block, CellLaunches
+from dlscale.analysis.findings.interference import study_interference, why_unclaimable
+from dlscale.analysis.findings.outliers import Outliers, study_outliers
+from dlscale.analysis.findings.variant_declaration import declare_variants
+from dlscale.analysis.measured import Block, Measured
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_median, block_ratio, blocks_needed
 from dlscale.analysis.text import plural
 from dlscale.base.errors import UsageError
@@ -194,31 +195,25 @@ def contrasts(
     )
 
 
-def study_contrasts(
-    measured: Iterable[CellLaunches],
-    *,
-    order: Sequence[str] = (),
-    outlying: Iterable[Outliers] = (),
-    parities: Iterable[Parity] = (),
-    unclaimable: str = "",
-    variants: Variants | None = None,
-) -> Contrasts | None:
+def study_contrasts(study: Measured) -> Contrasts | None:
     """The contrasts that are declared of a study by default; None if there are no two values to compare.
 
-    Each backend versus the first of `order` on each number of ranks above 1; frameworks if there is only one backend.
-    What a study's `variants` declare, if it has any.
+    Each backend versus the first of the study's order on each number of ranks above 1; frameworks if there is only one
+    backend. What the study's variants declare, if it has any.
     """
     try:
         declaration = (
-            declare_variants(measured, variants, order=order) if variants else declare(measured, order=order)
+            declare_variants(study.launches, study.variants, order=study.order)
+            if study.variants
+            else declare(study.launches, order=study.order)
         )
     except UsageError:  # nothing to compare, which is no error in a report
         return None
     return contrasts(
         declaration,
-        flagged=flagged_blocks(outlying),
-        forbidden=parity_forbids(parities),
-        unclaimable=unclaimable,
+        flagged=flagged_blocks(study.once(study_outliers)),
+        forbidden=parity_forbids(study.parities),
+        unclaimable=why_unclaimable(study_interference(study)),
     )
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlscale.analysis.declare import Column, TableOf, Tags
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import interval_columns, number, workload_title
 from dlscale.benchmarks.records.preparation import Preparation
@@ -31,7 +33,7 @@ def data_is_prepared(row: ScalingRow, prepared: Sequence[Preparation]) -> bool:
     return row.cell.data.partition(":")[0] in {found.name for found in prepared}
 
 
-def format_uses(tables: Sequence[ScalingTable], prepared: Sequence[Preparation]) -> list[FormatUse]:
+def format_uses(studies: Sequence[Measured], prepared: Sequence[Preparation]) -> list[FormatUse]:
     """By workload, framework and ranks, the formats in the order of their preparations; those that were read."""
     uses = [
         FormatUse(
@@ -39,22 +41,22 @@ def format_uses(tables: Sequence[ScalingTable], prepared: Sequence[Preparation])
             workload=row.cell.workload,
             framework=row.cell.framework,
             num_ranks=row.cell.num_ranks,
-            reading=_reading(table, row),
+            reading=_reading(study, row),
             training=row.throughput,
             stall=row.input_stall,
         )
         for found in prepared
-        for table in tables
-        for row in table.rows
+        for study in studies
+        for row in scaling.FINDING.of(study)
         if row.cell.control == "train" and row.cell.data.partition(":")[0] == found.name
     ]
     return sorted(uses, key=lambda use: (use.workload, use.framework, use.num_ranks))
 
 
-def _reading(table: ScalingTable, row: ScalingRow) -> Interval | None:
+def _reading(study: Measured, row: ScalingRow) -> Interval | None:
     """The throughput of the control that only fetches batches, beside a training."""
     wanted = row.cell.model_copy(update={"control": "loader"}).id
-    return next((other.throughput for other in table.rows if other.cell.id == wanted), None)
+    return next((other.throughput for other in scaling.FINDING.of(study) if other.cell.id == wanted), None)
 
 
 def preparation_sentences(prepared: Sequence[Preparation]) -> Iterator[str]:

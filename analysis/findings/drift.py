@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dlscale.analysis.declare import Sentence
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.measured import CellLaunches
 
 TOLERANCE = 0.05  # of the throughput; a single pair of launches cannot resolve less
@@ -49,3 +51,16 @@ def drifts(measured: Iterable[CellLaunches]) -> Iterator[Drift]:
     for (study, job), ends in sorted(speeds.items()):
         first, last = ends.get(0), ends.get(1)
         yield Drift(study=study, job=job, ratio=last / first if first and last else None)
+
+
+FINDING = Finding(
+    name="drift",
+    title="Drift of the nodes while jobs ran",
+    compute=lambda study: tuple(drifts(study.everything)),
+    sentences=lambda found: (
+        Sentence(text=f"{drift.text[0].upper()}{drift.text[1:]}.", strong=drift.steady is False)
+        for drift in found
+    ),
+    under="failures",
+)
+FINDINGS = (FINDING,)

@@ -15,7 +15,7 @@ from typing import Any
 
 from dlscale.analysis.declare import (
     Column,
-    Table,
+    Sentence,
     TableOf,
     cell_name,
     shown_number,
@@ -23,6 +23,7 @@ from dlscale.analysis.declare import (
     training_columns,
 )
 from dlscale.analysis.families import family_of
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.records import (
     algorithm_text,
@@ -219,11 +220,6 @@ ENERGY = TableOf[Energy](
 )
 
 
-def energy_table(trainings: Iterable[Energy]) -> Table:
-    """One row per training whose energy is known."""
-    return ENERGY.of(energy for energy in trainings if energy.joules_per_sample)
-
-
 def unknown_energy(trainings: Sequence[Energy]) -> str:
     """A sentence on why energy is not known, and for how many trainings; empty if it is known for all."""
     reasons = [energy.reason for energy in trainings if not energy.joules_per_sample]
@@ -233,3 +229,14 @@ def unknown_energy(trainings: Sequence[Energy]) -> str:
         "" if len(reasons) == len(trainings) else f" of {plural(len(reasons), 'cell')} of {len(trainings)}"
     )
     return f"Energy per sample{whose} is not known: {listed(list(dict.fromkeys(reasons)))}."
+
+
+FINDING = Finding(
+    name="energy",
+    title="Energy",
+    compute=lambda study: energies(study.launches),
+    sentences=lambda found: (Sentence(text=text) for text in (unknown_energy(found),) if text),
+    more=lambda found: (ENERGY.of(energy for energy in found if energy.joules_per_sample),),
+    data=lambda found: {"energy": [to_energy_row(energy) for energy in found]},
+)
+FINDINGS = (FINDING,)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations, groupby
 from typing import Any
 
-from dlscale.analysis.efficiency import ScalingTable
 from dlscale.analysis.families import FrameworkPair
+from dlscale.analysis.findings import solution_table
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Side, sides_of
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts, contrasts, flagged_blocks
 from dlscale.analysis.findings.framework_comparison import (
@@ -23,8 +23,9 @@ from dlscale.analysis.findings.framework_comparison import (
     backend_text,
     question_key,
 )
-from dlscale.analysis.findings.interference import why_unclaimable
+from dlscale.analysis.findings.interference import study_interference, why_unclaimable
 from dlscale.analysis.findings.solutions import goal_text
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio
 from dlscale.analysis.text import (
     interval_columns,
@@ -150,7 +151,7 @@ def num_pairs(cells: Iterable[Cell]) -> int:
     return sum(len(group) * (len(group) - 1) // 2 for group in alike(cells))
 
 
-def questions(items: Sequence[Program], tables: Sequence[ScalingTable]) -> list[Question]:
+def questions(items: Sequence[Program], studies: Sequence[Measured]) -> list[Question]:
     """One for each training on its most ranks that was measured in several programs, in the items' order.
 
     Their comparisons are declared together, before any number is looked at, and corrected together. Programs of two
@@ -158,7 +159,7 @@ def questions(items: Sequence[Program], tables: Sequence[ScalingTable]) -> list[
     """
     asked = [on_most for group in alike_on_all_ranks(items) if len(on_most := _on_most_ranks(group)) > 1]
     declared = [_declared(group) for group in asked]
-    tested = _tested([pair for pairs in declared for pair in pairs], items, tables)
+    tested = _tested([pair for pairs in declared for pair in pairs], items, studies)
     found, first = [], 0
     for group, pairs in zip(asked, declared, strict=True):
         own = tested.found[first : first + len(pairs)] if tested else ()
@@ -190,7 +191,7 @@ def _side(item: Program) -> Side | None:
 
 
 def _tested(
-    pairs: Sequence[Declared], items: Sequence[Program], tables: Sequence[ScalingTable]
+    pairs: Sequence[Declared], items: Sequence[Program], studies: Sequence[Measured]
 ) -> Contrasts | None:
     if not pairs:
         return None
@@ -204,8 +205,8 @@ def _tested(
             return "parity not checked"
         return "" if frameworks.comparable else frameworks.verdict
 
-    speeds = (table for table in tables if not table.solutions)
-    busy = next(filter(None, (why_unclaimable(table.interference) for table in speeds)), "")
+    speeds = (study for study in studies if not solution_table.FINDING.of(study))
+    busy = next(filter(None, (why_unclaimable(study_interference(study)) for study in speeds)), "")
     outlying = [item.row.outliers for item in items if item.row.outliers]
     return contrasts(
         Declaration(factor="program", pairs=tuple(pairs)),

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from dlscale.analysis.declare import Column, TableOf, Value, tags_of
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.findings import scaling, solution_table
 from dlscale.analysis.findings.productivity import Change, stored_changes
+from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.findings.trainings import launch_seconds
-from dlscale.analysis.measured import CellLaunches
+from dlscale.analysis.measured import CellLaunches, Measured
 from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.records import NamedCell, setting_columns, settings_text, slowest_in_phase
 from dlscale.analysis.statistics import Interval, median_interval
@@ -142,15 +143,15 @@ def _named(cell: Cell) -> NamedCell:
     return NamedCell.model_construct(**fields, curve=program_name(cell))
 
 
-def programs(tables: Sequence[ScalingTable], *, job_seconds: float = JOB_SECONDS) -> list[Program]:
+def programs(studies: Sequence[Measured], *, job_seconds: float = JOB_SECONDS) -> list[Program]:
     """The trainings of all tables, by what is trained, ranks and backend, the frameworks beside each other.
 
     Raises UsageError if two of the studies have measured the speed, or the time to a target, of the same cell.
     """
-    speeds: dict[tuple[str, ...], tuple[ScalingTable, ScalingRow]] = {}
-    targets: dict[tuple[str, ...], tuple[ScalingTable, ScalingRow]] = {}
-    for table in tables:
-        for row in table.rows:
+    speeds: dict[tuple[str, ...], tuple[Measured, ScalingRow]] = {}
+    targets: dict[tuple[str, ...], tuple[Measured, ScalingRow]] = {}
+    for study in studies:
+        for row in scaling.FINDING.of(study):
             if row.cell.control != "train":
                 continue
             found = targets if row.cell.target else speeds
@@ -161,7 +162,7 @@ def programs(tables: Sequence[ScalingTable], *, job_seconds: float = JOB_SECONDS
                     f"{name} on {plural(row.cell.num_ranks, 'rank')} is in two of the studies, or there to two "
                     "targets; name one study of each kind"
                 )
-            found[key] = table, row
+            found[key] = study, row
     changes = {(change.framework, change.backend): change for change in stored_changes()}
     items = [
         _program(speeds.get(key), targets.get(key), changes, job_seconds)
@@ -187,15 +188,15 @@ def alike_on_all_ranks(items: Iterable[Program]) -> list[list[Program]]:
 
 
 def _program(
-    speed: tuple[ScalingTable, ScalingRow] | None,
-    target: tuple[ScalingTable, ScalingRow] | None,
+    speed: tuple[Measured, ScalingRow] | None,
+    target: tuple[Measured, ScalingRow] | None,
     changes: dict[tuple[str, str], Change],
     job_seconds: float,
 ) -> Program:
     """What is known of a cell whose speed or time to a target was measured, or both."""
     measured = [place for place in (speed, target) if place]
-    table, row = measured[0]
-    launches = table.launches_of(row)
+    study, row = measured[0]
+    launches = study.good_launches_of(row.family, row.cell, row.evidence)
     records = launches.records if launches else []
     everything = [record for place in measured for record in _records(*place)]
     saved = [record.checkpoints for record in everything if record.checkpoints]
@@ -221,20 +222,22 @@ def _program(
     )
 
 
-def _all_launches(table: ScalingTable, row: ScalingRow) -> CellLaunches | None:
+def _all_launches(study: Measured, row: ScalingRow) -> CellLaunches | None:
     wanted = (row.family, row.cell.id)
-    return next((launches for launches in table.launches if (launches.family, launches.id) == wanted), None)
+    return next((launches for launches in study.launches if (launches.family, launches.id) == wanted), None)
 
 
-def _records(table: ScalingTable, row: ScalingRow) -> list[Record]:
-    launches = table.launches_of(row)
+def _records(study: Measured, row: ScalingRow) -> list[Record]:
+    launches = study.good_launches_of(row.family, row.cell, row.evidence)
     return launches.records if launches else []
 
 
-def _solution_of(table: ScalingTable, row: ScalingRow) -> TimeToSolution | None:
+def _solution_of(study: Measured, row: ScalingRow) -> TimeToSolution | None:
     """The row of the same cell and evidence among the table's times to solution."""
     wanted = (row.cell.id, row.evidence)
-    solutions = (found for found in table.solutions if (found.cell.id, found.evidence) == wanted)
+    solutions = (
+        found for found in solution_table.FINDING.of(study) if (found.cell.id, found.evidence) == wanted
+    )
     return next((replace(found, cell=_named(found.cell)) for found in solutions), None)
 
 
@@ -413,9 +416,9 @@ COSTS = TableOf[Program](
 )
 
 
-def has_failed_cases(table: ScalingTable) -> bool:
+def has_failed_cases(study: Measured) -> bool:
     """Whether a case has no good attempt; one that failed and was made good since is none."""
-    return any(len(launches.good) < len(launches.cases) for launches in table.launches)
+    return any(len(launches.good) < len(launches.cases) for launches in study.launches)
 
 
 def measured_only(items: Iterable[Program]) -> Iterator[Program]:

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 from dlscale.analysis.declare import Column, TableOf, cell_name, tags_of, training_columns
 from dlscale.analysis.families import Family
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import interval_columns
 from dlscale.base.errors import UsageError
@@ -130,4 +132,13 @@ HARDWARE = TableOf[HardwareUse](
         "only. The peak is what the system's file states for the precision; - where it states none."
     ),
     tags=lambda use: tags_of(use.cell),
+)
+
+FINDINGS = (
+    Finding(
+        name="hardware_use",
+        title="Use of the hardware",
+        compute=lambda study: hardware_use(scaling.FINDING.of(study)),
+        table=HARDWARE,
+    ),
 )

@@ -7,9 +7,11 @@ launches claims nothing: chance did not choose which backend was hit.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from dlscale.analysis.measured import CellLaunches
+from dlscale.analysis.declare import Sentence
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.measured import CellLaunches, Measured
 
 BUSY_WINDOW = 0.15  # of CPU time; in a shorter window a tick of the kernel's clock is a few percent
 MOST_DISTURBED = 0.1  # of the launches of a study that claims something
@@ -78,3 +80,36 @@ def interference(measured: Iterable[CellLaunches]) -> Interference | None:
 def why_unclaimable(found: Interference | None) -> str:
     """Why a study claims nothing; empty if nothing forbids it."""
     return "the machine was busy" if found and found.busy else ""
+
+
+def study_interference(study: Measured) -> Interference | None:
+    """That of all launches of a study; None if it is not known."""
+    return next(iter(study.once(_found)), None)
+
+
+def is_busy(study: Measured) -> bool:
+    """Whether other programs disturbed too many launches for any claim."""
+    found = study_interference(study)
+    return found is not None and found.busy
+
+
+def _found(study: Measured) -> tuple[Interference, ...]:
+    found = interference(study.launches)
+    return (found,) if found else ()
+
+
+def _sentences(found: Iterable[Interference]) -> list[Sentence]:
+    return [Sentence(text=one.text, strong=one.busy) for one in found if one.text]
+
+
+FINDINGS = (
+    Finding(
+        name="interference",
+        title="Other programs on the machine",
+        compute=_found,
+        sentences=_sentences,
+        screen=lambda study: _sentences(_found(study)),
+        data=lambda found: {"interference": asdict(found[0]) | {"busy": found[0].busy} if found else None},
+        under="failures",
+    ),
+)

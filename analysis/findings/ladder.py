@@ -12,22 +12,26 @@ from typing import Any
 
 from dlscale.analysis.declare import (
     NOTHING,
+    Block,
     Column,
+    Sentence,
     TableOf,
     Value,
+    brief,
     shown_interval,
     tags_of,
     training_columns,
 )
 from dlscale.analysis.families import Family
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings.contrast_declaration import sides_of
 from dlscale.analysis.findings.contrast_table import probability_text
-from dlscale.analysis.findings.contrasts import Contrast, Contrasts
-from dlscale.analysis.findings.variants import STEP, Variants
-from dlscale.analysis.measured import CellLaunches
+from dlscale.analysis.findings.contrasts import Contrast, Contrasts, study_contrasts
+from dlscale.analysis.measured import CellLaunches, Measured
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval
 from dlscale.analysis.text import interval_columns, plural, points, share_text
+from dlscale.analysis.variants import STEP, Variants
 from dlscale.benchmarks.records.record import Cell
 
 Rates = dict[tuple[str, int], float]
@@ -231,3 +235,36 @@ def ladder_row(ladder: Ladder, step: LadderStep) -> dict[str, Any]:
         "verdict": contrast.verdict if contrast else "start",
         "reason": (contrast.reason or None) if contrast else None,
     }
+
+
+def _ladders(study: Measured) -> tuple[Ladder, ...]:
+    declared = study.once(study_contrasts)
+    return tuple(ladders(study.launches, study.variants, declared)) if study.variants and declared else ()
+
+
+def _sentences(found: Sequence[Ladder]) -> Iterator[Sentence]:
+    for ladder in found:
+        several = f"{ladder_title(ladder)}. " if len(found) > 1 else ""
+        yield Sentence(text=several + " ".join(ladder_sentences(ladder)), tags=tags_of(ladder.cell))
+
+
+def _screen(study: Measured) -> Iterator[Block]:
+    for ladder in FINDING.of(study):
+        yield Sentence(text=ladder_title(ladder), strong=True)
+        yield Sentence(text=ladder.steps[0].family.constants)
+        yield from (Sentence(text=text) for text in ladder_sentences(ladder))
+        yield brief(LADDER.of(rungs([ladder])))
+    if FINDING.of(study):
+        yield Sentence(text=LADDER.legend, quiet=True)
+
+
+FINDING = Finding(
+    name="ladders",
+    title="Gain of each step",
+    compute=_ladders,
+    sentences=_sentences,
+    more=lambda found: (LADDER.of(rungs(found)),),
+    screen=_screen,
+    data=lambda found: {"ladders": ladder_rows(found)},
+)
+FINDINGS = (FINDING,)

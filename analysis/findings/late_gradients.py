@@ -6,12 +6,13 @@ Servers that accept the first gradients to come say to each rank whether its own
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.analysis.declare import Column, TableOf, tags_of
-from dlscale.analysis.measured import good_by_cell
+from dlscale.analysis.declare import Block, Column, Sentence, TableOf, tags_of
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.measured import Measured, good_by_cell
 from dlscale.analysis.text import backend_name, plural, points, workload_title
 from dlscale.benchmarks.records.record import Cell, Record
 
@@ -103,3 +104,19 @@ LATE_GRADIENTS = TableOf[LateShare](
     "audits included; a rank that is so late that an update is there already computes no gradient.",
     tags=lambda item: tags_of(item.cell),
 )
+
+
+def _on_most_ranks(study: Measured) -> Iterator[Block]:
+    found = FINDING.of(study)
+    most = max((one.cell.num_ranks for one in found), default=0)
+    return (Sentence(text=one.text) for one in found if one.cell.num_ranks == most)
+
+
+FINDING = Finding(
+    name="late_gradients",
+    title="Late gradients",
+    compute=lambda study: late_gradients(study.records),
+    table=LATE_GRADIENTS,
+    screen=_on_most_ranks,
+)
+FINDINGS = (FINDING,)

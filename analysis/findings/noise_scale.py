@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.declare import Column, TableOf, Value, tags_of, training_columns
+from dlscale.analysis.declare import Column, Sentence, TableOf, Value, tags_of, training_columns
 from dlscale.analysis.families import Family
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import solution_table
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
-from dlscale.analysis.measured import Block
+from dlscale.analysis.measured import Block, Measured
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval, ratio_of_sums
 from dlscale.analysis.text import interval_columns, number, plural, with_limits
 from dlscale.benchmarks.records.target import GradientNoise, Target
@@ -329,3 +331,29 @@ NOISE = TableOf[NoiseScale](
     ),
     tags=lambda noise: tags_of(noise.rows[0].cell),
 )
+
+
+def _sentences(noises: Sequence[NoiseScale]) -> list[Sentence]:
+    return [Sentence(text=noise.text, tags=tags_of(noise.rows[0].cell)) for noise in noises]
+
+
+def compared_families(study: Measured) -> set[Family]:
+    """The families in which several ways of training are compared: one screen has no room for their batches."""
+    return {row.family for row in solution_table.FINDING.of(study) if row.reference}
+
+
+def _screen(study: Measured) -> list[Sentence]:
+    compared = compared_families(study)
+    return [*_sentences([noise for noise in FINDING.of(study) if noise.family not in compared])]
+
+
+FINDING = Finding(
+    name="noise_scales",
+    title="Larger batches",
+    lead="How many more samples a larger batch needs, and where more ranks stop making a training faster.",
+    compute=lambda study: noise_scales(solution_table.FINDING.of(study)),
+    table=NOISE,
+    sentences=_sentences,
+    screen=_screen,
+)
+FINDINGS = (FINDING,)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.analysis.families import Family
-from dlscale.analysis.measured import Block, CellLaunches, MeasuredCase, good_launches
+from dlscale.analysis.measured import Block, CellLaunches, Measured, MeasuredCase, good_launches
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import number, percent
 from dlscale.benchmarks.records.record import Cell
@@ -325,3 +325,8 @@ def _how_far(launches: tuple[Outlier, ...]) -> str:
 def _blocks(launches: list[Outlier]) -> str:
     names = [f"{outlier.block[1]}{'' if outlier.steady else ', never steady'}" for outlier in launches]
     return f"block{'s' * (len(names) > 1)} {', '.join(names)}"
+
+
+def study_outliers(study: Measured) -> list[Outliers]:
+    """Those of all cells of a study."""
+    return outliers(study.launches)

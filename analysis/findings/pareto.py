@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from dlscale.analysis.declare import Column, TableOf, cell_name, tags_of, training_columns
+from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, cell_name, tags_of, training_columns
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import energy, solution_table
 from dlscale.analysis.findings.energy import Energy
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.records import algorithm_text, options_text
@@ -172,4 +174,18 @@ PARETO = TableOf[Priced](
         "sample of all nodes, times the median samples to the target."
     ),
     tags=lambda cell: tags_of(cell.row.cell),
+)
+
+FINDINGS = (
+    Finding(
+        name="pareto",
+        title="Time to solution and what it costs",
+        compute=lambda study: priced(solution_table.FINDING.of(study), energy.FINDING.of(study)),
+        table=PARETO,
+        sentences=lambda cells: (
+            Sentence(text=front_text(group), tags=Tags(workload=group[0].row.cell.workload))
+            for group in comparable(cells)
+        ),
+        under="time_to_solution",
+    ),
 )

@@ -16,10 +16,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from dlscale.analysis.declare import Column, TableOf, Tags, Value, training_columns
+from dlscale.analysis.curves import Value as ValueOf
+from dlscale.analysis.curves import dodge
+from dlscale.analysis.declare import (
+    Block,
+    Column,
+    Point,
+    Sentence,
+    Series,
+    TableOf,
+    Tags,
+    Value,
+    training_columns,
+)
 from dlscale.analysis.families import Family
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.predict.backend_rules import HARMLESS
 from dlscale.analysis.records import settings_text
 from dlscale.analysis.statistics import Interval
@@ -37,9 +53,6 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
 from dlscale.benchmarks.records.record import Setting
 from dlscale.collectives.algorithms.registry import SYNC
-
-if TYPE_CHECKING:  # whose table holds these points
-    from dlscale.analysis.efficiency import ScalingRow
 
 
 class Place(NamedTuple):
@@ -411,3 +424,97 @@ def origin_sentence(every: Sequence[SimulatedPoint]) -> str:
         f"Simulated by {listed(engines)} from {'; '.join(profiles)}{between}: medians, with bands that hold {share} of "
         "the replicates. Nothing of it was run."
     )
+
+
+ASIDE = 2.0**-0.18  # factor on ranks: a prediction stands left of what was measured
+
+
+def predicted_series(
+    every: Sequence[SimulatedPoint], value: ValueOf, measured: Sequence[str]
+) -> list[Series]:
+    """A series for each curve of the points that have `value`; `measured` are the names of the plot's other series."""
+    names = list(dict.fromkeys(measured))
+    known = [point for point in every if value(point)]
+    series = []
+    for name, group in groupby(known, key=lambda point: point.name):
+        members = tuple(group)
+        place = ASIDE * (dodge(names.index(name), len(names)) if name in names else 1.0)
+        series.append(
+            Series(
+                name=f"{name}, predicted",
+                look=name,
+                evidence=members[0].evidence,
+                points=tuple(
+                    Point(
+                        x=point.record.num_ranks * place,
+                        y=interval.center,
+                        low=interval.low,
+                        high=interval.high,
+                        lines=tuple(_lines(point)),
+                    )
+                    for point in members
+                    if (interval := value(point))
+                ),
+                tags=members[0].tags,
+                band=True,
+            )
+        )
+    return series
+
+
+def predicted_notes(every: Sequence[SimulatedPoint]) -> tuple[str, ...]:
+    """What to know of a plot's predictions; nothing without any."""
+    doubts = doubts_of(every)
+    return tuple(text for text in (origin_sentence(every), doubts and f"{doubts}.") if text)
+
+
+def _lines(point: SimulatedPoint) -> Iterator[str]:
+    """The tooltip."""
+    record = point.record
+    yield f"{point.where}, simulated: nothing was run"
+    yield f"{with_limits(point.throughput)} samples/s"
+    if kept := point.efficiency_none:
+        yield f"efficiency {with_limits(kept.times(100), '{:.1f}'.format)} %"
+    yield (
+        f"band: {100 * record.level:.0f} % of {plural(record.num_replicates, 'replicate')}, {record.engine} "
+        f"{record.engine_version}"
+    )
+    if point.error is not None:
+        yield f"{points(point.error, sign='+')} % of what was measured"
+
+
+def _sentences(every: Sequence[SimulatedPoint]) -> Iterator[Sentence]:
+    if doubts := doubts_of(every):
+        yield Sentence(text=f"{doubts}.", strong=True)
+    for sentence in (comparison_sentence(every), *curve_sentences(every), origin_sentence(every)):
+        if sentence:
+            yield Sentence(text=sentence)
+
+
+def _screen(study: Measured) -> Iterator[Block]:
+    """What is predicted for the largest size of each curve, and how wrong that is where something is measured."""
+    if points := FINDING.of(study):
+        if doubts := doubts_of(points):
+            yield Sentence(text=doubts, strong=True)
+        yield from (
+            Sentence(text=text) for text in (*curve_sentences(points), comparison_sentence(points)) if text
+        )
+
+
+def predicted_of(study: Measured) -> tuple[SimulatedPoint, ...]:
+    """The predictions of a study that belong to its families."""
+    return simulated_points(study.predictions, scaling.FINDING.of(study))[0]
+
+
+LEAD = "What a model expects (docs/prediction.md). Simulated; not used in any measured number."
+FINDING = Finding(
+    name="predicted",
+    title="Predicted, not measured",
+    lead=LEAD,
+    compute=predicted_of,
+    sentences=_sentences,
+    more=lambda points: (PREDICTED_POINTS.of(points),) if points else (),
+    screen=_screen,
+    data=lambda points: {"predicted": [simulated_row(point) for point in points]},
+)
+FINDINGS = (FINDING,)

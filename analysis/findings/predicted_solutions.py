@@ -9,13 +9,25 @@ measured: nothing is extrapolated over ranks. Times are those of training, witho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.declare import Column, TableOf, tags_of, training_columns
+from dlscale.analysis.declare import (
+    Axis,
+    Column,
+    Plot,
+    Point,
+    Sentence,
+    Series,
+    TableOf,
+    tags_of,
+    training_columns,
+)
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import noise_scale
 from dlscale.analysis.findings.noise_scale import (
     NoiseScale,
     arrived,
@@ -27,21 +39,13 @@ from dlscale.analysis.findings.noise_scale import (
     samples_by_block,
 )
 from dlscale.analysis.findings.solutions import goal_text
-from dlscale.analysis.measured import Block, CellLaunches, good_launches
+from dlscale.analysis.measured import Block, Measured, WeakScaling, good_launches
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval
-from dlscale.analysis.text import backend_name, interval_columns, plural, with_limits
+from dlscale.analysis.text import backend_name, interval_columns, number, plural, with_limits, workload_title
 from dlscale.benchmarks.records.record import Cell
 from dlscale.collectives.algorithms.registry import SYNC
 
 OWN_RATES = "the trainings' own rates"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeakScaling:
-    """A weak-scaling study whose rates predict times to solution."""
-
-    study: str
-    launches: tuple[CellLaunches, ...] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,3 +286,77 @@ PREDICTED = TableOf[Shown](
 def shown_points(found: Sequence[Prediction]) -> list[Shown]:
     """The rows of `PREDICTED`."""
     return [(prediction, point) for prediction in found for point in prediction.points]
+
+
+def _plots(found: Sequence[Prediction]) -> Iterator[Plot]:
+    """One per group of comparable trainings."""
+    for place, noise in enumerate({id(prediction.noise): prediction.noise for prediction in found}.values()):
+        own = [prediction for prediction in found if prediction.noise is noise]
+        yield prediction_plot(own, name=f"predicted-{place}")
+
+
+def prediction_plot(found: Sequence[Prediction], *, name: str) -> Plot:
+    """The predicted times of comparable trainings over ranks; `found` is not empty."""
+    noise = found[0].noise
+    family = noise.family
+    return Plot(
+        name=name,
+        title=f"predicted time of training to {goal_text(noise.target)}: {workload_title(family.workload)}, "
+        f"{family.framework}",
+        says=" ".join(prediction.text for prediction in found),
+        x=Axis(title="ranks", kind="log", ticks=_ticks(found)),
+        y=Axis(title="predicted time of training [s]", low=0.0),
+        series=tuple(
+            Series(
+                name=backend_name(prediction.cell),
+                look=backend_name(prediction.cell),
+                evidence="simulated",
+                points=tuple(
+                    Point(
+                        x=point.cell.num_ranks,
+                        y=point.seconds.center,
+                        low=point.seconds.low,
+                        high=point.seconds.high,
+                        lines=(
+                            f"{backend_name(prediction.cell)}, {plural(point.cell.num_ranks, 'rank')}, predicted",
+                            f"{with_limits(point.seconds, unit=' s')}",
+                            f"{number(point.samples)} samples at {number(point.rate)} samples/s",
+                        ),
+                    )
+                    for point in prediction.points
+                ),
+                tags=tags_of(prediction.cell),
+                joined=True,
+            )
+            for prediction in found
+        ),
+        notes=("Nothing in this plot was measured: measured times are in the section above.",),
+        table=PREDICTED.name,
+    )
+
+
+def _ticks(found: Sequence[Prediction]) -> tuple[tuple[float, str], ...]:
+    counts = sorted({point.cell.num_ranks for prediction in found for point in prediction.points})
+    return tuple((float(count), str(count)) for count in counts)
+
+
+def _screen(study: Measured) -> Iterator[Sentence]:
+    compared = noise_scale.compared_families(study)
+    found = (one for one in FINDING.of(study) if one.noise.family not in compared)
+    return (Sentence(text=prediction.text) for prediction in found)
+
+
+FINDING = Finding(
+    name="predicted_solutions",
+    title="Predicted time of training",
+    compute=lambda study: predictions(noise_scale.FINDING.of(study), study.weak_scaling),
+    sentences=lambda found: (
+        Sentence(text=prediction.text, tags=tags_of(prediction.cell)) for prediction in found
+    ),
+    plots=_plots,
+    more=lambda found: (PREDICTED.of(shown_points(found)),),
+    screen=_screen,
+    data=lambda found: {"predicted_solutions": prediction_rows(found)},
+    under="noise_scales",
+)
+FINDINGS = (FINDING,)

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.analysis.declare import Column, TableOf, Tags
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import scaling
 from dlscale.base.errors import UsageError
 
 
@@ -192,6 +194,18 @@ def in_page(page: str, table: str) -> str:
     """The page with the table between its markers."""
     before, rest = page.split(f"{BEGIN}\n", 1)
     return f"{before}{BEGIN}\n{table}\n{END}{rest.split(END, 1)[1]}"
+
+
+FINDINGS = (
+    Finding(
+        name="productivity",
+        title="Lines of code per backend",
+        compute=lambda study: stored_changes(
+            {(row.cell.framework, row.cell.backend) for row in scaling.FINDING.of(study)}
+        ),
+        table=PRODUCTIVITY,
+    ),
+)
 
 
 def main(arguments: Sequence[str]) -> None:

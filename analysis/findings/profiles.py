@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dlscale.analysis.declare import Column, TableOf, shown_number, tags_of
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import interval_columns, workload_title
@@ -178,4 +179,13 @@ PROFILES = TableOf[StepParts](
     data=to_profile_row,
     legend=LEGEND,
     tags=lambda parts: tags_of(parts.cell),
+)
+
+FINDINGS = (
+    Finding(
+        name="profiles",
+        title="Inside a step",
+        compute=lambda study: step_parts(study.everything),
+        table=PROFILES,
+    ),
 )

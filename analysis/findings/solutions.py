@@ -222,6 +222,13 @@ def rules_text(target: Target) -> str:
     return "; ".join(parts)
 
 
+def training_goal(rows: Sequence[TimeToSolution]) -> str:
+    """What the trainings of a family have in common: its constants, the target, and the rules of the learning rate."""
+    target = rows[0].target
+    rules = "".join(f"; {text}" for text in [rules_text(target)] if text)
+    return f"{rows[0].family.constants}; to {goal_text(target)} on held-out samples{rules}"
+
+
 def metric_name(target: Target) -> str:
     """`AUC`, `signal efficiency`."""
     return target.metric.replace("auc", "AUC").replace("_", " ")

@@ -6,12 +6,13 @@ Servers count it for every push (`collectives.algorithms`); with several servers
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.analysis.declare import Column, TableOf, tags_of
-from dlscale.analysis.measured import good_by_cell
+from dlscale.analysis.declare import Block, Column, Sentence, TableOf, tags_of
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.measured import Measured, good_by_cell
 from dlscale.analysis.text import backend_name, number, plural, workload_title
 from dlscale.benchmarks.records.record import Cell, Record
 
@@ -115,3 +116,19 @@ STALENESS = TableOf[Staleness](
     "Counted for every push and server, over all launches, warm-up and audits included.",
     tags=lambda item: tags_of(item.cell),
 )
+
+
+def _on_most_ranks(study: Measured) -> Iterator[Block]:
+    found = FINDING.of(study)
+    most = max((one.cell.num_ranks for one in found), default=0)
+    return (Sentence(text=one.text) for one in found if one.cell.num_ranks == most)
+
+
+FINDING = Finding(
+    name="staleness",
+    title="Staleness of updates",
+    compute=lambda study: stalenesses(study.records),
+    table=STALENESS,
+    screen=_on_most_ranks,
+)
+FINDINGS = (FINDING,)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dlscale.analysis.declare import Column, TableOf, Tags, shown_number
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.records import slowest_in_phase
 from dlscale.benchmarks.records.record import Phases
@@ -102,3 +103,11 @@ STARTUP = TableOf[StartUp](
     tags=lambda start: Tags(framework=start.framework, backend=start.backend),
     group=lambda start: start.framework,
 )
+
+FINDING = Finding(
+    name="start_up",
+    title="Start-up",
+    compute=lambda study: start_ups(study.launches),
+    table=STARTUP,
+)
+FINDINGS = (FINDING,)

@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from rich.console import RenderableType
-from rich.markup import escape
 
+from dlscale.analysis.declare import Sentence, Tags
 from dlscale.analysis.families import Family
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import slowness
 from dlscale.analysis.findings.rank_times import hosts_of, relative_seconds
 from dlscale.analysis.findings.slowness import ALPHA, Slow, slow_ones
 from dlscale.analysis.measured import CellLaunches, MeasuredCase, good_launches
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import backend_name, interval_columns, plural, share_text
+from dlscale.analysis.text import backend_name, interval_columns, plural, share_text, workload_title
 from dlscale.benchmarks.records.record import Record
 
 # The part of ALPHA for hosts if their ranks are tested as well: enough to detect one of two hosts in 6 launches.
@@ -228,22 +228,6 @@ def straggler_sentences(group: Stragglers, *, with_links: bool = True) -> list[s
     return sentences
 
 
-def render_stragglers(groups: Iterable[Stragglers]) -> Iterator[RenderableType]:
-    """The sentences on all numbers of ranks of one family, on links only for the largest; nothing without any."""
-    groups = list(groups)
-    sentences = [
-        sentence
-        for group in groups
-        for sentence in straggler_sentences(group, with_links=group is groups[-1])
-    ]
-    if not sentences:
-        return
-    yield "[bold]Late ranks and slow hosts[/bold]"
-    for sentence in sentences:
-        yield escape(sentence)
-    yield ""
-
-
 def _subject(suspect: Suspect) -> str:
     if suspect.rank is not None:
         return f"rank {suspect.rank} ({suspect.hosts[0]})"
@@ -294,3 +278,27 @@ def _straggler_row(group: Stragglers, suspect: Suspect) -> dict[str, Any]:
         "verdict": suspect.verdict,
         "reason": suspect.reason or None,
     }
+
+
+def _sentences(groups: Iterable[Stragglers]) -> Iterator[Sentence]:
+    """Sentences about the stragglers of each family on its most ranks."""
+    last: dict[tuple[Family, str], Stragglers] = {}
+    for group in groups:
+        last[group.family, group.evidence] = group  # ordered by ranks
+    for group in last.values():
+        strong = any(suspect.verdict != "not known" for suspect in group.suspects)
+        name = f"{workload_title(group.family.workload)} ({group.family.framework})"
+        tags = Tags(workload=group.family.workload, framework=group.family.framework)
+        for sentence in straggler_sentences(group):
+            yield Sentence(text=f"{name}, {sentence}", strong=strong, tags=tags)
+
+
+FINDING = Finding(
+    name="late",
+    title="Late ranks and slow hosts",
+    compute=lambda study: stragglers(study.launches),
+    sentences=_sentences,
+    data=lambda groups: {"late": straggler_rows(groups)},
+    under="waterfalls",
+)
+FINDINGS = (FINDING,)

@@ -7,17 +7,31 @@ not seconds, so that neither a busy machine nor a fast backend decides.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from dlscale.analysis.censored import Run, expected_cost, median_cost
-from dlscale.analysis.declare import Column, Table, TableOf, Value, tags_of, training_columns
-from dlscale.analysis.efficiency import ScalingRow
+from dlscale.analysis.declare import (
+    Block,
+    Column,
+    Sentence,
+    Table,
+    TableOf,
+    Value,
+    brief,
+    tags_of,
+    training_columns,
+)
 from dlscale.analysis.families import Family
-from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import scaling, solution_table
+from dlscale.analysis.findings.interference import is_busy
+from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, training_goal
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import interval_columns, listed, number, plural, with_limits
 from dlscale.base.quantities import format_seconds
@@ -323,3 +337,43 @@ TUNING_LEGEND = _TUNING.legend
 def rate_table(searches: Iterable[RateSearch]) -> Table:
     """The table of all rates that were tried."""
     return _TUNING.of(_Row(search, tried) for search in searches for tried in search.tried)
+
+
+def _searches(study: Measured) -> tuple[RateSearch, ...]:
+    return rate_searches(solution_table.FINDING.of(study), scaling.FINDING.of(study))
+
+
+def _sentences(searches: Sequence[RateSearch]) -> Iterator[Sentence]:
+    for search in searches:
+        yield Sentence(text=search.text, tags=tags_of(search.tried[0].cell))
+    if searches:
+        yield Sentence(text=budget_text(searches))
+
+
+def _screen(study: Measured) -> Iterator[Block]:
+    searches = FINDING.of(study)
+    for family in dict.fromkeys(search.family for search in searches):
+        own = [search for search in searches if search.family == family]
+        trained = [row for row in solution_table.FINDING.of(study) if row.family == family]
+        yield Sentence(text=family.title, strong=True)
+        if trained:
+            yield Sentence(text=training_goal(trained))
+        yield from _sentences(own)
+        if is_busy(study):
+            text = "Numbers of samples, and the choice, do not depend on how busy the machine was."
+            yield Sentence(text=text)
+        yield brief(rate_table(own))
+        yield Sentence(text=TUNING_LEGEND, quiet=True)
+
+
+FINDING = Finding(
+    name="learning_rates",
+    title="Learning rates",
+    lead="Every configuration was trained at every rate with as many seeds, up to the same number of samples.",
+    compute=_searches,
+    sentences=_sentences,
+    more=lambda searches: (rate_table(searches),),
+    screen=_screen,
+    data=lambda searches: {"learning_rates": rate_rows(searches)},
+)
+FINDINGS = (FINDING,)

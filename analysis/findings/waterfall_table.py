@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any, Literal
 
-from rich.console import RenderableType
-from rich.markup import escape
-
-from dlscale.analysis.declare import Column, TableOf, cell_name, shown_interval, tags_of, training_columns
-from dlscale.analysis.findings.waterfall import Part, Waterfall
+from dlscale.analysis.declare import (
+    Block,
+    Column,
+    Loss,
+    Losses,
+    Sentence,
+    TableOf,
+    cell_name,
+    shown_interval,
+    tags_of,
+    training_columns,
+)
+from dlscale.analysis.declare import Part as ShownPart
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings.contrast_declaration import level_of
+from dlscale.analysis.findings.interference import is_busy
+from dlscale.analysis.findings.waterfall import Part, Waterfall, waterfalls
 from dlscale.analysis.findings.waterfall_parts import INPUT, STRAGGLERS
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
 from dlscale.analysis.text import (
     backend_name,
@@ -25,6 +36,7 @@ from dlscale.analysis.text import (
     plural,
     points,
     share_text,
+    training_title,
     workload_title,
 )
 
@@ -258,28 +270,114 @@ LOSSES = TableOf[LossRow](
 )
 
 
-def render_waterfalls(falls: Iterable[Waterfall]) -> Iterator[RenderableType]:
-    """The table and sentences for the waterfalls of one family; nothing without any."""
-    falls = list(falls)
-    if not falls:
-        return
-    yield "[bold]Where the speed goes[/bold]"
-    largest = [_largest(group) for group in _by_backend(falls)]
-    yield from render_table(LOSSES.of(loss_rows(largest)), caption=False, legend=False)
-    notes: dict[str, None] = {}
-    for waterfall in falls:
-        yield escape(waterfall_headline(waterfall))
-        notes |= dict.fromkeys(waterfall.notes)
-    for note in notes:
-        yield f"[dim]{escape(note)}.[/dim]"
-    yield ""
+def losses_of(falls: Iterable[Waterfall]) -> list[Loss]:
+    """The waterfalls that have parts, as they are drawn."""
+    return [_loss(fall) for fall in falls if fall.parts]
 
 
-def _by_backend(falls: Sequence[Waterfall]) -> Iterator[list[Waterfall]]:
-    for _, group in groupby(falls, key=lambda waterfall: (backend_name(waterfall.cell), waterfall.evidence)):
-        yield list(group)
+def _loss(fall: Waterfall) -> Loss:
+    if fall.efficiency is None:
+        raise ValueError(f"{fall.cell.id} has parts, but no efficiency")
+    return Loss(
+        name=backend_name(fall.cell),
+        title=training_title(fall.family),
+        tags=tags_of(fall.cell),
+        num_ranks=fall.cell.num_ranks,
+        evidence=fall.evidence,
+        kept=fall.efficiency,
+        parts=tuple(
+            ShownPart(label=part.name, share=part.loss, milliseconds=part.seconds.times(1000))
+            for part in fall.parts
+        ),
+        largest=fall.largest_names,
+        separated=fall.separated,
+        sentence=_sentence(fall),
+        notes=tuple(f"{note[0].upper()}{note[1:]}." for note in fall.notes),
+    )
 
 
-def _largest(falls: Sequence[Waterfall]) -> Waterfall:
-    """The waterfall of the most ranks, preferably one with parts."""
-    return max(falls, key=lambda waterfall: (bool(waterfall.parts), waterfall.cell.num_ranks))
+def _sentence(fall: Waterfall) -> str:
+    """The headline of the terminal, with the workload's title and the framework."""
+    cell = fall.cell
+    return f"{workload_title(cell.workload)} ({cell.framework}){waterfall_headline(fall).removeprefix(cell.workload)}"
+
+
+def on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
+    """The losses of each training on its largest number of ranks with a loss."""
+    by_training: dict[str, list[Loss]] = {}
+    for loss in losses:
+        by_training.setdefault(loss.title, []).append(loss)
+    return [
+        loss
+        for group in by_training.values()
+        for loss in group
+        if loss.num_ranks == max(member.num_ranks for member in group)
+    ]
+
+
+def _sentences(falls: Iterable[Waterfall]) -> Iterator[Sentence]:
+    """Those whose loss has no parts, with the reason."""
+    return (Sentence(text=_sentence(fall), tags=tags_of(fall.cell)) for fall in falls if not fall.parts)
+
+
+def _plots(falls: Iterable[Waterfall]) -> Iterator[Block]:
+    if losses := losses_of(falls):
+        yield Losses(name="loss-plots", losses=tuple(on_most_ranks(losses)))
+
+
+MOST_RIVALS = 2  # causes named besides the largest
+
+
+def largest_loss(fall: Waterfall) -> str:
+    """`exposed communication 32.0 % [30.1, 33.9]` and losses not separable from it, or why it is unknown."""
+    largest = fall.largest
+    if largest is None or fall.loss is None:
+        return f"not known: {fall.reason}"
+    if not fall.sufficient:
+        return f"insufficient data: {fall.loss.n} of {MIN_BLOCKS} blocks"
+    if not any(part.loss.low is not None and part.loss.low > 0 for part in fall.parts):
+        certain = fall.loss.low is not None and fall.loss.low > 0
+        what = "no single cause" if certain else "no loss"
+        return f"{what} is significant; largest: {largest.name} {share_text(largest.loss)}"
+    text = f"{largest.name} {share_text(largest.loss)}"
+    if fall.separated:
+        return text
+    if not fall.rivals:
+        return f"{text}; {plural(largest.loss.n, 'launch')} do not show that no other is as large"
+    names = (
+        " or ".join(fall.rivals) if len(fall.rivals) <= MOST_RIVALS else f"{len(fall.rivals)} other causes"
+    )
+    return f"{text}; not separable from {names}"
+
+
+def _screen(study: Measured) -> Iterator[Block]:
+    """The largest loss of each backend on the most ranks of each family; nothing of a busy machine."""
+    falls = FINDING.of(study)
+    for family in () if is_busy(study) else dict.fromkeys(fall.family for fall in falls):
+        own = [fall for fall in falls if fall.family == family]
+        last = [fall for fall in own if fall.cell.num_ranks == max(fall.cell.num_ranks for fall in own)]
+        training = f", {family.title}" if len({fall.family for fall in falls}) > 1 else ""
+        ranks = plural(last[0].cell.num_ranks, "rank")
+        yield Sentence(text=f"Largest loss on {ranks}, of the ideal speed{training}", strong=True)
+        names = [_name(fall) for fall in last]
+        width = max(map(len, names))
+        for name, fall in zip(names, last, strict=True):
+            yield Sentence(text=f"  {name:<{width}}  {largest_loss(fall)}")
+
+
+def _name(fall: Waterfall) -> str:
+    name = level_of(fall.cell, "backend")
+    return name if fall.evidence == "measured" else f"{name} ({fall.evidence})"
+
+
+FINDING = Finding(
+    name="waterfalls",
+    title="Where the speed goes",
+    compute=lambda study: waterfalls(study.launches),
+    sentences=_sentences,
+    plots=_plots,
+    more=lambda falls: (LOSSES.of(loss_rows(falls)),),
+    screen=_screen,
+    data=lambda falls: {"waterfalls": waterfall_rows(falls)},
+)
+FINDINGS = (FINDING,)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from dlscale.analysis.declare import Column, Table, TableOf
-from dlscale.analysis.efficiency import scaling_row
 from dlscale.analysis.findings.predicted_points import PREDICTED_POINTS, lead_sentences
+from dlscale.analysis.findings.scaling import scaling_row
 from dlscale.analysis.proposal.document import Block, Document, Heading, Items, Paragraph, Picture
 from dlscale.analysis.proposal.sizes import Curve, NodeHoursRequest, Size, node_hours_request
 from dlscale.analysis.provenance import Provenance

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.families import Family
+from dlscale.analysis.findings import predicted_points, scaling
 from dlscale.analysis.findings.predicted_points import SimulatedPoint
+from dlscale.analysis.findings.scaling import ScalingRow, families_of, rows_of
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import BASE_NAMES
 from dlscale.analysis.proposal.machine import machine_sentence
 from dlscale.analysis.statistics import Interval, block_ratio
@@ -103,15 +105,17 @@ def verdict(efficiency: Interval | None, threshold: float) -> Verdict:
     return "not" if efficiency.high < threshold else "possibly"
 
 
-def curves(table: ScalingTable, *, threshold: float, backends: Sequence[str] = ()) -> list[Curve]:
+def curves(study: Measured, *, threshold: float, backends: Sequence[str] = ()) -> list[Curve]:
     """The curves to show: for each family those of `backends`, by default the fastest one on the most ranks."""
     shown = []
-    for family in table.families:
-        rows = _with_evidence(row for row in table.of(family) if row.cell.control == "train")
+    for family in families_of(scaling.FINDING.of(study)):
+        rows = _with_evidence(
+            row for row in rows_of(scaling.FINDING.of(study), family) if row.cell.control == "train"
+        )
         alone = [row for row in rows if row.cell.num_ranks == row.base_ranks and row.throughput]
         groups = [list(group) for _, group in groupby(sorted(rows, key=_order), key=_curve_key)]
         measured = [
-            _curve(group, alone, table, threshold=threshold)
+            _curve(group, alone, study, threshold=threshold)
             for group in groups
             if any(row.throughput for row in group)
         ]
@@ -154,7 +158,7 @@ def _speed(curve: Curve) -> tuple[int, float, str]:
 
 
 def _curve(
-    rows: Sequence[ScalingRow], alone: Sequence[ScalingRow], table: ScalingTable, *, threshold: float
+    rows: Sequence[ScalingRow], alone: Sequence[ScalingRow], study: Measured, *, threshold: float
 ) -> Curve:
     """The curve of these rows; `alone` are the family's rows of base cases with a throughput."""
     base: Base = "backend" if any(row.efficiency_backend for row in rows) else ""
@@ -170,7 +174,7 @@ def _curve(
                 row=row,
                 efficiency=efficiency,
                 speed_up=efficiency and efficiency.times(row.cell.num_ranks / row.base_ranks),
-                per_doubling=per_doubling(row, fewer[-1] if fewer else None, table),
+                per_doubling=per_doubling(row, fewer[-1] if fewer else None, study),
                 node_hours=row.throughput and row.throughput.rate(node_seconds),
                 verdict=verdict(efficiency, threshold),
             )
@@ -184,10 +188,15 @@ def _curve(
         threshold=threshold,
         sizes=tuple(sizes),
         machine=machine_sentence(
-            record for row in rows if (own := table.launches_of(row)) for record in own.records
+            record
+            for row in rows
+            if (own := study.good_launches_of(row.family, row.cell, row.evidence))
+            for record in own.records
         ),
         predicted=tuple(
-            point for point in table.predicted_of(rows[0].family) if point.name == backend_name(rows[0].cell)
+            point
+            for point in predicted_points.FINDING.of(study)
+            if (point.family, point.name) == (rows[0].family, backend_name(rows[0].cell))
         ),
     )
 
@@ -203,12 +212,15 @@ def _base_rate(row: ScalingRow, alone: Sequence[ScalingRow], base: Base) -> Inte
     return own[0] if own else None
 
 
-def per_doubling(row: ScalingRow, before: ScalingRow | None, table: ScalingTable) -> Interval | None:
+def per_doubling(row: ScalingRow, before: ScalingRow | None, study: Measured) -> Interval | None:
     """(T(p) / T(q)) ^ (1 / log2(p / q)) for `row` on p and `before` on q < p ranks; 2 is ideal.
 
     This is the factor on the throughput per doubling of the ranks from q to p. None if one rate is unknown.
     """
-    over, under = table.launches_of(row), table.launches_of(before) if before else None
+    over, under = (
+        study.good_launches_of(row.family, row.cell, row.evidence),
+        study.good_launches_of(before.family, before.cell, before.evidence) if before else None,
+    )
     if before is None or over is None or under is None:
         return None
     ratio = block_ratio(over.by_block("samples_per_second"), under.by_block("samples_per_second"))

@@ -11,11 +11,13 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.figures import efficiency, step_time, throughput
 from dlscale.analysis.figures.drawing import GREY, drawing
 from dlscale.analysis.figures.write import save, save_drawing, save_rows
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.predicted_points import simulated_row
+from dlscale.analysis.findings.scaling import ScalingRow, rows_of
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.proposal.document import to_latex, to_markdown
 from dlscale.analysis.proposal.section import document, table_lines
 from dlscale.analysis.proposal.sizes import Curve, curves
@@ -33,7 +35,7 @@ class Written:
 
 
 def write_proposal(
-    table: ScalingTable,
+    study: Measured,
     folder: Path,
     *,
     threshold: float,
@@ -45,21 +47,21 @@ def write_proposal(
 
     Nothing is written if no training has a result.
     """
-    shown = curves(table, threshold=threshold, backends=backends)
+    shown = curves(study, threshold=threshold, backends=backends)
     if not shown:
         return Written(curves=(), files=())
     make_folder(folder)
     files: list[Path] = []
     sections = []
     for curve, stem in zip(shown, _stems(shown), strict=True):
-        files.append(save_rows(folder / stem, table_lines(curve), table.provenance))
+        files.append(save_rows(folder / stem, table_lines(curve), study.provenance))
         if curve.predicted:
             lines = map(simulated_row, curve.predicted)
-            files.append(save_rows(folder / f"{stem}-predicted", lines, table.provenance))
-        names, drawn = _figures(curve, table, folder / stem)
+            files.append(save_rows(folder / f"{stem}-predicted", lines, study.provenance))
+        names, drawn = _figures(curve, study, folder / stem)
         files += drawn
         sections.append((curve, stem, names))
-    text = document(sections, table.provenance, samples=samples, runs=runs)
+    text = document(sections, study.provenance, samples=samples, runs=runs)
     for suffix, content in ((".md", to_markdown(text)), (".tex", to_latex(text))):
         path = folder / f"{NAME}{suffix}"
         remedy = "free space or choose another folder with --out"
@@ -82,30 +84,30 @@ def _identity(curve: Curve) -> tuple[object, ...]:
     return curve.family, curve.name, curve.evidence
 
 
-def _figures(curve: Curve, table: ScalingTable, stem: Path) -> tuple[list[str], list[Path]]:
+def _figures(curve: Curve, study: Measured, stem: Path) -> tuple[list[str], list[Path]]:
     """Draw the figures of a curve, with backend `none` for comparison; their names and files."""
     own = {size.row.cell.id for size in curve.sizes}
     rows = [
         row
-        for row in table.of(curve.family)
+        for row in rows_of(scaling.FINDING.of(study), curve.family)
         if row.cell.control == "train" and (row.cell.id in own or row.cell.backend == "none")
     ]
     names, files = [], []
     with drawing():
-        common = (curve.family, rows, table.provenance)
+        common = (curve.family, rows, study.provenance)
         rated = throughput.draw(*common, predicted=curve.predicted)
         kept = efficiency.draw(*common, predicted=curve.predicted)
         timed = step_time.draw(*common) if curve.family.scaling_mode == "strong" else None
         if rated:
             names.append("throughput")
-            files += _save_cells(*rated, stem, "throughput", curve, table)
+            files += _save_cells(*rated, stem, "throughput", curve, study)
         if kept:
             _mark_threshold(kept[0], curve)
             names.append("efficiency")
-            files += _save_cells(*kept, stem, "efficiency", curve, table)
+            files += _save_cells(*kept, stem, "efficiency", curve, study)
         if timed:
             names.append("step-time")
-            files += _save_lines(*timed, stem, "step-time", curve, table)
+            files += _save_lines(*timed, stem, "step-time", curve, study)
     return names, files
 
 
@@ -126,7 +128,7 @@ def _mark_threshold(figure: Figure, curve: Curve) -> None:
 
 
 def _save_cells(
-    figure: Figure, rows: Sequence[ScalingRow], stem: Path, name: str, curve: Curve, table: ScalingTable
+    figure: Figure, rows: Sequence[ScalingRow], stem: Path, name: str, curve: Curve, study: Measured
 ) -> list[Path]:
     return save(
         figure,
@@ -134,15 +136,15 @@ def _save_cells(
         title=f"{name}: {curve.family.title}",
         rows=rows,
         predicted=curve.predicted,
-        provenance=table.provenance,
+        provenance=study.provenance,
     )
 
 
 def _save_lines(
-    figure: Figure, rows: Sequence[dict[str, Any]], stem: Path, name: str, curve: Curve, table: ScalingTable
+    figure: Figure, rows: Sequence[dict[str, Any]], stem: Path, name: str, curve: Curve, study: Measured
 ) -> list[Path]:
     title = f"{name}: {curve.family.title}"
-    return save_drawing(figure, _with(stem, name), title=title, rows=rows, provenance=table.provenance)
+    return save_drawing(figure, _with(stem, name), title=title, rows=rows, provenance=study.provenance)
 
 
 def _with(stem: Path, name: str) -> Path:

@@ -18,12 +18,10 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from dlscale.analysis.curves import Curve
-from dlscale.analysis.efficiency import ScalingTable
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     IDEAL,
     SINGLE_COLUMN_INCHES,
-    Look,
     evidence_handles,
     line_style,
     marker_style,
@@ -31,6 +29,7 @@ from dlscale.analysis.figures.drawing import (
 from dlscale.analysis.figures.drawing import drawing as figure_style
 from dlscale.analysis.figures.layout import figure_with_axes
 from dlscale.analysis.figures.write import save_drawing
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.published import panel_drawing
 from dlscale.analysis.published.catalogue import REAL, SYNTHETIC, Figure, Own, Published
@@ -45,6 +44,7 @@ from dlscale.analysis.published.panel_drawing import (
 from dlscale.analysis.published.panels import Plot, SimulatedCurve, plots_of
 from dlscale.analysis.published.tables import rows_of
 from dlscale.analysis.published.values import HALF_WIDTH
+from dlscale.analysis.render.theme import Look
 from dlscale.base.files import all_or_nothing
 
 _CHARACTERS_PER_INCH = 21.5  # of small print, where names of works have many wide capitals
@@ -55,15 +55,15 @@ def write_figures(
     folder: Path,
     *,
     names: Collection[str] = (),
-    tables: Sequence[ScalingTable] = (),
+    studies: Sequence[Measured] = (),
     simulated: Sequence[SimulatedCurve] = (),
     stand_in: str | None = None,
     alone: bool = True,
 ) -> list[Path]:
     """Draw published figures (by default all with a layout) into `folder` and return the paths of the files.
 
-    Files are `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `tables` are our own studies; their cells are drawn
-    if they match the catalogue. `simulated` are predicted curves, `stand_in` is a system of ours that replaces the
+    Files are `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `studies` are our own; their cells are drawn if
+    they match the catalogue. `simulated` are predicted curves, `stand_in` is a system of ours that replaces the
     publication's. Without `alone`, only figures with cells of ours or a predicted curve are drawn. Raises UsageError
     for an unknown figure, and where one file cannot be written; those of an earlier call then stay, all of them.
     """
@@ -73,7 +73,7 @@ def write_figures(
             published,
             place,
             figures=figures,
-            tables=tables,
+            studies=studies,
             simulated=simulated,
             stand_in=stand_in,
             alone=alone,
@@ -86,7 +86,7 @@ def _write_figures(
     folder: Path,
     *,
     figures: Sequence[Figure],
-    tables: Sequence[ScalingTable],
+    studies: Sequence[Measured],
     simulated: Sequence[SimulatedCurve],
     stand_in: str | None,
     alone: bool,
@@ -96,10 +96,10 @@ def _write_figures(
         if not figure.panels:
             continue
         with figure_style():
-            plots = plots_of(published, figure, tables, stand_in=stand_in, simulated=simulated)
+            plots = plots_of(published, figure, studies, stand_in=stand_in, simulated=simulated)
             if not alone and not any(plot.ours or plot.simulated for plot in plots):
                 continue
-            where = provenance(published, figure, plots, tables)
+            where = provenance(published, figure, plots, studies)
             picture = draw(published, figure, plots, where)
             rows = rows_of(figure, plots, published.statements_of(figure.id))
             written += save_drawing(
@@ -109,11 +109,11 @@ def _write_figures(
 
 
 def provenance(
-    published: Published, figure: Figure, plots: Sequence[Plot], tables: Sequence[ScalingTable]
+    published: Published, figure: Figure, plots: Sequence[Plot], studies: Sequence[Measured]
 ) -> Provenance:
     """The origin of the figure; the hash covers the publication's entry, values, statements, and our records."""
-    studies = {point.study for plot in plots for point in plot.ours}
-    used = [table.provenance for table in tables if ", ".join(table.provenance.studies) in studies]
+    names = {point.study for plot in plots for point in plot.ours}
+    used = [study.provenance for study in studies if ", ".join(study.provenance.studies) in names]
     content = [
         figure.model_dump(mode="json"),
         [row.model_dump(mode="json") for row in published.values_of(figure.id)],

@@ -14,10 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from dlscale.analysis.curves import Curve, dodge
-from dlscale.analysis.figures.drawing import IDEAL, REFERENCE, RIM, Look, line_style, looks_of, marker_style
+from dlscale.analysis.figures.drawing import IDEAL, REFERENCE, RIM, line_style, looks_of, marker_style
 from dlscale.analysis.published.catalogue import Figure
 from dlscale.analysis.published.panels import Mark, Plot, StatementMark, aside
 from dlscale.analysis.published.values import factor
+from dlscale.analysis.render.theme import Look
 from dlscale.analysis.text import number
 
 PUBLISHED = "published"

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.scaling import ScalingRow, rows_of
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.published.catalogue import Figure, Own, Panel, Published
 from dlscale.analysis.published.values import HALF_WIDTH, PLACES, Statement, Value, factor
 from dlscale.analysis.statistics import LEVEL, Interval
@@ -150,7 +152,7 @@ def aside(name: str, among: Sequence[str]) -> float:
 def plots_of(
     published: Published,
     figure: Figure,
-    tables: Sequence[ScalingTable],
+    studies: Sequence[Measured],
     *,
     stand_in: str | None = None,
     simulated: Sequence[SimulatedCurve] = (),
@@ -161,7 +163,7 @@ def plots_of(
             panel=panel,
             marks=tuple(_marks(published.values_of(figure.id), figure, panel)),
             statements=tuple(_statement_marks(published.statements_of(figure.id), figure, panel)),
-            ours=tuple(own_points(figure, panel, tables, stand_in=stand_in)),
+            ours=tuple(own_points(figure, panel, studies, stand_in=stand_in)),
             simulated=tuple(
                 curve for curve in simulated if (curve.figure, curve.panel) == (figure.id, index)
             ),
@@ -235,31 +237,31 @@ class Point:
 
 
 def own_points(
-    figure: Figure, panel: Panel, tables: Sequence[ScalingTable], *, stand_in: str | None = None
+    figure: Figure, panel: Panel, studies: Sequence[Measured], *, stand_in: str | None = None
 ) -> list[Point]:
     """Our points in a panel, in the tables' order; `stand_in` is a system that replaces the publication's."""
     if figure.own is None:
         return []
     wanted = figure.own.narrowed(panel.own)
-    return list(matching(figure, wanted, panel.layout, tables, stand_in=stand_in))
+    return list(matching(figure, wanted, panel.layout, studies, stand_in=stand_in))
 
 
 def matching(
-    figure: Figure, wanted: Own, quantity: str, tables: Sequence[ScalingTable], *, stand_in: str | None = None
+    figure: Figure, wanted: Own, quantity: str, studies: Sequence[Measured], *, stand_in: str | None = None
 ) -> Iterator[Point]:
     """A point for every training cell that meets the requirements and has the quantity."""
     on = stand_in if stand_in and stand_in != wanted.system else ""
     if stand_in:
         wanted = wanted.narrowed(Own(system=stand_in))
-    for table in tables:
-        for row in table.rows:
+    for study in studies:
+        for row in scaling.FINDING.of(study):
             if not (_trains(row) and wanted.accepts(row.cell, system=row.family.system)):
                 continue
             x = x_of(row.cell, figure.x_unit)
-            value = value_of(row, quantity, figure, table) if x is not None else None
+            value = value_of(row, quantity, figure, study) if x is not None else None
             if x is not None and value is not None:
-                study = ", ".join(table.provenance.studies)
-                yield Point(row=row, study=study, x=x, value=value, on=on)
+                name = ", ".join(study.provenance.studies)
+                yield Point(row=row, study=name, x=x, value=value, on=on)
 
 
 def _trains(row: ScalingRow) -> bool:
@@ -274,7 +276,7 @@ def x_of(cell: Cell, unit: str) -> float | None:
     return {"nodes": cell.num_nodes, "images": cell.global_batch}.get(unit)
 
 
-def value_of(row: ScalingRow, quantity: str, figure: Figure, table: ScalingTable) -> Interval | None:
+def value_of(row: ScalingRow, quantity: str, figure: Figure, study: Measured) -> Interval | None:
     """The cell's value of a published quantity; None if unknown."""
     rate = row.throughput
     if rate is None:
@@ -290,23 +292,23 @@ def value_of(row: ScalingRow, quantity: str, figure: Figure, table: ScalingTable
         amount = amounts[quantity]
         return None if amount is None else rate.rate(amount)
     if quantity == "relative_throughput":
-        return _relative(row, table, figure.relative_to)
+        return _relative(row, study, figure.relative_to)
     if quantity not in ("efficiency", "speed_up"):
         return None
-    kept = _efficiency(row, table, figure)
+    kept = _efficiency(row, study, figure)
     if kept is None or quantity == "efficiency":
         return kept
     return kept.times((x_of(row.cell, figure.x_unit) or 0) / figure.base_x)
 
 
-def _efficiency(row: ScalingRow, table: ScalingTable, figure: Figure) -> Interval | None:
+def _efficiency(row: ScalingRow, study: Measured, figure: Figure) -> Interval | None:
     """Efficiency against 1 rank without a communication layer, or against our cell at the publication's base x."""
     if figure.base_x == 1:
         return row.efficiency_none
     base = next(
         (
             candidate
-            for candidate in _like(row, table)
+            for candidate in _like(row, study)
             if x_of(candidate.cell, figure.x_unit) == figure.base_x
         ),
         None,
@@ -315,11 +317,11 @@ def _efficiency(row: ScalingRow, table: ScalingTable, figure: Figure) -> Interva
     return _ratio(row, base, figure.base_x / x) if base and x else None
 
 
-def _relative(row: ScalingRow, table: ScalingTable, backend: str | None) -> Interval | None:
+def _relative(row: ScalingRow, study: Measured, backend: str | None) -> Interval | None:
     """The rate relative to that of another backend on the same number of ranks."""
     rows = [
         candidate
-        for candidate in table.of(row.family)
+        for candidate in rows_of(scaling.FINDING.of(study), row.family)
         if candidate.cell.backend == backend and _trains(candidate)
     ]
     same = [
@@ -330,9 +332,9 @@ def _relative(row: ScalingRow, table: ScalingTable, backend: str | None) -> Inte
     return _ratio(row, same[0], 1.0) if same and row.cell.backend != backend else None
 
 
-def _like(row: ScalingRow, table: ScalingTable) -> Iterator[ScalingRow]:
+def _like(row: ScalingRow, study: Measured) -> Iterator[ScalingRow]:
     """The cells on the same curve."""
-    for candidate in table.of(row.family):
+    for candidate in rows_of(scaling.FINDING.of(study), row.family):
         if (
             backend_name(candidate.cell) == backend_name(row.cell)
             and candidate.evidence == row.evidence

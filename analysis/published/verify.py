@@ -24,7 +24,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dlscale.analysis.efficiency import ScalingTable
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.published.catalogue import Figure, Published, Same
 from dlscale.analysis.published.panels import RATIOS, Point, matching
 from dlscale.analysis.published.values import HALF_WIDTH, Value
@@ -82,12 +82,12 @@ def verify(
     published: Published,
     *,
     names: Collection[str] = (),
-    tables: Sequence[ScalingTable] = (),
+    studies: Sequence[Measured] = (),
     stand_in: str | None = None,
 ) -> list[Check]:
     """A check per figure, by default for all figures. Raises UsageError for an unknown figure."""
     figures = [published.figure(name) for name in names or published.figures]
-    return [_check(published, figure, tables, stand_in) for figure in figures]
+    return [_check(published, figure, studies, stand_in) for figure in figures]
 
 
 def targets(published: Published, figure: Figure) -> Iterator[Target]:
@@ -112,9 +112,7 @@ def targets(published: Published, figure: Figure) -> Iterator[Target]:
         yield Target(series=statement.series, quantity=statement.quantity, x=x, low=low, high=high)
 
 
-def _check(
-    published: Published, figure: Figure, tables: Sequence[ScalingTable], stand_in: str | None
-) -> Check:
+def _check(published: Published, figure: Figure, studies: Sequence[Measured], stand_in: str | None) -> Check:
     comparisons: list[Comparison] = []
     unmatched: list[str] = []  # series that match none of our settings
     absent: dict[str, list[float]] = {}  # system -> x without a record of ours
@@ -128,7 +126,7 @@ def _check(
             continue
         points = [
             point
-            for point in matching(figure, wanted, target.quantity, tables, stand_in=stand_in)
+            for point in matching(figure, wanted, target.quantity, studies, stand_in=stand_in)
             if point.x == target.x and point.row.evidence in COMPARED
         ]
         comparisons += [compare(target, point, figure.tolerance) for point in points]

@@ -1,20 +1,12 @@
-"""A study's table as GitHub markdown: numbers with intervals and n, a sentence per backend, all failures."""
+"""Findings as GitHub markdown: numbers with intervals and n, sentences, all failures."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 
-from dlscale.analysis.declare import Table, header, numbered
-from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, input_cost
-from dlscale.analysis.families import Family
-from dlscale.analysis.findings.energy import energy_table
-from dlscale.analysis.findings.predicted_points import PREDICTED_POINTS, SimulatedPoint, lead_sentences
-from dlscale.analysis.records import why_unusable
-from dlscale.analysis.render.terminal_table import efficiency_summary
-from dlscale.analysis.text import backend_name
-from dlscale.benchmarks.records.files import BadFile
+from dlscale.analysis.declare import Sentence, Table, header, numbered
+from dlscale.analysis.finding import Found
 
 WORDS = ("backend", "notes")  # columns that are not numbers
 # Emphasis, code, HTML, tables, mathematics, entities and links, but not an interval in brackets.
@@ -50,69 +42,25 @@ def table_markdown(table: Table) -> Iterator[str]:
         yield ""
 
 
-def study_markdown(
-    table: ScalingTable, *, bad_files: Sequence[BadFile] = (), left_out: Sequence[str] = ()
-) -> str:
-    """The terminal's main table and all problems; `left_out` names the records that are not in it, with reasons."""
+def study_markdown(found: Iterable[Found], *, origin: str) -> str:
+    """All sentences and tables of all findings, and the origin of the numbers."""
     lines: list[str] = []
-    for family in table.families:
-        lines += _family(table.of(family), family)
-    lines += (
-        [escape_markdown(SCALING.legend), ""]
-        if table.rows
-        else ["No records: nothing has been measured yet.", ""]
-    )
-    lines += _predicted(table.predicted)
-    if (energy := energy_table(table.energies)).rows:
-        lines += [f"### {escape_markdown(energy.caption)}", "", *table_markdown(energy)]
-    lines += _problems(table, bad_files, left_out)
-    if table.rows:
-        lines += [escape_markdown(f"Origin: {table.provenance.short_line()}."), ""]
+    for one in found:
+        blocks = [block for block in one.blocks if isinstance(block, Sentence | Table)]
+        if blocks:
+            lines += [f"## {escape_markdown(one.finding.title)}", ""]
+        for block in blocks:
+            lines += _lines(block)
+    lines += [escape_markdown(f"Origin: {origin}."), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _family(rows: Sequence[ScalingRow], family: Family) -> Iterator[str]:
-    yield f"### {escape_markdown(family.title)}"
-    yield ""
-    yield escape_markdown(family.constants)
-    yield ""
-    if pair := rows[0].pair:
-        yield escape_markdown(pair.verdict) if pair.comparable else f"**{escape_markdown(pair.verdict)}**"
-        yield ""
-    yield from table_markdown(SCALING.of(rows))
-    groups = groupby(rows, key=lambda row: (row.cell.control, backend_name(row.cell), row.evidence))
-    for sentence in filter(
-        None, [*(efficiency_summary(list(group)) for _, group in groups), *map(input_cost, rows)]
-    ):
-        yield f"* {escape_markdown(sentence)}"
-    yield ""
-
-
-def _predicted(points: Sequence[SimulatedPoint]) -> Iterator[str]:
-    """Predictions by themselves, with how wrong they are where something is measured."""
-    predicted = PREDICTED_POINTS.of(points)
-    if predicted.rows:
-        yield f"### {escape_markdown(predicted.caption)}"
-        yield ""
-        yield from table_markdown(predicted)
-        yield from (f"* {escape_markdown(sentence)}" for sentence in lead_sentences(points))
-        yield ""
-        yield escape_markdown(predicted.legend)
-        yield ""
-
-
-def _problems(table: ScalingTable, bad_files: Sequence[BadFile], left_out: Sequence[str]) -> Iterator[str]:
-    failures = [
-        f"{record.case.id}, attempt {record.attempt}: {why_unusable(record)}" for record in table.failures
-    ]
-    for title, texts in (
-        ("Drift of the nodes while jobs ran", [drift.text for drift in table.drifts]),
-        ("Failed launches", failures),
-        ("Left out", left_out),
-        ("Files that are not records", [f"{bad.path.name}: {bad.reason}" for bad in bad_files]),
-    ):
-        if texts:
-            yield f"### {title}"
-            yield ""
-            yield from (f"* {escape_markdown(text)}" for text in texts)
-            yield ""
+def _lines(block: Sentence | Table) -> Iterator[str]:
+    if isinstance(block, Sentence):
+        text = escape_markdown(block.text)
+        yield from ((f"**{text}**" if block.strong else text), "")
+        return
+    yield from (f"### {escape_markdown(block.caption)}", "")
+    yield from table_markdown(block)
+    if block.legend:
+        yield from (escape_markdown(block.legend), "")

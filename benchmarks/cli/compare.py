@@ -16,7 +16,7 @@ from rich.console import Console, Group
 
 from dlscale.analysis.curves import with_curve_names
 from dlscale.analysis.findings.contrast_declaration import declare, declare_between
-from dlscale.analysis.findings.contrast_table import contrast_rows, contrasts_json, render_contrasts
+from dlscale.analysis.findings.contrast_table import contrast_rows, contrasts_json
 from dlscale.analysis.findings.contrasts import Contrasts, contrasts, flagged_blocks, parity_forbids
 from dlscale.analysis.findings.interference import interference, why_unclaimable
 from dlscale.analysis.findings.outliers import outliers
@@ -27,8 +27,9 @@ from dlscale.analysis.findings.study_comparison import (
     comparison_verdict,
     difference_table,
 )
-from dlscale.analysis.findings.variants import declare_variants
+from dlscale.analysis.findings.variant_declaration import declare_variants
 from dlscale.analysis.measured import latest_good, launches_of
+from dlscale.analysis.render.contrasts import render_contrasts
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.compare_predicted import compare_predicted

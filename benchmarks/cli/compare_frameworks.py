@@ -22,6 +22,7 @@ from dlscale.analysis.findings.data_formats import (
     format_uses,
     to_format_row,
 )
+from dlscale.analysis.findings.failures import study_warnings
 from dlscale.analysis.findings.framework_answers import (
     Question,
     num_pairs,
@@ -44,7 +45,6 @@ from dlscale.analysis.provenance import provenance
 from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.frameworks import page_of_frameworks
-from dlscale.analysis.render.html.study_facts import study_warnings
 from dlscale.analysis.statistics import blocks_needed
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
@@ -253,25 +253,25 @@ def _answer(folders: Sequence[Path], results: Path, job_seconds: float, *, as_js
     """
     with uncollected():
         loaded = [load(Store(folder)) for folder in folders]
-        tables = [study.table for study in loaded]
+        studies = [one.study for one in loaded]
         places = dict.fromkeys(folder.resolve().parent / FORMATS_FOLDER for folder in folders)
         prepared = [found for place in places for found in read_preparations(place)]
-        uses = format_uses(tables, prepared)
+        uses = format_uses(studies, prepared)
         items = [
             item
-            for item in programs(tables, job_seconds=job_seconds)
+            for item in programs(studies, job_seconds=job_seconds)
             if not data_is_prepared(item.row, prepared)
         ]
         if not uses and not any(measured_only(items)):
             names = ", ".join(folder.name for folder in folders)
             raise UsageError(f"{names}: no training has a number; look at: dlscale status")
-        asked = questions(items, tables)
+        asked = questions(items, studies)
         if as_json:
             click.echo(json.dumps(_json(items, asked, uses)))
         else:
             _print(items, asked, uses)
             _put(items, asked, uses, loaded=loaded, results=results)
-        for study in loaded:
+        for study in studies:
             tell_left_out(study.bad_files, study.left_out)
     return _status(loaded, asked)
 
@@ -310,24 +310,22 @@ def _put(
     results: Path,
 ) -> None:
     """Draw the figures and write the page, named for the studies, and print where they are."""
-    origin = provenance(record for study in loaded for record in study.records)
+    origin = provenance(record for study in loaded for record in study.study.records)
     names = "+".join(study.folder.name for study in loaded)
     path = results / FOLDER / f"frameworks-{hashlib.sha256(names.encode()).hexdigest()[:8]}.html"
     make_folder(path.parent)
     written = write_frameworks(items, asked, path.with_suffix(""), origin)
     if drawn := sum(file.suffix == ".png" for file in written):
         click.echo(f"figures: {drawn} in {path.with_suffix('')}")
-    warnings = [
-        sentence
-        for study in loaded
-        for sentence, _ in study_warnings(study.table, study.facts(), study.bad_files)
-    ]
+    warnings = [sentence for study in loaded for sentence, _ in study_warnings(study.study)]
     write_page(page_of_frameworks(items, asked, uses, warnings=warnings, origin=origin), path)
     click.echo(f"report: {path}\nopen: {path.resolve().as_uri()}")
 
 
 def _status(loaded: Sequence[Loaded], asked: Sequence[Question]) -> int:
-    if any(study.bad_files or study.left_out or has_failed_cases(study.table) for study in loaded):
+    if any(
+        study.study.bad_files or study.study.left_out or has_failed_cases(study.study) for study in loaded
+    ):
         return FAILED_CASES
     if any(question.forbidden for question in asked):
         return NOT_COMPARABLE

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from dlscale.analysis.findings import predicted_points
 from dlscale.analysis.findings.predicted_points import (
     PREDICTED_POINTS,
     compared_points,
@@ -28,7 +29,7 @@ def compare_predicted(folder: Path, named: Sequence[str], *, as_json: bool) -> i
     Status 4 if it measured none of them, 2 if records were left out. Raises UsageError as `with_predictions`.
     """
     loaded = with_predictions(load(Store(folder)), named)
-    points = compared_points(loaded.table.predicted)
+    points = compared_points(predicted_points.FINDING.of(loaded.study))
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": [simulated_row(point) for point in points]}))
     else:
@@ -38,12 +39,12 @@ def compare_predicted(folder: Path, named: Sequence[str], *, as_json: bool) -> i
         for sentence in lead_sentences(points):
             console.print(sentence, markup=False, soft_wrap=True)
         if not points:
-            sizes = sorted({point.record.num_ranks for point in loaded.table.predicted})
+            sizes = sorted({point.record.num_ranks for point in predicted_points.FINDING.of(loaded.study)})
             click.echo(
                 f"{loaded.folder.name} measured none of the predicted sizes ({', '.join(map(str, sizes))} ranks)",
                 err=True,
             )
-    tell_left_out(loaded.bad_files, loaded.left_out)
-    if loaded.bad_files or loaded.left_out:
+    tell_left_out(loaded.study.bad_files, loaded.study.left_out)
+    if loaded.study.bad_files or loaded.study.left_out:
         return FAILED_CASES
     return 0 if points else INSUFFICIENT_DATA

@@ -6,11 +6,13 @@ are in `export_formats.py`, tests for other harnesses in `export_harness.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
+from dlscale.analysis.findings import predicted_points
 from dlscale.analysis.render.extrap import MIN_POINTS, extrap_models
 from dlscale.analysis.render.markdown import study_markdown as markdown_text
 from dlscale.analysis.render.tidy import write_tables
@@ -68,7 +70,11 @@ def tidy(
     """  # noqa: D301
     folder = choose_study(results, study)
     records, bad_files = load_records(folder)
-    points = with_predictions(load(Store(folder)), predicted).table.predicted if predicted else ()
+    points = (
+        predicted_points.FINDING.of(with_predictions(load(Store(folder)), predicted).study)
+        if predicted
+        else ()
+    )
     written = write_tables(
         records,
         out or folder / "tables",
@@ -130,18 +136,18 @@ def markdown(study: str | None, out: Path | None, predicted: list[str], results:
       dlscale export markdown --out scaling.md
     """  # noqa: D301
     loaded = with_predictions(load(Store(choose_study(results, study))), predicted)
-    text = markdown_text(loaded.table, bad_files=loaded.bad_files, left_out=loaded.left_out)
+    text = markdown_text(loaded.found, origin=loaded.study.provenance.short_line())
     if out:
         write_atomically(out, text, mode=0o644, remedy=ANOTHER)
         click.echo(f"table: {out}")
     else:
         click.echo(text, nl=False)
-    if _complain(loaded.bad_files) or loaded.left_out:
+    if _complain(loaded.study.bad_files) or loaded.study.left_out:
         return FAILED_CASES
-    return 0 if any(row.throughput for row in loaded.table.rows) else INSUFFICIENT_DATA
+    return 0 if any(row.throughput for row in loaded.rows) else INSUFFICIENT_DATA
 
 
-def _complain(bad_files: list[BadFile]) -> int:
+def _complain(bad_files: Sequence[BadFile]) -> int:
     tell_left_out(bad_files)
     return FAILED_CASES if bad_files else 0
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
@@ -114,7 +115,7 @@ def show_lines(study: Path) -> None:
 
 
 def _throughputs(records: list[Record]) -> list[Throughput]:
-    rows = scaling_table(records).rows
+    rows = scaling.FINDING.of(Measured(records=records))
     return [
         Throughput(
             cell=row.cell,

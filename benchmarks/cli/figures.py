@@ -116,15 +116,15 @@ def figures(
         )
         folder = out or (store.figures_folder / PAPER if form.printed else store.figures_folder)
         drawn = draw_figures(loaded, folder, form=form, only=only or NAMES)
-    tell_left_out(loaded.bad_files, loaded.left_out)
-    if loaded.bad_files or loaded.left_out:
+    tell_left_out(loaded.study.bad_files, loaded.study.left_out)
+    if loaded.study.bad_files or loaded.study.left_out:
         return FAILED_CASES
     return 0 if drawn else INSUFFICIENT_DATA
 
 
 def draw_figures(loaded: Loaded, folder: Path, *, form: Form = SCREEN, only: Collection[str] = NAMES) -> int:
     """Draw the figures and print how many there are; returns that number."""
-    written = write_figures(loaded.table, folder, form=form, only=only)
+    written = write_figures(loaded.study, folder, form=form, only=only)
     drawn = sum(path.suffix == ".png" for path in written)
     if drawn:
         click.echo(f"figures: {drawn} in {folder}")
@@ -136,7 +136,7 @@ def draw_figures(loaded: Loaded, folder: Path, *, form: Form = SCREEN, only: Col
 
 
 def _check_backends(loaded: Loaded, backends: Collection[str]) -> None:
-    known = list(dict.fromkeys(row.cell.backend for row in loaded.table.rows if row.cell.control == "train"))
+    known = list(dict.fromkeys(row.cell.backend for row in loaded.rows if row.cell.control == "train"))
     if unknown := [name for name in backends if name not in known]:
         raise UsageError(
             f"no backend {unknown[0]!r} in {loaded.folder.name}; choose of: {', '.join(known) or 'none was trained'}"

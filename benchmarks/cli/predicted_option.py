@@ -11,6 +11,7 @@ import click
 
 from dlscale.analysis.declare import WhatIf
 from dlscale.analysis.findings.predicted_points import simulated_points, training_text
+from dlscale.analysis.findings.scaling import families_of
 from dlscale.analysis.predict.grid import GRID, read_grid
 from dlscale.analysis.render.html.what_if import what_if_block
 from dlscale.base.errors import UsageError
@@ -50,10 +51,10 @@ def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
     folder = loaded.folder.resolve().parent / PREDICTIONS_FOLDER
     files = list(dict.fromkeys(path for name in named for path in _files(folder, name)))
     records = [record for path in files for record in read_predictions(path)]
-    points, left = simulated_points(records, loaded.table.rows)
+    points, left = simulated_points(records, loaded.rows)
     if not points:
         predicted = "; ".join(dict.fromkeys(map(training_text, records)))
-        trained = "; ".join(f"{family.title}, batch {family.batch}" for family in loaded.table.families)
+        trained = "; ".join(f"{family.title}, batch {family.batch}" for family in families_of(loaded.rows))
         raise UsageError(
             f"no prediction in {', '.join(named)} belongs to {loaded.folder.name}: predicted is {predicted}; the "
             f"study has {trained or 'no training'}; predict that with dlscale predict"
@@ -61,13 +62,13 @@ def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
     for sentence in left:
         click.echo(f"not shown: {sentence}", err=True)
     what_ifs = tuple(block for path in files for block in _what_if(path, loaded))
-    return replace(loaded, table=replace(loaded.table, predicted=points), what_ifs=what_ifs)
+    return replace(loaded, study=replace(loaded.study, predictions=records), what_ifs=what_ifs)
 
 
 def _what_if(path: Path, loaded: Loaded) -> Iterator[WhatIf]:
     """The grid beside a file of predictions, if these are of the study's trainings."""
     grid, records = path.with_name(path.name.removesuffix(ENDING) + GRID), read_predictions(path)
-    if grid.exists() and simulated_points(records, loaded.table.rows)[0]:
+    if grid.exists() and simulated_points(records, loaded.rows)[0]:
         yield what_if_block(read_grid(grid), asked_batch=records[0].batch, grid_name=grid.name)
 
 

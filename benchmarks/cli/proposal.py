@@ -88,7 +88,7 @@ def proposal(
     loaded = with_predictions(loaded, predicted)
     out = out or loaded.folder / NAME
     written = write_proposal(
-        loaded.table,
+        loaded.study,
         out,
         threshold=threshold / 100,
         backends=backends,
@@ -96,7 +96,7 @@ def proposal(
         runs=runs,
     )
     if backends and not written.curves:
-        known = sorted({row.cell.backend for row in loaded.table.rows if row.throughput})
+        known = sorted({row.cell.backend for row in loaded.rows if row.throughput})
         raise UsageError(
             f"no training over {', '.join(backends)} has a number in {loaded.folder.name}; "
             f"choose of: {', '.join(known) or 'none was measured'}"
@@ -111,8 +111,8 @@ def proposal(
         click.echo(
             "no training has a number, so nothing was written; dlscale resume finishes the study", err=True
         )
-    tell_left_out(loaded.bad_files, loaded.left_out)
-    if loaded.left_out or loaded.bad_files:
+    tell_left_out(loaded.study.bad_files, loaded.study.left_out)
+    if loaded.study.left_out or loaded.study.bad_files:
         return FAILED_CASES
     decided = any(size.verdict != "unknown" for curve in written.curves for size in curve.scaled)
     return 0 if decided else INSUFFICIENT_DATA

@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.efficiency import ScalingTable, scaling_table
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.published.catalogue import Published, load_published
 from dlscale.analysis.published.figures import write_figures
 from dlscale.analysis.published.values import FOLDER
@@ -88,8 +89,8 @@ def verify_figures(
         if on:
             raise UsageError(f"--on {on}: landmarks have no records; leave --on or --landmarks out")
         return _verify_landmarks(published, names, everything=everything, as_json=as_json)
-    tables = _tables(results, on)
-    checks = verify(published, names=names, tables=tables, stand_in=on)
+    studies = _studies(results, on)
+    checks = verify(published, names=names, studies=studies, stand_in=on)
     if as_json:
         click.echo(json.dumps(to_json(checks)))
     else:
@@ -142,7 +143,7 @@ def draw_published(
         published,
         results / DRAWN,
         names=names,
-        tables=_tables(results, on),
+        studies=_studies(results, on),
         simulated=simulated_curves(published, landmarks, names=names),
         stand_in=on,
         alone=alone,
@@ -165,12 +166,12 @@ def draw_published(
     return 0 if drawn else INSUFFICIENT_DATA
 
 
-def _tables(results: Path, stand_in: str | None) -> list[ScalingTable]:
-    """The table of every study in the results folder, by name; those that give none are reported and left out.
+def _studies(results: Path, stand_in: str | None) -> list[Measured]:
+    """Every study in the results folder, by name; those that give none are reported and left out.
 
     Raises UsageError if there is none of the system `stand_in`.
     """
-    tables = []
+    studies = []
     paths = sorted(results.glob("*/*/study.json"))
     systems = sorted({path.parent.parent.name for path in paths})
     if stand_in and stand_in not in systems:
@@ -181,11 +182,13 @@ def _tables(results: Path, stand_in: str | None) -> list[ScalingTable]:
         study = path.parent
         try:
             records, bad = load_records(study)
-            tables.append(scaling_table(records))
+            study_of = Measured(records=records)
+            scaling.FINDING.of(study_of)
+            studies.append(study_of)
         except UsageError as error:
             click.echo(f"left out: study {study.name}: {error}", err=True)
             continue
         if bad:
             more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
             click.echo(f"left out: {bad[0].path}{more}: {bad[0].reason}", err=True)
-    return tables
+    return studies

@@ -8,16 +8,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.advice import advice
-from dlscale.analysis.findings.compression import FAILED, compressed_cells
-from dlscale.analysis.findings.hardware_use import hardware_use, to_hardware_row
-from dlscale.analysis.findings.tuning import rate_searches
+from dlscale.analysis.findings import compression, solution_table, tuning
+from dlscale.analysis.findings.compression import FAILED
 from dlscale.analysis.records import why_unusable
-from dlscale.analysis.render import scaling_json
-from dlscale.analysis.render.html.study_facts import study_warnings
-from dlscale.analysis.render.terminal import render_screen
-from dlscale.analysis.render.terminal_report import render_report
-from dlscale.analysis.render.terminal_table import render_scaling
+from dlscale.analysis.render.data import study_json
+from dlscale.analysis.render.screen import render_full, render_screen
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.figures import draw_figures
@@ -49,7 +44,7 @@ from dlscale.benchmarks.records.store import Store
 @click.option(
     "--full", is_flag=True, help="All tables: controls, start-up, energy, bounds, notes, productivity."
 )
-@click.option("--text", "as_text", is_flag=True, help="All tables, plots in characters, and the 12 rules.")
+@click.option("--text", "as_text", is_flag=True, help="All tables, and plots in characters.")
 def report(
     studies: tuple[str, ...],
     system: str | None,
@@ -103,17 +98,16 @@ def report(
             )
         return report_prediction(Path(studies[0]), as_json=as_json)
     store = Store(named_folder(results, studies[0] if studies else None, system=system))
-    running = store.busy
     with uncollected():
-        loaded = with_predictions(load(store, base=base), predicted)
-        return _show(loaded, as_json=as_json, full=full, as_text=as_text, running=running)
+        loaded = with_predictions(load(store, base=base, running=store.busy), predicted)
+        return _show(loaded, as_json=as_json, full=full, as_text=as_text)
 
 
 def show_study(store: Store, *, figures: bool = True) -> int:
     """Print one screen about a study, draw its `figures` and its page, and print where; returns the exit status."""
     with uncollected():
         loaded = load(store)
-        _print_screen(loaded)
+        Console().print(render_screen(loaded.study, loaded.found))
         if figures:  # first: where the disk is full, one complaint is enough
             draw_figures(loaded, store.figures_folder)
         put(loaded.page(), loaded.folder, link=True)
@@ -121,48 +115,36 @@ def show_study(store: Store, *, figures: bool = True) -> int:
     return _status(loaded)
 
 
-def _show(loaded: Loaded, *, as_json: bool, full: bool, as_text: bool, running: bool) -> int:
+def _show(loaded: Loaded, *, as_json: bool, full: bool, as_text: bool) -> int:
     if as_json:
-        use = [to_hardware_row(row) for row in hardware_use(loaded.table.rows)]
-        more = {"advice": advice(loaded.table), "hardware_use": use}
-        click.echo(json.dumps(scaling_json.scaling_json(loaded.table) | more))
+        click.echo(json.dumps(study_json(loaded.found)))
         return _status(loaded)
-    page = loaded.page(running=running)
-    if as_text:
-        Console().print(render_report(page, loaded.table, bad_files=loaded.bad_files))
-    elif full:
-        Console().print(render_scaling(loaded.table, bad_files=loaded.bad_files))
+    page = loaded.page()
+    if full or as_text:
+        looks = page.looks if as_text else None
+        Console().print(render_full(loaded.study, loaded.found, looks=looks))
     else:
-        _print_screen(loaded, running=running)
-    if as_text or full:
-        for sentence in loaded.left_out:
-            click.echo(f"left out: {sentence}")
+        Console().print(render_screen(loaded.study, loaded.found))
     put(page, loaded.folder)
-    if not running:
+    if not loaded.study.running:
         put_tuned(loaded)
     return _status(loaded)
 
 
-def _print_screen(loaded: Loaded, *, running: bool = False) -> None:
-    warnings = study_warnings(loaded.table, loaded.facts(running=running), loaded.bad_files)
-    sentences = [sentence for sentence, _ in warnings]
-    Console().print(render_screen(loaded.table, warnings=sentences))
-
-
 def _status(loaded: Loaded) -> int:
-    table = loaded.table
+    study = loaded.study
     # An attempt that failed, or was interrupted, and was made good since is no failed case.
-    measured = {record.case.id for record in loaded.records if why_unusable(record) is None}
-    failed = [record for record in table.failures if record.case.id not in measured]
-    if loaded.bad_files or loaded.left_out or failed:
+    measured = {record.case.id for record in study.records if why_unusable(record) is None}
+    failed = [record for record in study.failures if record.case.id not in measured]
+    if study.bad_files or study.left_out or failed or loaded.errors:
         return FAILED_CASES
-    if any(row.pair and row.pair.comparable is False for row in table.rows):
+    if any(row.pair and row.pair.comparable is False for row in loaded.rows):
         return NOT_COMPARABLE
-    if searches := rate_searches(table.solutions, table.rows):
+    if searches := tuning.FINDING.of(study):
         return 0 if all(search.best for search in searches) else INSUFFICIENT_DATA
-    if any(cell.gate == FAILED for cell in compressed_cells(table.launches)):
+    if any(cell.gate == FAILED for cell in compression.FINDING.of(study)):
         return FAILED_CASES
-    if table.solutions:
-        return 0 if any(row.num_reached for row in table.solutions) else INSUFFICIENT_DATA
-    intervals = [row.throughput for row in table.rows if row.throughput]
+    if solutions := solution_table.FINDING.of(study):
+        return 0 if any(row.num_reached for row in solutions) else INSUFFICIENT_DATA
+    intervals = [row.throughput for row in loaded.rows if row.throughput]
     return 0 if any(interval.low is not None for interval in intervals) else INSUFFICIENT_DATA

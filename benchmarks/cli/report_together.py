@@ -12,12 +12,12 @@ import click
 from rich.console import Console
 
 from dlscale.analysis.figures.together import write_together
+from dlscale.analysis.findings.failures import study_warnings
 from dlscale.analysis.findings.study_comparison import compare_studies, compared_text, comparison_verdict
 from dlscale.analysis.measured import latest_good
 from dlscale.analysis.provenance import provenance
 from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.html.document import write_page
-from dlscale.analysis.render.html.study_facts import study_warnings
 from dlscale.analysis.render.html.together import (
     UNPAIRED,
     Member,
@@ -60,13 +60,13 @@ def report_together(folders: Sequence[Path], *, results: Path, base: Base | None
             _print(members, sentences)
             path = results / FOLDER / _file_name(members)
             make_folder(path.parent)
-            origin = provenance(record for one in loaded for record in one.records)
+            origin = provenance(record for one in loaded for record in one.study.records)
             written = write_together(members, path.with_suffix(""), origin)
             if drawn := sum(file.suffix == ".png" for file in written):
                 click.echo(f"figures: {drawn} in {path.with_suffix('')}")
             write_page(page_together(members, sentences), path)
             click.echo(f"report: {path}\nopen: {path.resolve().as_uri()}")
-    incomplete = any(one.bad_files or one.left_out or one.table.failures for one in loaded)
+    incomplete = any(one.study.bad_files or one.study.left_out or one.study.failures for one in loaded)
     return FAILED_CASES if incomplete else 0
 
 
@@ -74,7 +74,7 @@ def _compared(loaded: Sequence[Loaded]) -> tuple[list[str], bool]:
     """What differs between each two of the studies, in sentences, and whether all may be compared."""
     good = []
     for one in loaded:
-        good.append(latest_good(one.records))
+        good.append(latest_good(one.study.records))
         if not good[-1]:
             raise UsageError(f"{one.folder.name} has no good record; run it, or look at: dlscale status")
     sentences, comparable = [], True
@@ -87,11 +87,11 @@ def _compared(loaded: Sequence[Loaded]) -> tuple[list[str], bool]:
 
 
 def _members(loaded: Sequence[Loaded]) -> list[Member]:
-    begun = [min(record.started_at for record in one.records)[:10] for one in loaded]
-    systems = [", ".join(one.table.provenance.systems) for one in loaded]
+    begun = [min(record.started_at for record in one.study.records)[:10] for one in loaded]
+    systems = [", ".join(one.study.provenance.systems) for one in loaded]
     names = [one.folder.name for one in loaded]
     return [
-        Member(label=label, name=one.folder.name, begun=date, table=one.table, warnings=tuple(_warnings(one)))
+        Member(label=label, name=one.folder.name, begun=date, study=one.study, warnings=tuple(_warnings(one)))
         for label, one, date in zip(
             labels(list(zip(systems, begun, names, strict=True))), loaded, begun, strict=True
         )
@@ -99,7 +99,7 @@ def _members(loaded: Sequence[Loaded]) -> list[Member]:
 
 
 def _warnings(one: Loaded) -> Iterator[str]:
-    for sentence, _ in study_warnings(one.table, one.facts(), one.bad_files):
+    for sentence, _ in study_warnings(one.study):
         yield sentence
 
 
@@ -117,6 +117,6 @@ def _print(members: Sequence[Member], sentences: Sequence[str]) -> None:
 
 def _file_name(members: Sequence[Member]) -> str:
     names = "+".join(member.name for member in members)
-    whole = "+".join(f"{member.table.provenance.systems}{member.name}" for member in members)
+    whole = "+".join(f"{member.study.provenance.systems}{member.name}" for member in members)
     digest = hashlib.sha256(whole.encode()).hexdigest()[:8]
     return f"{names[:_MAX_NAME]}-{digest}.html"

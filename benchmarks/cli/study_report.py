@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,17 @@ import click
 
 from dlscale.analysis.curves import with_curve_names
 from dlscale.analysis.declare import WhatIf
-from dlscale.analysis.efficiency import ScalingTable, scaling_table
-from dlscale.analysis.findings.predicted_solutions import WeakScaling
-from dlscale.analysis.findings.variants import Variants
-from dlscale.analysis.measured import launches_of
-from dlscale.analysis.render.html.content import Page
+from dlscale.analysis.families import family_of
+from dlscale.analysis.finding import Found, collect
+from dlscale.analysis.findings import load_all, scaling
+from dlscale.analysis.findings.failures import of_one_fingerprint
+from dlscale.analysis.findings.predicted_points import LEAD
+from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.measured import Measured, WeakScaling, launches_of
+from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.document import write_page
-from dlscale.analysis.render.html.losses import causes_of
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
+from dlscale.analysis.variants import Variants
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
@@ -81,40 +84,40 @@ def _base_of(folder: Path) -> Base | None:
 PAGE = "report.html"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: findings are computed at first use, and kept
 class Loaded:
-    """The valid records of a study, its table, and what had to be left out."""
+    """A study with all that is found of it."""
 
     folder: Path
-    records: list[Record]
-    table: ScalingTable
-    bad_files: list[BadFile]
-    left_out: list[str]
-    plan: str  # its size in words
+    study: Measured
     what_ifs: tuple[WhatIf, ...] = ()  # of the predictions that are shown beside it
 
-    def facts(self, *, running: bool = False) -> StudyFacts:
-        """What is known of the study beside its records; `running`: a dlscale is measuring into the folder now."""
-        return StudyFacts(
-            name=self.folder.name, running=running, plan=self.plan, left_out=tuple(self.left_out)
-        )
+    @cached_property
+    def found(self) -> list[Found]:
+        """What each finding says about the study."""
+        return collect(load_all(), self.study)
 
-    def page(self, *, running: bool = False) -> Page:
-        """The page's content; `running` as in `facts`."""
-        return page_of(
-            self.table,
-            self.records,
-            bad_files=self.bad_files,
-            study=self.facts(running=running),
-            causes=causes_of(self.table),
-            what_ifs=self.what_ifs,
-        )
+    @property
+    def rows(self) -> Sequence[ScalingRow]:
+        """The rows of all cells."""
+        return scaling.FINDING.of(self.study)
+
+    @property
+    def errors(self) -> list[str]:
+        """Sentences on findings that could not be computed."""
+        return [one.error for one in self.found if one.error]
+
+    def page(self) -> Page:
+        """The page's content."""
+        section = Section(name="what-if", title="What if", blocks=self.what_ifs, lead=LEAD)
+        return page_of(self.study, self.found, more=[section] if self.what_ifs else [])
 
 
-def load(store: Store, *, base: Base | None = None) -> Loaded:
+def load(store: Store, *, base: Base | None = None, running: bool = False) -> Loaded:
     """The study with efficiencies relative to `base`; None: its own, else 1 rank where it is planned or the smallest.
 
-    Raises UsageError if there is no study, or its plan cannot be read.
+    `running`: a dlscale is measuring into the folder now. Raises UsageError if there is no study, its plan cannot be
+    read, or its records do not belong together.
     """
     everything, bad_files = load_records(store.folder)
     records, left_out = of_one_fingerprint(everything)
@@ -122,36 +125,38 @@ def load(store: Store, *, base: Base | None = None) -> Loaded:
     records, planned = with_curve_names(
         records, store.planned(), settings=variants.settings if variants else ()
     )
-    table = scaling_table(
-        records,
+    study = Measured(
+        records=records,
         planned=planned,
         parities=load_parity(store.folder),
         order=order_of(store.folder),
         variants=variants,
         base=base or _base_of(store.folder) or _usual_base(planned),
-    )
-    if table.solutions:
-        table = replace(table, weak_scaling=_weak_scaling(store.folder, table))
-    return Loaded(
-        folder=store.folder,
-        records=records,
-        table=table,
         bad_files=bad_files,
         left_out=left_out,
+        name=store.folder.name,
         plan=counted(planned) if planned else "",
+        running=running,
+        weak_scaling=_weak_scaling(store.folder, records),
     )
+    study.everything  # noqa: B018  (records that do not belong together are refused here)
+    return Loaded(folder=store.folder, study=study)
 
 
-def _weak_scaling(folder: Path, table: ScalingTable) -> WeakScaling | None:
+def _weak_scaling(folder: Path, records: Sequence[Record]) -> WeakScaling | None:
     """The newest weak-scaling study of the same system that trained what those with targets train; None without one."""
-    wanted = {row.family for row in table.solutions if row.family.scaling_mode == "weak"}
+    wanted = {
+        family_of(record.case.cell, system=record.system)
+        for record in records
+        if record.case.cell.target and record.case.cell.scaling_mode == "weak"
+    }
     place = folder.resolve().parent
     for other in reversed(study_folders(place.parent)) if wanted else ():
         study = _study_in(other)
         if other.parent != place or study.get("scaling_mode") != "weak" or study.get("target") is not None:
             continue
-        records, _ = of_one_fingerprint(load_records(other)[0])
-        launches = tuple(measured for measured in launches_of(records) if measured.family in wanted)
+        others, _ = of_one_fingerprint(load_records(other)[0])
+        launches = tuple(measured for measured in launches_of(others) if measured.family in wanted)
         if launches:
             return WeakScaling(study=other.name, launches=launches)
     return None

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from dlscale.analysis.findings.tuning import RateSearch, rate_searches
+from dlscale.analysis.findings import tuning
+from dlscale.analysis.findings.tuning import RateSearch
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.study_report import Loaded
 from dlscale.benchmarks.records.tuning import configuration_of
@@ -17,7 +18,7 @@ from dlscale.benchmarks.study.tuned import TUNED_FILE, ClosestRate, Tuned, Tuned
 
 def put_tuned(loaded: Loaded) -> None:
     """Write the rates that a study found into its folder and print where, or why not; nothing if it tried none."""
-    searches = rate_searches(loaded.table.solutions, loaded.table.rows)
+    searches = tuning.FINDING.of(loaded.study)
     if not searches:
         return
     path = loaded.folder / TUNED_FILE

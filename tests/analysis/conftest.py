@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dlscale.analysis.efficiency import ScalingTable
-from dlscale.analysis.render.terminal_table import render_scaling
+from dlscale.analysis.findings.scaling import ScalingTable
+from dlscale.analysis.render.screen import render_scaling
 from dlscale.benchmarks.records.profile import GradientReady, Quantiles, StepProfile
 from dlscale.benchmarks.records.record import (
     Case,

@@ -2,16 +2,16 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.families import base_ranks
 from dlscale.analysis.figures import efficiency, step_time, throughput
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.scaling_plots import efficiency_plots
+from dlscale.analysis.findings.verdict import verdict
+from dlscale.analysis.findings.waterfall_table import Causes
 from dlscale.analysis.proposal import section
 from dlscale.analysis.proposal.sizes import curves
-from dlscale.analysis.render.html.curves import efficiency_plots
-from dlscale.analysis.render.html.losses import Causes
+from dlscale.analysis.render.data import scaling_json
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.scaling_json import scaling_json
-from dlscale.analysis.render.terminal import verdict
 
 RATES = {"none": {4: 400.0, 8: 800.0, 16: 1600.0}, "ring": {4: 380.0, 8: 720.0, 16: 1200.0}}
 

@@ -4,8 +4,8 @@ import math
 import numpy as np
 import pytest
 
-from dlscale.analysis.efficiency import scaling_row, scaling_rows, scaling_table
-from dlscale.analysis.render.scaling_json import scaling_json
+from dlscale.analysis.findings.scaling import scaling_row, scaling_rows, scaling_table
+from dlscale.analysis.render.data import scaling_json
 from dlscale.models.slept import Slept
 
 

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from dlscale.analysis.efficiency import input_cost, scaling_row, scaling_table
+from dlscale.analysis.findings.input_cost import input_cost
+from dlscale.analysis.findings.scaling import scaling_row, scaling_table
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9)
 

@@ -3,8 +3,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from dlscale.analysis.efficiency import scaling_rows, scaling_table
 from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.findings.scaling import scaling_rows, scaling_table
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.report import report
 from dlscale.benchmarks.records.files import PARITIES

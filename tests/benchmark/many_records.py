@@ -119,9 +119,7 @@ def measure(results: Path, num_records: int) -> bool:
     good &= listing(results, "contents not in memory", allowed) if not forget(folder) else False
     good &= listing(results, "again", allowed)
     good &= recording(folder)
-    from dlscale.analysis.efficiency import (
-        scaling_table,  # not before: what starts launches is smaller without
-    )
+    from dlscale.analysis.findings.scaling import scaling_table
 
     records, _ = timed("reading all records, files", lambda: load_records(folder))
     timed(

@@ -78,11 +78,11 @@ def write_study(folder: Path, num_records: int) -> None:
 def make_page(folder: Path, path: Path) -> None:
     """What `dlscale report` does for the page, stage by stage."""
     begin = time.perf_counter()
-    from dlscale.analysis.efficiency import scaling_table
+    from dlscale.analysis.findings.failures import StudyFacts, of_one_fingerprint
+    from dlscale.analysis.findings.scaling import scaling_table
+    from dlscale.analysis.findings.waterfall_table import causes_of
     from dlscale.analysis.render.html.document import write_page
-    from dlscale.analysis.render.html.losses import causes_of
     from dlscale.analysis.render.html.page import page_of
-    from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
     from dlscale.benchmarks.records.files import load_records, uncollected
 
     print(f"imports: {time.perf_counter() - begin:.2f} s")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from dlscale.analysis.declare import NO_TAGS, Block, Look, Tags
+from dlscale.analysis.declare import NO_TAGS, Block, Tags
+from dlscale.analysis.render.theme import Look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,19 +30,6 @@ class Strip:
     tags: Tags = NO_TAGS
 
 
-Verdict = Literal["pass", "not met", "not applicable"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """One of the 12 rules, the verdict, and the facts behind it."""
-
-    number: int
-    text: str
-    verdict: Verdict
-    why: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A section of the page. `name` is unique; a `folded` section is initially closed."""
@@ -64,8 +51,6 @@ class Page:
     summary: tuple[str, ...]
     strips: tuple[Strip, ...]  # where the speed goes, at a glance
     warnings: tuple[tuple[str, str], ...]  # (sentence, the section that has more)
-    first: tuple[Block, ...]
     sections: tuple[Section, ...]
-    rules: tuple[Rule, ...]
     looks: dict[str, Look]
     origin: str  # where the numbers come from, in one line

@@ -21,20 +21,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from dlscale.analysis.declare import (
-    Axis,
-    Block,
-    Guide,
-    HeatMap,
-    Look,
-    Loss,
-    Losses,
-    Plot,
-    Series,
-    Table,
-    Tags,
-)
+from dlscale.analysis.declare import Axis, Block, Guide, HeatMap, Loss, Losses, Plot, Series, Table, Tags
 from dlscale.analysis.render.html.content import Page
+from dlscale.analysis.render.theme import Look
 from dlscale.analysis.text import efficiency_text, rate, share_text, workload_title
 from dlscale.base.files import write_atomically
 
@@ -104,12 +93,11 @@ def _grouped(blocks: Iterable[Block]) -> list[list[Block]]:
 
 def _filters(page: Page) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """(tag, title, (value, label) of each choice) of every filter with more than one choice."""
-    tags = [series.tags for plot in page.first for series in getattr(plot, "series", ())]
-    tags += [
-        row.tags
+    tags = [
+        item.tags
         for section in page.sections
         for block in section.blocks
-        for row in getattr(block, "rows", ())
+        for item in (*getattr(block, "series", ()), *getattr(block, "rows", ()))
     ]
     filters = []
     for name, title in (("workload", "Workload"), ("framework", "Framework"), ("backend", "Backend")):
@@ -194,7 +182,6 @@ def payload(page: Page) -> dict[str, Any]:
 
 def blocks_of(page: Page) -> Iterator[Block]:
     """All blocks, in the order of the page."""
-    yield from page.first
     for section in page.sections:
         yield from section.blocks
 

@@ -7,15 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from dlscale.analysis.curves import curves_of
-from dlscale.analysis.declare import Block, Look, Plot, Sentence, tags_of
-from dlscale.analysis.figures.drawing import looks_of
+from dlscale.analysis.declare import Block, Plot, Sentence, tags_of
 from dlscale.analysis.findings.contrast_table import CONTRASTS, compared
 from dlscale.analysis.findings.data_formats import FORMAT_USES, FormatUse, preparation_sentences
 from dlscale.analysis.findings.framework_answers import Question
 from dlscale.analysis.findings.framework_comparison import COSTS, SPEED, Program, alike_on_all_ranks
-from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.render.html.content import Page, Section
-from dlscale.analysis.render.html.curves import (
+from dlscale.analysis.findings.scaling_plots import (
     rank_axis,
     rate_axis,
     samples_text,
@@ -24,8 +21,10 @@ from dlscale.analysis.render.html.curves import (
     throughput_of,
     without_point,
 )
-from dlscale.analysis.render.html.solutions import learning_plots
-from dlscale.analysis.statistics import Interval
+from dlscale.analysis.findings.solution_table import learning_plots
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.render.html.content import Page, Section
+from dlscale.analysis.render.html.page import looks
 from dlscale.analysis.text import EVIDENCE
 
 MOST_SENTENCES = 3  # at the top of the page; the answers have all
@@ -53,6 +52,7 @@ def page_of_frameworks(
     )
     tested = [pair for question in asked if question.tested for pair in compared(question.tested)]
     sections = (
+        Section(name="throughput", title="Throughput", blocks=tuple(first)),
         Section(name="answers", title="Which framework to use here", blocks=answers),
         Section(
             name="comparisons", title="All comparisons", blocks=(CONTRASTS.of(tested),) if tested else ()
@@ -68,10 +68,8 @@ def page_of_frameworks(
         summary=tuple(sentences[:MOST_SENTENCES]) or ("No training was measured in two programs.",),
         strips=(),
         warnings=tuple((sentence, "answers") for sentence in warnings),
-        first=tuple(first),
         sections=tuple(section for section in sections if section.blocks),
-        rules=(),
-        looks=_looks(items),
+        looks=looks(block for section in sections for block in section.blocks),
         origin=origin.short_line(),
     )
 
@@ -88,17 +86,6 @@ def _facts(items: Sequence[Program], origin: Provenance) -> Iterator[tuple[str, 
     yield "system", ", ".join(origin.systems)
     commands = dict.fromkeys(item.script_command for item in items if item.script_command)
     yield "how a script is started", "; ".join(commands)
-
-
-def _looks(items: Sequence[Program]) -> dict[str, Look]:
-    return {
-        name: Look(color=look.color, marker=look.marker, dashes=look.dashes[1])
-        for name, look in looks_of(curves_of(items, _any)).items()
-    }
-
-
-def _any(item: Program) -> Interval | None:
-    return item.throughput or (item.solution.share if item.solution else None)
 
 
 def _plots(group: Sequence[Program], place: int) -> Iterator[Plot]:

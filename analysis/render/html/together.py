@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dlscale.analysis.curves import Curve, Value, curves_of
-from dlscale.analysis.declare import Axis, Column, Look, Plot, Sentence, Shown, Table, TableOf, tags_of
-from dlscale.analysis.efficiency import SCALING, ScalingRow, ScalingTable, base_text
+from dlscale.analysis.declare import Axis, Column, Plot, Sentence, Shown, Table, TableOf, tags_of
 from dlscale.analysis.families import Family
-from dlscale.analysis.figures.drawing import looks_of
-from dlscale.analysis.render.html.content import Page, Section
-from dlscale.analysis.render.html.curves import (
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, families_of
+from dlscale.analysis.findings.scaling_plots import (
     IDEAL,
     Say,
     against_backend,
@@ -27,8 +26,9 @@ from dlscale.analysis.render.html.curves import (
     series_of,
     throughput_of,
 )
-from dlscale.analysis.render.html.study_facts import evidence_note
-from dlscale.analysis.statistics import Interval
+from dlscale.analysis.measured import Measured
+from dlscale.analysis.render.html.content import Page, Section
+from dlscale.analysis.render.html.page import evidence_note, looks
 from dlscale.analysis.text import listed, percent, workload_title
 
 
@@ -39,8 +39,13 @@ class Member:
     label: str
     name: str
     begun: str
-    table: ScalingTable
+    study: Measured
     warnings: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> Sequence[ScalingRow]:
+        """The rows of all its cells."""
+        return scaling.FINDING.of(self.study)
 
 
 UNPAIRED = (
@@ -59,10 +64,10 @@ def labels(members: Sequence[tuple[str, str, str]]) -> list[str]:
 
 def page_together(members: Sequence[Member], compared: Sequence[str]) -> Page:
     """The page; `compared` are sentences on what differs between the studies."""
-    curves = [curve for member in members for curve in named_curves(member, member.table.rows, _any)]
     efficiency = list(_plots(members, "efficiency"))
     rates = list(_plots(members, "throughput"))
     sections = [
+        Section(name="efficiency", title="Efficiency", blocks=tuple(efficiency)),
         Section(
             name="studies",
             title="Studies",
@@ -75,32 +80,27 @@ def page_together(members: Sequence[Member], compared: Sequence[str]) -> Page:
     return Page(
         title=f"{len(members)} studies: {listed([member.label for member in members])}",
         facts=tuple((member.label, f"{member.name}, {member.begun}") for member in members),
-        evidence="; ".join(dict.fromkeys(evidence_note(member.table) for member in members)),
+        evidence="; ".join(dict.fromkeys(evidence_note(member.study) for member in members)),
         summary=tuple(plot.says for plot in efficiency or rates),
         strips=(),
         warnings=tuple(
             (f"{member.label}: {sentence}", "studies") for member in members for sentence in member.warnings
         ),
-        first=tuple(efficiency),
         sections=tuple(section for section in sections if section.blocks),
-        rules=(),
-        looks={
-            name: Look(color=look.color, marker=look.marker, dashes=look.dashes[1])
-            for name, look in looks_of(curves).items()
-        },
-        origin="; ".join(member.table.provenance.short_line() for member in members),
+        looks=looks(block for section in sections for block in section.blocks),
+        origin="; ".join(member.study.provenance.short_line() for member in members),
     )
 
 
 def numbers(members: Sequence[Member], *, controls: bool = True) -> Table:
     """The rows of all studies, each with its study; without `controls` those of trainings alone."""
-    items = [(member, row) for member in members for row in member.table.rows]
+    items = [(member, row) for member in members for row in member.rows]
     return _NUMBERS.of(item for item in items if controls or item[1].cell.control == "train")
 
 
 def numbers_json(members: Sequence[Member]) -> list[dict[str, object]]:
     """The rows of `numbers` for `--json`: those of each study's own report, with its name, label and data hash."""
-    return [dict(_NUMBERS.data((member, row))) for member in members for row in member.table.rows]
+    return [dict(_NUMBERS.data((member, row))) for member in members for row in member.rows]
 
 
 def _of_row(show: Callable[[ScalingRow], Shown]) -> Callable[[tuple[Member, ScalingRow]], Shown]:
@@ -123,7 +123,7 @@ _NUMBERS = TableOf[tuple[Member, ScalingRow]](
         **SCALING.data(item[1]),
         "study": item[0].name,
         "label": item[0].label,
-        "data_hash": item[0].table.provenance.data_hash,
+        "data_hash": item[0].study.provenance.data_hash,
     },
     legend=SCALING.legend,
     tags=lambda item: tags_of(item[1].cell),
@@ -135,18 +135,18 @@ STUDIES = TableOf[Member](
     columns=(
         Column("label", lambda member: member.label, numeric=False),
         Column("study", lambda member: member.name, numeric=False),
-        Column("system", lambda member: ", ".join(member.table.provenance.systems), numeric=False),
+        Column("system", lambda member: ", ".join(member.study.provenance.systems), numeric=False),
         Column("begun", lambda member: member.begun, numeric=False),
-        Column("commit", lambda member: _short(member.table.provenance.commits), numeric=False),
-        Column("data", lambda member: member.table.provenance.data_hash[:12], numeric=False),
+        Column("commit", lambda member: _short(member.study.provenance.commits), numeric=False),
+        Column("data", lambda member: member.study.provenance.data_hash[:12], numeric=False),
     ),
     data=lambda member: {
         "label": member.label,
         "study": member.name,
-        "system": ", ".join(member.table.provenance.systems),
+        "system": ", ".join(member.study.provenance.systems),
         "begun": member.begun,
-        "commit": ", ".join(member.table.provenance.commits),
-        "data_hash": member.table.provenance.data_hash,
+        "commit": ", ".join(member.study.provenance.commits),
+        "data_hash": member.study.provenance.data_hash,
     },
 )
 
@@ -185,14 +185,11 @@ def trainings_of(
     members: Sequence[Member],
 ) -> list[tuple[Family, list[tuple[Member, list[ScalingRow]]]]]:
     """Trainings that are the same but for the machine and its environment, each with every study's rows of it."""
-    families = [family for member in members for family in member.table.families]
+    families = [family for member in members for family in families_of(member.rows)]
     return [
         (
             alike,
-            [
-                (member, [row for row in member.table.rows if _alike(row.family) == alike])
-                for member in members
-            ],
+            [(member, [row for row in member.rows if _alike(row.family) == alike]) for member in members],
         )
         for alike in dict.fromkeys(map(_alike, families))
     ]
@@ -229,7 +226,3 @@ def _efficiency_axis(rows: Sequence[ScalingRow], value: Value) -> Axis:
     intervals = [interval for row in rows if (interval := value(row))]
     high = max(interval.center if interval.high is None else interval.high for interval in intervals)
     return Axis(title="efficiency [%]", kind="percent", low=0, high=max(1.1, 1.05 * high))
-
-
-def _any(row: ScalingRow) -> Interval | None:
-    return row.throughput or row.efficiency_none or row.efficiency_backend

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.ecdf import MAX_POINTS, draw, points
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.metrics import step_seconds
 
 

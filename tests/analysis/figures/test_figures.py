@@ -8,9 +8,9 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 
 from dlscale.analysis.curves import curves_of, dodge
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import FIGURES, write_figures
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.records.record import Gate, Parity

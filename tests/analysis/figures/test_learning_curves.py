@@ -3,10 +3,10 @@
 import pytest
 
 from dlscale.analysis.declare import Plot, Sentence
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures import learning_curves
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.render.html.page import page_of
 from tests.analysis.findings.test_solutions import EVALUATING, LAUNCH, SET_UP, training
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from matplotlib.container import ErrorbarContainer
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.write import FIGURES, write_figures
 from dlscale.analysis.findings.predicted_points import simulated_points
+from dlscale.analysis.findings.scaling import scaling_table
 from tests.analysis.made_predictions import predictions
 
 

@@ -7,10 +7,10 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 
 from dlscale.analysis.curves import dodge
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.step_time import draw, seconds_per_step, speed_up
 from dlscale.analysis.figures.write import save_drawing
+from dlscale.analysis.findings.scaling import scaling_table
 
 BATCH = 32  # of strong scaling, over all ranks
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from PIL import Image
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures import heatmap, throughput, write
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
 from dlscale.analysis.figures.write import save, save_drawing
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.provenance import Provenance, printable, provenance
 from dlscale.benchmarks.records.record import Record
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.backends import RESOLVABLE, backend_notes
 from dlscale.analysis.findings.contrast_table import contrast_rows, contrast_sentences
-from dlscale.analysis.render.scaling_json import scaling_json
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.render.data import scaling_json
 from dlscale.analysis.text import rate
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.checkpoints import savings, to_saving_row
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.benchmarks.records.record import Checkpoint, Resumption
 
 

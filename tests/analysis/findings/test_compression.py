@@ -6,13 +6,13 @@ import json
 import pytest
 from rich.console import Console
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.bounds import gradient_bytes
 from dlscale.analysis.findings.compression import compressed_cells, to_compression_row
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.records import wire_bytes, wire_share
+from dlscale.analysis.render.data import scaling_json
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.scaling_json import scaling_json
-from dlscale.analysis.render.terminal import render_screen
+from dlscale.analysis.render.screen import render_screen
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.records.target import Evaluation, Solution

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.drift import drifts
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.measured import launches_of
 
 

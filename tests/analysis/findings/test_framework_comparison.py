@@ -3,7 +3,6 @@
 import pytest
 
 from dlscale.analysis.declare import Plot
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.data_formats import data_is_prepared, format_uses, to_format_row
 from dlscale.analysis.findings.framework_answers import (
     num_pairs,
@@ -18,6 +17,7 @@ from dlscale.analysis.findings.framework_comparison import (
     programs,
     to_program_row,
 )
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.render.html.document import render
 from dlscale.analysis.render.html.frameworks import page_of_frameworks
 from dlscale.base.errors import UsageError

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.hardware_use import hardware_use, rank_peak, to_hardware_row
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.models import load_workload
 
 PER_SAMPLE = 3 * load_workload("hep_cnn").preset("small").forward_flops_per_sample

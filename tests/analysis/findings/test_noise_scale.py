@@ -7,15 +7,14 @@ import os
 import numpy as np
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.noise_scale import law_of_samples, noise_scales
-from dlscale.analysis.findings.predicted_solutions import WeakScaling, predictions
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.findings.predicted_solutions import predictions
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import WeakScaling, launches_of
+from dlscale.analysis.render.data import scaling_json
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.scaling_json import scaling_json
-from dlscale.analysis.render.terminal import render_screen
-from dlscale.analysis.render.terminal_table import render_scaling
+from dlscale.analysis.render.screen import render_scaling, render_screen
 from dlscale.analysis.statistics import ratio_of_sums
 from dlscale.benchmarks.cli.study_report import load
 from dlscale.benchmarks.records.store import Store

@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.drawing import whiskers
 from dlscale.analysis.figures.form import Form
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.pareto import front, front_text, priced, shown_cost
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.render.data import scaling_json
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.target import Evaluation, Solution
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from dlscale.analysis.efficiency import scaling_row, scaling_rows, scaling_table
 from dlscale.analysis.findings.predicted_points import (
     comparison_sentence,
     simulated_points,
     simulated_row,
     to_scaling_columns,
 )
+from dlscale.analysis.findings.scaling import scaling_row, scaling_rows, scaling_table
+from dlscale.analysis.render.data import scaling_json
 from dlscale.analysis.render.markdown import study_markdown
-from dlscale.analysis.render.scaling_json import scaling_json
-from dlscale.analysis.render.terminal import render_screen
+from dlscale.analysis.render.screen import render_screen
 from dlscale.base.errors import UsageError
 from tests.analysis.made_predictions import prediction, predictions
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings import productivity
 from dlscale.analysis.findings.productivity import (
     changes_csv,
@@ -16,7 +15,8 @@ from dlscale.analysis.findings.productivity import (
     measure_examples,
     stored_changes,
 )
-from dlscale.analysis.render import scaling_json
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.render import data as scaling_json
 from dlscale.base.errors import UsageError
 from dlscale.collectives.registry import NAMES, TABLE
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.profiles import PROFILES, step_parts, to_profile_row
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.measured import launches_of
-from dlscale.analysis.render.scaling_json import scaling_json
+from dlscale.analysis.render.data import scaling_json
 
 
 def test_a_step_is_cut_into_its_parts(profile_record):

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from dlscale.analysis.declare import Plot
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures import algorithms
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.learning_curves import thinned
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.findings.solution_table import solution_table, to_solution_row
 from dlscale.analysis.findings.solutions import rules_text
+from dlscale.analysis.render.data import scaling_json
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.benchmarks.records.target import Evaluation, Solution, Target, TrainingLaunch
 from dlscale.models.optimizers import BatchGrowth, optimizer_rule
 

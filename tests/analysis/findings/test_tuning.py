@@ -7,13 +7,13 @@ import pytest
 from rich.console import Console
 
 from dlscale.analysis.curves import with_curve_names
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.solution import draw
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.findings.solutions import unequal_tuning
 from dlscale.analysis.findings.tuning import rate_searches, search_sentences
+from dlscale.analysis.render.data import scaling_json
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.scaling_json import scaling_json
-from dlscale.analysis.render.terminal import render_screen
+from dlscale.analysis.render.screen import render_screen
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.study_report import Loaded

@@ -6,16 +6,16 @@ import json
 import pytest
 from rich.console import Console
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures import ladder as ladder_figure
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.ladder import ladder_sentences
-from dlscale.analysis.findings.variants import Variants, declare_variants
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.variant_declaration import declare_variants
 from dlscale.analysis.measured import launches_of
-from dlscale.analysis.render.scaling_json import scaling_json
-from dlscale.analysis.render.terminal import render_screen
-from dlscale.analysis.render.terminal_table import render_scaling
+from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.render.screen import render_scaling, render_screen
+from dlscale.analysis.variants import Variants
 from dlscale.benchmarks.study.plan import num_comparisons
 
 BUCKETS = Variants(axes={"gloo.bucket_cap_mb": [25, 1, 5]})

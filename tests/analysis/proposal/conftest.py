@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.proposal.sizes import curves
 
 BATCH = 32  # over all ranks, of strong scaling

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.metrics import BASE_NAMES
 from dlscale.analysis.proposal.sizes import curves, node_hours_request, power, verdict
 from dlscale.analysis.statistics import Interval, median_interval

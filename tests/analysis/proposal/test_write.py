@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.proposal.write import write_proposal
 
 SHARES = {"none": {1: 1.0, 2: 0.99}, "ring": {1: 0.98, 2: 0.95, 4: 0.6}}

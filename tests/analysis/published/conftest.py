@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.efficiency import ScalingTable, scaling_table
+from dlscale.analysis.findings.scaling import ScalingTable, scaling_table
 from dlscale.analysis.published.catalogue import Published, load_published
 
 COLUMNS = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.published.catalogue import Figure, Own, Panel, load_published
 from dlscale.analysis.published.panels import own_points
 from dlscale.benchmarks.records.record import Cell

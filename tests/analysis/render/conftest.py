@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.declare import HeatMap, Loss, Part, Tags
-from dlscale.analysis.efficiency import scaling_rows, scaling_table
+from dlscale.analysis.findings.scaling import scaling_rows, scaling_table
+from dlscale.analysis.findings.waterfall_table import causes_of
 from dlscale.analysis.render.html.content import Page
 from dlscale.analysis.render.html.document import write_page
-from dlscale.analysis.render.html.losses import causes_of
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.record import (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.render.terminal_table import efficiency_summary
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.verdict import efficiency_summary
 
 
 def rows_of(records, backend):

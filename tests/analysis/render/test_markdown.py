@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.render.markdown import escape_markdown, markdown_table, study_markdown
 from dlscale.analysis.text import percent, rate
 from dlscale.benchmarks.records.files import BadFile

@@ -8,9 +8,11 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.findings.waterfall import Waterfall
-from dlscale.analysis.render.terminal import largest_loss, render_screen, verdict
+from dlscale.analysis.findings.waterfall_table import largest_loss
+from dlscale.analysis.render.screen import render_screen
 from dlscale.benchmarks.cli.report import report, show_study
 from dlscale.benchmarks.records.record import Case, Parity
 from dlscale.benchmarks.records.store import Store

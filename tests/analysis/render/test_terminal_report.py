@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
-from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.render.html.losses import causes_of
-from dlscale.analysis.render.terminal_report import HEIGHT, Chart, Waterfalls, render_report
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.waterfall_table import causes_of
+from dlscale.analysis.render.charts import HEIGHT, Chart, Waterfalls, render_report
 
 ONE = (("hep_cnn", "torch"),)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import number, percent, rate
 from dlscale.benchmarks.records.files import BadFile

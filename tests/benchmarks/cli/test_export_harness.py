@@ -10,9 +10,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from dlscale.analysis import efficiency
-from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.render import scaling_json
+from dlscale.analysis.findings import scaling as efficiency
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.render import data as scaling_json
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import export_harness
 from dlscale.benchmarks.cli.run import run as run_verb

@@ -6,20 +6,20 @@ from collections import Counter
 import pytest
 
 from dlscale.analysis.declare import Plot, Sentence, Table, flat
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.communication import communication_rows
 from dlscale.analysis.findings.contrast_declaration import declare
+from dlscale.analysis.findings.launches import by_start
 from dlscale.analysis.findings.outliers import outliers
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.findings.startup import start_ups
+from dlscale.analysis.findings.waterfall_table import causes_of
 from dlscale.analysis.measured import launches_of
 from dlscale.analysis.records import why_unusable
+from dlscale.analysis.render.data import scaling_json
 from dlscale.analysis.render.extrap import extrap_models
-from dlscale.analysis.render.html.losses import causes_of
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.html.timeline import by_start
 from dlscale.analysis.render.markdown import study_markdown
-from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.analysis.render.tidy import counting, launch_frame, window_frame
 from dlscale.analysis.text import backend_name
 

@@ -6,9 +6,10 @@ import pytest
 from rich.console import Console
 
 from dlscale.analysis.findings.contrast_declaration import declare, declare_between
-from dlscale.analysis.findings.contrast_table import contrast_sentences, probability_text, render_contrasts
+from dlscale.analysis.findings.contrast_table import contrast_sentences, probability_text
 from dlscale.analysis.findings.contrasts import contrasts
 from dlscale.analysis.measured import launches_of
+from dlscale.analysis.render.contrasts import render_contrasts
 
 
 def steadily(log, num_blocks, noise=1.0):

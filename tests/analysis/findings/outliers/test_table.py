@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_row, scaling_table
+from dlscale.analysis.findings.scaling import scaling_row, scaling_table
 
 KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures import heatmap
 from dlscale.analysis.figures.drawing import RIM, drawing
 from dlscale.analysis.findings.rank_times import rank_times, to_heat_rows
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.findings.stragglers import stragglers
 from dlscale.analysis.measured import launches_of
 

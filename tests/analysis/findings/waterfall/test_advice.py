@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from dlscale.analysis.advice import advice
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.advice import advice
+from dlscale.analysis.findings.scaling import scaling_table
 
 from .conftest import MS, Planted
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.findings.waterfall import waterfalls
 from dlscale.analysis.measured import launches_of
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from matplotlib.container import BarContainer, ErrorbarContainer
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures import waterfall
 from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.findings.waterfall import waterfalls
 from dlscale.analysis.findings.waterfall_table import waterfall_rows
 from dlscale.analysis.measured import launches_of

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.scaling import scaling_table
 
 from .conftest import LOCAL_BATCH, LOSSES, MS, Planted, losses, only
 

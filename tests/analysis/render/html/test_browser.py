@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dlscale.analysis.findings.waterfall_table import Causes
 from dlscale.analysis.render.html.document import write_page
-from dlscale.analysis.render.html.losses import Causes
 
 pytest.importorskip("selenium")
 from selenium.webdriver.common.action_chains import ActionChains

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dlscale.analysis.declare import Plot, Point, Series, Tags
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.waterfall_table import Causes
 from dlscale.analysis.render.html.document import write_page
-from dlscale.analysis.render.html.losses import Causes
 from dlscale.analysis.render.html.page import page_of
 
 pytest.importorskip("selenium")

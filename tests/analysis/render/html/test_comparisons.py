@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.declare import Sentence, Table
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.scaling import scaling_table
 
 ONE = (("hep_cnn", "torch"),)
 FAST_RING = {"none": 1.0, "ring": 0.95, "mpi": 0.75}

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.analysis.declare import Block, Datum, Sentence, Value, flat
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.waterfall_table import Causes, causes_of
 from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.document import HERE, TEMPLATE, payload, render, to_json, write_page
-from dlscale.analysis.render.html.losses import Causes, causes_of
 
 NASTY = "</script><script>alert(1)</script><!-- & \" ' \u2028 <img src=x onerror=alert(1)>"
 

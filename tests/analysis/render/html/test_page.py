@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from dlscale.analysis.declare import Plot, Table
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.failures import StudyFacts, of_one_fingerprint
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.waterfall_table import Causes, causes_of
 from dlscale.analysis.render.html.document import render
-from dlscale.analysis.render.html.losses import Causes, causes_of
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
 from dlscale.benchmarks.records.files import BadFile, parse_record
 from dlscale.benchmarks.records.record import SCHEMA_VERSION, Case
 

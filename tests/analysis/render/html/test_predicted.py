@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from dlscale.analysis.declare import Plot, Sentence
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.predicted_points import simulated_points
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.waterfall_table import causes_of
 from dlscale.analysis.render.html.document import payload, render, write_page
-from dlscale.analysis.render.html.losses import causes_of
 from dlscale.analysis.render.html.page import page_of
 from tests.analysis.made_predictions import predictions
 

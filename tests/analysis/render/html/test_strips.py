@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.render.html.losses import MAX_COLUMNS, heat_maps
+from dlscale.analysis.findings.heat_maps import heat_maps
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.waterfall_table import MAX_COLUMNS
 from dlscale.analysis.render.html.page import strips
 
 ONE = (("hep_cnn", "torch"),)

@@ -3,9 +3,9 @@
 import pytest
 
 from dlscale.analysis.declare import Plot, Table
-from dlscale.analysis.efficiency import scaling_table
+from dlscale.analysis.findings.launches import by_start, key_of, outlier_marks
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.render.html.document import payload
-from dlscale.analysis.render.html.timeline import by_start, key_of, outlier_marks
 
 ONE = (("hep_cnn", "torch"),)
 

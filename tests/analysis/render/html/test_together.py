@@ -7,8 +7,8 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.together import draw
+from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.render.html.together import Member, labels, trainings_of
 from dlscale.benchmarks.cli.report import report
 from dlscale.benchmarks.records.store import Store

@@ -1,24 +1,24 @@
-"""Throughput and efficiency over ranks, one plot per family.
-
-Rows of a scaling table become series over ranks, with the same points, looks and joining lines as in the figures.
-"""
+"""Efficiency and throughput over ranks: a plot per family, and the trainings of one screen."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from dlscale.analysis.curves import Curve, Value, curves_of, dodge, missing_from
-from dlscale.analysis.declare import Axis, Guide, Look, Plot, Point, Series, Tags, tags_of
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable, base_text
+from dlscale.analysis.declare import Axis, Block, Guide, Plot, Point, Sentence, Series, Tags, brief, tags_of
 from dlscale.analysis.families import Family
-from dlscale.analysis.figures.drawing import looks_of
-from dlscale.analysis.figures.predicted import band_curves
-from dlscale.analysis.findings.predicted_points import SimulatedPoint
-from dlscale.analysis.render.html.losses import Causes
-from dlscale.analysis.render.html.predicted import predicted_notes, predicted_series
-from dlscale.analysis.statistics import Interval
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import ladder, predicted_points, scaling, solution_table
+from dlscale.analysis.findings.bounds import bound_sentences
+from dlscale.analysis.findings.contrasts import study_contrasts
+from dlscale.analysis.findings.predicted_points import SimulatedPoint, predicted_notes, predicted_series
+from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, families_of, rows_of
+from dlscale.analysis.findings.verdict import efficiency_summary, verdict
+from dlscale.analysis.measured import Measured
+from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
     backend_name,
     interval_note,
@@ -40,46 +40,55 @@ IDEAL = Guide(label="ideal", y=1.0)
 NONE, BACKEND = "{} without a communication layer", "{} of the same backend"
 
 
-def efficiency_plots(table: ScalingTable, causes: Causes) -> list[Plot]:
+Studied = tuple[Family, tuple[ScalingRow, ...], tuple[SimulatedPoint, ...]]
+
+
+def _studied(study: Measured) -> list[Studied]:
+    """Each family with its rows, and what is predicted beside them."""
+    rows, points = scaling.FINDING.of(study), predicted_points.FINDING.of(study)
+    return [
+        (family, rows_of(rows, family), tuple(point for point in points if point.family == family))
+        for family in families_of(rows)
+    ]
+
+
+def efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
     """One plot per family with an efficiency on more than 1 rank: against (a), or against (b) if there is no (a)."""
     plots = []
-    for index, family in enumerate(table.families):
-        rows = table.of(family)
+    for index, (family, rows, points) in enumerate(studied):
         value, base = (against_none, NONE) if _scaled(rows, against_none) else (against_backend, BACKEND)
-        guides = (IDEAL, *causes.bounds.get(family, ()))
+        bounded = [row for row in rows if row.limits]
+        guides = (IDEAL, *_guides(bounded))
         if _scaled(rows, value):
-            points = table.predicted_of(family) if value is against_none else ()
-            plot = _efficiency(
-                f"efficiency-{index}", family, rows, points, value=value, base=base, guides=guides
-            )
-            note = causes.bound_notes.get(family)
+            own = points if value is against_none else ()
+            name = f"efficiency-{index}"
+            plot = _efficiency(name, family, rows, own, value=value, base=base, guides=guides)
+            note = _not_known(bounded) if bounded else ""
             plots.append(replace(plot, notes=(*plot.notes, note)) if note else plot)
     return plots
 
 
-def own_efficiency_plots(table: ScalingTable) -> list[Plot]:
+def own_efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
     """Plots against (b), one per family that also has (a)."""
     plots = []
-    for index, family in enumerate(table.families):
-        rows = [row for row in table.of(family) if row.cell.backend != "none"]
+    for index, (family, every, _) in enumerate(studied):
+        rows = [row for row in every if row.cell.backend != "none"]
         if _scaled(rows, against_none) and _scaled(rows, against_backend):
+            name = f"own-{index}"
             plots.append(
-                _efficiency(
-                    f"own-{index}", family, rows, (), value=against_backend, base=BACKEND, guides=(IDEAL,)
-                )
+                _efficiency(name, family, rows, (), value=against_backend, base=BACKEND, guides=(IDEAL,))
             )
     return plots
 
 
-def throughput_plots(table: ScalingTable) -> list[Plot]:
+def throughput_plots(studied: Iterable[Studied]) -> list[Plot]:
     """One plot per family with a rate, both axes logarithmic."""
     plots = []
-    for index, family in enumerate(table.families):
-        rows = table.of(family)
+    for index, (family, rows, points) in enumerate(studied):
         curves = curves_of(rows, throughput_of)
         if not curves:
             continue
-        shown, points = [row for curve in curves for row in curve.rows], table.predicted_of(family)
+        shown = [row for curve in curves for row in curve.rows]
         names = [curve.name for curve in curves]
         plots.append(
             Plot(
@@ -195,16 +204,6 @@ def samples_text(interval: Interval) -> str:
 Say = Callable[[Interval], str]
 
 
-def looks(rows: Iterable[ScalingRow], predicted: Iterable[SimulatedPoint] = ()) -> dict[str, Look]:
-    """A look for each name of a curve on the page, the same as in the figures."""
-    curves = curves_of(rows, lambda row: row.throughput or row.efficiency_none or row.efficiency_backend)
-    curves += band_curves(predicted, throughput_of)
-    return {
-        name: Look(color=look.color, marker=look.marker, dashes=look.dashes[1])
-        for name, look in looks_of(curves).items()
-    }
-
-
 def series_of(curves: Sequence[Curve], value: Value, *, say: Say, unit: str) -> tuple[Series, ...]:
     """The series of the curves; `say` formats a value, and `unit` is what its n counts: `launch` or `block`."""
     names = list(dict.fromkeys(curve.name for curve in curves))
@@ -286,3 +285,110 @@ def _missing(row: ScalingRow) -> tuple[str, ...]:
     if row.num_launches == row.num_planned:
         return ()
     return (f"{row.num_launches} of {row.num_planned} launches gave a number",)
+
+
+LIMIT_KINDS = ("wire", "memory", "loader")
+
+
+def _guides(rows: Sequence[ScalingRow]) -> Iterator[Guide]:
+    """A line per kind of bound, or one per backend if backends differ."""
+    lines: dict[tuple[str, tuple[tuple[float, float], ...]], list[str]] = {}
+    for name in dict.fromkeys(backend_name(row.cell) for row in rows):
+        own = sorted(
+            (row for row in rows if backend_name(row.cell) == name), key=lambda row: row.cell.num_ranks
+        )
+        for kind in LIMIT_KINDS:
+            known = {
+                float(row.cell.num_ranks): limit.efficiency
+                for row in own
+                for limit in row.limits
+                if limit.kind == kind and limit.efficiency is not None
+            }
+            if known:
+                lines.setdefault((kind, tuple(known.items())), []).append(name)
+    kinds = [kind for kind, _ in lines]
+    for (kind, points), names in lines.items():
+        whose = f" ({', '.join(names)})" if kinds.count(kind) > 1 else ""
+        yield Guide(label=f"{kind} bound{whose}", points=points, bound=True)
+
+
+def _not_known(rows: Sequence[ScalingRow]) -> str:
+    """Why some kinds of bound are missing, with the reasons given on the most ranks; empty if none is."""
+    most = max(rows, key=lambda row: row.cell.num_ranks)
+    known = {limit.kind for row in rows for limit in row.limits if limit.efficiency is not None}
+    reasons = [f"{limit.kind} ({limit.words})" for limit in most.limits if limit.kind not in known]
+    return f"No bound by {', '.join(reasons)}." if reasons else ""
+
+
+def _bounds(studied: Iterable[Studied]) -> Iterator[Sentence]:
+    """What limits the efficiency of each backend on the most ranks, and each backend's efficiency in a sentence."""
+    for _, rows, _ in studied:
+        for _, group in groupby(
+            rows, key=lambda row: (row.cell.control, backend_name(row.cell), row.evidence)
+        ):
+            if sentence := efficiency_summary(list(group)):
+                yield Sentence(text=sentence)
+        bounded = [row for row in rows if row.limits and row.cell.backend != "none"]
+        last = {(backend_name(row.cell), row.evidence): row for row in bounded}.values()
+        yield from (Sentence(text=text) for text in bound_sentences([(row.cell, row.limits) for row in last]))
+
+
+FULL = "dlscale report --full"
+
+
+def _screen(study: Measured) -> Iterator[Block]:
+    """The verdict and the trainings of each family; a ladder or trainings to a target have screens of their own."""
+    rows, contrasts = scaling.FINDING.of(study), study.once(study_contrasts)
+    solved = {row.family for row in solution_table.FINDING.of(study)}
+    shown: list[ScalingRow] = []
+    if not rows:
+        yield Sentence(text="No records: nothing has been measured yet.")
+    for family in () if ladder.FINDING.of(study) else families_of(rows):
+        own = [row for row in rows_of(rows, family) if row.cell.control == "train"]
+        if family in solved:
+            continue
+        yield Sentence(text=family.title, strong=True)
+        yield Sentence(text=family.constants)
+        if pair := next((row.pair for row in own if row.pair and not row.pair.comparable), None):
+            yield Sentence(text=pair.verdict, strong=True)
+        yield from scaling.unchecked(row.cell for row in own)
+        yield from (Sentence(text=text) for text in verdict(own, contrasts))
+        if own:
+            yield brief(SCALING.of(own), without=("memory",))
+        shown += own
+    if shown:
+        yield Sentence(text=_legend(shown), quiet=True)
+
+
+def _legend(rows: Sequence[ScalingRow]) -> str:
+    levels = {
+        round(row.throughput.level, 3) for row in rows if row.throughput and row.throughput.low is not None
+    }
+    other_levels = ", ".join(f"{100 * level:.1f} %" for level in sorted(levels - {LEVEL}))
+    brackets = f"{100 * LEVEL:.0f} % intervals" + (f" (samples/s: {other_levels})" if other_levels else "")
+    return (
+        f"Efficiency: samples/s per rank over that of {base_text(rows)}, (a) of none, without communication, (b) of "
+        f"the same backend. [ ]: {brackets}. n: launches that gave a number, of those planned. Controls, start-up, "
+        f"energy, bounds: {FULL}, and the page."
+    )
+
+
+EFFICIENCY = Finding(
+    name="efficiency",
+    title="Efficiency",
+    compute=_studied,
+    sentences=_bounds,
+    plots=efficiency_plots,
+    screen=_screen,
+)
+FINDINGS = (EFFICIENCY,)
+THROUGHPUT = Finding(
+    name="throughput", title="Throughput", compute=lambda study: EFFICIENCY.of(study), plots=throughput_plots
+)
+OWN = Finding(
+    name="own",
+    title="Relative to the same backend",
+    lead="What each backend loses by scaling alone: its fixed costs on the base's ranks are left out.",
+    compute=lambda study: EFFICIENCY.of(study),
+    plots=own_efficiency_plots,
+)

@@ -1,8 +1,7 @@
-"""The report in a terminal, for work over ssh: the page's first screen and plots in characters, then the table.
+"""Plots in characters, for work over ssh.
 
-Plots are drawn by plotext: a mark per curve, intervals as bars, ASCII where Unicode is not safe. plotext keeps
-one global figure, which is cleared before and after. In a waterfall each part begins where the one before
-it ended.
+They are drawn by plotext: a mark per curve, intervals as bars, ASCII where Unicode is not safe. plotext keeps one
+global figure, which is cleared before and after. In a waterfall each part begins where the one before it ended.
 """
 
 from __future__ import annotations
@@ -13,66 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import plotext
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.markup import escape
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
-from dlscale.analysis.declare import Axis, Look, Loss, Losses, Plot, Point, Sentence
-from dlscale.analysis.efficiency import ScalingTable
-from dlscale.analysis.render.html.content import Page, Section
-from dlscale.analysis.render.terminal_table import render_scaling as render_table
+from dlscale.analysis.declare import Axis, Loss, Plot, Point
+from dlscale.analysis.render.theme import Look
 from dlscale.analysis.text import share_text
-from dlscale.benchmarks.records.files import BadFile
-
-RATES = "throughput"  # the section whose plots are drawn after the efficiency
-DIFFERENCES = "contrasts"
-MOST_SENTENCES = 8
-
-
-def render_report(page: Page, table: ScalingTable, *, bad_files: Sequence[BadFile] = ()) -> RenderableType:
-    """The report, for `rich.console.Console.print`; `page` and `table` must come from the same records."""
-    return Group(*_parts(page), render_table(table, bad_files=bad_files), *_rules(page))
-
-
-def _parts(page: Page) -> Iterator[RenderableType]:
-    yield f"[bold]{escape(page.title)}[/bold]"
-    for sentence in page.summary:
-        yield escape(sentence)
-    for sentence, _ in page.warnings:
-        yield f"[bold]{escape(sentence)}[/bold]"
-    yield ""
-    for block in page.first:
-        if isinstance(block, Plot):
-            yield Chart(block, page.looks)
-    for section in page.sections:
-        if section.name == DIFFERENCES:
-            yield from _differences(section)
-        for block in section.blocks:
-            if isinstance(block, Losses):
-                yield f"[bold]{escape(section.title)}[/bold], lost of the ideal speed"
-                yield Waterfalls(block.losses)
-            elif isinstance(block, Plot) and section.name == RATES:
-                yield Chart(block, page.looks)
-
-
-def _differences(section: Section) -> Iterator[RenderableType]:
-    """The declaration, and a sentence for each comparison on the most ranks; `dlscale compare` has the table."""
-    yield f"[bold]{escape(section.title)}[/bold]"
-    yield escape(section.lead)
-    sentences = [block.text for block in section.blocks if isinstance(block, Sentence)]
-    for sentence in sentences[:MOST_SENTENCES]:
-        yield escape(sentence)
-    if len(sentences) > MOST_SENTENCES:
-        yield escape(f"{len(sentences) - MOST_SENTENCES} more: dlscale compare")
-    yield ""
-
-
-def _rules(page: Page) -> Iterator[RenderableType]:
-    yield ""
-    yield "[bold]The 12 rules of Hoefler and Belli[/bold]"
-    for rule in page.rules:
-        yield escape(f"{rule.number:>2}  {rule.verdict:<14}  {rule.text} {rule.why}")
-
 
 MARKS = "ox+*#@%&"
 MAX_WIDTH, HEIGHT = 100, 18

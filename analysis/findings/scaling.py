@@ -9,87 +9,38 @@ cost of input is measured by the controls that ran in the same launches as the t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from dlscale.analysis.curves import options_order
-from dlscale.analysis.declare import Column, TableOf, Value, cell_name, tags_of, training_columns
+from dlscale.analysis.declare import Column, Sentence, TableOf, Value, cell_name, tags_of, training_columns
 from dlscale.analysis.families import Family, FrameworkPair, base_ranks, family_of, pairs_of
-from dlscale.analysis.findings.backends import BackendComparison, compare_backends
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings.bounds import Limit, bound_columns, efficiency_limits
-from dlscale.analysis.findings.checkpoints import Saving, savings
-from dlscale.analysis.findings.communication import Communication, communications
-from dlscale.analysis.findings.contrasts import Contrasts, study_contrasts
-from dlscale.analysis.findings.drift import Drift, drifts
-from dlscale.analysis.findings.energy import Energy, energies
-from dlscale.analysis.findings.interference import Interference, interference, why_unclaimable
-from dlscale.analysis.findings.ladder import Ladder, ladders
-from dlscale.analysis.findings.late_gradients import LateShare, late_gradients
 from dlscale.analysis.findings.outliers import (
     Outliers,
     Trimmed,
     efficiency_notes,
     outlier_columns,
     outlier_notes,
-    outliers,
+    study_outliers,
     trim,
     trimmed,
 )
-from dlscale.analysis.findings.predicted_points import SimulatedPoint
-from dlscale.analysis.findings.predicted_solutions import WeakScaling
-from dlscale.analysis.findings.profiles import StepParts, step_parts
-from dlscale.analysis.findings.rank_times import RankTimes, rank_times
-from dlscale.analysis.findings.solutions import (
-    TimeToSolution,
-    times_to_solution,
-)
-from dlscale.analysis.findings.staleness import Staleness, stalenesses
-from dlscale.analysis.findings.startup import StartUp, start_ups
-from dlscale.analysis.findings.stragglers import Stragglers, stragglers
-from dlscale.analysis.findings.variants import Variants
-from dlscale.analysis.findings.waterfall import Waterfall, waterfalls
-from dlscale.analysis.measured import CellLaunches, launches_of
+from dlscale.analysis.measured import CellLaunches, Measured
 from dlscale.analysis.metrics import efficiency, efficiency_median, flaws, input_loss, input_stall, throughput
-from dlscale.analysis.provenance import Provenance, provenance
-from dlscale.analysis.records import APART, setting_columns, why_unusable
+from dlscale.analysis.records import APART, setting_columns
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
     backend_name,
-    flaws_text,
     gibibytes,
     interval_columns,
     percent,
     plural,
-    with_limits,
 )
-from dlscale.benchmarks.records.record import Base, Case, Cell, Parity, Record
+from dlscale.benchmarks.records.record import Case, Cell, Parity
 from dlscale.collectives.algorithms.registry import SYNC
-
-
-def input_cost(row: ScalingRow) -> str:
-    """A sentence on what fetching batches costs the training of a row; empty if no control measured it."""
-    parts = []
-    if row.input_stall:
-        parts.append(f"fetching a batch takes {_share_text(row.input_stall)} of a step")
-    if row.input_loss and row.input_loss.low is not None and row.input_loss.low <= 0:
-        parts.append(f"reading data costs no measurable time ({_share_text(row.input_loss)} of a step)")
-    elif row.input_loss:
-        parts.append(f"training on resident tensors saves {_share_text(row.input_loss)} of a step")
-    if not parts:
-        return ""
-    kind = "" if row.evidence == "measured" else f" ({row.evidence})"
-    return f"input on {plural(row.cell.num_ranks, 'rank')}{kind}: {'; '.join(parts)}."
-
-
-def _share_text(share: Interval) -> str:
-    """`3.21 % [3.10, 3.32]`: for shares near 0, which `percent` would round to 0."""
-    return with_limits(share.times(100), unit=" %") + flaws_text(share)
-
-
-def scaling_rows(table: ScalingTable) -> list[dict[str, Any]]:
-    """One flat row per cell, see `scaling_row`."""
-    return [scaling_row(row) for row in table.rows]
 
 
 def scaling_row(row: ScalingRow) -> dict[str, Any]:
@@ -206,175 +157,65 @@ SCALING = TableOf[ScalingRow](
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingTable:
-    """All cells, ordered by family, backend, control and ranks, and all attempts that gave no number.
+def scaling_rows(measured: Measured) -> tuple[ScalingRow, ...]:
+    """The rows of all cells, planned ones without a record too, by family, backend, control and ranks."""
+    out = measured.once(study_outliers)
+    kept = trimmed(measured.launches, out)
+    found = [row for launches in measured.launches for row in _rows_of(launches, measured, kept)]
+    rows = _with_plan(
+        _with_limits(found, measured.everything),
+        measured.planned,
+        system=measured.provenance.systems[0] if measured.provenance.systems else "unknown",
+    )
+    return tuple(sorted(_with_parity(rows, measured.parities), key=_row_order))
 
-    `contrasts` are the only claims about backends; `comparisons` show them side by side, ordered by family and ranks.
-    `start_ups` hold the time of launches before they train, `savings` the cost of checkpoints and restarts, `profiles`
-    the parts of a step, `energies` the energy per sample, `waterfalls` the parts of the loss, `exchanges` communication
-    only, `lateness` the stragglers, `solutions` the time that trainings took to their target, `ladders` the gain of
-    each step, and `heats` each rank's time relative to the other ranks. `launches` are those of all cells in `rows`
-    that left a record.
+
+def families_of(rows: Iterable[ScalingRow]) -> tuple[Family, ...]:
+    """The families of all cells but the batch controls, which belong to the waterfalls.
+
+    A whole-machine reference counts only if no other family covers it.
     """
-
-    rows: tuple[ScalingRow, ...]
-    contrasts: Contrasts | None  # None: no two backends or frameworks to compare
-    variants: Variants  # that the study has beside its backends
-    ladders: tuple[Ladder, ...]
-    comparisons: tuple[BackendComparison, ...]
-    start_ups: tuple[StartUp, ...]
-    savings: tuple[Saving, ...]
-    stalenesses: tuple[Staleness, ...]
-    late_gradients: tuple[LateShare, ...]
-    profiles: tuple[StepParts, ...]
-    energies: tuple[Energy, ...]
-    drifts: tuple[Drift, ...]
-    interference: Interference | None  # None: not known
-    waterfalls: tuple[Waterfall, ...]
-    exchanges: tuple[Communication, ...]
-    lateness: tuple[Stragglers, ...]
-    heats: tuple[RankTimes, ...]
-    solutions: tuple[TimeToSolution, ...]
-    failures: tuple[Record, ...]
-    provenance: Provenance
-    launches: tuple[CellLaunches, ...] = field(repr=False)
-    weak_scaling: WeakScaling | None = None  # whose rates predict times to solution; None: their own do
-    predicted: tuple[SimulatedPoint, ...] = ()  # beside the rows, in no number of them
-
-    @property
-    def families(self) -> tuple[Family, ...]:
-        """The families of all cells but the batch controls, which belong to the waterfalls.
-
-        A whole-machine reference counts only if no other family covers it.
-        """
-        rows = [row for row in self.rows if row.cell.control != "alone"]
-        scaling = {row.family for row in rows if row.cell.control != "whole_machine"}
-        references = {row.family for row in rows if not any(family.covers(row.family) for family in scaling)}
-        return tuple(sorted(scaling | references))
-
-    @property
-    def pairs(self) -> set[tuple[str, str]]:
-        """(framework, backend) of all cells."""
-        return {(row.cell.framework, row.cell.backend) for row in self.rows}
-
-    def of(self, family: Family) -> tuple[ScalingRow, ...]:
-        """The rows of a family, followed by the whole-machine references that it covers."""
-        rows = [
-            row
-            for row in self.rows
-            if row.family == family or (row.cell.control == "whole_machine" and family.covers(row.family))
-        ]
-        return tuple(sorted(rows, key=lambda row: row.cell.control == "whole_machine"))
-
-    def predicted_of(self, family: Family) -> tuple[SimulatedPoint, ...]:
-        """What is predicted beside a family, by curve and ranks."""
-        return tuple(point for point in self.predicted if point.family == family)
-
-    def launches_of(self, row: ScalingRow, *, cell: Cell | None = None) -> CellLaunches | None:
-        """The good launches behind a row, or those of another cell of its family and kind of evidence."""
-        wanted = (row.family, (cell or row.cell).id)
-        own = (launches for launches in self.launches if (launches.family, launches.id) == wanted)
-        good = [launches.only(row.evidence or "") for launches in own]
-        return good[0] if good and good[0].cases else None
-
-    def comparisons_of(self, family: Family) -> tuple[BackendComparison, ...]:
-        """The family's backends compared, one comparison per number of ranks."""
-        return tuple(comparison for comparison in self.comparisons if comparison.family == family)
-
-    def waterfalls_of(self, family: Family) -> tuple[Waterfall, ...]:
-        """The family's waterfalls, by backend and ranks."""
-        return tuple(waterfall for waterfall in self.waterfalls if waterfall.family == family)
-
-    def solutions_of(self, family: Family) -> tuple[TimeToSolution, ...]:
-        """The family's times to solution, by ranks and backend."""
-        return tuple(row for row in self.solutions if row.family == family)
-
-    def exchanges_of(self, family: Family) -> tuple[Communication, ...]:
-        """The family's exchanges, by backend and ranks."""
-        return tuple(exchange for exchange in self.exchanges if exchange.family == family)
-
-    def lateness_of(self, family: Family) -> tuple[Stragglers, ...]:
-        """The family's stragglers, by ranks."""
-        return tuple(group for group in self.lateness if group.family == family)
+    rows = [row for row in rows if row.cell.control != "alone"]
+    scaling = {row.family for row in rows if row.cell.control != "whole_machine"}
+    references = {row.family for row in rows if not any(family.covers(row.family) for family in scaling)}
+    return tuple(sorted(scaling | references))
 
 
-def scaling_table(
-    records: Iterable[Record],
-    *,
-    planned: Iterable[Case] = (),
-    parities: Iterable[Parity] = (),
-    order: Sequence[str] = (),
-    base: Base = "1",
-    variants: Variants | None = None,
-) -> ScalingTable:
-    """Compute the whole table from the records, with efficiencies relative to `base`.
-
-    `planned` are the cases of the study's plan: with them, launches and cells that left no record count too.
-    `parities` are the parity gate's verdicts: rows that failed it or were not checked get a note. `order` has the names
-    of backends and frameworks in the study's order: the first is the reference of the contrasts. `variants` are the
-    study's axes or its ladder.
-    Raises UsageError if the records do not belong on one curve (see `launches_of`).
-    """
-    records = list(records)
-    everything = launches_of(records)
-    measured = [launches for launches in everything if launches.cell.control not in APART]
-    falls = waterfalls(measured)
-    outlying, parities = outliers(measured), list(parities)
-    kept = trimmed(measured, outlying)
-    disturbance = interference(measured)
-    contrasts = study_contrasts(
-        measured,
-        order=order,
-        outlying=outlying,
-        parities=parities,
-        unclaimable=why_unclaimable(disturbance),
-        variants=variants,
-    )
-    rows = _with_limits(
-        [row for launches in measured for row in _scaling_rows(launches, measured, kept, base)], everything
-    )
-    where = provenance(record for record in records if record.case.cell.control != "canary")
-    system = where.systems[0] if where.systems else "unknown"
-    return ScalingTable(
-        rows=tuple(sorted(_with_parity(_with_plan(rows, planned, system=system), parities), key=_row_order)),
-        contrasts=contrasts,
-        variants=variants or Variants(),
-        ladders=tuple(ladders(measured, variants, contrasts)) if variants and contrasts else (),
-        comparisons=compare_backends(measured, contrasts),
-        start_ups=tuple(start_ups(measured)),
-        savings=tuple(savings(records)),
-        stalenesses=tuple(stalenesses(records)),
-        late_gradients=tuple(late_gradients(records)),
-        profiles=tuple(step_parts(everything)),
-        energies=tuple(energies(measured)),
-        drifts=tuple(drifts(everything)),
-        interference=disturbance,
-        waterfalls=falls,
-        exchanges=communications(everything, falls),
-        lateness=stragglers(measured),
-        heats=rank_times(measured),
-        solutions=times_to_solution(measured, base=base),
-        failures=tuple(
-            sorted(
-                (record for record in records if why_unusable(record) is not None),
-                key=lambda record: (record.system, record.study, record.case.id, record.attempt),
-            )
-        ),
-        provenance=where,
-        launches=tuple(measured),
-    )
+def rows_of(rows: Iterable[ScalingRow], family: Family) -> tuple[ScalingRow, ...]:
+    """The rows of a family, followed by the whole-machine references that it covers."""
+    own = [
+        row
+        for row in rows
+        if row.family == family or (row.cell.control == "whole_machine" and family.covers(row.family))
+    ]
+    return tuple(sorted(own, key=lambda row: row.cell.control == "whole_machine"))
 
 
-def _scaling_rows(
-    launches: CellLaunches, measured: Sequence[CellLaunches], kept: Trimmed, base: Base
-) -> Iterator[ScalingRow]:
+FINDING = Finding(
+    name="rows",
+    title="All numbers",
+    compute=scaling_rows,
+    table=SCALING,
+    data=lambda rows: {"rows": [scaling_row(row) for row in rows]},
+)
+FINDINGS = (FINDING,)
+
+
+def unchecked(cells: Iterable[Cell]) -> Iterator[Sentence]:
+    """A sentence about a user's own model or replaced computation; nothing about another workload."""
+    for cell in {cell.unchecked: cell for cell in cells if cell.unchecked}.values():
+        yield Sentence(
+            text=f"Not checked{' of this file' if cell.own else ''}: {cell.unchecked}.", quiet=True
+        )
+
+
+def _rows_of(launches: CellLaunches, study: Measured, kept: Trimmed) -> Iterator[ScalingRow]:
     """One row per kind of evidence, so that kinds are never mixed; failed launches count in the first.
 
     `kept` holds the same launches without outliers. All numbers include outliers; notes give the numbers without.
     """
-    cell = launches.cell
-    ranks = base_ranks((other.cell for other in measured if other.family == launches.family), base)
+    cell, measured = launches.cell, study.launches
+    ranks = base_ranks((other.cell for other in measured if other.family == launches.family), study.base)
     against = partial(efficiency, num_base_ranks=ranks)
     num_failed = len(launches.cases) - len(launches.good)
     common_notes = list(flaws(launches))

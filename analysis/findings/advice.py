@@ -9,11 +9,16 @@ from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 
-from dlscale.analysis.efficiency import ScalingRow, ScalingTable
+from dlscale.analysis.declare import Block, Sentence
 from dlscale.analysis.families import Family
-from dlscale.analysis.findings.contrasts import Contrast
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import scaling, solution_table, waterfall_table
+from dlscale.analysis.findings.contrasts import Contrast, study_contrasts
+from dlscale.analysis.findings.interference import is_busy
+from dlscale.analysis.findings.scaling import ScalingRow, families_of, rows_of
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.findings.waterfall_parts import BATCH, CO_RUNNING, EXPOSED, INPUT, STRAGGLERS
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import start_time
 from dlscale.analysis.statistics import half_width
 from dlscale.analysis.text import plural, share_text
@@ -23,24 +28,25 @@ MOST_LAUNCHES = 40  # of each cell; what needs more is not worth it
 MOST_SENTENCES = 3
 
 
-def advice(table: ScalingTable) -> list[str]:
+def advice(study: Measured) -> list[str]:
     """Sentences, the most important first; none where nothing follows. On a busy machine only that follows."""
-    if table.interference and table.interference.busy:
+    if is_busy(study):
         return ["Repeat the study when nothing else runs on the machine: --wait-quiet 1h waits for that."]
-    sentences = [*_undecided(table)]
-    for family in table.families:
-        training = f"{family.workload} in {family.framework}: " if len(table.families) > 1 else ""
-        sentences += [training + sentence for sentence in _loss(table, family)]
+    sentences = [*_undecided(study)]
+    families = families_of(scaling.FINDING.of(study))
+    for family in families:
+        training = f"{family.workload} in {family.framework}: " if len(families) > 1 else ""
+        sentences += [training + sentence for sentence in _loss(study, family)]
     return list(dict.fromkeys(sentences))[:MOST_SENTENCES]
 
 
-def _undecided(table: ScalingTable) -> Iterator[str]:
+def _undecided(study: Measured) -> Iterator[str]:
     """How many launches would decide the comparisons that these do not."""
-    contrasts = table.contrasts
+    contrasts = study.once(study_contrasts)
     if contrasts is None:
         return
     if any(contrast.too_few for contrast in contrasts.found):
-        yield f"To compare them, measure {_launches(table, contrasts.blocks_needed)}."
+        yield f"To compare them, measure {_launches(study, contrasts.blocks_needed)}."
         return
     open_ = [contrast for contrast in contrasts.found if contrast.verdict == "not shown"]
     if not open_:
@@ -52,7 +58,7 @@ def _undecided(table: ScalingTable) -> Iterator[str]:
         yield f"A difference between {names}, if there is one, is too small for {MOST_LAUNCHES} launches to show."
     else:
         needed = max(needed, contrasts.blocks_needed)
-        yield f"If {names} differ as they did here, {_launches(table, needed)} would show it."
+        yield f"If {names} differ as they did here, {_launches(study, needed)} would show it."
 
 
 def launches_to_decide(contrast: Contrast) -> int | None:
@@ -66,17 +72,17 @@ def launches_to_decide(contrast: Contrast) -> int | None:
     return next(enough, None)
 
 
-def _launches(table: ScalingTable, needed: int) -> str:
+def _launches(study: Measured, needed: int) -> str:
     """`8 launches of each cell (--launches 8, about 6 min)`, with the time where the records tell it."""
-    seconds = _block_seconds(table)
+    seconds = _block_seconds(study)
     time = f", about {format_seconds(needed * seconds)}" if seconds else ""
     return f"{needed} launches of each cell (--launches {needed}{time})"
 
 
-def _block_seconds(table: ScalingTable) -> float | None:
+def _block_seconds(study: Measured) -> float | None:
     """The typical time from the begin of a block to that of the next; None without two."""
     begins: dict[tuple[str, int], float] = {}
-    for launches in table.launches:
+    for launches in study.launches:
         for case in launches.cases:
             if moment := start_time(case.record.started_at):
                 begins[case.block] = min(moment.timestamp(), begins.get(case.block, moment.timestamp()))
@@ -88,9 +94,13 @@ def _block_seconds(table: ScalingTable) -> float | None:
     return median(gaps) if gaps else None
 
 
-def _loss(table: ScalingTable, family: Family) -> Iterator[str]:
+def _loss(study: Measured, family: Family) -> Iterator[str]:
     """What would lessen the largest certain loss of the fastest backend on the most ranks."""
-    falls = [fall for fall in table.waterfalls_of(family) if fall.largest_names and fall.sufficient]
+    falls = [
+        fall
+        for fall in waterfall_table.FINDING.of(study)
+        if fall.family == family and fall.largest_names and fall.sufficient
+    ]
     if not falls:
         return
     most = max(fall.cell.num_ranks for fall in falls)
@@ -101,7 +111,11 @@ def _loss(table: ScalingTable, family: Family) -> Iterator[str]:
     part = fall.largest
     if fall.rivals or part is None or len(part.names) > 1:
         return
-    alone = [row for row in table.of(family) if (row.cell.backend, row.cell.control) == ("none", "train")]
+    alone = [
+        row
+        for row in rows_of(scaling.FINDING.of(study), family)
+        if (row.cell.backend, row.cell.control) == ("none", "train")
+    ]
     row = next(
         (row for row in alone if row.cell.num_ranks == most), None
     )  # the input controls share its launches
@@ -157,3 +171,20 @@ def _batch_more(_fall: Waterfall, _row: ScalingRow | None) -> str:
 
 def _backend(fall: Waterfall) -> str:
     return f"{fall.cell.backend} on {plural(fall.cell.num_ranks, 'rank')}"
+
+
+def _screen(study: Measured) -> Iterator[Block]:
+    if (steps := FINDING.of(study)) and not solution_table.FINDING.of(study):
+        yield Sentence(text="What to do next", strong=True)
+        yield from (Sentence(text=f"  {step}") for step in steps)
+
+
+FINDING = Finding(
+    name="advice",
+    title="What to do next",
+    compute=advice,
+    sentences=lambda steps: (Sentence(text=step) for step in steps),
+    screen=_screen,
+    data=lambda steps: {"advice": list(steps)},
+)
+FINDINGS = (FINDING,)

@@ -1,0 +1,112 @@
+"""A finding: one answer about a study, computed once and shown by every renderer.
+
+A file in `findings` declares one or several, with arithmetic, table, sentences and plots; nothing else knows them by
+name. Renderers loop over `collect`, which no finding can take down: one that raises says so in its own section.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+from dlscale.analysis.declare import Block, Sentence, Table, TableOf
+from dlscale.analysis.measured import Measured
+
+T = TypeVar("T")
+
+
+def _nothing(_: object) -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)  # a generic class with slots cannot be subscripted in Python 3.11
+class Finding(Generic[T]):
+    """What is computed of a study, and how it is shown.
+
+    `name` is the key of `--json` and the section of the page, unless the finding is shown `under` another one. A
+    section has sentences, plots and tables, in this order: that of `table`, and those that `more` makes. `data` are the
+    rows of `--json`, by default those of the table. `screen` is what one screen shows of it.
+    """
+
+    name: str
+    title: str
+    compute: Callable[[Measured], Sequence[T]]
+    table: TableOf[T] | None = None
+    more: Callable[[Sequence[T]], Iterable[Table]] = _nothing
+    lead: str = ""
+    sentences: Callable[[Sequence[T]], Iterable[Sentence]] = _nothing
+    plots: Callable[[Sequence[T]], Iterable[Block]] = _nothing
+    screen: Callable[[Measured], Iterable[Block]] = _nothing
+    data: Callable[[Sequence[T]], Mapping[str, Any]] | None = None
+    under: str = ""
+    folded: bool = False
+
+    def of(self, measured: Measured) -> Sequence[T]:
+        """The items of a study; other findings ask for them here, too."""
+        return measured.once(self.compute)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a finding says about a study, made once; a finding that raised an error has that as its only sentence.
+
+    `blocks` are for the page and for full texts, `screen` is for one screen, `data` for programs.
+    """
+
+    finding: Finding[Any]
+    blocks: tuple[Block, ...] = ()
+    screen: tuple[Block, ...] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+
+def load(names: Iterable[str], package: str) -> tuple[Finding[Any], ...]:
+    """The findings that the modules of these names declare as `FINDINGS`, in order."""
+    modules = (importlib.import_module(f"{package}.{name}") for name in names)
+    return tuple(finding for module in modules for finding in module.FINDINGS)
+
+
+def collect(findings: Iterable[Finding[Any]], measured: Measured) -> list[Found]:
+    """What each finding says about a study. None takes the others down: one that raises an error says that instead."""
+    return [_found(finding, measured) for finding in findings]
+
+
+def _found(finding: Finding[Any], measured: Measured) -> Found:
+    try:
+        return _said(finding, measured)
+    except Exception as error:
+        text = _why(finding, measured, error)
+        return Found(finding=finding, blocks=(Sentence(text=text, strong=True),), error=text)
+
+
+def _said(finding: Finding[T], measured: Measured) -> Found:
+    items = finding.of(measured)
+    tables = (finding.table.of(items), *finding.more(items)) if finding.table else tuple(finding.more(items))
+    shown = (*finding.sentences(items), *finding.plots(items))
+    return Found(
+        finding=finding,
+        blocks=(*shown, *(table for table in tables if table.rows)),
+        screen=tuple(finding.screen(measured)),
+        data=_data(finding, items),
+    )
+
+
+def _data(finding: Finding[T], items: Sequence[T]) -> Mapping[str, Any]:
+    if finding.data:
+        return finding.data(items)
+    table = finding.table
+    return {finding.name: [dict(table.data(item)) for item in items]} if table else {}
+
+
+def _why(finding: Finding[Any], measured: Measured, error: Exception) -> str:
+    """The error in one sentence, with the first record that raises one by itself, if there is any."""
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    for record in measured.records:
+        try:
+            _said(finding, replace(measured, records=(record,)))
+        except Exception:
+            name = f"{record.case.id}.{record.attempt}.json"
+            return f"{finding.title} could not be computed, because of the record {name}: {what}."
+    return f"{finding.title} could not be computed: {what}."

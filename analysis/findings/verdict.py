@@ -1,0 +1,214 @@
+"""The verdict: what a study found, in at most three sentences, for the screen and for the head of the page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from dlscale.analysis.declare import Loss
+from dlscale.analysis.findings import scaling, solution_table, tuning, waterfall_table
+from dlscale.analysis.findings.contrast_declaration import Side, level_of
+from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts, study_contrasts
+from dlscale.analysis.findings.interference import study_interference
+from dlscale.analysis.findings.scaling import ScalingRow, base_text
+from dlscale.analysis.measured import Measured
+from dlscale.analysis.text import backend_name, efficiency_text, plural, rate, share_text
+
+MOST_SENTENCES = 3  # at the head of the page
+
+
+def summary(study: Measured) -> tuple[str, ...]:
+    """At most three sentences about the largest numbers of ranks. Of a busy machine the first says so."""
+    rows = scaling.FINDING.of(study)
+    if not rows:
+        return ("Nothing has been measured yet.",)
+    if searches := tuning.FINDING.of(study):
+        return tuning.search_sentences(searches)[:MOST_SENTENCES]
+    if solutions := solution_table.FINDING.of(study):
+        return solution_table.solution_sentences(solutions)[:MOST_SENTENCES]
+    disturbance = study_interference(study)
+    busy = (disturbance.text,) if disturbance and disturbance.busy else ()
+    losses = [] if busy else waterfall_table.losses_of(waterfall_table.FINDING.of(study))
+    trained = [row for row in rows if row.cell.control == "train"]
+    families = dict.fromkeys(row.family for row in trained)
+    if len(families) > 1 and losses:
+        return tuple(_of_losses(waterfall_table.on_most_ranks(losses)))
+    sentences = list(busy)
+    for family in families:
+        own = verdict([row for row in trained if row.family == family], study.once(study_contrasts))
+        sentences += own if len(families) == 1 else own[:1]
+    if len(families) == 1 and losses:
+        best = max(_exchanging(waterfall_table.on_most_ranks(losses)), key=lambda loss: loss.kept.center)
+        sentences.insert(1, best.sentence)
+    return tuple(sentences[:MOST_SENTENCES])
+
+
+def _exchanging(losses: Sequence[Loss]) -> Sequence[Loss]:
+    return [loss for loss in losses if loss.tags.backend != "none"] or losses
+
+
+def _of_losses(losses: Sequence[Loss]) -> Iterator[str]:
+    """The best and the worst curve of several trainings, and the most frequent cause."""
+    exchanging = _exchanging(losses)
+    best = max(exchanging, key=lambda loss: loss.kept.center)
+    worst = min(exchanging, key=lambda loss: loss.kept.center)
+    yield best.sentence
+    if worst is not best:
+        yield f"That is the highest of {plural(len(exchanging), 'curve')}; the lowest: {worst.sentence}"
+    causes = Counter(loss.largest[0] for loss in exchanging if len(loss.largest) == 1 and loss.separated)
+    if causes:
+        label, count = causes.most_common(1)[0]
+        yield f"The largest loss is {label} in {count} of {len(exchanging)}."
+
+
+def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str]:
+    """Sentences about the trainings of one family on the most ranks that gave a number.
+
+    A backend is called the best only if the declared comparisons put it before every other one; otherwise the text
+    says "measured".
+    """
+    measured = [row for row in rows if row.throughput]
+    if not measured:
+        planned = sum(row.num_planned for row in rows)
+        return [
+            f"No case gave a number so far; {planned} are planned." if planned else "Nothing was planned."
+        ]
+    scaled = [row for row in measured if row.cell.num_ranks > 1]
+    if not scaled:
+        return ["Only 1 rank gave numbers: scaling needs a second number of ranks."]
+    exchanging = [row for row in scaled if row.cell.backend != "none"] or scaled
+    most = max(row.cell.num_ranks for row in exchanging)
+    last = [row for row in exchanging if row.cell.num_ranks == most]
+    declared = _declared(last, contrasts)
+    return [
+        _ranking(last, declared),
+        *_differences(declared, needed=contrasts.blocks_needed if contrasts else 0),
+    ]
+
+
+def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
+    """A sentence with the highest and the lowest efficiency of rows on the same number of ranks."""
+    ranks = plural(rows[0].cell.num_ranks, "rank")
+    rated = [(row, value) for row in rows if (value := row.efficiency_none)]
+    against = ""
+    if not rated:
+        rated = [(row, value) for row in rows if (value := row.efficiency_backend)]
+        against = f" against {base_text(rows)} of the same backend"
+    if not rated:
+        best = max(rows, key=lambda row: row.throughput.center if row.throughput else 0.0)
+        return f"{_row_name(best)} does {rate(best.throughput)} samples/s on {ranks}; no efficiency: no base case."
+    ordered = sorted(rated, key=lambda pair: -pair[1].center)
+    (best, highest), (worst, lowest) = ordered[0], ordered[-1]
+    if len(ordered) == 1:
+        if best.cell.backend == "none":
+            against = ", without communication"
+        return (
+            f"{_row_name(best)} has a scaling efficiency of {efficiency_text(highest)} on {ranks}{against}."
+        )
+    others = [row for row, _ in ordered[1:]]
+    if not against and _leads(best, others, declared):
+        first = f"{_row_name(best)} has the highest scaling efficiency on {ranks}: {efficiency_text(highest)}"
+        return f"{first}; {_row_name(worst)} the lowest measured: {efficiency_text(lowest)}."
+    return (
+        f"Scaling efficiency measured on {ranks}{against}: highest {_row_name(best)}, {efficiency_text(highest)}; "
+        f"lowest {_row_name(worst)}, {efficiency_text(lowest)}."
+    )
+
+
+def _leads(best: ScalingRow, others: Iterable[ScalingRow], declared: Sequence[Contrast]) -> bool:
+    """Whether the claims together put `best` before all others.
+
+    All comparisons are against one reference, and all claims hold jointly. So `best` must be the reference or faster,
+    and every other backend the reference or slower.
+    """
+    faster = {contrast.contender.cell.id for contrast in declared if contrast.verdict == "faster"}
+    slower = {contrast.contender.cell.id for contrast in declared if contrast.verdict == "slower"}
+    references = {contrast.reference.cell.id for contrast in declared}
+    return (
+        len(references) == 1
+        and best.cell.id in faster | references
+        and all(row.cell.id in slower | (references - {best.cell.id}) for row in others)
+    )
+
+
+def _differences(declared: Sequence[Contrast], *, needed: int) -> Iterator[str]:
+    """Sentences with the results of the comparisons, each of which needs `needed` launches."""
+    claimed = [
+        f"{_side(contrast.contender)} is {contrast.verdict} than {contrast.reference.name} "
+        f"({share_text(contrast.ratio.excess(), unit='', sign='+')} % samples/s)"
+        for contrast in declared
+        if contrast.verdict in ("faster", "slower") and contrast.ratio
+    ]
+    if claimed:
+        yield f"Significant: {', '.join(claimed)}."
+    if alike := [_pair(contrast) for contrast in declared if contrast.verdict == "alike"]:
+        yield f"Within {100 * CONTRAST_BAND:.0f} %: {', '.join(alike)}."
+    if not_shown := [_pair(contrast) for contrast in declared if contrast.verdict == "not shown"]:
+        yield f"No significant difference: {', '.join(not_shown)}."
+    reasons: dict[str, list[str]] = {}
+    for contrast in declared:
+        if contrast.verdict == "cannot be shown":
+            reason = contrast.reason
+            if contrast.too_few:
+                reason = f"{plural(contrast.num_blocks, 'launch')}; --launches {needed} can decide"
+            reasons.setdefault(reason, []).append(
+                f"{_side(contrast.contender)} and {contrast.reference.name}"
+            )
+    for reason, pairs in reasons.items():
+        yield f"Insufficient data to compare {', '.join(pairs)}: {reason}."
+
+
+def _pair(contrast: Contrast) -> str:
+    return f"{_side(contrast.contender)} and {contrast.reference.name} (n = {contrast.num_blocks})"
+
+
+def _side(side: Side) -> str:
+    return side.name if side.evidence == "measured" else f"{side.name} ({side.evidence})"
+
+
+def _declared(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[Contrast]:
+    """The comparisons of backends among these rows."""
+    if contrasts is None or contrasts.factor != "backend":
+        return []
+    wanted = {(row.family, row.cell.num_ranks, row.evidence) for row in rows}
+    return [
+        contrast
+        for contrast in contrasts.found
+        if (contrast.contender.family, contrast.contender.cell.num_ranks, contrast.contender.evidence)
+        in wanted
+    ]
+
+
+def _row_name(row: ScalingRow) -> str:
+    name = level_of(row.cell, "backend")
+    return name if row.evidence in (None, "measured") else f"{name} ({row.evidence})"
+
+
+def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
+    """A sentence on a backend's efficiency at its largest number of ranks; empty without a training on several."""
+    scaled = [row for row in rows if row.cell.control == "train" and row.cell.num_ranks > 1]
+    if not scaled:
+        return ""
+    row = max(scaled, key=lambda row: (row.throughput is not None, row.cell.num_ranks))
+    name, ranks = backend_name(row.cell), f"{row.cell.num_ranks} ranks"
+    if row.evidence not in (None, "measured"):
+        name += f" ({row.evidence})"
+    if row.throughput is None:
+        return f"{name}: no number on more than 1 rank ({row.num_launches} of {row.num_planned} launches)."
+    against_none, against_backend = row.efficiency_none, row.efficiency_backend
+    if against_none is None and against_backend is None:
+        return f"{name}: {rate(row.throughput)} samples/s on {ranks}; no base case, so no efficiency."
+    base = base_text([row])
+    if against_none is None:
+        lacking = "no single-rank baseline" if row.base_ranks == 1 else f"none was not measured on {base}"
+        return (
+            f"{name}: scaling efficiency {efficiency_text(against_backend)} at {ranks} versus its own {base}; "
+            f"{lacking}."
+        )
+    if row.cell.backend == "none":
+        return (
+            f"{name}: efficiency {efficiency_text(against_none)} at {ranks} without communication; the rest is lost to "
+            "sharing the machine."
+        )
+    own = f" ({efficiency_text(against_backend)} versus its own {base})" if against_backend else ""
+    return f"{name}: scaling efficiency {efficiency_text(against_none)} at {ranks}{own}."

@@ -1,0 +1,81 @@
+"""Findings on a terminal: one screen, or everything with `--full`, and with plots in characters with `--text`.
+
+Anything that makes a number doubtful is always on the screen, in one line that says where to read more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.text import Text
+
+from dlscale.analysis.declare import Block, Losses, Plot, Sentence, Table, numbered
+from dlscale.analysis.finding import Found
+from dlscale.analysis.findings.failures import gaps, study_warnings
+from dlscale.analysis.measured import Measured
+from dlscale.analysis.render.charts import Chart, Waterfalls
+from dlscale.analysis.render.grid import Grid, render_table
+from dlscale.analysis.render.theme import Look
+from dlscale.analysis.text import plural
+
+FULL = "dlscale report --full"
+MOST_NOTES = 8  # below a table
+
+
+def render_screen(study: Measured, found: Iterable[Found]) -> RenderableType:
+    """One screen: what each finding shows there, its errors, and warnings about the study as a whole."""
+    parts: list[RenderableType] = []
+    warnings: list[str] = [sentence for sentence, _ in study_warnings(study)]
+    for one in found:
+        shown = [part for block in one.screen for part in _on_screen(block)]
+        parts += [*shown, ""] if shown else []
+        warnings += [one.error] if one.error else []
+    return Group(*parts, *_warning_lines([*dict.fromkeys(warnings), *gaps(study)]))
+
+
+def _on_screen(block: Block) -> Iterator[RenderableType]:
+    if isinstance(block, Sentence):
+        yield Text(block.text, style="bold" if block.strong else "dim" if block.quiet else "")
+    elif isinstance(block, Table) and block.rows:
+        notes: dict[str, int] = {}
+        yield Grid(numbered(block, notes), sections=False)
+        if notes:
+            yield Text(_notes_text(notes))
+
+
+def _notes_text(notes: dict[str, int]) -> str:
+    listed = [f"({mark}) {note}" for note, mark in notes.items() if mark <= MOST_NOTES]
+    more = [f"{plural(len(notes) - MOST_NOTES, 'note')} more: {FULL}"] if len(notes) > MOST_NOTES else []
+    return "; ".join([*listed, *more])
+
+
+def _warning_lines(warnings: Sequence[str]) -> Iterator[RenderableType]:
+    """One line per warning, cut at the terminal's width; the heading says where to read them in full."""
+    if warnings:
+        yield Text(f"Warnings ({FULL} and the page have more)", style="bold")
+    for warning in warnings:
+        yield Text(f"  {' '.join(warning.split())}", no_wrap=True, overflow="ellipsis")
+
+
+def render_full(
+    study: Measured, found: Iterable[Found], *, looks: dict[str, Look] | None = None
+) -> RenderableType:
+    """All sentences and tables of all findings; with `looks`, all curves and waterfalls too."""
+    parts: list[RenderableType] = [escape(sentence) for sentence, _ in study_warnings(study)]
+    for one in found:
+        shown = [part for block in one.blocks for part in _in_full(block, looks)]
+        parts += [f"[bold]{escape(one.finding.title)}[/bold]", *shown, ""] if shown else []
+    return Group(*parts)
+
+
+def _in_full(block: Block, looks: dict[str, Look] | None) -> Iterator[RenderableType]:
+    if isinstance(block, Sentence):
+        yield Text(block.text, style="bold" if block.strong else "")
+    elif isinstance(block, Table):
+        yield from render_table(block)
+    elif isinstance(block, Plot) and looks is not None:
+        yield Chart(block, looks)
+    elif isinstance(block, Losses) and looks is not None:
+        yield Waterfalls(block.losses)
