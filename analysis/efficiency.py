@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from dlscale.analysis.curves import options_order
-from dlscale.analysis.families import Family, FrameworkPair, base_ranks, family_of, pairs_of
+from dlscale.analysis.families import Family, FrameworkPair
 from dlscale.analysis.findings.backends import BackendComparison, compare_backends
 from dlscale.analysis.findings.bounds import Limit, bound_columns, efficiency_limits
 from dlscale.analysis.findings.checkpoints import Saving, savings
@@ -22,19 +22,9 @@ from dlscale.analysis.findings.communication import Communication, communication
 from dlscale.analysis.findings.contrasts import Contrasts, study_contrasts
 from dlscale.analysis.findings.drift import Drift, drifts
 from dlscale.analysis.findings.energy import Energy, energies
-from dlscale.analysis.findings.interference import Interference, interference, why_unclaimable
 from dlscale.analysis.findings.ladder import Ladder, ladders
 from dlscale.analysis.findings.late_gradients import LateShare, late_gradients
-from dlscale.analysis.findings.outliers import (
-    Outliers,
-    Trimmed,
-    efficiency_notes,
-    outlier_columns,
-    outlier_notes,
-    outliers,
-    trim,
-    trimmed,
-)
+from dlscale.analysis.findings.outliers import efficiency_notes, outlier_columns, outlier_notes
 from dlscale.analysis.findings.predicted_points import SimulatedPoint
 from dlscale.analysis.findings.predicted_solutions import WeakScaling
 from dlscale.analysis.findings.profiles import StepParts, step_parts
@@ -46,12 +36,13 @@ from dlscale.analysis.findings.solutions import (
 from dlscale.analysis.findings.staleness import Staleness, stalenesses
 from dlscale.analysis.findings.startup import StartUp, start_ups
 from dlscale.analysis.findings.stragglers import Stragglers, stragglers
-from dlscale.analysis.findings.variants import Variants
 from dlscale.analysis.findings.waterfall import Waterfall, waterfalls
-from dlscale.analysis.launches import CellLaunches, launches_of
+from dlscale.analysis.interference import Interference, why_unclaimable
+from dlscale.analysis.measured import CellLaunches, Measured, measure, trim
 from dlscale.analysis.metrics import efficiency, efficiency_median, flaws, input_loss, input_stall, throughput
-from dlscale.analysis.provenance import Provenance, provenance
-from dlscale.analysis.records import APART, setting_columns, why_unusable
+from dlscale.analysis.outliers import Outliers
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.records import setting_columns
 from dlscale.analysis.render.tables import Column, TableOf, Value, cell_name, tags_of, training_columns
 from dlscale.analysis.render.text import (
     backend_name,
@@ -63,6 +54,7 @@ from dlscale.analysis.render.text import (
     with_limits,
 )
 from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.variants import Variants
 from dlscale.benchmarks.records.record import Base, Case, Cell, Parity, Record
 from dlscale.collectives.algorithms.registry import SYNC
 
@@ -316,65 +308,50 @@ def scaling_table(
     study's axes or its ladder.
     Raises UsageError if the records do not belong on one curve (see `launches_of`).
     """
-    records = list(records)
-    everything = launches_of(records)
-    measured = [launches for launches in everything if launches.cell.control not in APART]
-    falls = waterfalls(measured)
-    outlying, parities = outliers(measured), list(parities)
-    kept = trimmed(measured, outlying)
-    disturbance = interference(measured)
+    measured = measure(records, planned=planned, parities=parities, order=order, base=base, variants=variants)
+    launches, everything = measured.launches, measured.cells
+    falls = waterfalls(launches)
     contrasts = study_contrasts(
-        measured,
+        launches,
         order=order,
-        outlying=outlying,
-        parities=parities,
-        unclaimable=why_unclaimable(disturbance),
+        outlying=measured.outliers,
+        parities=measured.parities,
+        unclaimable=why_unclaimable(measured.interference),
         variants=variants,
     )
-    rows = _with_limits(
-        [row for launches in measured for row in _scaling_rows(launches, measured, kept, base)], everything
-    )
-    where = provenance(record for record in records if record.case.cell.control != "canary")
-    system = where.systems[0] if where.systems else "unknown"
+    rows = _with_limits([row for one in launches for row in _scaling_rows(one, measured)], everything)
     return ScalingTable(
-        rows=tuple(sorted(_with_parity(_with_plan(rows, planned, system=system), parities), key=_row_order)),
+        rows=tuple(sorted(_with_parity(_with_plan(rows, measured), measured), key=_row_order)),
         contrasts=contrasts,
-        variants=variants or Variants(),
-        ladders=tuple(ladders(measured, variants, contrasts)) if variants and contrasts else (),
-        comparisons=compare_backends(measured, contrasts),
-        start_ups=tuple(start_ups(measured)),
-        savings=tuple(savings(records)),
-        stalenesses=tuple(stalenesses(records)),
-        late_gradients=tuple(late_gradients(records)),
+        variants=measured.variants,
+        ladders=tuple(ladders(launches, variants, contrasts)) if variants and contrasts else (),
+        comparisons=compare_backends(launches, contrasts),
+        start_ups=tuple(start_ups(launches)),
+        savings=tuple(savings(measured.records)),
+        stalenesses=tuple(stalenesses(measured.records)),
+        late_gradients=tuple(late_gradients(measured.records)),
         profiles=tuple(step_parts(everything)),
-        energies=tuple(energies(measured)),
+        energies=tuple(energies(launches)),
         drifts=tuple(drifts(everything)),
-        interference=disturbance,
+        interference=measured.interference,
         waterfalls=falls,
         exchanges=communications(everything, falls),
-        lateness=stragglers(measured),
-        heats=rank_times(measured),
-        solutions=times_to_solution(measured, base=base),
-        failures=tuple(
-            sorted(
-                (record for record in records if why_unusable(record) is not None),
-                key=lambda record: (record.system, record.study, record.case.id, record.attempt),
-            )
-        ),
-        provenance=where,
-        launches=tuple(measured),
+        lateness=stragglers(launches),
+        heats=rank_times(launches),
+        solutions=times_to_solution(launches, base=base),
+        failures=measured.failures,
+        provenance=measured.provenance,
+        launches=launches,
     )
 
 
-def _scaling_rows(
-    launches: CellLaunches, measured: Sequence[CellLaunches], kept: Trimmed, base: Base
-) -> Iterator[ScalingRow]:
+def _scaling_rows(launches: CellLaunches, measured: Measured) -> Iterator[ScalingRow]:
     """One row per kind of evidence, so that kinds are never mixed; failed launches count in the first.
 
-    `kept` holds the same launches without outliers. All numbers include outliers; notes give the numbers without.
+    All numbers include outliers; notes give the numbers without.
     """
-    cell = launches.cell
-    ranks = base_ranks((other.cell for other in measured if other.family == launches.family), base)
+    cell, kept = launches.cell, measured.trimmed
+    family, ranks = measured.by_family[launches.family], measured.base_ranks[launches.family]
     against = partial(efficiency, num_base_ranks=ranks)
     num_failed = len(launches.cases) - len(launches.good)
     common_notes = list(flaws(launches))
@@ -382,10 +359,10 @@ def _scaling_rows(
         good = launches.only(kind)
         notes = list(common_notes)
         rate = throughput(good, notes)
-        against_none = against(good, measured, same_backend=False, notes=notes)
+        against_none = against(good, family, same_backend=False, notes=notes)
         against_backend = against_none
         if cell.backend != "none":
-            against_backend = against(good, measured, same_backend=True, notes=notes)
+            against_backend = against(good, family, same_backend=True, notes=notes)
         mine = kept.out.get((launches.family, launches.id, kind))
         notes += outlier_notes(mine) if mine else ()
         if launches.family in kept.families:
@@ -399,11 +376,11 @@ def _scaling_rows(
             fingerprint=(good if num_launches else launches).cases[0].record.fingerprint.digest,
             throughput=rate,
             efficiency_none=against_none,
-            efficiency_none_median=efficiency_median(good, measured, num_base_ranks=ranks),
+            efficiency_none_median=efficiency_median(good, family, num_base_ranks=ranks),
             efficiency_backend=against_backend,
             base_ranks=ranks,
-            input_stall=input_stall(good, measured),
-            input_loss=input_loss(good, measured),
+            input_stall=input_stall(good, family),
+            input_loss=input_loss(good, family),
             peak_rss_bytes=good.peak_rss_bytes,
             num_launches=num_launches,
             num_planned=num_launches + (num_failed if index == 0 else 0),
@@ -422,38 +399,30 @@ def _with_limits(rows: Iterable[ScalingRow], measured: Sequence[CellLaunches]) -
         yield replace(row, limits=found if row.base_ranks == 1 else ())
 
 
-def _with_plan(rows: Iterable[ScalingRow], planned: Iterable[Case], *, system: str) -> Iterator[ScalingRow]:
+def _with_plan(rows: Iterable[ScalingRow], measured: Measured) -> Iterator[ScalingRow]:
     """The rows with the plan's number of launches, and one for each planned cell without a record."""
-    rows = list(rows)
+    rows, planned = list(rows), dict(measured.planned_cells)
     bases = {row.family: row.base_ranks for row in rows}
-    num_planned: dict[str, int] = {}
-    cells: dict[str, Cell] = {}
-    for case in planned:
-        if case.cell.control not in APART:
-            cell_id = case.cell.id
-            num_planned[cell_id] = num_planned.get(cell_id, 0) + 1
-            cells[cell_id] = case.cell
+    missing = dict(planned)
     for row in rows:
         cell_id = row.cell.id
-        yield replace(row, num_planned=max(row.num_planned, num_planned.get(cell_id, 0)))
-        cells.pop(cell_id, None)
-    for cell_id, cell in cells.items():
-        family = family_of(cell, system=system)
+        missing.pop(cell_id, None)
+        of_plan = planned[cell_id].num_launches if cell_id in planned else 0
+        yield replace(row, num_planned=max(row.num_planned, of_plan))
+    for cell in missing.values():
         yield ScalingRow(
-            cell=cell,
-            family=family,
-            base_ranks=bases.get(family, 1),
-            num_planned=num_planned[cell_id],
+            cell=cell.cell,
+            family=cell.family,
+            base_ranks=bases.get(cell.family, 1),
+            num_planned=cell.num_launches,
             notes=("not run",),
         )
 
 
-def _with_parity(rows: Iterable[ScalingRow], parities: Iterable[Parity]) -> Iterator[ScalingRow]:
+def _with_parity(rows: Iterable[ScalingRow], measured: Measured) -> Iterator[ScalingRow]:
     """The rows with their pair of frameworks, and its note before the others."""
-    rows = list(rows)
-    pairs = pairs_of({row.family for row in rows}, parities)
     for row in rows:
-        pair = pairs.get(row.family)
+        pair = measured.pairs.get(row.family)
         notes = (pair.note, *row.notes) if pair and pair.note else row.notes
         yield replace(row, pair=pair, notes=notes)
 

@@ -19,7 +19,7 @@ from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, warning
 from dlscale.analysis.findings.rank_times import RankTimes, to_heat_rows
 from dlscale.analysis.findings.stragglers import Stragglers, straggler_sentences
-from dlscale.analysis.launches import Block
+from dlscale.analysis.measured import Block
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.text import backend_name
 

@@ -45,8 +45,8 @@ from dlscale.analysis.findings.predicted_points import SimulatedPoint, to_scalin
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
 from dlscale.analysis.findings.solution_table import evaluation_rows
 from dlscale.analysis.findings.solutions import TimeToSolution
-from dlscale.analysis.findings.variants import CURVE
 from dlscale.analysis.provenance import Provenance, printable
+from dlscale.analysis.variants import CURVE
 from dlscale.base.files import all_or_nothing, write_atomically
 
 FIGURES = {"throughput": throughput.draw, "efficiency": efficiency.draw}

@@ -23,8 +23,7 @@ from dlscale.analysis.findings.contrast_table import contrast_sentences
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts
 from dlscale.analysis.findings.contrasts import Verdict as ContrastVerdict
 from dlscale.analysis.findings.overlap import IN_LINE
-from dlscale.analysis.findings.variants import CURVE
-from dlscale.analysis.launches import Block, CellLaunches
+from dlscale.analysis.measured import Block, CellLaunches
 from dlscale.analysis.records import setting_columns, settings_text
 from dlscale.analysis.render.tables import (
     Column,
@@ -43,6 +42,7 @@ from dlscale.analysis.statistics import (
     block_ratio,
     median_interval,
 )
+from dlscale.analysis.variants import CURVE
 from dlscale.benchmarks.records.record import Cell
 
 

@@ -23,7 +23,7 @@ from dlscale.analysis.findings.overlap import (
     predict_step,
 )
 from dlscale.analysis.findings.waterfall import Waterfall
-from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.records import options_text
 from dlscale.analysis.render.tables import (
     Column,

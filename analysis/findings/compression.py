@@ -16,7 +16,7 @@ import numpy as np
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.solutions import metric_name
 from dlscale.analysis.findings.trainings import Training, metric_of, trainings_of
-from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.records import wire_bytes, wire_share
 from dlscale.analysis.render.tables import Column, TableOf, cell_name, tags_of, training_columns
 from dlscale.analysis.render.text import (

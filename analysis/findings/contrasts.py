@@ -18,11 +18,12 @@ from scipy.special import nctdtrinc
 
 from dlscale.analysis.families import pairs_of
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side, declare
-from dlscale.analysis.findings.outliers import Outliers
-from dlscale.analysis.findings.variants import Variants, declare_variants
-from dlscale.analysis.launches import Block, CellLaunches
+from dlscale.analysis.findings.variants import declare_variants
+from dlscale.analysis.measured import Block, CellLaunches
+from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.render.text import plural
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_median, block_ratio, blocks_needed
+from dlscale.analysis.variants import Variants
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Parity
 

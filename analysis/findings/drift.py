@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dlscale.analysis.launches import CellLaunches
+from dlscale.analysis.measured import CellLaunches
 
 TOLERANCE = 0.05  # of the throughput; a single pair of launches cannot resolve less
 

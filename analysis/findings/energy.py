@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlscale.analysis.families import family_of
-from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.records import (
     algorithm_text,
     num_samples,

@@ -23,8 +23,8 @@ from dlscale.analysis.findings.framework_comparison import (
     backend_text,
     question_key,
 )
-from dlscale.analysis.findings.interference import why_unclaimable
 from dlscale.analysis.findings.solutions import goal_text
+from dlscale.analysis.interference import why_unclaimable
 from dlscale.analysis.render.tables import workload_title
 from dlscale.analysis.render.text import (
     interval_columns,

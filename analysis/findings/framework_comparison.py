@@ -19,7 +19,7 @@ from dlscale.analysis.efficiency import ScalingRow, ScalingTable
 from dlscale.analysis.findings.productivity import Change, stored_changes
 from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.findings.trainings import launch_seconds
-from dlscale.analysis.launches import CellLaunches
+from dlscale.analysis.measured import CellLaunches
 from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.records import NamedCell, setting_columns, settings_text, slowest_in_phase
 from dlscale.analysis.render.tables import (

@@ -14,8 +14,7 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.findings.contrast_declaration import sides_of
 from dlscale.analysis.findings.contrast_table import probability_text
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts
-from dlscale.analysis.findings.variants import STEP, Variants
-from dlscale.analysis.launches import CellLaunches
+from dlscale.analysis.measured import CellLaunches
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.render.tables import (
     NOTHING,
@@ -28,6 +27,7 @@ from dlscale.analysis.render.tables import (
 )
 from dlscale.analysis.render.text import interval_columns, plural, points, share_text
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval
+from dlscale.analysis.variants import STEP, Variants
 from dlscale.benchmarks.records.record import Cell
 
 Rates = dict[tuple[str, int], float]

@@ -18,7 +18,7 @@ import numpy as np
 
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
-from dlscale.analysis.launches import Block
+from dlscale.analysis.measured import Block
 from dlscale.analysis.render.tables import Column, TableOf, Value, tags_of, training_columns
 from dlscale.analysis.render.text import interval_columns, number, plural, with_limits
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval, ratio_of_sums

@@ -26,7 +26,7 @@ from dlscale.analysis.findings.noise_scale import (
     samples_by_block,
 )
 from dlscale.analysis.findings.solutions import goal_text
-from dlscale.analysis.launches import Block, CellLaunches, good_launches
+from dlscale.analysis.measured import Block, CellLaunches, good_launches
 from dlscale.analysis.render.tables import Column, TableOf, tags_of, training_columns
 from dlscale.analysis.render.text import backend_name, interval_columns, plural, with_limits
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.render.tables import Column, TableOf, shown_number, tags_of, workload_title
 from dlscale.analysis.render.text import interval_columns
 from dlscale.analysis.statistics import Interval, median_interval

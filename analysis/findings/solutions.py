@@ -17,7 +17,7 @@ from dlscale.analysis.curves import options_order, rates_are_tried
 from dlscale.analysis.families import Family, base_cell, base_ranks
 from dlscale.analysis.findings.staleness import Staleness, stalenesses
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of, trainings_of
-from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.render.tables import cell_name
 from dlscale.analysis.render.text import listed, number, plural, ratio_text, with_limits
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval

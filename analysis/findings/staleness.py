@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.analysis.launches import good_by_cell
+from dlscale.analysis.measured import good_by_cell
 from dlscale.analysis.render.tables import Column, TableOf, tags_of, workload_title
 from dlscale.analysis.render.text import backend_name, number, plural
 from dlscale.benchmarks.records.record import Cell, Record

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.records import slowest_in_phase
 from dlscale.analysis.render.tables import Column, TableOf, Tags, shown_number
 from dlscale.benchmarks.records.record import Phases

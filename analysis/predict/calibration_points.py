@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dlscale.analysis.findings.communication_only import EXCHANGE_CONTROL, communication_only
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 from dlscale.analysis.message_sizes.measurements import slowest_by_point
 from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibrate import CalibrationPoint

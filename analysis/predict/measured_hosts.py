@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from dlscale.analysis.findings.communication_only import communication_only
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 from dlscale.analysis.message_sizes.measurements import slowest_by_point
 from dlscale.analysis.predict.calibration_points import RUN_MODE
 from dlscale.analysis.predict.measured import profile_of

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dlscale.analysis.launches import good_launches, launches_of
+from dlscale.analysis.measured import good_launches, launches_of
 from dlscale.analysis.predict.backend_rules import rule_of
 from dlscale.analysis.predict.prediction import Situation, predict_point
 from dlscale.base.errors import UsageError

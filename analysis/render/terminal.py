@@ -37,13 +37,13 @@ from dlscale.analysis.findings.solutions import (
     unequal_tuning,
 )
 from dlscale.analysis.findings.tuning import TUNING_LEGEND, rate_searches, rate_table, search_sentences
-from dlscale.analysis.findings.variants import STEP
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.html.comparisons import contrast_texts, contrasts_lead
 from dlscale.analysis.render.tables import Grid, brief, numbered
 from dlscale.analysis.render.text import backend_name, efficiency_text, plural, rate, share_text
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS
+from dlscale.analysis.variants import STEP
 
 FULL = "dlscale report --full"
 MOST_NOTES = 8  # below a table

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from dlscale.analysis.figures.together import write_together
 from dlscale.analysis.findings.study_comparison import compare_studies, compared_text, comparison_verdict
-from dlscale.analysis.launches import latest_good
+from dlscale.analysis.measured import latest_good
 from dlscale.analysis.provenance import provenance
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.study_facts import study_warnings

@@ -12,13 +12,13 @@ import click
 from dlscale.analysis.curves import with_curve_names
 from dlscale.analysis.efficiency import ScalingTable, scaling_table
 from dlscale.analysis.findings.predicted_solutions import WeakScaling
-from dlscale.analysis.findings.variants import Variants
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.losses import causes_of
 from dlscale.analysis.render.html.model import Page, WhatIf
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.html.study_facts import StudyFacts, of_one_fingerprint
+from dlscale.analysis.variants import Variants
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object

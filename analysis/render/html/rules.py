@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dlscale.analysis.efficiency import ScalingRow, ScalingTable, base_text
 from dlscale.analysis.families import base_cell
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND
-from dlscale.analysis.launches import CellLaunches, MeasuredCase
+from dlscale.analysis.measured import CellLaunches, MeasuredCase
 from dlscale.analysis.metrics import MAX_START_SKEW, MIN_WINDOWS
 from dlscale.analysis.records import APART
 from dlscale.analysis.render.html.labels import training_title

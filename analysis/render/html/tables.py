@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from dlscale.analysis.efficiency import ScalingRow
-from dlscale.analysis.findings.outliers import Outliers, outlier_columns
-from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.findings.outliers import outlier_columns
+from dlscale.analysis.measured import CellLaunches, good_launches
+from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.tables import (
     CONTROL_NAMES,

@@ -12,8 +12,8 @@ from datetime import datetime
 import numpy as np
 
 from dlscale.analysis.efficiency import ScalingRow
-from dlscale.analysis.findings.outliers import Outlier, Outliers, windows_out
-from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase, good_launches
+from dlscale.analysis.measured import Block, CellLaunches, MeasuredCase, good_launches
+from dlscale.analysis.outliers import Outlier, Outliers, windows_out
 from dlscale.analysis.records import start_time
 from dlscale.analysis.render.html.model import Axis, Guide, Plot, Point, Series
 from dlscale.analysis.render.tables import CONTROL_NAMES, Tags, tags_of, workload_title

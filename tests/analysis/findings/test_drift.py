@@ -4,7 +4,7 @@ import pytest
 
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.drift import drifts
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 
 
 @pytest.mark.parametrize(

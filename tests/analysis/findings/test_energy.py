@@ -4,7 +4,7 @@ import pytest
 
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.energy import Reading, energies, reading
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 from dlscale.analysis.render import scaling_json
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.benchmarks.records.record import NodeEnergy

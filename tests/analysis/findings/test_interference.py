@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.launches import launches_of, select_attempts
+from dlscale.analysis.measured import launches_of, select_attempts
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.analysis.render.terminal import render_screen

@@ -11,7 +11,7 @@ from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.noise_scale import law_of_samples, noise_scales
 from dlscale.analysis.findings.predicted_solutions import WeakScaling, predictions
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.analysis.render.terminal import render_screen

@@ -4,7 +4,7 @@ import pytest
 
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.profiles import PROFILES, step_parts, to_profile_row
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 from dlscale.analysis.render.scaling_json import scaling_json
 
 

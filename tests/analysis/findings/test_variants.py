@@ -11,11 +11,12 @@ from dlscale.analysis.figures import ladder as ladder_figure
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.ladder import ladder_sentences
-from dlscale.analysis.findings.variants import Variants, declare_variants
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.findings.variants import declare_variants
+from dlscale.analysis.measured import launches_of
 from dlscale.analysis.render.scaling_json import scaling_json
 from dlscale.analysis.render.terminal import render_screen
 from dlscale.analysis.render.terminal_table import render_scaling
+from dlscale.analysis.variants import Variants
 from dlscale.benchmarks.study.plan import num_comparisons
 
 BUCKETS = Variants(axes={"gloo.bucket_cap_mb": [25, 1, 5]})

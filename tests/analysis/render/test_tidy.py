@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlscale.analysis.efficiency import scaling_table
-from dlscale.analysis.launches import select_attempts
+from dlscale.analysis.measured import select_attempts
 from dlscale.analysis.render.tidy import write_tables
 from dlscale.analysis.render.tidy_columns import KEY, LAUNCHES, TABLES
 from dlscale.benchmarks.records.record import Cell, Phases

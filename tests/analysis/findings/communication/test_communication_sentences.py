@@ -15,7 +15,7 @@ from dlscale.analysis.findings.communication import (
     render_communication,
 )
 from dlscale.analysis.findings.waterfall import waterfalls
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 
 from .conftest import Link
 

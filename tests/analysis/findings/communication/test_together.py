@@ -9,9 +9,8 @@ from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.communication import communication_rows
 from dlscale.analysis.findings.contrast_declaration import declare
-from dlscale.analysis.findings.outliers import outliers
 from dlscale.analysis.findings.startup import start_ups
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of, outliers
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.extrap import extrap_models
 from dlscale.analysis.render.html.losses import causes_of

@@ -8,7 +8,7 @@ from dlscale.analysis.figures import heatmap
 from dlscale.analysis.figures.drawing import RIM, drawing
 from dlscale.analysis.findings.rank_times import rank_times, to_heat_rows
 from dlscale.analysis.findings.stragglers import stragglers
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 
 NESTED = [("a", "b"), ("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")] * 2
 

@@ -4,7 +4,7 @@ import pytest
 
 from dlscale.analysis.efficiency import scaling_table
 from dlscale.analysis.findings.waterfall import waterfalls
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 
 from .conftest import LOSSES, MS, Planted, losses, only
 

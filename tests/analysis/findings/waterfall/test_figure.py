@@ -9,7 +9,7 @@ from dlscale.analysis.figures import waterfall
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.findings.waterfall import waterfalls
 from dlscale.analysis.findings.waterfall_table import waterfall_rows
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 
 from .conftest import Planted
 

@@ -20,7 +20,7 @@ from dlscale.analysis.findings.waterfall_table import (
     waterfall_headline,
     waterfall_rows,
 )
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import launches_of
 from dlscale.analysis.render.text import share_text
 from dlscale.analysis.statistics import Interval
 

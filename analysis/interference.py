@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dlscale.analysis.launches import CellLaunches
+from dlscale.benchmarks.records.record import Record
 
 BUSY_WINDOW = 0.15  # of CPU time; in a shorter window a tick of the kernel's clock is a few percent
 MOST_DISTURBED = 0.1  # of the launches of a study that claims something
@@ -47,15 +47,9 @@ class Interference:
         )
 
 
-def interference(measured: Iterable[CellLaunches]) -> Interference | None:
-    """Over all good launches of trainings; None where nothing is known, as in records from before it was read."""
-    records = [
-        record
-        for launches in measured
-        if launches.cell.control == "train"
-        for record in launches.records
-        if record.foreign_cpu is not None
-    ]
+def interference(records: Iterable[Record]) -> Interference | None:
+    """Over good launches of trainings; None where nothing is known, as in records from before it was read."""
+    records = [record for record in records if record.foreign_cpu is not None]
     if not records:
         return None
     shares = [

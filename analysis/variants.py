@@ -1,0 +1,84 @@
+"""What a study varies beside its backends: its axes, or its ladder. docs/sweeps.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlscale.analysis.curves import SETTINGS, setting_of, setting_text
+from dlscale.benchmarks.records.record import Cell, Setting
+
+CURVE, STEP = "curve", "step"  # factors of a declaration: of any setting, of a ladder
+PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variants:
+    """The axes or the ladder of a study: setting -> values, the first of which is the reference; or steps."""
+
+    axes: Mapping[str, Sequence[Setting]] = field(default_factory=dict)
+    ladder: Sequence[Mapping[str, Setting]] = ()
+    own: Mapping[str, Setting | None] = field(
+        default_factory=dict
+    )  # the study's values of the ladder's settings
+
+    def __bool__(self) -> bool:
+        return bool(self.axes or self.ladder)
+
+    @property
+    def factor(self) -> str:
+        """What is compared: steps; backends and their options, which one family has; or curves of several families."""
+        if self.ladder:
+            return STEP
+        return "backend" if all("." in name for name in self.axes) else CURVE
+
+    @property
+    def settings(self) -> Sequence[str]:
+        """The settings beside backends' options that tell curves apart; none where all are of one family."""
+        return () if self.factor == "backend" else SETTINGS
+
+    def place(self, cell: Cell) -> tuple[int, ...] | None:
+        """The place of a cell's value on each axis, 0 on those of other backends; None if it is not of the study."""
+        place = []
+        for name, values in self.axes.items():
+            value = setting_of(cell, name)
+            if not _concerns(name, cell):
+                place.append(0)
+            elif (known := _index(values, value)) is None:
+                return None
+            else:
+                place.append(known)
+        return tuple(place)
+
+    def step(self, cell: Cell) -> int | None:
+        """The step of the ladder that a cell is on; None if it is on none."""
+        names = {name for step in self.ladder for name in step}
+        settings, found = dict(self.own), None
+        for index, step in enumerate(self.ladder):
+            settings |= step
+            wanted = {name: settings.get(name) for name in names if _concerns(name, cell)}
+            # The preset's own batch is not known here: any fits, and a later step says which.
+            if all(
+                (name == "batch" and value is None) or _same(setting_of(cell, name), value)
+                for name, value in wanted.items()
+            ):
+                found = index
+        return found
+
+    def step_text(self, index: int) -> str:
+        """What a step of the ladder adds: `cycle_time_ms=5, compiled`; `plain` for nothing."""
+        added = [setting_text(name, value) for name, value in self.ladder[index].items()]
+        return ", ".join(added) or PLAIN
+
+
+def _concerns(name: str, cell: Cell) -> bool:
+    return "." not in name or name.partition(".")[0] in (cell.backend, cell.algorithm)
+
+
+def _index(values: Sequence[Setting], value: Setting | None) -> int | None:
+    return next((index for index, known in enumerate(values) if _same(value, known)), None)
+
+
+def _same(value: Setting | None, known: Setting | None) -> bool:
+    """Variables are text in a cell."""
+    return value == known or (isinstance(value, str) and value == str(known))
