@@ -1,21 +1,24 @@
-"""What was measured: a study's records as launches of cells, from which all findings are computed.
+"""What was measured: the launches of every cell, the one model from which all numbers are computed.
 
-`launches_of` builds it once from the records. The attempt of a case that counts is selected here and nowhere else: the
-latest good one, of those that other programs did not disturb if there is one. A launch gives one value, the median over
-its steady windows of seconds per step (a cost; rates follow from it), because windows of one launch are correlated;
-statistics are computed over launches.
+`measure` builds it once from a study's records, for all findings; `launches_of` has the launches alone. The attempt of
+a case that counts is selected here and nowhere else: the latest good one, of those that other programs did not disturb
+if there is one. A launch gives one value, the median over its steady windows of seconds per step (a cost; rates follow
+from it), because windows of one launch are correlated; statistics are computed over launches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from dlscale.analysis.families import Family, family_of
+from dlscale.analysis.families import Family, FrameworkPair, base_ranks, family_of, pairs_of
+from dlscale.analysis.interference import Interference, interference
+from dlscale.analysis.outliers import Outlier, Outliers, outliers_of, outlying
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import (
     APART,
@@ -286,7 +289,71 @@ def good_launches(
     return [good for launches in wanted for kind in launches.kinds if (good := launches.only(kind)).cases]
 
 
-R = TypeVar("R")
+def outliers(measured: Iterable[CellLaunches]) -> list[Outliers]:
+    """The outliers of each cell and kind of evidence."""
+    cells = good_launches(measured)
+    factors = outlying(
+        [launches.by_block("world") for launches in cells],
+        systems=[launches.family.system for launches in cells],
+    )
+    return [
+        outliers_of(
+            launches.cell,
+            launches.family,
+            launches.evidence,
+            seconds={case.block: case.seconds for case in launches.cases},
+            launches=[
+                Outlier(block=case.block, factor=out[case.block], steady=case.steady)
+                for case in launches.cases
+                if case.block in out
+            ],
+        )
+        for launches, out in zip(cells, factors, strict=True)
+    ]
+
+
+StandingOut = Mapping[tuple[Family, str, str], Outliers]  # by family, cell and kind of evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trimmed:
+    """A study's launches without outliers. `families` are those that have any."""
+
+    out: StandingOut
+    launches: tuple[CellLaunches, ...]
+    families: frozenset[Family]
+
+
+def trimmed(measured: Sequence[CellLaunches], flagged: Iterable[Outliers]) -> Trimmed:
+    """The launches of all cells without outliers."""
+    out = {(entry.family, entry.cell.id, entry.evidence): entry for entry in flagged}
+    return Trimmed(
+        out=out,
+        launches=tuple(trim(launches, out) for launches in measured),
+        families=frozenset(entry.family for entry in out.values() if entry.launches),
+    )
+
+
+def trim(launches: CellLaunches, out: StandingOut) -> CellLaunches:
+    """The launches without those that stand out; the same object where none does."""
+    blocks = {
+        kind: cell_outliers.blocks
+        for kind in launches.kinds
+        if (cell_outliers := out.get((launches.family, launches.id, kind))) and cell_outliers.launches
+    }
+    if not blocks:
+        return launches
+    kept = (case for case in launches.cases if case.block not in blocks.get(case.record.evidence, ()))
+    return replace(launches, cases=tuple(kept))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCell:
+    """A cell of the study's plan, with its number of planned launches."""
+
+    cell: Cell
+    family: Family
+    num_launches: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,65 +364,175 @@ class WeakScaling:
     launches: tuple[CellLaunches, ...] = field(repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """A study as all findings see it: its records, what was planned, and what it is compared by.
+R = TypeVar("R")
 
-    `records` belong on one curve (see `launches_of`). With the cases `planned`, launches and cells that left no record
-    count too. `order` has the names of backends and frameworks in the study's order: the first is the reference of
-    comparisons. Efficiencies are relative to `base`.
+
+@dataclass(frozen=True, kw_only=True)  # no slots: values are computed at first use, and kept
+class Measured:
+    """What was measured in a study, and what is computed of it once for all findings (`measure` builds it).
+
+    `records` are all attempts that may share a curve, good or not; `planned` the cases of the study's plan; `parities`
+    the parity gate's verdicts; `order` the names of backends and frameworks in the study's order, of which the first is
+    the reference; `base` what efficiencies are relative to; `variants` the study's axes or its ladder.
     """
 
-    records: Sequence[Record] = field(default=(), repr=False)
-    planned: Sequence[Case] = field(default=(), repr=False)
-    parities: Sequence[Parity] = ()
-    order: Sequence[str] = ()
+    records: tuple[Record, ...]
+    planned: tuple[Case, ...] = ()
+    parities: tuple[Parity, ...] = ()
+    order: tuple[str, ...] = ()
     base: Base = "1"
-    variants: Variants | None = None  # its axes or its ladder
-    bad_files: Sequence[BadFile] = ()
-    left_out: Sequence[str] = ()  # sentences on records that are not among these
+    variants: Variants = field(default_factory=Variants)
+    bad_files: tuple[BadFile, ...] = ()
+    left_out: tuple[str, ...] = ()  # sentences on records that are not among these
     name: str = ""  # of the study's folder
     plan: str = ""  # its size in words
     running: bool = False  # it is being measured now
-    predictions: Sequence[PredictionRecord] = ()  # shown beside it, in none of its numbers
+    predictions: tuple[PredictionRecord, ...] = ()  # shown beside it, in none of its numbers
     weak_scaling: WeakScaling | None = None
-    _computed: dict[Callable[[Measured], Any], Any] = field(
+    _known: dict[Callable[[Measured], Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def once(self, compute: Callable[[Measured], R]) -> R:
         """What `compute` makes of this study, computed at the first call: findings build on each other so."""
-        if compute not in self._computed:
-            self._computed[compute] = compute(self)
-        known: R = self._computed[compute]
+        if compute not in self._known:
+            self._known[compute] = compute(self)
+        known: R = self._known[compute]
         return known
 
-    @cached_property
-    def everything(self) -> list[CellLaunches]:
-        """The launches of all cells, with canaries, communication-only cases and profiles."""
-        return launches_of(self.records)
+    def good_launches_of(self, family: Family, cell: Cell, evidence: str | None) -> CellLaunches | None:
+        """The good launches of a cell, of one kind of evidence; None if it has none."""
+        own = (one for one in self.by_family.get(family, ()) if one.id == cell.id)
+        good = [launches.only(evidence or "") for launches in own]
+        return good[0] if good and good[0].cases else None
 
     @cached_property
-    def launches(self) -> list[CellLaunches]:
-        """The launches of the cells that have a row of their own: trainings and their controls."""
-        return [launches for launches in self.everything if launches.cell.control not in APART]
+    def cells(self) -> tuple[CellLaunches, ...]:
+        """The launches of all cells, canaries, profiles and communication only (APART) among them."""
+        return tuple(launches_of(self.records))
+
+    @cached_property
+    def launches(self) -> tuple[CellLaunches, ...]:
+        """The launches of the cells that count: all but those APART."""
+        return tuple(launches for launches in self.cells if launches.cell.control not in APART)
+
+    @cached_property
+    def by_family(self) -> Mapping[Family, tuple[CellLaunches, ...]]:
+        """The `launches` of each family, in their order."""
+        members: dict[Family, list[CellLaunches]] = {}
+        for launches in self.launches:
+            members.setdefault(launches.family, []).append(launches)
+        return {family: tuple(own) for family, own in members.items()}
+
+    @cached_property
+    def good(self) -> tuple[CellLaunches, ...]:
+        """The good ones of `launches`, separately by kind of evidence."""
+        return tuple(good_launches(self.launches))
+
+    @cached_property
+    def planned_cells(self) -> Mapping[str, PlannedCell]:
+        """Cell id -> planned cell, of the cells that count, in the plan's order."""
+        system = self.provenance.systems[0] if self.provenance.systems else "unknown"
+        ids = [case.cell.id for case in self.planned]
+        counts = Counter(ids)
+        return {
+            cell_id: PlannedCell(
+                cell=case.cell, family=family_of(case.cell, system=system), num_launches=counts[cell_id]
+            )
+            for cell_id, case in dict(zip(ids, self.planned, strict=True)).items()
+            if case.cell.control not in APART
+        }
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """The families of all cells, measured or planned, but the batch controls, which belong to the waterfalls.
+
+        A whole-machine reference counts only if no other family covers it.
+        """
+        cells = [(launches.cell, launches.family) for launches in self.launches]
+        cells += [(planned.cell, planned.family) for planned in self.planned_cells.values()]
+        cells = [(cell, family) for cell, family in cells if cell.control != "alone"]
+        scaling = {family for cell, family in cells if cell.control != "whole_machine"}
+        references = {family for _, family in cells if not any(own.covers(family) for own in scaling)}
+        return tuple(sorted(scaling | references))
+
+    @cached_property
+    def pairs(self) -> Mapping[Family, FrameworkPair]:
+        """The pair of every family, measured or planned, that was trained in several frameworks."""
+        families = {*self.by_family, *(planned.family for planned in self.planned_cells.values())}
+        return pairs_of(families, self.parities)
+
+    @cached_property
+    def base_ranks(self) -> Mapping[Family, int]:
+        """The number of ranks of the base cases of each family that was measured."""
+        return {
+            family: base_ranks((launches.cell for launches in own), self.base)
+            for family, own in self.by_family.items()
+        }
+
+    @cached_property
+    def outliers(self) -> tuple[Outliers, ...]:
+        """The launches and windows that stand out, of each cell and kind of evidence."""
+        return tuple(outliers(self.launches))
+
+    @cached_property
+    def trimmed(self) -> Trimmed:
+        """The `launches` without those that stand out."""
+        return trimmed(self.launches, self.outliers)
+
+    @cached_property
+    def interference(self) -> Interference | None:
+        """The CPU time that other programs took; None if it is not known."""
+        return interference(
+            record
+            for launches in self.launches
+            if launches.cell.control == "train"
+            for record in launches.records
+        )
 
     @cached_property
     def failures(self) -> tuple[Record, ...]:
-        """The attempts that gave no number."""
-        unusable = (record for record in self.records if why_unusable(record) is not None)
+        """The attempts that gave no number, by system, study, case and attempt."""
+        failed = (record for record in self.records if why_unusable(record) is not None)
         return tuple(
-            sorted(unusable, key=lambda record: (record.system, record.study, record.case.id, record.attempt))
+            sorted(failed, key=lambda record: (record.system, record.study, record.case.id, record.attempt))
         )
 
     @cached_property
     def provenance(self) -> Provenance:
-        """Where the records come from, canaries left out."""
+        """Where the records come from; canaries, which belong to jobs, are not among them."""
         return provenance(record for record in self.records if record.case.cell.control != "canary")
 
-    def good_launches_of(self, family: Family, cell: Cell, evidence: str | None) -> CellLaunches | None:
-        """The good launches of a cell, of one kind of evidence; None if it has none."""
-        wanted = (family, cell.id)
-        own = (launches for launches in self.launches if (launches.family, launches.id) == wanted)
-        good = [launches.only(evidence or "") for launches in own]
-        return good[0] if good and good[0].cases else None
+
+def measure(
+    records: Iterable[Record],
+    *,
+    planned: Iterable[Case] = (),
+    parities: Iterable[Parity] = (),
+    order: Iterable[str] = (),
+    base: Base = "1",
+    variants: Variants | None = None,
+    bad_files: Iterable[BadFile] = (),
+    left_out: Iterable[str] = (),
+    name: str = "",
+    plan: str = "",
+    running: bool = False,
+    weak_scaling: WeakScaling | None = None,
+) -> Measured:
+    """The study of these records. Raises UsageError if they do not belong on one curve (`launches_of`)."""
+    measured = Measured(
+        records=tuple(records),
+        planned=tuple(planned),
+        parities=tuple(parities),
+        order=tuple(order),
+        base=base,
+        variants=variants or Variants(),
+        bad_files=tuple(bad_files),
+        left_out=tuple(left_out),
+        name=name,
+        plan=plan,
+        running=running,
+        weak_scaling=weak_scaling,
+    )
+    _ = measured.cells  # its errors are the caller's, not a finding's
+    return measured

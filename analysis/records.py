@@ -1,7 +1,7 @@
 """The values of a single record, and its columns: what one attempt at a case says by itself.
 
 World time is the slowest rank's: throughput is never one rank's rate times the number of ranks. Which attempt of a case
-counts, and the values of launches, are in `launches`.
+counts, and the values of launches, are in `measured`.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ from dlscale.analysis.findings.noise_scale import noise_scales
 from dlscale.analysis.findings.predicted_points import SimulatedPoint, to_scaling_columns
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
 from dlscale.analysis.findings.rank_times import rank_times
-from dlscale.analysis.findings.scaling import ScalingRow, families_of, rows_of, scaling_row
+from dlscale.analysis.findings.scaling import ScalingRow, rows_of, scaling_row
 from dlscale.analysis.findings.solution_table import evaluation_rows
 from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.measured import Measured
@@ -108,9 +108,9 @@ def write_figures(
 
 
 def _write_figures(study: Measured, folder: Path, *, form: Form, only: Collection[str]) -> list[Path]:
-    stems = Counter(family.file_stem for family in families_of(scaling.FINDING.of(study)))
+    stems = Counter(family.file_stem for family in study.families)
     written: list[Path] = []
-    for family in families_of(scaling.FINDING.of(study)):
+    for family in study.families:
         stem = family.file_stem
         if stems[stem] > 1:
             stem += "-" + hashlib.sha256(repr(family).encode()).hexdigest()[:6]
@@ -146,11 +146,11 @@ def _write_figures(study: Measured, folder: Path, *, form: Form, only: Collectio
 
 def _of_several_families(study: Measured, folder: Path, form: Form, only: Collection[str]) -> list[Path]:
     """Write figures of all curves along axes that separate families, such as the batch."""
-    if study.variants is None or study.variants.factor != CURVE:
+    if study.variants.factor != CURVE:
         return []
     written = []
     groups: dict[Family, list[ScalingRow]] = {}
-    for family in families_of(scaling.FINDING.of(study)):
+    for family in study.families:
         own = [row for row in rows_of(scaling.FINDING.of(study), family) if row.cell.control == "train"]
         groups.setdefault(common_family(family), []).extend(own)
     for common, rows in groups.items():
@@ -168,7 +168,7 @@ def _of_several_families(study: Measured, folder: Path, form: Form, only: Collec
 def _frameworks(study: Measured, folder: Path, form: Form) -> list[Path]:
     """Write a figure per training with a target that was run in several frameworks."""
     alike: dict[Family, dict[Family, Sequence[TimeToSolution]]] = {}
-    for family in families_of(scaling.FINDING.of(study)):
+    for family in study.families:
         if own := _solutions(study, family):
             alike.setdefault(replace(family, framework=""), {})[family] = own
     written = []

@@ -15,7 +15,7 @@ from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling, solution_table, waterfall_table
 from dlscale.analysis.findings.contrasts import Contrast, study_contrasts
 from dlscale.analysis.findings.interference import is_busy
-from dlscale.analysis.findings.scaling import ScalingRow, families_of, rows_of
+from dlscale.analysis.findings.scaling import ScalingRow, rows_of
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.findings.waterfall_parts import BATCH, CO_RUNNING, EXPOSED, INPUT, STRAGGLERS
 from dlscale.analysis.measured import Measured
@@ -33,7 +33,7 @@ def advice(study: Measured) -> list[str]:
     if is_busy(study):
         return ["Repeat the study when nothing else runs on the machine: --wait-quiet 1h waits for that."]
     sentences = [*_undecided(study)]
-    families = families_of(scaling.FINDING.of(study))
+    families = study.families
     for family in families:
         training = f"{family.workload} in {family.framework}: " if len(families) > 1 else ""
         sentences += [training + sentence for sentence in _loss(study, family)]

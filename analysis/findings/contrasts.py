@@ -18,10 +18,10 @@ from scipy.special import nctdtrinc
 
 from dlscale.analysis.families import pairs_of
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side, declare
-from dlscale.analysis.findings.interference import study_interference, why_unclaimable
-from dlscale.analysis.findings.outliers import Outliers, study_outliers
 from dlscale.analysis.findings.variant_declaration import declare_variants
+from dlscale.analysis.interference import why_unclaimable
 from dlscale.analysis.measured import Block, Measured
+from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_median, block_ratio, blocks_needed
 from dlscale.analysis.text import plural
 from dlscale.base.errors import UsageError
@@ -211,9 +211,9 @@ def study_contrasts(study: Measured) -> Contrasts | None:
         return None
     return contrasts(
         declaration,
-        flagged=flagged_blocks(study.once(study_outliers)),
+        flagged=flagged_blocks(study.outliers),
         forbidden=parity_forbids(study.parities),
-        unclaimable=why_unclaimable(study_interference(study)),
+        unclaimable=why_unclaimable(study.interference),
     )
 
 

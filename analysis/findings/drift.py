@@ -56,7 +56,7 @@ def drifts(measured: Iterable[CellLaunches]) -> Iterator[Drift]:
 FINDING = Finding(
     name="drift",
     title="Drift of the nodes while jobs ran",
-    compute=lambda study: tuple(drifts(study.everything)),
+    compute=lambda study: tuple(drifts(study.cells)),
     sentences=lambda found: (
         Sentence(text=f"{drift.text[0].upper()}{drift.text[1:]}.", strong=drift.steady is False)
         for drift in found

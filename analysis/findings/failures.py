@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dlscale.analysis.declare import Column, Sentence, TableOf, tags_of
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import drift, interference, predicted_points, scaling
+from dlscale.analysis.findings import drift, predicted_points, scaling
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.text import CONTROL_NAMES, backend_name, listed, plural, workload_title
@@ -92,7 +92,7 @@ def study_warnings(study: Measured) -> tuple[tuple[str, str], ...]:
     }
     if len(kinds) > 1:
         warnings.append((f"Evidence is {listed(sorted(kinds))}: never joined by a line.", "rows"))
-    if (found := interference.study_interference(study)) and found.text:
+    if (found := study.interference) and found.text:
         warnings.insert(0, (found.text, "failures"))
     drifted = [one for one in drift.FINDING.of(study) if one.steady is False]
     warnings += [(f"{one.text[0].upper()}{one.text[1:]}.", "failures") for one in drifted]
@@ -176,7 +176,7 @@ def gaps(study: Measured) -> Iterator[str]:
     for record in study.failures[:1]:
         cell = record.case.cell
         what = backend_name(cell) if cell.control == "train" else f"{backend_name(cell)} ({cell.control})"
-        several = len(scaling.families_of(rows)) > 1
+        several = len(study.families) > 1
         training = f"{cell.workload} {cell.framework}, " if several else ""
         yield (
             f"First failure: {training}{what} on {plural(cell.num_ranks, 'rank')}, block {record.case.block}: "

@@ -23,8 +23,8 @@ from dlscale.analysis.findings.framework_comparison import (
     backend_text,
     question_key,
 )
-from dlscale.analysis.findings.interference import study_interference, why_unclaimable
 from dlscale.analysis.findings.solutions import goal_text
+from dlscale.analysis.interference import why_unclaimable
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio
 from dlscale.analysis.text import (
@@ -206,7 +206,7 @@ def _tested(
         return "" if frameworks.comparable else frameworks.verdict
 
     speeds = (study for study in studies if not solution_table.FINDING.of(study))
-    busy = next(filter(None, (why_unclaimable(study_interference(study)) for study in speeds)), "")
+    busy = next(filter(None, (why_unclaimable(study.interference) for study in speeds)), "")
     outlying = [item.row.outliers for item in items if item.row.outliers]
     return contrasts(
         Declaration(factor="program", pairs=tuple(pairs)),

@@ -27,9 +27,10 @@ from dlscale.analysis.declare import (
 )
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.outliers import Outlier, Outliers, outlier_columns, windows_out
+from dlscale.analysis.findings.outliers import outlier_columns
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.measured import Block, CellLaunches, Measured, MeasuredCase, good_launches
+from dlscale.analysis.outliers import Outlier, Outliers, windows_out
 from dlscale.analysis.records import start_time
 from dlscale.analysis.text import CONTROL_NAMES, backend_name, number, plural, workload_title
 from dlscale.benchmarks.records.record import Cell

@@ -185,7 +185,7 @@ FINDINGS = (
     Finding(
         name="profiles",
         title="Inside a step",
-        compute=lambda study: step_parts(study.everything),
+        compute=lambda study: step_parts(study.cells),
         table=PROFILES,
     ),
 )

@@ -15,22 +15,18 @@ from typing import Any
 
 from dlscale.analysis.curves import options_order
 from dlscale.analysis.declare import Column, Sentence, TableOf, Value, cell_name, tags_of, training_columns
-from dlscale.analysis.families import Family, FrameworkPair, base_ranks, family_of, pairs_of
+from dlscale.analysis.families import Family, FrameworkPair
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings.bounds import Limit, bound_columns, efficiency_limits
 from dlscale.analysis.findings.outliers import (
-    Outliers,
-    Trimmed,
     efficiency_notes,
     outlier_columns,
     outlier_notes,
-    study_outliers,
-    trim,
-    trimmed,
 )
-from dlscale.analysis.measured import CellLaunches, Measured
+from dlscale.analysis.measured import CellLaunches, Measured, trim
 from dlscale.analysis.metrics import efficiency, efficiency_median, flaws, input_loss, input_stall, throughput
-from dlscale.analysis.records import APART, setting_columns
+from dlscale.analysis.outliers import Outliers
+from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
     backend_name,
@@ -39,7 +35,7 @@ from dlscale.analysis.text import (
     percent,
     plural,
 )
-from dlscale.benchmarks.records.record import Case, Cell, Parity
+from dlscale.benchmarks.records.record import Cell
 from dlscale.collectives.algorithms.registry import SYNC
 
 
@@ -159,26 +155,10 @@ SCALING = TableOf[ScalingRow](
 
 def scaling_rows(measured: Measured) -> tuple[ScalingRow, ...]:
     """The rows of all cells, planned ones without a record too, by family, backend, control and ranks."""
-    out = measured.once(study_outliers)
-    kept = trimmed(measured.launches, out)
-    found = [row for launches in measured.launches for row in _rows_of(launches, measured, kept)]
-    rows = _with_plan(
-        _with_limits(found, measured.everything),
-        measured.planned,
-        system=measured.provenance.systems[0] if measured.provenance.systems else "unknown",
+    rows = _with_limits(
+        [row for one in measured.launches for row in _scaling_rows(one, measured)], measured.cells
     )
-    return tuple(sorted(_with_parity(rows, measured.parities), key=_row_order))
-
-
-def families_of(rows: Iterable[ScalingRow]) -> tuple[Family, ...]:
-    """The families of all cells but the batch controls, which belong to the waterfalls.
-
-    A whole-machine reference counts only if no other family covers it.
-    """
-    rows = [row for row in rows if row.cell.control != "alone"]
-    scaling = {row.family for row in rows if row.cell.control != "whole_machine"}
-    references = {row.family for row in rows if not any(family.covers(row.family) for family in scaling)}
-    return tuple(sorted(scaling | references))
+    return tuple(sorted(_with_parity(_with_plan(rows, measured), measured), key=_row_order))
 
 
 def rows_of(rows: Iterable[ScalingRow], family: Family) -> tuple[ScalingRow, ...]:
@@ -209,13 +189,13 @@ def unchecked(cells: Iterable[Cell]) -> Iterator[Sentence]:
         )
 
 
-def _rows_of(launches: CellLaunches, study: Measured, kept: Trimmed) -> Iterator[ScalingRow]:
+def _scaling_rows(launches: CellLaunches, measured: Measured) -> Iterator[ScalingRow]:
     """One row per kind of evidence, so that kinds are never mixed; failed launches count in the first.
 
-    `kept` holds the same launches without outliers. All numbers include outliers; notes give the numbers without.
+    All numbers include outliers; notes give the numbers without.
     """
-    cell, measured = launches.cell, study.launches
-    ranks = base_ranks((other.cell for other in measured if other.family == launches.family), study.base)
+    cell, kept = launches.cell, measured.trimmed
+    family, ranks = measured.by_family[launches.family], measured.base_ranks[launches.family]
     against = partial(efficiency, num_base_ranks=ranks)
     num_failed = len(launches.cases) - len(launches.good)
     common_notes = list(flaws(launches))
@@ -223,10 +203,10 @@ def _rows_of(launches: CellLaunches, study: Measured, kept: Trimmed) -> Iterator
         good = launches.only(kind)
         notes = list(common_notes)
         rate = throughput(good, notes)
-        against_none = against(good, measured, same_backend=False, notes=notes)
+        against_none = against(good, family, same_backend=False, notes=notes)
         against_backend = against_none
         if cell.backend != "none":
-            against_backend = against(good, measured, same_backend=True, notes=notes)
+            against_backend = against(good, family, same_backend=True, notes=notes)
         mine = kept.out.get((launches.family, launches.id, kind))
         notes += outlier_notes(mine) if mine else ()
         if launches.family in kept.families:
@@ -240,11 +220,11 @@ def _rows_of(launches: CellLaunches, study: Measured, kept: Trimmed) -> Iterator
             fingerprint=(good if num_launches else launches).cases[0].record.fingerprint.digest,
             throughput=rate,
             efficiency_none=against_none,
-            efficiency_none_median=efficiency_median(good, measured, num_base_ranks=ranks),
+            efficiency_none_median=efficiency_median(good, family, num_base_ranks=ranks),
             efficiency_backend=against_backend,
             base_ranks=ranks,
-            input_stall=input_stall(good, measured),
-            input_loss=input_loss(good, measured),
+            input_stall=input_stall(good, family),
+            input_loss=input_loss(good, family),
             peak_rss_bytes=good.peak_rss_bytes,
             num_launches=num_launches,
             num_planned=num_launches + (num_failed if index == 0 else 0),
@@ -263,38 +243,30 @@ def _with_limits(rows: Iterable[ScalingRow], measured: Sequence[CellLaunches]) -
         yield replace(row, limits=found if row.base_ranks == 1 else ())
 
 
-def _with_plan(rows: Iterable[ScalingRow], planned: Iterable[Case], *, system: str) -> Iterator[ScalingRow]:
+def _with_plan(rows: Iterable[ScalingRow], measured: Measured) -> Iterator[ScalingRow]:
     """The rows with the plan's number of launches, and one for each planned cell without a record."""
-    rows = list(rows)
+    rows, planned = list(rows), dict(measured.planned_cells)
     bases = {row.family: row.base_ranks for row in rows}
-    num_planned: dict[str, int] = {}
-    cells: dict[str, Cell] = {}
-    for case in planned:
-        if case.cell.control not in APART:
-            cell_id = case.cell.id
-            num_planned[cell_id] = num_planned.get(cell_id, 0) + 1
-            cells[cell_id] = case.cell
+    missing = dict(planned)
     for row in rows:
         cell_id = row.cell.id
-        yield replace(row, num_planned=max(row.num_planned, num_planned.get(cell_id, 0)))
-        cells.pop(cell_id, None)
-    for cell_id, cell in cells.items():
-        family = family_of(cell, system=system)
+        missing.pop(cell_id, None)
+        of_plan = planned[cell_id].num_launches if cell_id in planned else 0
+        yield replace(row, num_planned=max(row.num_planned, of_plan))
+    for cell in missing.values():
         yield ScalingRow(
-            cell=cell,
-            family=family,
-            base_ranks=bases.get(family, 1),
-            num_planned=num_planned[cell_id],
+            cell=cell.cell,
+            family=cell.family,
+            base_ranks=bases.get(cell.family, 1),
+            num_planned=cell.num_launches,
             notes=("not run",),
         )
 
 
-def _with_parity(rows: Iterable[ScalingRow], parities: Iterable[Parity]) -> Iterator[ScalingRow]:
+def _with_parity(rows: Iterable[ScalingRow], measured: Measured) -> Iterator[ScalingRow]:
     """The rows with their pair of frameworks, and its note before the others."""
-    rows = list(rows)
-    pairs = pairs_of({row.family for row in rows}, parities)
     for row in rows:
-        pair = pairs.get(row.family)
+        pair = measured.pairs.get(row.family)
         notes = (pair.note, *row.notes) if pair and pair.note else row.notes
         yield replace(row, pair=pair, notes=notes)
 

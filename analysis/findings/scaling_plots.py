@@ -15,7 +15,7 @@ from dlscale.analysis.findings import ladder, predicted_points, scaling, solutio
 from dlscale.analysis.findings.bounds import bound_sentences
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.predicted_points import SimulatedPoint, predicted_notes, predicted_series
-from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, families_of, rows_of
+from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, rows_of
 from dlscale.analysis.findings.verdict import efficiency_summary, verdict
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import LEVEL, Interval
@@ -48,7 +48,7 @@ def _studied(study: Measured) -> list[Studied]:
     rows, points = scaling.FINDING.of(study), predicted_points.FINDING.of(study)
     return [
         (family, rows_of(rows, family), tuple(point for point in points if point.family == family))
-        for family in families_of(rows)
+        for family in study.families
     ]
 
 
@@ -343,7 +343,7 @@ def _screen(study: Measured) -> Iterator[Block]:
     shown: list[ScalingRow] = []
     if not rows:
         yield Sentence(text="No records: nothing has been measured yet.")
-    for family in () if ladder.FINDING.of(study) else families_of(rows):
+    for family in () if ladder.FINDING.of(study) else study.families:
         own = [row for row in rows_of(rows, family) if row.cell.control == "train"]
         if family in solved:
             continue

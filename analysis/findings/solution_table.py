@@ -423,7 +423,7 @@ def _screen(study: Measured) -> Iterator[Block]:
     """Each family with a sentence per cell and its table; searches of learning rates have a screen of their own."""
     rows = FINDING.of(study)
     every = scaling.FINDING.of(study)
-    for family in scaling.families_of(every):
+    for family in study.families:
         own = [row for row in rows if row.family == family]
         if not own or rates_are_tried(row.cell for row in every if row.family == family):
             continue

@@ -1,4 +1,4 @@
-"""What a study varies beside its backends, and the comparisons that this declares: along axes, and up a ladder.
+"""The comparisons that a study's variants declare: along axes, and up a ladder.
 
 Each curve is compared with one other that differs from it in one setting: along an axis with the curve of the first
 value, and curves of all first values with the first backend. So as many comparisons are made as of as many backends.

@@ -9,7 +9,6 @@ from dlscale.analysis.declare import Loss
 from dlscale.analysis.findings import scaling, solution_table, tuning, waterfall_table
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts, study_contrasts
-from dlscale.analysis.findings.interference import study_interference
 from dlscale.analysis.findings.scaling import ScalingRow, base_text
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.text import backend_name, efficiency_text, plural, rate, share_text
@@ -26,7 +25,7 @@ def summary(study: Measured) -> tuple[str, ...]:
         return tuning.search_sentences(searches)[:MOST_SENTENCES]
     if solutions := solution_table.FINDING.of(study):
         return solution_table.solution_sentences(solutions)[:MOST_SENTENCES]
-    disturbance = study_interference(study)
+    disturbance = study.interference
     busy = (disturbance.text,) if disturbance and disturbance.busy else ()
     losses = [] if busy else waterfall_table.losses_of(waterfall_table.FINDING.of(study))
     trained = [row for row in rows if row.cell.control == "train"]

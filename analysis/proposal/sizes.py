@@ -15,7 +15,7 @@ from typing import Literal
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings import predicted_points, scaling
 from dlscale.analysis.findings.predicted_points import SimulatedPoint
-from dlscale.analysis.findings.scaling import ScalingRow, families_of, rows_of
+from dlscale.analysis.findings.scaling import ScalingRow, rows_of
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import BASE_NAMES
 from dlscale.analysis.proposal.machine import machine_sentence
@@ -108,7 +108,7 @@ def verdict(efficiency: Interval | None, threshold: float) -> Verdict:
 def curves(study: Measured, *, threshold: float, backends: Sequence[str] = ()) -> list[Curve]:
     """The curves to show: for each family those of `backends`, by default the fastest one on the most ranks."""
     shown = []
-    for family in families_of(scaling.FINDING.of(study)):
+    for family in study.families:
         rows = _with_evidence(
             row for row in rows_of(scaling.FINDING.of(study), family) if row.cell.control == "train"
         )

@@ -18,8 +18,6 @@ from dlscale.analysis.curves import with_curve_names
 from dlscale.analysis.findings.contrast_declaration import declare, declare_between
 from dlscale.analysis.findings.contrast_table import contrast_rows, contrasts_json
 from dlscale.analysis.findings.contrasts import Contrasts, contrasts, flagged_blocks, parity_forbids
-from dlscale.analysis.findings.interference import interference, why_unclaimable
-from dlscale.analysis.findings.outliers import outliers
 from dlscale.analysis.findings.study_comparison import compare_studies as compare_records
 from dlscale.analysis.findings.study_comparison import (
     compared_text,
@@ -28,7 +26,8 @@ from dlscale.analysis.findings.study_comparison import (
     difference_table,
 )
 from dlscale.analysis.findings.variant_declaration import declare_variants
-from dlscale.analysis.measured import latest_good, launches_of
+from dlscale.analysis.interference import why_unclaimable
+from dlscale.analysis.measured import latest_good, launches_of, measure
 from dlscale.analysis.render.contrasts import render_contrasts
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
@@ -217,25 +216,27 @@ def contrast_study(
     order = order_of(folder) if folder else []
     variants = variants_of(folder) if folder else None
     named, _ = with_curve_names(records, (), settings=variants.settings if variants else ())
-    measured = launches_of(named)
+    parities = load_parity(folder) if folder else []
+    measured = measure(named, parities=parities, order=order, variants=variants)
     if variants and not (factor or reference):
-        declaration = declare_variants(measured, variants, order=order, ranks=ranks, backends=backends)
+        declaration = declare_variants(
+            measured.launches, variants, order=order, ranks=ranks, backends=backends
+        )
     else:
         declaration = declare(
-            measured,
+            measured.cells,
             factor=factor[0] if factor else None,
             reference=reference,
             order=order,
             ranks=ranks,
             backends=backends,
         )
-    parities = load_parity(folder) if folder else []
     forbidden = parity_forbids(parities)
     tested = contrasts(
         declaration,
-        flagged=flagged_blocks(outliers(measured)),
+        flagged=flagged_blocks(measured.outliers),
         forbidden=forbidden,
-        unclaimable=why_unclaimable(interference(measured)),
+        unclaimable=why_unclaimable(measured.interference),
     )
     show_contrasts(tested, as_json=as_json)
     if any(forbidden(pair) for pair in declaration.pairs) and not all(parity.passed for parity in parities):

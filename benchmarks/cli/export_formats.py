@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.measured import Measured
+from dlscale.analysis.measured import measure
 from dlscale.analysis.records import why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
@@ -115,7 +115,7 @@ def show_lines(study: Path) -> None:
 
 
 def _throughputs(records: list[Record]) -> list[Throughput]:
-    rows = scaling.FINDING.of(Measured(records=records))
+    rows = scaling.FINDING.of(measure(records))
     return [
         Throughput(
             cell=row.cell,

@@ -11,7 +11,6 @@ import click
 
 from dlscale.analysis.declare import WhatIf
 from dlscale.analysis.findings.predicted_points import simulated_points, training_text
-from dlscale.analysis.findings.scaling import families_of
 from dlscale.analysis.predict.grid import GRID, read_grid
 from dlscale.analysis.render.html.what_if import what_if_block
 from dlscale.base.errors import UsageError
@@ -54,7 +53,7 @@ def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
     points, left = simulated_points(records, loaded.rows)
     if not points:
         predicted = "; ".join(dict.fromkeys(map(training_text, records)))
-        trained = "; ".join(f"{family.title}, batch {family.batch}" for family in families_of(loaded.rows))
+        trained = "; ".join(f"{family.title}, batch {family.batch}" for family in loaded.study.families)
         raise UsageError(
             f"no prediction in {', '.join(named)} belongs to {loaded.folder.name}: predicted is {predicted}; the "
             f"study has {trained or 'no training'}; predict that with dlscale predict"
@@ -62,7 +61,7 @@ def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
     for sentence in left:
         click.echo(f"not shown: {sentence}", err=True)
     what_ifs = tuple(block for path in files for block in _what_if(path, loaded))
-    return replace(loaded, study=replace(loaded.study, predictions=records), what_ifs=what_ifs)
+    return replace(loaded, study=replace(loaded.study, predictions=tuple(records)), what_ifs=what_ifs)
 
 
 def _what_if(path: Path, loaded: Loaded) -> Iterator[WhatIf]:

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.measured import Measured
+from dlscale.analysis.measured import Measured, measure
 from dlscale.analysis.published.catalogue import Published, load_published
 from dlscale.analysis.published.figures import write_figures
 from dlscale.analysis.published.values import FOLDER
@@ -182,7 +182,7 @@ def _studies(results: Path, stand_in: str | None) -> list[Measured]:
         study = path.parent
         try:
             records, bad = load_records(study)
-            study_of = Measured(records=records)
+            study_of = measure(records)
             scaling.FINDING.of(study_of)
             studies.append(study_of)
         except UsageError as error:

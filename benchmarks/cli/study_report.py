@@ -18,7 +18,7 @@ from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.failures import of_one_fingerprint
 from dlscale.analysis.findings.predicted_points import LEAD
 from dlscale.analysis.findings.scaling import ScalingRow
-from dlscale.analysis.measured import Measured, WeakScaling, launches_of
+from dlscale.analysis.measured import Measured, WeakScaling, launches_of, measure
 from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.page import page_of
@@ -125,8 +125,8 @@ def load(store: Store, *, base: Base | None = None, running: bool = False) -> Lo
     records, planned = with_curve_names(
         records, store.planned(), settings=variants.settings if variants else ()
     )
-    study = Measured(
-        records=records,
+    study = measure(
+        records,
         planned=planned,
         parities=load_parity(store.folder),
         order=order_of(store.folder),
@@ -139,7 +139,6 @@ def load(store: Store, *, base: Base | None = None, running: bool = False) -> Lo
         running=running,
         weak_scaling=_weak_scaling(store.folder, records),
     )
-    study.everything  # noqa: B018  (records that do not belong together are refused here)
     return Loaded(folder=store.folder, study=study)
 
 

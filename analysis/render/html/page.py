@@ -9,7 +9,6 @@ from dlscale.analysis.declare import Block, Loss, Part, Plot
 from dlscale.analysis.finding import Found
 from dlscale.analysis.findings import predicted_points, scaling, waterfall_table
 from dlscale.analysis.findings.failures import study_warnings
-from dlscale.analysis.findings.scaling import families_of
 from dlscale.analysis.findings.verdict import summary
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import start_time
@@ -67,7 +66,7 @@ def looks(blocks: Iterable[Block]) -> dict[str, Look]:
 
 def page_title(study: Measured) -> str:
     """`How HEP-CNN and CosmoGAN scale on local`."""
-    families = families_of(scaling.FINDING.of(study))
+    families = study.families
     workloads = sorted({workload_title(family.workload) for family in families})
     systems = sorted({family.system for family in families} - {"unknown"})
     if not workloads:
@@ -79,7 +78,7 @@ def page_title(study: Measured) -> str:
 def heading_facts(study: Measured) -> tuple[tuple[str, str], ...]:
     """The known facts of the page's heading, as (name, value)."""
     rows, records = scaling.FINDING.of(study), study.records
-    families = families_of(rows)
+    families = study.families
     ranks = sorted({row.cell.num_ranks for row in rows})
     nodes = sorted({rank.node for record in records for rank in record.ranks})
     numbers = sum(row.num_launches for row in rows)

@@ -13,7 +13,7 @@ from dlscale.analysis.curves import Curve, Value, curves_of
 from dlscale.analysis.declare import Axis, Column, Plot, Sentence, Shown, Table, TableOf, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, families_of
+from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text
 from dlscale.analysis.findings.scaling_plots import (
     IDEAL,
     Say,
@@ -185,7 +185,7 @@ def trainings_of(
     members: Sequence[Member],
 ) -> list[tuple[Family, list[tuple[Member, list[ScalingRow]]]]]:
     """Trainings that are the same but for the machine and its environment, each with every study's rows of it."""
-    families = [family for member in members for family in families_of(member.rows)]
+    families = [family for member in members for family in member.study.families]
     return [
         (
             alike,

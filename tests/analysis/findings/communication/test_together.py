@@ -10,11 +10,10 @@ from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings.communication import communication_rows
 from dlscale.analysis.findings.contrast_declaration import declare
 from dlscale.analysis.findings.launches import by_start
-from dlscale.analysis.findings.outliers import outliers
 from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.findings.startup import start_ups
 from dlscale.analysis.findings.waterfall_table import causes_of
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.measured import launches_of, outliers
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.data import scaling_json
 from dlscale.analysis.render.extrap import extrap_models

@@ -1,21 +1,15 @@
 """Planted launches and windows that stand out, and how often any that do not are flagged."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.findings.outliers import (
-    median_of_others,
-    outlier_columns,
-    outlier_notes,
-    outliers,
-    without_block_effects,
-)
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.findings.outliers import outlier_columns, outlier_notes
+from dlscale.analysis.measured import launches_of, outliers
+from dlscale.analysis.outliers import median_of_others, outlying, without_block_effects
 
 KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
 
@@ -183,23 +177,15 @@ def test_with_fewer_than_three_others_nothing_is_taken_out():
 
 def flagged(num_cells, num_launches, *, planted=0.0, num_studies=200):
     """Shares of clean launches that are flagged, and of the planted ones; noise of 2 %."""
-    from dlscale.analysis.findings import outliers as room
-
     generator = np.random.default_rng(1993)
     wrong = right = 0
     for _ in range(num_studies):
         logs = 0.02 * generator.standard_normal((num_cells, num_launches))
         logs += 0.1 * generator.standard_normal(num_launches) * (num_cells > 3)
         logs[0, 0] += planted
-        launches = [
-            [
-                SimpleNamespace(block=("s", block), steady=True, world=np.exp(log))
-                for block, log in enumerate(one)
-            ]
-            for one in logs
-        ]
-        found = room._launches_out(launches, systems=["local"] * num_cells)
-        is_right = any(one.block == ("s", 0) for one in found[0]) if planted else False
+        costs = [{block: float(np.exp(log)) for block, log in enumerate(one)} for one in logs]
+        found = outlying(costs, systems=["local"] * num_cells)
+        is_right = planted and 0 in found[0]
         right += is_right
         wrong += sum(map(len, found)) - is_right
     return wrong / (num_studies * (num_cells * num_launches - bool(planted))), right / num_studies
