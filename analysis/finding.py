@@ -73,6 +73,14 @@ def collect(findings: Iterable[Finding[Any]], measured: Measured) -> list[Found]
     return [_found(finding, measured) for finding in findings]
 
 
+def or_else(default: T, make: Callable[[], T]) -> T:
+    """What `make` gives; `default` where it rests on a finding that raised an error, which has told so by itself."""
+    try:
+        return make()
+    except Exception:
+        return default
+
+
 def _found(finding: Finding[Any], measured: Measured) -> Found:
     try:
         return _said(finding, measured)

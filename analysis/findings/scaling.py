@@ -11,13 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from dlscale.analysis.curves import options_order
-from dlscale.analysis.declare import Column, Sentence, TableOf, Value, cell_name, tags_of, training_columns
+from dlscale.analysis.declare import (
+    Column,
+    Sentence,
+    TableOf,
+    Tags,
+    Value,
+    cell_name,
+    tags_of,
+    training_columns,
+)
 from dlscale.analysis.families import Family, FrameworkPair
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings.bounds import Limit, bound_columns, efficiency_limits
+from dlscale.analysis.findings.bounds import Limit, bound_columns, bound_sentences, efficiency_limits
 from dlscale.analysis.findings.outliers import (
     efficiency_notes,
     outlier_columns,
@@ -30,10 +40,13 @@ from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
     backend_name,
+    efficiency_text,
     gibibytes,
     interval_columns,
     percent,
     plural,
+    rate,
+    workload_title,
 )
 from dlscale.benchmarks.records.record import Cell
 from dlscale.collectives.algorithms.registry import SYNC
@@ -171,11 +184,60 @@ def rows_of(rows: Iterable[ScalingRow], family: Family) -> tuple[ScalingRow, ...
     return tuple(sorted(own, key=lambda row: row.cell.control == "whole_machine"))
 
 
+def _sentences(rows: Sequence[ScalingRow]) -> Iterator[Sentence]:
+    """Each backend's efficiency on the most ranks, and what limits it."""
+    families = list(dict.fromkeys(row.family for row in rows))
+    for family in families:
+        own = rows_of(rows, family)
+        name = f"{workload_title(family.workload)} ({family.framework}), " if len(families) > 1 else ""
+        groups = groupby(own, key=lambda row: (row.cell.control, backend_name(row.cell), row.evidence))
+        bounded = [row for row in own if row.limits and row.cell.backend != "none"]
+        last = {(backend_name(row.cell), row.evidence): row for row in bounded}.values()
+        for text in (
+            *(efficiency_summary(list(group)) for _, group in groups),
+            *bound_sentences([(row.cell, row.limits) for row in last]),
+        ):
+            if text:
+                tags = Tags(workload=family.workload, framework=family.framework)
+                yield Sentence(text=f"{name}{text}", tags=tags)
+
+
+def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
+    """A sentence on a backend's efficiency at its largest number of ranks; empty without a training on several."""
+    scaled = [row for row in rows if row.cell.control == "train" and row.cell.num_ranks > 1]
+    if not scaled:
+        return ""
+    row = max(scaled, key=lambda row: (row.throughput is not None, row.cell.num_ranks))
+    name, ranks = backend_name(row.cell), f"{row.cell.num_ranks} ranks"
+    if row.evidence not in (None, "measured"):
+        name += f" ({row.evidence})"
+    if row.throughput is None:
+        return f"{name}: no number on more than 1 rank ({row.num_launches} of {row.num_planned} launches)."
+    against_none, against_backend = row.efficiency_none, row.efficiency_backend
+    if against_none is None and against_backend is None:
+        return f"{name}: {rate(row.throughput)} samples/s on {ranks}; no base case, so no efficiency."
+    base = base_text([row])
+    if against_none is None:
+        lacking = "no single-rank baseline" if row.base_ranks == 1 else f"none was not measured on {base}"
+        return (
+            f"{name}: scaling efficiency {efficiency_text(against_backend)} at {ranks} versus its own {base}; "
+            f"{lacking}."
+        )
+    if row.cell.backend == "none":
+        return (
+            f"{name}: efficiency {efficiency_text(against_none)} at {ranks} without communication; the rest is lost to "
+            "sharing the machine."
+        )
+    own = f" ({efficiency_text(against_backend)} versus its own {base})" if against_backend else ""
+    return f"{name}: scaling efficiency {efficiency_text(against_none)} at {ranks}{own}."
+
+
 FINDING = Finding(
     name="rows",
     title="All numbers",
     compute=scaling_rows,
     table=SCALING,
+    sentences=_sentences,
     data=lambda rows: {"rows": [scaling_row(row) for row in rows]},
 )
 FINDINGS = (FINDING,)

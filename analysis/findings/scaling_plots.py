@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
 
-from dlscale.analysis.curves import Curve, Value, curves_of, dodge, missing_from
-from dlscale.analysis.declare import Axis, Block, Guide, Plot, Point, Sentence, Series, Tags, brief, tags_of
+from dlscale.analysis.curves import Value, curves_of
+from dlscale.analysis.declare import Axis, Block, Guide, Plot, Sentence, Tags, brief
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import ladder, predicted_points, scaling, solution_table
-from dlscale.analysis.findings.bounds import bound_sentences
 from dlscale.analysis.findings.contrasts import study_contrasts
+from dlscale.analysis.findings.curve_plots import (
+    IDEAL,
+    Shown,
+    against_backend,
+    against_none,
+    rank_axis,
+    rate_axis,
+    samples_text,
+    says,
+    series_of,
+    throughput_of,
+    without_point,
+)
 from dlscale.analysis.findings.predicted_points import SimulatedPoint, predicted_notes, predicted_series
 from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, rows_of
-from dlscale.analysis.findings.verdict import efficiency_summary, verdict
+from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.statistics import LEVEL
 from dlscale.analysis.text import (
     backend_name,
-    interval_note,
-    listed,
-    number,
     percent,
-    plural,
-    rate,
     training_title,
 )
 
-Shown = ScalingRow | SimulatedPoint  # what has a place over ranks
-STEPS = (
-    (12, (1.0, 2.0, 5.0)),
-    (3, (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)),
-    (0, tuple(n / 5 for n in range(5, 50))),
-)
-IDEAL = Guide(label="ideal", y=1.0)
 NONE, BACKEND = "{} without a communication layer", "{} of the same backend"
 
 
@@ -153,18 +151,6 @@ def _scaled(rows: Sequence[ScalingRow], value: Value) -> bool:
     return any(row.cell.num_ranks != row.base_ranks and value(row) for row in rows)
 
 
-def rate_axis(rows: Sequence[Shown]) -> Axis:
-    """A logarithmic axis with plain numbers: steps of 1, 2 and 5, and finer ones if it spans little."""
-    intervals = [row.throughput for row in rows if row.throughput]
-    low = min(interval.center if interval.low is None else interval.low for interval in intervals) / 1.2
-    high = max(interval.center if interval.high is None else interval.high for interval in intervals) * 1.2
-    steps = next(steps for span, steps in STEPS if high / low > span)
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    places = [place for decade in decades for step in steps if low <= (place := step * 10.0**decade) <= high]
-    ticks = tuple((place, number(float(f"{place:.2g}"))) for place in places)
-    return Axis(title="throughput [samples/s]", kind="log", ticks=ticks, low=low, high=high)
-
-
 def _ideal_rate(rows: Sequence[ScalingRow], points: Sequence[SimulatedPoint]) -> tuple[Guide, ...]:
     base = next(
         (row for row in rows if (row.cell.backend, row.cell.num_ranks) == ("none", row.base_ranks)), None
@@ -179,112 +165,6 @@ def _ideal_rate(rows: Sequence[ScalingRow], points: Sequence[SimulatedPoint]) ->
 
 def _tags(family: Family) -> Tags:
     return Tags(workload=family.workload, framework=family.framework)
-
-
-def against_none(row: Shown) -> Interval | None:
-    """The efficiency against base case (a)."""
-    return row.efficiency_none
-
-
-def against_backend(row: ScalingRow) -> Interval | None:
-    """The efficiency against base case (b)."""
-    return row.efficiency_backend
-
-
-def throughput_of(row: Shown) -> Interval | None:
-    """Samples per second over all ranks."""
-    return row.throughput
-
-
-def samples_text(interval: Interval) -> str:
-    """A throughput with its interval and unit."""
-    return f"{rate(interval)} samples/s"
-
-
-Say = Callable[[Interval], str]
-
-
-def series_of(curves: Sequence[Curve], value: Value, *, say: Say, unit: str) -> tuple[Series, ...]:
-    """The series of the curves; `say` formats a value, and `unit` is what its n counts: `launch` or `block`."""
-    names = list(dict.fromkeys(curve.name for curve in curves))
-    series = []
-    for curve in curves:
-        factor = dodge(names.index(curve.name), len(names))
-        points = [
-            Point(
-                x=row.cell.num_ranks * factor,
-                y=interval.center,
-                low=interval.low,
-                high=interval.high,
-                lines=(*_where(curve, row), say(interval), interval_note(interval, unit), *_missing(row)),
-            )
-            for row in curve.rows
-            if (interval := value(row))
-        ]
-        series.append(
-            Series(
-                name=curve.name,
-                look=curve.name,
-                evidence=curve.evidence,
-                points=tuple(points),
-                tags=tags_of(curve.rows[0].cell),
-                joined=curve.joined,
-            )
-        )
-    return tuple(series)
-
-
-def says(what: str, rows: Iterable[ScalingRow], value: Value, say: Say) -> str:
-    """A sentence with the values on the most ranks, the best first."""
-    trained = [
-        (row.cell, interval) for row in rows if row.cell.control == "train" and (interval := value(row))
-    ]
-    most = max((cell.num_ranks for cell, _ in trained), default=0)
-    last = [(cell, interval) for cell, interval in trained if cell.num_ranks == most]
-    ordered = sorted(last, key=lambda item: -item[1].center)
-    values = listed([f"{backend_name(cell)} {say(interval)}" for cell, interval in ordered])
-    return f"{what} on {plural(most, 'rank')}: {values}."
-
-
-def rank_axis(rows: Sequence[Shown]) -> Axis:
-    """A base-2 axis with plain numbers; if the number of nodes varies, it is shown below the ranks."""
-    nodes: dict[int, set[int]] = {}
-    for row in rows:
-        nodes.setdefault(row.cell.num_ranks, set()).add(row.cell.num_nodes)
-    ranks = sorted(nodes)
-    kinds = set().union(*nodes.values())
-    if len(kinds) == 1:
-        title = f"ranks, on {plural(min(kinds), 'node')}"
-        labels = {count: f"{count}" for count in ranks}
-    else:
-        title = "ranks, below them nodes"
-        labels = {count: f"{count}\n{'/'.join(map(str, sorted(nodes[count])))}" for count in ranks}
-    return Axis(
-        title=title,
-        kind="log",
-        ticks=tuple((float(count), labels[count]) for count in ranks),
-        low=ranks[0] * 2**-0.45,
-        high=ranks[-1] * 2**0.45,
-    )
-
-
-def without_point(rows: Sequence[ScalingRow], curves: Sequence[Curve]) -> tuple[str, ...]:
-    """A note about trained cells without a point in the plot; none if all have one."""
-    missing = missing_from(rows, curves)
-    return (f"No point: {', '.join(missing)}.",) if missing else ()
-
-
-def _where(curve: Curve, row: ScalingRow) -> tuple[str]:
-    kind = "" if curve.evidence == "measured" else f", {curve.evidence}"
-    return (
-        f"{curve.name}, {plural(row.cell.num_ranks, 'rank')} on {plural(row.cell.num_nodes, 'node')}{kind}",
-    )
-
-
-def _missing(row: ScalingRow) -> tuple[str, ...]:
-    if row.num_launches == row.num_planned:
-        return ()
-    return (f"{row.num_launches} of {row.num_planned} launches gave a number",)
 
 
 LIMIT_KINDS = ("wire", "memory", "loader")
@@ -318,19 +198,6 @@ def _not_known(rows: Sequence[ScalingRow]) -> str:
     known = {limit.kind for row in rows for limit in row.limits if limit.efficiency is not None}
     reasons = [f"{limit.kind} ({limit.words})" for limit in most.limits if limit.kind not in known]
     return f"No bound by {', '.join(reasons)}." if reasons else ""
-
-
-def _bounds(studied: Iterable[Studied]) -> Iterator[Sentence]:
-    """What limits the efficiency of each backend on the most ranks, and each backend's efficiency in a sentence."""
-    for _, rows, _ in studied:
-        for _, group in groupby(
-            rows, key=lambda row: (row.cell.control, backend_name(row.cell), row.evidence)
-        ):
-            if sentence := efficiency_summary(list(group)):
-                yield Sentence(text=sentence)
-        bounded = [row for row in rows if row.limits and row.cell.backend != "none"]
-        last = {(backend_name(row.cell), row.evidence): row for row in bounded}.values()
-        yield from (Sentence(text=text) for text in bound_sentences([(row.cell, row.limits) for row in last]))
 
 
 FULL = "dlscale report --full"
@@ -377,7 +244,6 @@ EFFICIENCY = Finding(
     name="efficiency",
     title="Efficiency",
     compute=_studied,
-    sentences=_bounds,
     plots=efficiency_plots,
     screen=_screen,
 )

@@ -27,6 +27,7 @@ from dlscale.analysis.declare import (
 )
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.curve_plots import rank_axis
 from dlscale.analysis.findings.learning_curves import (
     PROGRESS,
     Measure,
@@ -36,7 +37,6 @@ from dlscale.analysis.findings.learning_curves import (
     measures,
     thinning_text,
 )
-from dlscale.analysis.findings.scaling_plots import rank_axis
 from dlscale.analysis.findings.solutions import (
     TimeToSolution,
     fastest_first,

@@ -11,7 +11,7 @@ from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts, study_contrasts
 from dlscale.analysis.findings.scaling import ScalingRow, base_text
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.text import backend_name, efficiency_text, plural, rate, share_text
+from dlscale.analysis.text import efficiency_text, plural, rate, share_text
 
 MOST_SENTENCES = 3  # at the head of the page
 
@@ -181,33 +181,3 @@ def _declared(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[C
 def _row_name(row: ScalingRow) -> str:
     name = level_of(row.cell, "backend")
     return name if row.evidence in (None, "measured") else f"{name} ({row.evidence})"
-
-
-def efficiency_summary(rows: Sequence[ScalingRow]) -> str:
-    """A sentence on a backend's efficiency at its largest number of ranks; empty without a training on several."""
-    scaled = [row for row in rows if row.cell.control == "train" and row.cell.num_ranks > 1]
-    if not scaled:
-        return ""
-    row = max(scaled, key=lambda row: (row.throughput is not None, row.cell.num_ranks))
-    name, ranks = backend_name(row.cell), f"{row.cell.num_ranks} ranks"
-    if row.evidence not in (None, "measured"):
-        name += f" ({row.evidence})"
-    if row.throughput is None:
-        return f"{name}: no number on more than 1 rank ({row.num_launches} of {row.num_planned} launches)."
-    against_none, against_backend = row.efficiency_none, row.efficiency_backend
-    if against_none is None and against_backend is None:
-        return f"{name}: {rate(row.throughput)} samples/s on {ranks}; no base case, so no efficiency."
-    base = base_text([row])
-    if against_none is None:
-        lacking = "no single-rank baseline" if row.base_ranks == 1 else f"none was not measured on {base}"
-        return (
-            f"{name}: scaling efficiency {efficiency_text(against_backend)} at {ranks} versus its own {base}; "
-            f"{lacking}."
-        )
-    if row.cell.backend == "none":
-        return (
-            f"{name}: efficiency {efficiency_text(against_none)} at {ranks} without communication; the rest is lost to "
-            "sharing the machine."
-        )
-    own = f" ({efficiency_text(against_backend)} versus its own {base})" if against_backend else ""
-    return f"{name}: scaling efficiency {efficiency_text(against_none)} at {ranks}{own}."

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from dlscale.analysis.declare import Block, Losses, Plot, Sentence, Table, numbered
-from dlscale.analysis.finding import Found
+from dlscale.analysis.finding import Found, or_else
 from dlscale.analysis.findings.failures import gaps, study_warnings
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.render.charts import Chart, Waterfalls
@@ -27,12 +27,12 @@ MOST_NOTES = 8  # below a table
 def render_screen(study: Measured, found: Iterable[Found]) -> RenderableType:
     """One screen: what each finding shows there, its errors, and warnings about the study as a whole."""
     parts: list[RenderableType] = []
-    warnings: list[str] = [sentence for sentence, _ in study_warnings(study)]
+    warnings: list[str] = [sentence for sentence, _ in or_else((), lambda: study_warnings(study))]
     for one in found:
         shown = [part for block in one.screen for part in _on_screen(block)]
-        parts += [*shown, ""] if shown else []
+        parts += [*shown, *([""] if shown and shown[-1] != "" else [])]
         warnings += [one.error] if one.error else []
-    return Group(*parts, *_warning_lines([*dict.fromkeys(warnings), *gaps(study)]))
+    return Group(*parts, *_warning_lines([*dict.fromkeys(warnings), *or_else([], lambda: list(gaps(study)))]))
 
 
 def _on_screen(block: Block) -> Iterator[RenderableType]:
@@ -43,6 +43,7 @@ def _on_screen(block: Block) -> Iterator[RenderableType]:
         yield Grid(numbered(block, notes), sections=False)
         if notes:
             yield Text(_notes_text(notes))
+        yield ""
 
 
 def _notes_text(notes: dict[str, int]) -> str:
@@ -63,7 +64,9 @@ def render_full(
     study: Measured, found: Iterable[Found], *, looks: dict[str, Look] | None = None
 ) -> RenderableType:
     """All sentences and tables of all findings; with `looks`, all curves and waterfalls too."""
-    parts: list[RenderableType] = [escape(sentence) for sentence, _ in study_warnings(study)]
+    parts: list[RenderableType] = [
+        escape(sentence) for sentence, _ in or_else((), lambda: study_warnings(study))
+    ]
     for one in found:
         shown = [part for block in one.blocks for part in _in_full(block, looks)]
         parts += [f"[bold]{escape(one.finding.title)}[/bold]", *shown, ""] if shown else []

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dlscale.analysis.findings.scaling import ScalingTable
-from dlscale.analysis.render.screen import render_scaling
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all
+from dlscale.analysis.measured import Measured
+from dlscale.analysis.render.screen import render_full
 from dlscale.benchmarks.records.profile import GradientReady, Quantiles, StepProfile
 from dlscale.benchmarks.records.record import (
     Case,
@@ -191,11 +193,11 @@ def profile_record(make_record: MakeRecord) -> Callable[..., Record]:
 
 @pytest.fixture
 def table_text() -> Callable[..., str]:
-    """What the terminal shows of a table, every run of white space as one blank."""
+    """What the terminal shows of a study with --full, every run of white space as one blank."""
 
-    def text(table: ScalingTable, width: int = 100, **options: Any) -> str:
+    def text(study: Measured, width: int = 100) -> str:
         console = Console(file=io.StringIO(), width=width)
-        console.print(render_scaling(table, **options))
+        console.print(render_full(study, collect(load_all(), study)))
         return " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
 
     return text

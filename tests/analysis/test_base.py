@@ -4,13 +4,16 @@ import pytest
 
 from dlscale.analysis.families import base_ranks
 from dlscale.analysis.figures import efficiency, step_time, throughput
-from dlscale.analysis.findings.scaling import scaling_table
-from dlscale.analysis.findings.scaling_plots import efficiency_plots
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, scaling
+from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.findings.curve_plots import efficiency_plots
 from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.findings.waterfall_table import Causes
+from dlscale.analysis.measured import measure
 from dlscale.analysis.proposal import section
 from dlscale.analysis.proposal.sizes import curves
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
 
 RATES = {"none": {4: 400.0, 8: 800.0, 16: 1600.0}, "ring": {4: 380.0, 8: 720.0, 16: 1200.0}}
@@ -43,22 +46,26 @@ def study(make_record):
 def efficiencies(table, backend="ring"):
     return {
         row.cell.num_ranks: row.efficiency_none and round(row.efficiency_none.center, 6)
-        for row in table.rows
+        for row in scaling.FINDING.of(table)
         if row.cell.backend == backend
     }
 
 
 def test_without_1_rank_there_is_none_unless_another_base_is_chosen(study):
-    assert efficiencies(scaling_table(study())) == {4: None, 8: None, 16: None}
-    assert efficiencies(scaling_table(study(), base="smallest")) == {4: 0.95, 8: 0.9, 16: 0.75}
-    assert efficiencies(scaling_table(study({1: 100.0})))[16] == 0.75
+    assert efficiencies(measure(study())) == {4: None, 8: None, 16: None}
+    assert efficiencies(measure(study(), base="smallest")) == {4: 0.95, 8: 0.9, 16: 0.75}
+    assert efficiencies(measure(study({1: 100.0})))[16] == 0.75
 
 
 def test_a_node_is_the_most_ranks_on_one(study):
-    table = scaling_table(study({1: 125.0}), base="node")
-    assert {row.base_ranks for row in table.rows} == {8}
+    table = measure(study({1: 125.0}), base="node")
+    assert {row.base_ranks for row in scaling.FINDING.of(table)} == {8}
     assert efficiencies(table) == {1: 1.25, 4: 0.95, 8: 0.9, 16: 0.75}
-    own = {row.cell.num_ranks: row.efficiency_backend for row in table.rows if row.cell.backend == "ring"}
+    own = {
+        row.cell.num_ranks: row.efficiency_backend
+        for row in scaling.FINDING.of(table)
+        if row.cell.backend == "ring"
+    }
     assert own[16].center == pytest.approx(1200 / 16 / (720 / 8))
     assert own[8].center == 1.0
 
@@ -69,9 +76,12 @@ def test_a_base_that_failed_is_no_base(make_record, study):
         make_record(backend="none", num_ranks=4, block=block, failure="died", local_batch=8)
         for block in range(6)
     ]
-    table = scaling_table(failed, base="smallest")
+    table = measure(failed, base="smallest")
     assert efficiencies(table)[16] is None
-    assert any("no base case (a), none on 4 ranks: every launch failed" in row.notes for row in table.rows)
+    assert any(
+        "no base case (a), none on 4 ranks: every launch failed" in row.notes
+        for row in scaling.FINDING.of(table)
+    )
 
 
 def test_the_base_is_that_of_the_family(study):
@@ -81,13 +91,15 @@ def test_the_base_is_that_of_the_family(study):
 
 
 def test_speed_up_and_rows_are_relative_to_it(study):
-    table = scaling_table(study(), base="smallest")
+    table = measure(study(), base="smallest")
     (row,) = [
-        row for row in scaling_json(table)["rows"] if (row["backend"], row["num_ranks"]) == ("ring", 16)
+        row
+        for row in study_json(collect(load_all(), table))["rows"]
+        if (row["backend"], row["num_ranks"]) == ("ring", 16)
     ]
     assert row["base_ranks"] == 4
     assert row["speed_up"] == pytest.approx(3.0)  # 1200 over 400
-    assert all(not row.limits for row in table.rows), "bounds are relative to 1 rank"
+    assert all(not row.limits for row in scaling.FINDING.of(table)), "bounds are relative to 1 rank"
 
 
 def words(figure):
@@ -96,9 +108,9 @@ def words(figure):
 
 @pytest.mark.parametrize("mode", ["weak", "strong"])
 def test_every_figure_names_it(study, mode):
-    table = scaling_table(study(scaling_mode=mode), base="smallest")
+    table = measure(study(scaling_mode=mode), base="smallest")
     (family,) = table.families
-    shown = (family, table.of(family), table.provenance)
+    shown = (family, rows_of(scaling.FINDING.of(table), family), table.provenance)
     kept, _ = efficiency.draw(*shown)
     assert "(a) base case: 4 ranks, no communication layer" in words(kept)
     assert "T(4)/4" in words(kept)
@@ -111,17 +123,17 @@ def test_every_figure_names_it(study, mode):
 
 def test_page_and_screen_name_it(study):
     records = study()
-    table = scaling_table(records, base="smallest")
-    titles = {section.name: section.title for section in page_of(table, records).sections}
+    table = measure(records, base="smallest")
+    titles = {section.name: section.title for section in page_of(table, collect(load_all(), table)).sections}
     assert titles["own"] == "Relative to 4 ranks of the same backend"
     (plot,) = efficiency_plots(table, Causes())
     assert "against 4 ranks without a communication layer" in plot.notes[0]
-    own = [row for row in table.rows if row.cell.backend == "ring"]
+    own = [row for row in scaling.FINDING.of(table) if row.cell.backend == "ring"]
     assert "75.0 %" in verdict(own, None)[0]
 
 
 def test_a_proposal_names_it(study):
-    (curve,) = curves(scaling_table(study(), base="smallest"), threshold=0.8)
+    (curve,) = curves(measure(study(), base="smallest"), threshold=0.8)
     said = section.result_sentence(curve)
     assert "a scaled speed-up of 3.00" in said
     assert "relative to 4 ranks without a communication layer, which alone does 420" in said
@@ -130,7 +142,7 @@ def test_a_proposal_names_it(study):
 
 
 def test_a_proposal_names_the_machine(study):
-    (curve,) = curves(scaling_table(study(), base="smallest"), threshold=0.8)
+    (curve,) = curves(measure(study(), base="smallest"), threshold=0.8)
     assert curve.machine.startswith("Nodes: ")
     assert "; network between nodes: none used" in curve.machine
     assert "software: PyTorch" in curve.machine

@@ -4,21 +4,26 @@ import math
 import numpy as np
 import pytest
 
-from dlscale.analysis.findings.scaling import scaling_row, scaling_rows, scaling_table
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, scaling
+from dlscale.analysis.findings.scaling import rows_of, scaling_row, scaling_rows
+from dlscale.analysis.measured import measure
+from dlscale.analysis.render.data import study_json
 from dlscale.models.slept import Slept
 
 
 def only(table, **wanted):
     """The one row whose cell has these fields."""
-    rows = [row for row in table.rows if all(getattr(row.cell, k) == v for k, v in wanted.items())]
+    rows = [
+        row for row in scaling.FINDING.of(table) if all(getattr(row.cell, k) == v for k, v in wanted.items())
+    ]
     assert len(rows) == 1, rows
     return rows[0]
 
 
 def test_a_backend_whose_launches_all_failed_has_a_row_that_says_so(make_record):
     records = [make_record(backend="ring", block=block, failure="hung") for block in range(6)]
-    row = only(scaling_table([*records, make_record()]), backend="ring")
+    row = only(measure([*records, make_record()]), backend="ring")
     assert (row.throughput, row.num_launches, row.num_planned) == (None, 0, 6)
     assert row.evidence == "measured"
     assert "every launch failed" in row.notes
@@ -39,7 +44,7 @@ def test_an_ideal_series_has_efficiency_1(make_record, mode):
         for num_ranks in (1, 2, 4)
         for block in range(6)
     ]
-    for row in scaling_table(records).rows:
+    for row in scaling.FINDING.of(measure(records)):
         for efficiency in (row.efficiency_none, row.efficiency_backend):
             assert efficiency is not None
             assert efficiency.center == pytest.approx(1.0)
@@ -49,7 +54,7 @@ def test_an_ideal_series_has_efficiency_1(make_record, mode):
 
 
 def test_efficiency_is_given_against_both_base_cases(make_study):
-    table = scaling_table(make_study(efficiency={"none": (1.0, 0.95), "ring": (0.8, 0.6)}, noise=0.0))
+    table = measure(make_study(efficiency={"none": (1.0, 0.95), "ring": (0.8, 0.6)}, noise=0.0))
     row = only(table, backend="ring", num_ranks=2)
     assert row.efficiency_none.center == pytest.approx(0.6)
     assert row.speed_up.center == pytest.approx(0.6 * row.cell.num_ranks)
@@ -63,7 +68,7 @@ def test_efficiency_is_given_against_both_base_cases(make_study):
 
 
 def test_drift_common_to_a_block_widens_the_rate_but_not_the_efficiency(make_study):
-    row = only(scaling_table(make_study(noise=0.005)), backend="ring", num_ranks=2)
+    row = only(measure(make_study(noise=0.005)), backend="ring", num_ranks=2)
     rate, ratio = row.throughput, row.efficiency_none
     assert (rate.high - rate.low) / rate.center > 10 * (ratio.high - ratio.low) / ratio.center
 
@@ -74,14 +79,14 @@ def test_a_delayed_rank_lowers_rate_and_efficiency(make_record):
         make_record(backend="ring", num_ranks=2, block=block, samples_per_second=200.0, rank_delays=[0, 0.4])
         for block in range(6)
     ]
-    row = only(scaling_table(records), backend="ring")
+    row = only(measure(records), backend="ring")
     assert row.throughput.center == pytest.approx(100.0)  # rank 0 alone would say 200
     assert row.efficiency_none.center == pytest.approx(0.5)
 
 
 def test_a_missing_base_case_is_told(make_record):
     records = [make_record(backend="ring", num_ranks=2, block=block) for block in range(6)]
-    row = only(scaling_table(records))
+    row = only(measure(records))
     assert (row.efficiency_none, row.efficiency_backend) == (None, None)
     assert row.throughput is not None
     assert "no base case (a), none on 1 rank: not measured" in row.notes
@@ -91,7 +96,7 @@ def test_a_missing_base_case_is_told(make_record):
 def test_a_failed_base_case_is_told(make_record):
     records = [make_record(block=block, failure="hung") for block in range(6)]
     records += [make_record(num_ranks=2, block=block) for block in range(6)]
-    table = scaling_table(records)
+    table = measure(records)
     row = only(table, num_ranks=2)
     assert row.efficiency_none is None
     assert "no base case (a), none on 1 rank: every launch failed" in row.notes
@@ -121,7 +126,7 @@ def test_a_failed_base_case_is_told(make_record):
 def test_only_the_same_program_on_the_same_cores_is_a_base_case(make_record, different):
     records = [make_record(block=block, **different) for block in range(6)]
     records += [make_record(num_ranks=2, block=block) for block in range(6)]
-    row = only(scaling_table(records), num_ranks=2)
+    row = only(measure(records), num_ranks=2)
     assert row.efficiency_none is None
 
 
@@ -129,7 +134,7 @@ def test_controls_have_a_rate_and_no_efficiency(make_study, make_record):
     records = make_study()
     for control in ("synthetic", "loader", "whole_machine"):
         records += [make_record(block=block, control=control, samples_per_second=300) for block in range(6)]
-    table = scaling_table(records)
+    table = measure(records)
     for control in ("synthetic", "loader", "whole_machine"):
         row = only(table, control=control)
         assert row.throughput.center == pytest.approx(300)
@@ -138,7 +143,7 @@ def test_controls_have_a_rate_and_no_efficiency(make_study, make_record):
 
 
 def test_too_few_launches_have_numbers_but_no_intervals(make_study):
-    row = only(scaling_table(make_study(num_blocks=2)), backend="ring", num_ranks=2)
+    row = only(measure(make_study(num_blocks=2)), backend="ring", num_ranks=2)
     assert (row.throughput.low, row.throughput.high) == (None, None)
     assert (row.efficiency_none.low, row.efficiency_none.high) == (None, None)
     assert "fewer than 6 launches: no 95 % interval of samples/s" in row.notes
@@ -148,7 +153,7 @@ def test_too_few_launches_have_numbers_but_no_intervals(make_study):
 def test_without_common_blocks_the_efficiency_is_flagged(make_record):
     records = [make_record(block=block) for block in range(6)]
     records += [make_record(backend="ring", num_ranks=2, block=block) for block in range(6, 12)]
-    row = only(scaling_table(records), backend="ring")
+    row = only(measure(records), backend="ring")
     assert row.efficiency_none.method == "unpaired t"
     assert "unpaired with base case (a), none on 1 rank: no common block" in row.notes
 
@@ -161,7 +166,7 @@ def test_a_pair_whose_launches_are_days_apart_is_none(make_record):
         make_record(backend="ring", num_ranks=2, block=block, samples_per_second=195.0) for block in range(5)
     ]
     resumed = make_record(backend="ring", num_ranks=2, block=5, **later)
-    row = only(scaling_table([*records, resumed]), backend="ring")
+    row = only(measure([*records, resumed]), backend="ring")
     assert (row.efficiency_none.method, row.efficiency_none.n) == ("paired t", 5)
     assert row.efficiency_none.center == pytest.approx(0.975)
     assert row.num_launches == 6
@@ -172,7 +177,7 @@ def test_a_study_whose_backend_ran_days_after_its_base_case_is_unpaired(make_rec
     later = {"started_at": "2026-11-25T07:00:00Z"}
     records = [make_record(block=block) for block in range(6)]
     records += [make_record(backend="ring", num_ranks=2, block=block, **later) for block in range(6)]
-    row = only(scaling_table(records), backend="ring")
+    row = only(measure(records), backend="ring")
     assert row.efficiency_none.method == "unpaired t"
     assert "unpaired with base case (a), none on 1 rank: no common block" in row.notes
 
@@ -185,7 +190,7 @@ def test_the_median_block_is_told_where_launches_of_one_side_are_held_up(make_re
         )
         for block in range(8)
     ]
-    row = only(scaling_table(records), backend="ring")
+    row = only(measure(records), backend="ring")
     assert row.efficiency_none_median == pytest.approx(0.95)
     assert row.efficiency_none.center == pytest.approx(0.95 / 1.4**0.25)
     assert "efficiency (a) is 95.0 % in the median block, 87.3 % by geometric means" in row.notes
@@ -219,7 +224,7 @@ def jobs(make_record, *, backends=("none", "ring"), num_blocks=6):
 
 
 def test_sizes_of_different_jobs_are_paired_through_the_one_that_they_share(make_record):
-    row = only(scaling_table(jobs(make_record)), backend="ring", num_ranks=16)
+    row = only(measure(jobs(make_record)), backend="ring", num_ranks=16)
     ratio = row.efficiency_none
     assert (ratio.method, ratio.n) == ("chained t", 6)
     assert ratio.low < 0.97**4 < ratio.high
@@ -229,7 +234,7 @@ def test_sizes_of_different_jobs_are_paired_through_the_one_that_they_share(make
         "no block in common with base case (a), none on 1 rank: chained through ring on 4 ranks, which ran in both "
         "jobs" in row.notes
     )
-    near = only(scaling_table(jobs(make_record)), backend="ring", num_ranks=4)
+    near = only(measure(jobs(make_record)), backend="ring", num_ranks=4)
     assert near.efficiency_none.method == "paired t"
 
 
@@ -241,7 +246,7 @@ def test_a_chain_may_go_through_none_and_never_through_a_third_backend(make_reco
             if one.case.cell.backend != backend or one.case.cell.num_ranks != ranks
         ]
 
-    row = only(scaling_table(sizes("ring", 4)), backend="ring", num_ranks=16)
+    row = only(measure(sizes("ring", 4)), backend="ring", num_ranks=16)
     assert row.efficiency_none.method == "chained t"
     assert any("chained through none on 4 ranks" in note for note in row.notes)
     mpi = [
@@ -255,7 +260,7 @@ def test_a_chain_may_go_through_none_and_never_through_a_third_backend(make_reco
         for one in jobs(make_record, backends=("ring",))
     ]
     alone = [one for one in jobs(make_record) if one.case.cell.num_ranks != 4]
-    row = only(scaling_table([*alone, *mpi]), backend="ring", num_ranks=16)
+    row = only(measure([*alone, *mpi]), backend="ring", num_ranks=16)
     assert row.efficiency_none.method == "unpaired t"
 
 
@@ -265,19 +270,19 @@ def test_a_link_needs_three_blocks_on_either_side(make_record):
         for one in jobs(make_record)
         if one.case.cell.num_ranks != 4 or one.case.block in (0, 1, 6, 7, 8, 9, 10, 11)
     ]
-    row = only(scaling_table(few), backend="ring", num_ranks=16)
+    row = only(measure(few), backend="ring", num_ranks=16)
     assert row.efficiency_none.method == "unpaired t"
 
 
 def test_blocks_of_different_studies_are_different_blocks(make_record):
     records = [make_record(block=block) for block in range(6)]
     records += [make_record(backend="ring", num_ranks=2, block=block, study="later") for block in range(6)]
-    assert only(scaling_table(records), backend="ring").efficiency_none.method == "unpaired t"
+    assert only(measure(records), backend="ring").efficiency_none.method == "unpaired t"
 
 
 def test_failures_count_in_the_denominator(make_record):
     records = [make_record(block=block) for block in range(5)] + [make_record(block=5, failure="hung")]
-    row = only(scaling_table(records))
+    row = only(measure(records))
     assert (row.num_launches, row.num_planned) == (5, 6)
 
 
@@ -285,7 +290,7 @@ def test_the_plan_counts_what_left_no_record(make_record):
     records = [make_record(block=block) for block in range(2)]
     planned = [make_record(block=block).case for block in range(6)]
     planned += [make_record(backend="ring", num_ranks=2, block=block).case for block in range(6)]
-    table = scaling_table(records, planned=planned)
+    table = measure(records, planned=planned)
     row = only(table, backend="none")
     assert (row.num_launches, row.num_planned) == (2, 6)
     row = only(table, backend="ring")
@@ -296,7 +301,7 @@ def test_flaws_are_noted(make_record):
     flawed = {"steady": False, "oversubscribed": True, "start_skew": 0.05, "window_factors": [1.0] * 4}
     records = [make_record(num_ranks=2, block=block, **flawed) for block in range(6)]
     records.append(make_record(num_ranks=2, block=0, attempt=2, **flawed))
-    assert set(only(scaling_table(records)).notes) >= {
+    assert set(only(measure(records)).notes) >= {
         "not steady in 6 of 6 launches",
         "oversubscribed: more ranks x cores than the machine has",
         "ranks start 5% of a window apart",
@@ -307,18 +312,18 @@ def test_flaws_are_noted(make_record):
 
 def test_skipped_samples_are_noted(make_record):
     records = [make_record(num_ranks=4, block=block, skipped=[1, 0, 2]) for block in range(4)]
-    assert "12 unreadable samples left out on 2 ranks" in only(scaling_table(records)).notes
-    assert "1 unreadable sample left out on 1 rank" in only(scaling_table([make_record(skipped=[1])])).notes
-    assert not any("unreadable" in note for note in only(scaling_table([make_record()])).notes)
+    assert "12 unreadable samples left out on 2 ranks" in only(measure(records)).notes
+    assert "1 unreadable sample left out on 1 rank" in only(measure([make_record(skipped=[1])])).notes
+    assert not any("unreadable" in note for note in only(measure([make_record()])).notes)
 
 
 def test_memory_is_the_largest_launch_s(make_record):
     records = [make_record(block=block, peak_rss_bytes=[100 + block]) for block in range(3)]
     records.append(make_record(block=3, peak_rss_bytes=[900], failure="out of memory"))
-    row = only(scaling_table(records))
+    row = only(measure(records))
     assert row.peak_rss_bytes == 102
-    assert scaling_rows(scaling_table(records))[0]["peak_rss_bytes"] == 102
-    assert only(scaling_table([make_record(peak_rss_bytes=[0])])).peak_rss_bytes is None
+    assert scaling_rows(measure(records))[0]["peak_rss_bytes"] == 102
+    assert only(measure([make_record(peak_rss_bytes=[0])])).peak_rss_bytes is None
 
 
 def test_kinds_of_evidence_have_rows_of_their_own(make_record):
@@ -328,13 +333,13 @@ def test_kinds_of_evidence_have_rows_of_their_own(make_record):
             make_record(backend="ring", num_ranks=2, block=block, study=kind, evidence=kind)
             for block in range(6)
         ]
-    table = scaling_table(records)
-    assert [row.evidence for row in table.rows] == ["measured", "measured", "simulated"]
-    assert "base case (a), none on 1 rank, is measured, not simulated" in table.rows[2].notes
+    table = measure(records)
+    assert [row.evidence for row in scaling.FINDING.of(table)] == ["measured", "measured", "simulated"]
+    assert "base case (a), none on 1 rank, is measured, not simulated" in scaling.FINDING.of(table)[2].notes
 
 
 def test_rows_have_stable_keys_and_survive_json(make_study):
-    content = json.loads(json.dumps(scaling_json(scaling_table(make_study()))))
+    content = json.loads(json.dumps(study_json(collect(load_all(), measure(make_study())))))
     assert list(content) == [
         *(
             "schema",
@@ -381,7 +386,7 @@ def test_rows_have_stable_keys_and_survive_json(make_study):
 
 
 def test_rows_of_backends_have_stable_keys_too(make_study):
-    content = json.loads(json.dumps(scaling_json(scaling_table(make_study()))))
+    content = json.loads(json.dumps(study_json(collect(load_all(), measure(make_study())))))
     assert list(content["backends"][0]) == [
         *("system", "workload", "preset", "framework", "backend", "backend_options"),
         *("algorithm", "algorithm_options", "environment"),
@@ -401,11 +406,11 @@ def test_rows_of_backends_have_stable_keys_too(make_study):
 
 def test_the_order_of_records_does_not_matter(make_study):
     records = make_study()
-    assert scaling_table(records) == scaling_table(records[::-1])
+    assert measure(records) == measure(records[::-1])
 
 
 def test_nothing_gives_nothing():
-    assert scaling_rows(scaling_table([])) == []
+    assert scaling_rows(measure([])) == []
 
 
 def test_the_control_of_the_batch_is_no_family_of_its_own(make_study, make_record):
@@ -417,11 +422,13 @@ def test_the_control_of_the_batch_is_no_family_of_its_own(make_study, make_recor
         for b in range(6)
     ]
     records += [make_record(block=b, local_batch=4, control="alone", **strong) for b in range(6)]
-    table = scaling_table(records)
+    table = measure(records)
     (family,) = table.families
     assert family.batch == 8
-    assert [row.cell.control for row in table.of(family)] == ["train"] * 3
+    assert [row.cell.control for row in rows_of(scaling.FINDING.of(table), family)] == ["train"] * 3
     (one,) = table.waterfalls_of(family)
     assert one.parts[0].name == "batch effect"
-    (control,) = [row for row in table.rows if row.cell.local_batch == 4 and row.cell.num_ranks == 1]
+    (control,) = [
+        row for row in scaling.FINDING.of(table) if row.cell.local_batch == 4 and row.cell.num_ranks == 1
+    ]
     assert (control.cell.control, control.efficiency_none) == ("alone", None)

@@ -2,8 +2,10 @@ from dataclasses import replace
 
 import pytest
 
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.input_cost import input_cost
-from dlscale.analysis.findings.scaling import scaling_row, scaling_table
+from dlscale.analysis.findings.scaling import scaling_row
+from dlscale.analysis.measured import measure
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9)
 
@@ -25,7 +27,7 @@ def launches(make_record, *, num_ranks=1, synthetic=1.25, loader=20.0, num_block
 
 
 def training(records):
-    return next(row for row in scaling_table(records).rows if row.cell.control == "train")
+    return next(row for row in scaling.FINDING.of(measure(records)) if row.cell.control == "train")
 
 
 def test_the_stall_is_the_share_of_a_step_that_fetching_takes(make_record):
@@ -54,7 +56,7 @@ def test_the_limits_of_the_loss_keep_their_order(make_record):
 
 def test_each_number_of_ranks_has_its_own_controls(make_record):
     records = launches(make_record, loader=20.0) + launches(make_record, num_ranks=2, loader=10.0)
-    rows = [row for row in scaling_table(records).rows if row.cell.control == "train"]
+    rows = [row for row in scaling.FINDING.of(measure(records)) if row.cell.control == "train"]
     assert [row.input_stall.center for row in rows] == pytest.approx([0.05, 0.1])
 
 
@@ -99,7 +101,7 @@ def test_emulated_controls_say_nothing_about_measured_training(make_record):
 
 
 def test_controls_have_no_stall_of_their_own(make_record):
-    rows = [row for row in scaling_table(launches(make_record)).rows if row.cell.control != "train"]
+    rows = [row for row in scaling.FINDING.of(measure(launches(make_record))) if row.cell.control != "train"]
     assert {(row.input_stall, row.input_loss) for row in rows} == {(None, None)}
 
 

@@ -4,7 +4,9 @@ import pytest
 from click.testing import CliRunner
 
 from dlscale.analysis.figures.write import write_figures
-from dlscale.analysis.findings.scaling import scaling_rows, scaling_table
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.scaling import scaling_rows
+from dlscale.analysis.measured import measure
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.report import report
 from dlscale.benchmarks.records.files import PARITIES
@@ -39,14 +41,16 @@ def both(make_record):
 
 
 def test_a_pair_that_passed_is_comparable(both, table_text):
-    table = scaling_table(both(), parities=[verdict(True)])
+    table = measure(both(), parities=[verdict(True)])
     assert [row["comparable"] for row in scaling_rows(table)] == [True, True]
-    assert not any("compar" in note or "parity" in note for row in table.rows for note in row.notes)
+    assert not any(
+        "compar" in note or "parity" in note for row in scaling.FINDING.of(table) for note in row.notes
+    )
     assert table_text(table).count("torch and tensorflow: same network (parity gate passed)") == 2
 
 
 def test_a_pair_that_failed_is_not_comparable_in_any_report(both, table_text, tmp_path):
-    table = scaling_table(both(), parities=[verdict(False)])
+    table = measure(both(), parities=[verdict(False)])
     rows = scaling_rows(table)
     assert [row["comparable"] for row in rows] == [False, False]
     assert all(row["notes"][0] == FAILED for row in rows)
@@ -77,9 +81,9 @@ def test_a_pair_that_failed_is_not_comparable_in_any_report(both, table_text, tm
     ],
 )
 def test_the_verdict_on_something_else_is_none(both, table_text, others):
-    table = scaling_table(both(), parities=[verdict(**other) for other in others])
+    table = measure(both(), parities=[verdict(**other) for other in others])
     assert [row["comparable"] for row in scaling_rows(table)] == [None, None]
-    assert all(row.notes[0] == "parity not checked" for row in table.rows)
+    assert all(row.notes[0] == "parity not checked" for row in scaling.FINDING.of(table))
     assert "torch and tensorflow: parity not checked, so do not compare them" in table_text(table)
 
 
@@ -89,7 +93,7 @@ def test_one_framework_alone_needs_no_parity(make_record, table_text):
         make_record(block=block, framework="tensorflow", workload="resnet50", evidence="measured")
         for block in range(6)
     ]
-    table = scaling_table(records, parities=[verdict(False)])
+    table = measure(records, parities=[verdict(False)])
     assert [row["comparable"] for row in scaling_rows(table)] == [None, None]
     assert "arity" not in table_text(table)
 
@@ -97,18 +101,18 @@ def test_one_framework_alone_needs_no_parity(make_record, table_text):
 def test_a_framework_that_is_only_planned_makes_a_pair(both):
     records = both()
     planned = [record.case for record in records]
-    table = scaling_table(
+    table = measure(
         [record for record in records if record.case.cell.framework == "torch"],
         planned=planned,
         parities=[verdict(False)],
     )
-    assert [(row.pair.comparable, row.notes[0]) for row in table.rows] == [(False, FAILED)] * 2
-    assert "not run" in table.rows[0].notes
+    assert [(row.pair.comparable, row.notes[0]) for row in scaling.FINDING.of(table)] == [(False, FAILED)] * 2
+    assert "not run" in scaling.FINDING.of(table)[0].notes
 
 
 def test_every_workload_has_its_own_verdict(both):
     records = [*both(), *both(workload="resnet50"), *both(workload="cosmogan")]
-    table = scaling_table(records, parities=[verdict(True), verdict(False, workload="resnet50")])
+    table = measure(records, parities=[verdict(True), verdict(False, workload="resnet50")])
     found = {row["workload"]: row["comparable"] for row in scaling_rows(table)}
     assert found == {"hep_cnn": True, "resnet50": False, "cosmogan": None}
 

@@ -119,12 +119,12 @@ def measure(results: Path, num_records: int) -> bool:
     good &= listing(results, "contents not in memory", allowed) if not forget(folder) else False
     good &= listing(results, "again", allowed)
     good &= recording(folder)
-    from dlscale.analysis.findings.scaling import scaling_table
+    from dlscale.analysis.measured import measure
 
     records, _ = timed("reading all records, files", lambda: load_records(folder))
     timed(
         "analysis of all records",
-        lambda: scaling_table(records, planned=Store(folder).planned(), parities=[]),
+        lambda: measure(records, planned=Store(folder).planned(), parities=[]),
     )
     timed("packing", lambda: packing.pack(Store(folder)))
     print(f"(a pack of {(folder / PACK_FILE).stat().st_size / 1e6:.0f} MB)")

@@ -78,9 +78,10 @@ def write_study(folder: Path, num_records: int) -> None:
 def make_page(folder: Path, path: Path) -> None:
     """What `dlscale report` does for the page, stage by stage."""
     begin = time.perf_counter()
-    from dlscale.analysis.findings.failures import StudyFacts, of_one_fingerprint
-    from dlscale.analysis.findings.scaling import scaling_table
-    from dlscale.analysis.findings.waterfall_table import causes_of
+    from dlscale.analysis.finding import collect
+    from dlscale.analysis.findings import load_all
+    from dlscale.analysis.findings.failures import of_one_fingerprint
+    from dlscale.analysis.measured import measure as measured
     from dlscale.analysis.render.html.document import write_page
     from dlscale.analysis.render.html.page import page_of
     from dlscale.benchmarks.records.files import load_records, uncollected
@@ -90,13 +91,9 @@ def make_page(folder: Path, path: Path) -> None:
         records, bad = timed("reading", lambda: load_records(folder))
         kept, left_out = timed("fingerprints", lambda: of_one_fingerprint(records))
         planned = timed("the plan", Store(folder).planned)
-        table = timed("scaling table", lambda: scaling_table(kept, planned=planned))
-        causes = timed("causes", lambda: causes_of(table))
-        study = StudyFacts(name=folder.name, left_out=tuple(left_out))
-        page = timed(
-            "content",
-            lambda: page_of(table, kept, bad_files=bad, study=study, causes=causes),
-        )
+        study = timed("launches", lambda: measured(kept, planned=planned, bad_files=bad, left_out=left_out))
+        found = timed("findings", lambda: collect(load_all(), study))
+        page = timed("content", lambda: page_of(study, found))
         timed("file", lambda: write_page(page, path))
     print(f"all: {time.perf_counter() - begin:.2f} s, of a core {time.process_time():.2f} s")
 

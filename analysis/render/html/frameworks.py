@@ -9,10 +9,7 @@ from typing import Any
 from dlscale.analysis.curves import curves_of
 from dlscale.analysis.declare import Block, Plot, Sentence, tags_of
 from dlscale.analysis.findings.contrast_table import CONTRASTS, compared
-from dlscale.analysis.findings.data_formats import FORMAT_USES, FormatUse, preparation_sentences
-from dlscale.analysis.findings.framework_answers import Question
-from dlscale.analysis.findings.framework_comparison import COSTS, SPEED, Program, alike_on_all_ranks
-from dlscale.analysis.findings.scaling_plots import (
+from dlscale.analysis.findings.curve_plots import (
     rank_axis,
     rate_axis,
     samples_text,
@@ -21,6 +18,9 @@ from dlscale.analysis.findings.scaling_plots import (
     throughput_of,
     without_point,
 )
+from dlscale.analysis.findings.data_formats import FORMAT_USES, FormatUse, preparation_sentences
+from dlscale.analysis.findings.framework_answers import Question
+from dlscale.analysis.findings.framework_comparison import COSTS, SPEED, Program, alike_on_all_ranks
 from dlscale.analysis.findings.solution_table import learning_plots
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.html.content import Page, Section

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from dlscale.analysis.declare import Block, Loss, Part, Plot
-from dlscale.analysis.finding import Found
+from dlscale.analysis.finding import Found, or_else
 from dlscale.analysis.findings import predicted_points, scaling, waterfall_table
 from dlscale.analysis.findings.failures import study_warnings
 from dlscale.analysis.findings.verdict import summary
@@ -25,14 +25,14 @@ def page_of(study: Measured, found: Sequence[Found], *, more: Iterable[Section] 
     The same records give the same page: nothing in it depends on the time.
     """
     sections = [*sections_of(found), *more]
-    losses = waterfall_table.losses_of(study.once(waterfall_table.FINDING.compute))
+    losses = or_else([], lambda: waterfall_table.losses_of(waterfall_table.FINDING.of(study)))
     return Page(
         title=page_title(study),
-        facts=heading_facts(study),
-        evidence=evidence_note(study),
-        summary=summary(study),
+        facts=or_else((), lambda: heading_facts(study)),
+        evidence=or_else("", lambda: evidence_note(study)),
+        summary=or_else((), lambda: summary(study)),
         strips=strips(losses),
-        warnings=study_warnings(study),
+        warnings=or_else((), lambda: study_warnings(study)),
         sections=tuple(sections),
         looks=looks(block for section in sections for block in section.blocks),
         origin=study.provenance.short_line(),

@@ -13,8 +13,7 @@ from dlscale.analysis.curves import Curve, Value, curves_of
 from dlscale.analysis.declare import Axis, Column, Plot, Sentence, Shown, Table, TableOf, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text
-from dlscale.analysis.findings.scaling_plots import (
+from dlscale.analysis.findings.curve_plots import (
     IDEAL,
     Say,
     against_backend,
@@ -26,6 +25,7 @@ from dlscale.analysis.findings.scaling_plots import (
     series_of,
     throughput_of,
 )
+from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.page import evidence_note, looks

@@ -7,15 +7,17 @@ from hypothesis import strategies as st
 
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.ecdf import MAX_POINTS, draw, points
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.measured import measure
 from dlscale.analysis.metrics import step_seconds
 
 
 def figure_of(records):
-    table = scaling_table(records)
+    table = measure(records)
     family = table.families[0]
     with drawing():
-        drawn = draw(family, table.of(family), table.provenance, table.launches)
+        drawn = draw(family, rows_of(scaling.FINDING.of(table), family), table.provenance, table.launches)
         if drawn:
             drawn[0].draw_without_rendering()
     return drawn
@@ -54,9 +56,9 @@ def test_only_the_most_ranks_of_trainings_that_count_are_drawn(make_record):
 
 def test_the_median_is_that_of_the_table(make_study):
     records = make_study()
-    table = scaling_table(records)
+    table = measure(records)
     for launches in table.launches:
-        row = next(row for row in table.rows if row.cell == launches.cell)
+        row = next(row for row in scaling.FINDING.of(table) if row.cell == launches.cell)
         wanted, typical = row.throughput.rate(row.cell.global_batch), step_seconds(launches)
         assert (typical.center, typical.low, typical.high) == pytest.approx(
             (wanted.center, wanted.low, wanted.high)
@@ -65,7 +67,9 @@ def test_the_median_is_that_of_the_table(make_study):
     marks = [one for one in axes.containers if one.get_label() == "median"]
     assert len(marks) == 4
     assert all(mark.lines[0].get_ydata()[0] < 0 for mark in marks)  # below the curves
-    ring = next(row for row in table.rows if (row.cell.backend, row.cell.num_ranks) == ("ring", 2))
+    ring = next(
+        row for row in scaling.FINDING.of(table) if (row.cell.backend, row.cell.num_ranks) == ("ring", 2)
+    )
     # One of them, in the order of the table: none, gloo, mpi, ring.
     assert marks[-1].lines[0].get_xdata()[0] == pytest.approx(1000 * 16 / ring.throughput.center)
 

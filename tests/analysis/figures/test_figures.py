@@ -10,7 +10,9 @@ from matplotlib.container import ErrorbarContainer
 from dlscale.analysis.curves import curves_of, dodge
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import FIGURES, write_figures
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings import backends, scaling
+from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.records.record import Gate, Parity
@@ -20,7 +22,7 @@ ENDS = ("png", "pdf", "svg", "csv")
 
 @pytest.fixture
 def table(make_study):
-    return scaling_table(make_study())
+    return measure(make_study())
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def make_failed_pair(make_study):
             for framework in ("torch", "tensorflow")
             for record in make_study(framework=framework, workload=workload, precision=precision, **fields)
         ]
-        return scaling_table(records, parities=[parity])
+        return measure(records, parities=[parity])
 
     return make
 
@@ -46,7 +48,7 @@ def draw(table, name):
     """The figure's axes and the rows it shows."""
     (family,) = table.families
     with drawing():
-        drawn = FIGURES[name](family, table.of(family), table.provenance)
+        drawn = FIGURES[name](family, rows_of(scaling.FINDING.of(table), family), table.provenance)
     assert drawn is not None
     return drawn[0].axes, drawn[1]
 
@@ -69,7 +71,7 @@ def test_the_throughput_figure_shows_the_table_s_numbers(table):
     (axes,), _ = draw(table, "throughput")
     shown = points(axes)
     assert list(shown) == ["none", "gloo", "mpi", "ring"]
-    for row in table.rows:
+    for row in scaling.FINDING.of(table):
         expected = (row.cell.num_ranks, row.throughput.center, row.throughput.low, row.throughput.high)
         assert any(point == pytest.approx(expected) for point in shown[row.cell.backend])
 
@@ -79,7 +81,7 @@ def test_the_efficiency_figure_has_a_panel_for_each_base_case_and_starts_at_0(ta
     for panel, name in zip(axes, ("efficiency_none", "efficiency_backend"), strict=True):
         assert panel.get_ylim() == (0, pytest.approx(1.1))
         shown = points(panel)
-        for row in table.rows:
+        for row in scaling.FINDING.of(table):
             efficiency = getattr(row, name)
             _, y, low, high = next(p for p in shown[row.cell.backend] if p[0] == row.cell.num_ranks)
             assert y == efficiency.center
@@ -90,7 +92,9 @@ def test_the_efficiency_figure_has_a_panel_for_each_base_case_and_starts_at_0(ta
 def test_the_ideal_line_goes_through_the_base_case(table):
     (axes,), _ = draw(table, "throughput")
     ideal = next(line for line in axes.lines if line.get_label() == "ideal")
-    base = next(row for row in table.rows if (row.cell.backend, row.cell.num_ranks) == ("none", 1))
+    base = next(
+        row for row in scaling.FINDING.of(table) if (row.cell.backend, row.cell.num_ranks) == ("none", 1)
+    )
     x, y = (np.asarray(values, float) for values in ideal.get_data())
     assert y / x == pytest.approx(np.full(2, base.throughput.center))
 
@@ -110,7 +114,7 @@ def test_nodes_stand_below_ranks_where_they_differ(make_record):
         for num_ranks, num_nodes in ((1, 1), (2, 1), (4, 2))
         for block in range(6)
     ]
-    axes, _ = draw(scaling_table(records), "throughput")
+    axes, _ = draw(measure(records), "throughput")
     axes[0].figure.draw_without_rendering()
     assert [tick.get_text() for tick in axes[0].get_xticklabels()] == ["1\n1", "2\n1", "4\n2"]
 
@@ -122,8 +126,8 @@ def test_no_line_joins_two_kinds_of_evidence(make_record):
         for num_ranks, kind in kinds.items()
         for block in range(6)
     ]
-    table = scaling_table(records)
-    curves = curves_of(table.rows, lambda row: row.throughput)
+    table = measure(records)
+    curves = curves_of(scaling.FINDING.of(table), lambda row: row.throughput)
     assert [(curve.evidence, len(curve.rows), curve.joined) for curve in curves] == [
         ("measured", 2, True),
         ("simulated", 2, True),
@@ -138,7 +142,7 @@ def test_no_line_joins_two_kinds_of_evidence(make_record):
 
 
 def test_a_point_without_an_interval_has_no_bar(make_study):
-    table = scaling_table(make_study(num_blocks=3))
+    table = measure(make_study(num_blocks=3))
     (axes,), _ = draw(table, "throughput")
     assert all(low is None for values in points(axes).values() for _, _, low, _ in values)
 
@@ -149,7 +153,7 @@ def test_the_whole_machine_is_a_labelled_reference(make_study, make_record):
         make_record(block=block, control="whole_machine", cores_per_rank=2, samples_per_second=150)
         for block in range(6)
     ]
-    (axes,), rows = draw(scaling_table(records), "throughput")
+    (axes,), rows = draw(measure(records), "throughput")
     assert "1 rank, 2 cores" in [text.get_text() for text in axes.figure.legends[0].get_texts()]
     assert any(list(line.get_ydata()) == pytest.approx([150, 150]) for line in axes.lines)
     assert rows[-1].cell.control == "whole_machine"
@@ -171,7 +175,7 @@ def test_the_small_print_names_base_case_n_method_and_origin(table):
 
 def test_files_are_whole_and_equal_on_a_redraw(table, make_study, tmp_path):
     first = write_figures(table, tmp_path / "first")
-    again = write_figures(scaling_table(make_study()[::-1]), tmp_path / "again")
+    again = write_figures(measure(make_study()[::-1]), tmp_path / "again")
     stem = "hep_cnn-tiny-torch-weak-fp32"
     kinds = ("throughput", "efficiency", "step-time", "ecdf", "waterfall", "heatmap")
     names = [f"{stem}-{name}.{end}" for name in kinds for end in ENDS]
@@ -191,7 +195,7 @@ def check_comparison(path, table):
         rows = list(csv.DictReader(lines))
     assert [row["backend"] for row in rows] == ["gloo", "mpi", "ring"]
     assert [float(row["difference"]) for row in rows] == [
-        one.difference.center for one in table.comparisons[0].contenders
+        one.difference.center for one in backends.FINDING.of(table)[0].contenders
     ]
     assert {row["data_hash"] for row in rows} == {table.provenance.data_hash}
     assert {row["study"] for row in rows} == {"weak-scaling"}
@@ -224,7 +228,9 @@ def test_figures_carry_the_hash_of_their_data(table, tmp_path):
     with table_file.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert {row["data_hash"] for row in rows} == {table.provenance.data_hash}
-    assert [float(row["samples_per_second"]) for row in rows] == [row.throughput.center for row in table.rows]
+    assert [float(row["samples_per_second"]) for row in rows] == [
+        row.throughput.center for row in scaling.FINDING.of(table)
+    ]
 
 
 def test_weak_and_strong_never_share_a_file(make_record, tmp_path):
@@ -235,7 +241,7 @@ def test_weak_and_strong_never_share_a_file(make_record, tmp_path):
         for b in range(3)
     ]
     records += [make_record(num_ranks=n, block=b, cores_per_rank=2) for n in (1, 2) for b in range(3)]
-    written = write_figures(scaling_table(records), tmp_path, only=["throughput", "start-up"])
+    written = write_figures(measure(records), tmp_path, only=["throughput", "start-up"])
     names = [path.name for path in written]
     assert len(set(names)) == len(names) == 3 * 4 + 4, "one figure of starts"
     assert sum("-strong-" in name for name in names) == 4
@@ -249,23 +255,27 @@ def test_other_ways_to_run_a_network_never_share_a_figure(make_record):
         for n in (1, 2)
         for b in range(3)
     ]
-    table = scaling_table(records)
+    table = measure(records)
     assert [family.file_stem for family in table.families] == [
         "hep_cnn-tiny-torch-weak-fp32" + variant
         for variant in ("-channels_first", "", "-compiled-channels_first", "-compiled")
     ]
     for family in table.families:
-        ways = {(row.cell.compiled, row.cell.memory_format) for row in table.of(family)}
+        ways = {
+            (row.cell.compiled, row.cell.memory_format) for row in rows_of(scaling.FINDING.of(table), family)
+        }
         assert ways == {(family.compiled, family.memory_format)}
 
 
 def test_only_base_cases_give_no_efficiency_figure_and_only_failures_none(make_record, tmp_path):
     records = [make_record(block=block) for block in range(3)]
-    assert {
-        path.name.split("-")[-1].split(".")[0] for path in write_figures(scaling_table(records), tmp_path)
-    } == {"throughput", "ecdf", "torch"}  # start-up-torch
+    assert {path.name.split("-")[-1].split(".")[0] for path in write_figures(measure(records), tmp_path)} == {
+        "throughput",
+        "ecdf",
+        "torch",
+    }  # start-up-torch
     failed = [make_record(block=block, failure="hung") for block in range(3)]
-    assert write_figures(scaling_table(failed), tmp_path) == []
+    assert write_figures(measure(failed), tmp_path) == []
 
 
 def test_figures_of_a_failed_pair_say_so_below_the_title(make_failed_pair):
@@ -273,7 +283,7 @@ def test_figures_of_a_failed_pair_say_so_below_the_title(make_failed_pair):
     for family in table.families:
         for draw_figure in FIGURES.values():
             with drawing():
-                figure, _ = draw_figure(family, table.of(family), table.provenance)
+                figure, _ = draw_figure(family, rows_of(scaling.FINDING.of(table), family), table.provenance)
             texts = [" ".join(text.get_text().split()) for text in figure.texts]
             assert texts[:2] == [family.title, "NOT COMPARABLE between torch and tensorflow"]
             assert "the parity gate failed: tiny: gradient" in texts[-1]
@@ -299,7 +309,7 @@ def test_nothing_is_cut_off_at_the_edges(make_failed_pair, name, num_backends):
     family = table.families[0]
     assert family.framework == "tensorflow"
     with drawing():
-        figure, _ = FIGURES[name](family, table.of(family), table.provenance)
+        figure, _ = FIGURES[name](family, rows_of(scaling.FINDING.of(table), family), table.provenance)
         axes = figure.axes
         figure.draw_without_rendering()
         boxes = [one.get_window_extent() for one in (*figure.texts, *figure.legends, *axes)]

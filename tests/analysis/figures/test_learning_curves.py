@@ -6,7 +6,9 @@ from dlscale.analysis.declare import Plot, Sentence
 from dlscale.analysis.figures import learning_curves
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import write_figures
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.page import page_of
 from tests.analysis.findings.test_solutions import EVALUATING, LAUNCH, SET_UP, training
 
@@ -34,7 +36,7 @@ def study(make_record):
 
 
 def drawn(records):
-    table = scaling_table(records)
+    table = measure(records)
     (family,) = table.families
     with drawing():
         figure, _ = learning_curves.draw(family, table.solutions_of(family), table.provenance)
@@ -63,14 +65,22 @@ def test_without_the_number_of_samples_there_are_no_epochs(study):
     figure = drawn(study("torch", num_training=None))
     assert {axes.get_xlabel() for axes in figure.axes} == {"time since the launch [s]", "step"}
     records = study("torch", num_training=None)
-    (section,) = [s for s in page_of(scaling_table(records), records).sections if s.name == "solutions"]
+    (section,) = [
+        s
+        for s in page_of(measure(records), collect(load_all(), measure(records))).sections
+        if s.name == "solutions"
+    ]
     names = [block.name for block in section.blocks if isinstance(block, Plot)]
     assert names == ["quality-time-0", "quality-steps-0", "loss-time-0", "loss-steps-0", "time-to-solution-0"]
 
 
 def test_the_page_has_the_time_over_ranks_with_the_ideal(study):
     records = study("torch")
-    (section,) = [s for s in page_of(scaling_table(records), records).sections if s.name == "solutions"]
+    (section,) = [
+        s
+        for s in page_of(measure(records), collect(load_all(), measure(records))).sections
+        if s.name == "solutions"
+    ]
     (*_, plot) = [block for block in section.blocks if isinstance(block, Plot)]
     seconds = LAUNCH + SET_UP + EVALUATING + 20
     assert [[point.y for point in series.points] for series in plot.series] == [
@@ -83,7 +93,11 @@ def test_the_page_has_the_time_over_ranks_with_the_ideal(study):
 
 def test_on_the_page_plots_of_two_frameworks_stand_side_by_side(study):
     records = study("torch", "tensorflow")
-    (section,) = [s for s in page_of(scaling_table(records), records).sections if s.name == "solutions"]
+    (section,) = [
+        s
+        for s in page_of(measure(records), collect(load_all(), measure(records))).sections
+        if s.name == "solutions"
+    ]
     plots = [block for block in section.blocks if isinstance(block, Plot)]
     assert [plot.name for plot in plots[:4]] == [
         "quality-time-0",
@@ -98,7 +112,7 @@ def test_on_the_page_plots_of_two_frameworks_stand_side_by_side(study):
 
 
 def test_two_frameworks_stand_side_by_side_with_one_scale(study, tmp_path):
-    table = scaling_table(study("torch", "tensorflow"))
+    table = measure(study("torch", "tensorflow"))
     own = {family: table.solutions_of(family) for family in table.families}
     with drawing():
         figure, rows = learning_curves.draw_frameworks(own, table.provenance)
@@ -116,4 +130,4 @@ def test_two_frameworks_stand_side_by_side_with_one_scale(study, tmp_path):
 
 
 def test_one_framework_has_none_beside_it(study, tmp_path):
-    assert write_figures(scaling_table(study("torch")), tmp_path, only=["frameworks"]) == []
+    assert write_figures(measure(study("torch")), tmp_path, only=["frameworks"]) == []

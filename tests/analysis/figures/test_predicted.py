@@ -9,21 +9,25 @@ from matplotlib.container import ErrorbarContainer
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.write import FIGURES, write_figures
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.predicted_points import simulated_points
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.measured import measure
 from tests.analysis.made_predictions import predictions
 
 
 @pytest.fixture
 def table(make_study):
-    return scaling_table(make_study())
+    return measure(make_study())
 
 
 def drawn(table, name, records=(), form=SCREEN):
     (family,) = table.families
-    points, _ = simulated_points(records, table.rows)
+    points, _ = simulated_points(records, scaling.FINDING.of(table))
     with drawing(form):
-        figure, rows = FIGURES[name](family, table.of(family), table.provenance, form, points)
+        figure, rows = FIGURES[name](
+            family, rows_of(scaling.FINDING.of(table), family), table.provenance, form, points
+        )
         figure.draw_without_rendering()
     return figure, rows
 
@@ -99,7 +103,7 @@ def rows_in(path):
 
 def test_the_csv_has_predictions_behind_the_measured_rows(table, tmp_path, monkeypatch):
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
-    points, _ = simulated_points(predictions(), table.rows)
+    points, _ = simulated_points(predictions(), scaling.FINDING.of(table))
     for folder, wanted in (("plain", table), ("both", replace(table, predicted=points))):
         write_figures(wanted, tmp_path / folder, only=["throughput", "efficiency"])
     for name in ("throughput", "efficiency"):

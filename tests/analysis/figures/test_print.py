@@ -12,7 +12,9 @@ from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.form import Form, figure_latex, parse_width
 from dlscale.analysis.figures.layout import finish_printed
 from dlscale.analysis.figures.write import FIGURES, write_figures
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.figures import figures
 
@@ -22,7 +24,9 @@ COLUMN = Form(width=3.3, backends=("ring", "mpi"))
 def printed(table, name, form=COLUMN):
     (family,) = table.families
     with drawing(form):
-        figure, rows = FIGURES[name](family, table.of(family), table.provenance, form)
+        figure, rows = FIGURES[name](
+            family, rows_of(scaling.FINDING.of(table), family), table.provenance, form
+        )
         finish_printed(figure)
         figure.draw_without_rendering()
     return figure, rows
@@ -30,7 +34,7 @@ def printed(table, name, form=COLUMN):
 
 @pytest.mark.parametrize("name", ["throughput", "efficiency"])
 def test_text_has_8_pt_at_the_printed_width_and_axes_are_bare(make_study, name):
-    figure, _ = printed(scaling_table(make_study()), name)
+    figure, _ = printed(measure(make_study()), name)
     assert figure.get_figwidth() == 3.3
     assert {text.get_fontsize() for text in figure.findobj(Text) if text.get_text()} == {8}
     assert figure.texts == []  # no title, no small print
@@ -45,14 +49,14 @@ def test_two_kinds_of_evidence_are_in_the_legend(make_record):
         for num_ranks, kind in kinds.items()
         for block in range(6)
     ]
-    figure, _ = printed(scaling_table(records), "throughput", Form(width=3.3))
+    figure, _ = printed(measure(records), "throughput", Form(width=3.3))
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["none", "ideal", "measured", "simulated"]
 
 
 @pytest.mark.parametrize("name", ["throughput", "efficiency"])
 def test_points_are_exactly_at_their_rank(make_study, name):
-    figure, rows = printed(scaling_table(make_study()), name, Form(width=3.3))
+    figure, rows = printed(measure(make_study()), name, Form(width=3.3))
     for axes in figure.axes:
         curves = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
         assert len(curves) == 4
@@ -62,7 +66,7 @@ def test_points_are_exactly_at_their_rank(make_study, name):
 
 
 def test_panels_too_narrow_side_by_side_are_stacked_with_names_for_each(make_study):
-    table = scaling_table(make_study())
+    table = measure(make_study())
     narrow, _ = printed(table, "efficiency")
     (upper, lower) = narrow.axes
     assert upper.get_position().x0 == lower.get_position().x0
@@ -73,7 +77,7 @@ def test_panels_too_narrow_side_by_side_are_stacked_with_names_for_each(make_stu
 
 
 def test_only_what_was_asked_for_is_written_with_its_caption_beside_it(make_study, tmp_path):
-    table = scaling_table(make_study())
+    table = measure(make_study())
     paths = write_figures(table, tmp_path, form=COLUMN, only=["efficiency"])
     assert [path.suffix for path in paths] == [".png", ".pdf", ".svg", ".csv", ".tex"]
     with paths[3].open() as file:
@@ -95,7 +99,7 @@ def test_only_what_was_asked_for_is_written_with_its_caption_beside_it(make_stud
 
 
 def test_a_failed_parity_gate_is_in_the_caption(make_study):
-    figure, _ = printed(scaling_table(make_study()), "throughput")
+    figure, _ = printed(measure(make_study()), "throughput")
     caption = figure.caption.__class__(
         title="A & B", warning="NOT COMPARABLE between torch and tensorflow", subtitle="", small_print=[]
     )
@@ -105,7 +109,7 @@ def test_a_failed_parity_gate_is_in_the_caption(make_study):
 
 def test_every_figure_can_be_printed(make_study, tmp_path, monkeypatch):
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_args, **_options: None)
-    table = scaling_table(make_study(efficiency={"none": (1.0, 1.0), "ring": (1.0, 0.9)}))
+    table = measure(make_study(efficiency={"none": (1.0, 1.0), "ring": (1.0, 0.9)}))
     names = [
         sorted(path.stem for path in write_figures(table, tmp_path, form=form) if path.suffix == ".pdf")
         for form in (Form(), Form(width=3.3))

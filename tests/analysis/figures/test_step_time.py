@@ -10,7 +10,9 @@ from dlscale.analysis.curves import dodge
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.step_time import draw, seconds_per_step, speed_up
 from dlscale.analysis.figures.write import save_drawing
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.measured import measure
 
 BATCH = 32  # of strong scaling, over all ranks
 
@@ -20,7 +22,7 @@ def strong(make_record):
     """Backends whose ranks keep a known share of 100 samples/s, the machine drifting from block to block."""
 
     def make(kept, *, num_blocks=6):
-        return scaling_table(
+        return measure(
             [
                 make_record(
                     backend=backend,
@@ -42,7 +44,7 @@ def strong(make_record):
 def figure_of(table):
     (family,) = table.families
     with drawing():
-        drawn = draw(family, table.of(family), table.provenance)
+        drawn = draw(family, rows_of(scaling.FINDING.of(table), family), table.provenance)
         if drawn:
             drawn[0].draw_without_rendering()
     return drawn
@@ -60,7 +62,7 @@ def points(axes):
 
 
 def test_a_perfectly_scaling_backend_lies_on_the_ideal_line_in_both_modes(make_study, strong):
-    weak = scaling_table(make_study(efficiency={"none": (1.0, 1.0), "ring": (1.0, 0.8)}, noise=0))
+    weak = measure(make_study(efficiency={"none": (1.0, 1.0), "ring": (1.0, 0.8)}, noise=0))
     (axes,) = figure_of(weak)[0].axes
     ideal = next(line for line in axes.lines if line.get_label() == "ideal")
     shown = points(axes)
@@ -81,7 +83,7 @@ def test_a_perfectly_scaling_backend_lies_on_the_ideal_line_in_both_modes(make_s
 
 
 def test_weak_times_begin_at_0_and_have_one_panel_in_milliseconds(make_study):
-    figure, _ = figure_of(scaling_table(make_study()))
+    figure, _ = figure_of(measure(make_study()))
     (axes,) = figure.axes
     assert axes.get_ylim()[0] == 0
     assert axes.get_ylabel() == "time per step [ms]"
@@ -89,7 +91,7 @@ def test_weak_times_begin_at_0_and_have_one_panel_in_milliseconds(make_study):
 
 
 def test_long_steps_are_in_seconds(make_study):
-    figure, _ = figure_of(scaling_table(make_study(local_batch=200)))
+    figure, _ = figure_of(measure(make_study(local_batch=200)))
     assert figure.axes[0].get_ylabel() == "time per step [s]"
 
 
@@ -101,9 +103,11 @@ def test_speed_up_has_plain_numbers_of_ranks_on_both_axes(strong):
 
 
 def test_bars_are_the_intervals_of_the_table(make_study):
-    table = scaling_table(make_study())
+    table = measure(make_study())
     (axes,) = figure_of(table)[0].axes
-    row = next(row for row in table.rows if (row.cell.backend, row.cell.num_ranks) == ("ring", 2))
+    row = next(
+        row for row in scaling.FINDING.of(table) if (row.cell.backend, row.cell.num_ranks) == ("ring", 2)
+    )
     wanted = seconds_per_step(row)
     assert wanted.low == pytest.approx(row.cell.global_batch / row.throughput.high)
     assert wanted.high == pytest.approx(row.cell.global_batch / row.throughput.low)
@@ -114,7 +118,9 @@ def test_bars_are_the_intervals_of_the_table(make_study):
 
 def test_speed_up_is_paired_and_free_of_drift(strong):
     table = strong({"none": {1: 1, 2: 1}, "ring": {1: 1, 2: 0.75}})
-    row = next(row for row in table.rows if (row.cell.backend, row.cell.num_ranks) == ("ring", 2))
+    row = next(
+        row for row in scaling.FINDING.of(table) if (row.cell.backend, row.cell.num_ranks) == ("ring", 2)
+    )
     found = speed_up(row)
     assert (found.low, found.center, found.high) == pytest.approx((1.5, 1.5, 1.5))
     assert found.method == "paired t"
@@ -131,12 +137,12 @@ def test_without_a_base_case_there_are_times_and_words_for_the_rest(strong):
 
 
 def test_nothing_is_drawn_of_one_rank_or_of_failures(make_record):
-    assert figure_of(scaling_table([make_record(block=block) for block in range(6)])) is None
-    assert figure_of(scaling_table([make_record(num_ranks=2, failure="died")])) is None
+    assert figure_of(measure([make_record(block=block) for block in range(6)])) is None
+    assert figure_of(measure([make_record(num_ranks=2, failure="died")])) is None
 
 
 def test_without_six_launches_there_is_no_bar(make_study):
-    figure, _ = figure_of(scaling_table(make_study(num_blocks=3)))
+    figure, _ = figure_of(measure(make_study(num_blocks=3)))
     for container in figure.axes[0].containers:
         assert all(not len(segment) for segment in container.lines[2][0].get_segments())
     assert "no bars: an interval needs 6 launches" in " ".join(figure.texts[-1].get_text().split())
@@ -147,7 +153,9 @@ def test_files_are_equal_on_a_redraw_and_hold_what_was_drawn(strong, tmp_path):
     for name in ("first", "again"):
         table = strong({"none": {1: 1, 2: 1}, "ring": {1: 1, 2: 0.75}})
         with drawing():
-            figure, rows = draw(table.families[0], table.of(table.families[0]), table.provenance)
+            figure, rows = draw(
+                table.families[0], rows_of(scaling.FINDING.of(table), table.families[0]), table.provenance
+            )
             written.append(
                 save_drawing(figure, tmp_path / name, title="t", rows=rows, provenance=table.provenance)
             )
@@ -168,7 +176,7 @@ def test_nothing_is_cut_off_at_the_edges(strong, make_study, num_backends, mode)
     if mode == "strong":
         table = strong({name: {1: 1, 2: 0.9, 4: 0.7} for name in backends}, num_blocks=3)
     else:
-        table = scaling_table(make_study(efficiency=dict.fromkeys(backends, (1.0, 0.9)), num_blocks=3))
+        table = measure(make_study(efficiency=dict.fromkeys(backends, (1.0, 0.9)), num_blocks=3))
     figure, _ = figure_of(table)
     boxes = [one.get_window_extent() for one in (*figure.texts, *figure.legends, *figure.axes)]
     assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)

@@ -18,7 +18,10 @@ from PIL import Image
 from dlscale.analysis.figures import heatmap, throughput, write
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
 from dlscale.analysis.figures.write import save, save_drawing
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings import scaling, stragglers
+from dlscale.analysis.findings.rank_times import rank_times
+from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.measured import measure
 from dlscale.analysis.provenance import Provenance, printable, provenance
 from dlscale.benchmarks.records.record import Record
 
@@ -34,14 +37,14 @@ COMMANDS = {
 
 def drawn(records, stem):
     """A figure with markers and one with an image, saved."""
-    table = scaling_table(records)
+    table = measure(records)
     (family,) = table.families
     where = table.provenance
-    common = (family, table.of(family), where)
+    common = (family, rows_of(scaling.FINDING.of(table), family), where)
     with drawing():
         figure, rows = throughput.draw(*common)
         files = save(figure, stem.with_name("a"), title="<a> & b", rows=rows, provenance=where)
-        figure, lines = heatmap.draw(*common, table.heats, table.lateness)
+        figure, lines = heatmap.draw(*common, rank_times(table.launches), stragglers.FINDING.of(table))
         return files + save_drawing(figure, stem.with_name("b"), title="b", rows=lines, provenance=where)
 
 
@@ -158,7 +161,7 @@ def test_a_figure_in_all_its_forms_is_quick(make_study, tmp_path, monkeypatch):
     """Processor time; the richest figure takes four times as long as a plain one."""
     counts = (1, 2, 4, 8, 16, 32)
     kept = {name: [0.99**step for step in range(6)] for name in ("none", "ring", "mpi", "gloo")}
-    table = scaling_table(make_study(efficiency=kept, rank_counts=counts))
+    table = measure(make_study(efficiency=kept, rank_counts=counts))
     plain = min(plain_seconds(tmp_path) for _ in range(3))
     ends = [time.process_time()]
 

@@ -2,10 +2,13 @@
 
 import pytest
 
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import backends, load_all
 from dlscale.analysis.findings.backends import RESOLVABLE, backend_notes
 from dlscale.analysis.findings.contrast_table import contrast_rows, contrast_sentences
-from dlscale.analysis.findings.scaling import scaling_table
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.findings.contrasts import study_contrasts
+from dlscale.analysis.measured import measure
+from dlscale.analysis.render.data import study_json
 from dlscale.analysis.text import rate
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9)
@@ -41,7 +44,7 @@ def records(make_record):
 
 
 def only(records, **options):
-    (comparison,) = scaling_table(records, **options).comparisons
+    (comparison,) = backends.FINDING.of(measure(records, **options))
     return comparison
 
 
@@ -80,17 +83,17 @@ def test_the_verdict_is_that_of_the_declared_comparison(records):
     """One rule: the rows, the contrasts and their sentences say the same of the same backends."""
     study = records(none=1.0, ring=1.4, mpi=1.5, gloo=1.401, num_blocks=8, noise=1.0)
     for order in ((), ("ring",), ("mpi",)):
-        table = scaling_table(study, order=order)
-        claims = {row["contender"]: row for row in contrast_rows(table.contrasts)}
+        table = measure(study, order=order)
+        claims = {row["contender"]: row for row in contrast_rows(table.once(study_contrasts))}
         reference = order[0] if order else "gloo"
-        rows = {row["backend"]: row for row in scaling_json(table)["backends"]}
+        rows = {row["backend"]: row for row in study_json(collect(load_all(), table))["backends"]}
         assert rows.pop(reference)["verdict"] == "reference"
         assert rows.keys() == claims.keys()
         for name, row in rows.items():
             assert (row["verdict"], row["reason"]) == (claims[name]["verdict"], claims[name]["reason"])
             assert row["reference"] == claims[name]["reference"] == reference
-        (comparison,) = table.comparisons
-        assert comparison.contrasts == table.contrasts.found
+        (comparison,) = backends.FINDING.of(table)
+        assert comparison.contrasts == table.once(study_contrasts).found
     found = contenders(study, order=("ring",))
     assert {name: one.verdict for name, one in found.items()} == {
         "ring": "reference",
@@ -102,7 +105,7 @@ def test_the_verdict_is_that_of_the_declared_comparison(records):
 def test_without_its_reference_on_as_many_ranks_nothing_is_claimed(records):
     study = records(none=1.0, ring=1.4, mpi=1.5, gloo=1.6, num_blocks=8)
     study += records(none=1.0, mpi=1.5, gloo=1.6, num_blocks=8, num_ranks=4)
-    four = scaling_table(study, order=("ring",)).comparisons[1]
+    four = backends.FINDING.of(measure(study, order=("ring",)))[1]
     assert {one.verdict for one in four.contenders} == {"cannot be shown"}
     assert {one.reason for one in four.contenders} == {
         "not compared: its reference was not measured on as many ranks"
@@ -166,8 +169,8 @@ def test_only_blocks_of_all_three_count(records, make_record):
 
 
 def test_without_the_control_communication_is_not_known(records, table_text):
-    table = scaling_table(records(ring=1.4, mpi=1.6) + records(none=1.0, num_ranks=1))
-    (found,) = table.comparisons
+    table = measure(records(ring=1.4, mpi=1.6) + records(none=1.0, num_ranks=1))
+    (found,) = backends.FINDING.of(table)
     assert found.computation is None
     assert {one.difference for one in found.contenders} == {None}
     assert {one.note for one in found.contenders} == {"none on as many ranks was not measured"}
@@ -192,8 +195,8 @@ def test_without_common_blocks_nothing_is_compared(records):
 
 def test_a_backend_that_always_failed_stays_in_the_table(records, make_record, table_text):
     failed = [make_record(backend="mpi", num_ranks=2, block=block, failure="hung") for block in range(6)]
-    table = scaling_table(records(none=1.0, ring=1.4, gloo=1.6) + failed)
-    found = {one.cell.backend: one for one in table.comparisons[0].contenders}
+    table = measure(records(none=1.0, ring=1.4, gloo=1.6) + failed)
+    found = {one.cell.backend: one for one in backends.FINDING.of(table)[0].contenders}
     assert (found["mpi"].seconds_per_step, found["mpi"].verdict) == (None, "cannot be shown")
     assert (found["mpi"].note, found["mpi"].reason) == ("every launch failed", "every launch of mpi failed")
     assert found["ring"].peer.backend == "gloo"
@@ -205,8 +208,8 @@ def test_a_backend_that_always_failed_stays_in_the_table(records, make_record, t
 
 
 def test_one_backend_or_one_rank_is_no_comparison(records):
-    assert scaling_table(records(none=1.0, ring=1.4)).comparisons == ()
-    assert scaling_table(records(none=1.0, ring=1.4, mpi=1.6, num_ranks=1)).comparisons == ()
+    assert backends.FINDING.of(measure(records(none=1.0, ring=1.4))) == ()
+    assert backends.FINDING.of(measure(records(none=1.0, ring=1.4, mpi=1.6, num_ranks=1))) == ()
 
 
 def test_the_ring_is_nothing_special(records):
@@ -237,7 +240,7 @@ def test_each_number_of_ranks_and_kind_of_evidence_is_compared_for_itself(record
     two = records(none=1.0, ring=1.4, mpi=1.6, num_blocks=8)
     three = records(none=1.0, ring=1.9, mpi=1.6, num_ranks=3, num_blocks=8)
     emulated = [one.model_copy(update={"evidence": "emulated", "study": "other"}) for one in two]
-    found = scaling_table(two + three + emulated).comparisons
+    found = backends.FINDING.of(measure(two + three + emulated))
     assert [(one.num_ranks, one.evidence) for one in found] == [
         (2, "emulated"),
         (2, "measured"),
@@ -248,8 +251,8 @@ def test_each_number_of_ranks_and_kind_of_evidence_is_compared_for_itself(record
 
 
 def test_how_gradients_are_exchanged_is_shown(records, table_text):
-    table = scaling_table(records(none=1.0, ring=1.4, gloo=1.6))
-    assert {one.cell.backend: one.exchange for one in table.comparisons[0].contenders} == {
+    table = measure(records(none=1.0, ring=1.4, gloo=1.6))
+    assert {one.cell.backend: one.exchange for one in backends.FINDING.of(table)[0].contenders} == {
         "ring": "in line",
         "gloo": "overlapped",
     }
@@ -278,10 +281,10 @@ def test_verdicts_are_told_once_per_contender_and_notes_once_per_pair(records):
 
 @pytest.mark.parametrize("width", [120, 80, 64])
 def test_the_section_fits_every_terminal(records, table_text, width):
-    table = scaling_table(records(none=1.0, ring=1.4, mpi=1.5, gloo=2.25))
+    table = measure(records(none=1.0, ring=1.4, mpi=1.5, gloo=2.25))
     text = table_text(table, width=width)
     assert "…" not in text
-    computation = rate(table.comparisons[0].computation.times(1000))
+    computation = rate(backends.FINDING.of(table)[0].computation.times(1000))
     assert f"Backends on 2 ranks: without communication a step takes {computation} ms" in text
     for word in ("overlapped", "compared", "125.0", "-10.0", "+10.0"):
         assert word in text
@@ -298,7 +301,7 @@ def test_sections_belong_to_their_family(records, make_record, table_text):
         )
         for one in records(none=1.0, ring=1.9, mpi=1.6, num_blocks=8)
     ]
-    text = table_text(scaling_table(records(none=1.0, ring=1.4, mpi=1.6, num_blocks=8) + other))
+    text = table_text(measure(records(none=1.0, ring=1.4, mpi=1.6, num_blocks=8) + other))
     places = [
         text.index(words)
         for words in (
@@ -313,7 +316,7 @@ def test_sections_belong_to_their_family(records, make_record, table_text):
 
 
 def test_programs_read_the_same_numbers(records):
-    rows = scaling_json(scaling_table(records(none=1.0, ring=1.4, mpi=1.6)))["backends"]
+    rows = study_json(collect(load_all(), measure(records(none=1.0, ring=1.4, mpi=1.6))))["backends"]
     ring = next(row for row in rows if row["backend"] == "ring")
     assert (ring["workload"], ring["num_ranks"], ring["exchange"]) == ("hep_cnn", 2, "in line")
     assert ring["exposed_communication"] == pytest.approx(0.4)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from dlscale.analysis.findings import checkpoints
 from dlscale.analysis.findings.checkpoints import savings, to_saving_row
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import measure
 from dlscale.benchmarks.records.record import Checkpoint, Resumption
 
 
@@ -55,17 +56,17 @@ def test_a_launch_that_ended_before_its_first_checkpoint_lost_all(make_record):
 
 
 def test_other_studies_have_no_such_table(make_record, table_text):
-    table = scaling_table([make_record(block=block) for block in range(6)])
-    assert table.savings == ()
+    table = measure([make_record(block=block) for block in range(6)])
+    assert checkpoints.FINDINGS[0].of(table) == ()
     assert "saving the trainings" not in table_text(table)
 
 
 def test_it_is_shown(make_record, table_text):
-    table = scaling_table([saved(make_record(backend="ring"), seconds=(0.5,))])
+    table = measure([saved(make_record(backend="ring"), seconds=(0.5,))])
     text = table_text(table, width=140)
     assert "What saving the trainings cost" in text
     assert "HEP-CNN torch ring 1 1 2 0.5 4 3.70 0 - 0 1" in text
-    row = to_saving_row(table.savings[0])
+    row = to_saving_row(checkpoints.FINDINGS[0].of(table)[0])
     assert (row["seconds"], row["num_bytes"], row["share"]) == (0.5, 2_000_000, pytest.approx(0.5 / 13.5))
 
 

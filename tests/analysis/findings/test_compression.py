@@ -6,11 +6,13 @@ import json
 import pytest
 from rich.console import Console
 
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all
 from dlscale.analysis.findings.bounds import gradient_bytes
 from dlscale.analysis.findings.compression import compressed_cells, to_compression_row
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import measure
 from dlscale.analysis.records import wire_bytes, wire_share
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.screen import render_screen
 from dlscale.benchmarks.cli import main
@@ -67,7 +69,7 @@ def study(make_record, *, plain, compressed, blocks=3):
 
 
 def compared(records):
-    (cell,) = compressed_cells(scaling_table(records).launches)
+    (cell,) = compressed_cells(measure(records).launches)
     return cell
 
 
@@ -148,17 +150,17 @@ def test_a_study_of_throughput_says_that_quality_was_not_measured(make_record):
 
 def test_the_row_is_in_every_report(make_record):
     records = study(make_record, plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.7, 30: 0.95}})
-    table = scaling_table(records)
-    (row,) = scaling_json(table)["compression"]
+    table = measure(records)
+    (row,) = study_json(collect(load_all(), table))["compression"]
     assert (row["accuracy_gate"], row["wire_bytes"], row["quality_tolerance"]) == ("failed", 40, 0.01)
     assert row == to_compression_row(compared(records))
     console = Console(record=True, width=200, file=io.StringIO())
-    console.print(render_screen(table))
+    console.print(render_screen(table, collect(load_all(), table)))
     assert "accuracy gate failed: 12.5 % worse" in console.export_text()
-    page = page_of(table, records)
+    page = page_of(table, collect(load_all(), table))
     section = next(section for section in page.sections if section.name == "compression")
     assert len(section.blocks) == 2
-    assert "compression" not in scaling_json(scaling_table([records[0]]))
+    assert not study_json(collect(load_all(), measure([records[0]])))["compression"]
 
 
 @pytest.mark.parametrize(

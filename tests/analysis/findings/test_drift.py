@@ -2,9 +2,9 @@
 
 import pytest
 
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.drift import drifts
-from dlscale.analysis.findings.scaling import scaling_table
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.measured import launches_of, measure
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,6 @@ def test_the_latest_good_attempt_counts_and_without_one_nothing_is_known(make_re
 def test_canaries_are_no_rows_and_are_shown_below_the_table(make_record, table_text):
     records = [make_record(block=block) for block in range(6)]
     records += [make_record(control="canary", block=block, samples_per_second=100.0) for block in (0, 1)]
-    table = scaling_table(records)
-    assert {row.cell.control for row in table.rows} == {"train"}
+    table = measure(records)
+    assert {row.cell.control for row in scaling.FINDING.of(table)} == {"train"}
     assert "Drift of the nodes while jobs ran" in table_text(table)

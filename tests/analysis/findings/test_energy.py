@@ -3,8 +3,7 @@
 import pytest
 
 from dlscale.analysis.findings.energy import Reading, energies, reading
-from dlscale.analysis.findings.scaling import scaling_table
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.measured import launches_of, measure
 from dlscale.analysis.render import data as scaling_json
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.benchmarks.records.record import NodeEnergy
@@ -103,25 +102,25 @@ def test_controls_and_failures_take_no_energy_of_the_table(powered):
 
 def test_the_table_shows_what_was_counted_or_why_nothing(powered, table_text):
     known = [powered({"rapl": [3000.0, 5000.0]}, block=block) for block in range(6)]
-    text = table_text(scaling_table(known))
+    text = table_text(measure(known))
     assert "Energy" in text
     assert "10 [10, 10]" in text
     assert "processors and memory" in text
     unknown = [powered({"rapl": [None, None]}, block=block) for block in range(6)]
-    assert "Energy per sample is not known: rapl: no counter." in table_text(scaling_table(unknown))
+    assert "Energy per sample is not known: rapl: no counter." in table_text(measure(unknown))
 
 
 def test_markdown_has_a_table_only_where_something_is_known(powered):
-    known = scaling_table([powered({"rapl": [3000.0, 5000.0]}, block=block) for block in range(6)])
+    known = measure([powered({"rapl": [3000.0, 5000.0]}, block=block) for block in range(6)])
     text = study_markdown(known)
     assert "### Energy per sample: HEP-CNN tiny, torch" in text
     assert "| none | 2 | 10 [10, 10] | 400 | processors and memory |" in text
-    assert "Energy" not in study_markdown(scaling_table([powered({"rapl": [None, None]})]))
+    assert "Energy" not in study_markdown(measure([powered({"rapl": [None, None]})]))
 
 
 def test_json_has_joules_and_sources_or_a_reason(powered):
-    (row,) = scaling_json.scaling_json(scaling_table([powered({"rapl": [3000.0, 5000.0]})]))["energy"]
+    (row,) = scaling_json.scaling_json(measure([powered({"rapl": [3000.0, 5000.0]})]))["energy"]
     assert row["joules_per_sample"] == pytest.approx(10)
     assert (row["sources"], row["reason"], row["num_launches"]) == ("rapl", None, 1)
-    (row,) = scaling_json.scaling_json(scaling_table([powered({"rapl": [None, 5000.0]})]))["energy"]
+    (row,) = scaling_json.scaling_json(measure([powered({"rapl": [None, 5000.0]})]))["energy"]
     assert (row["joules_per_sample"], row["sources"], row["reason"]) == (None, None, "rapl: no counter")

@@ -3,6 +3,7 @@
 import pytest
 
 from dlscale.analysis.declare import Plot
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.data_formats import data_is_prepared, format_uses, to_format_row
 from dlscale.analysis.findings.framework_answers import (
     num_pairs,
@@ -17,7 +18,7 @@ from dlscale.analysis.findings.framework_comparison import (
     programs,
     to_program_row,
 )
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.document import render
 from dlscale.analysis.render.html.frameworks import page_of_frameworks
 from dlscale.base.errors import UsageError
@@ -78,7 +79,7 @@ def with_start(record, seconds):
 
 
 def table_of(records, **options):
-    return scaling_table(records, parities=options.pop("parities", [parity()]), **options)
+    return measure(records, parities=options.pop("parities", [parity()]), **options)
 
 
 def asked(*tables):
@@ -275,7 +276,7 @@ def test_formats_have_their_preparation_and_the_rates_of_reading_and_training(ma
     assert rows["tensorflow"]["training_samples_per_second"] == pytest.approx(80)
     assert rows["torch"]["input_stall"] == pytest.approx(0.25)
     assert (rows["torch"]["preparation_seconds"], rows["torch"]["num_bytes"]) == (1.5, 2000)
-    assert all(data_is_prepared(row, [prepared]) for row in table.rows)
+    assert all(data_is_prepared(row, [prepared]) for row in scaling.FINDING.of(table))
     assert not data_is_prepared(table_of([make_record()]).rows[0], [prepared])
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.hardware_use import hardware_use, rank_peak, to_hardware_row
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import measure
 from dlscale.models import load_workload
 
 PER_SAMPLE = 3 * load_workload("hep_cnn").preset("small").forward_flops_per_sample
@@ -18,7 +19,7 @@ def used(make_record):
             make_record(backend="ring", num_ranks=2, block=block, **{"preset": "small"} | options)
             for block in range(6)
         ]
-        return hardware_use(scaling_table(records).rows)
+        return hardware_use(scaling.FINDING.of(measure(records)))
 
     return study
 

@@ -5,9 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
-from dlscale.analysis.findings.scaling import scaling_table
-from dlscale.analysis.measured import launches_of, select_attempts
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all
+from dlscale.analysis.findings.contrasts import study_contrasts
+from dlscale.analysis.measured import launches_of, measure, select_attempts
+from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.screen import render_screen
 
@@ -51,7 +53,7 @@ def study(disturbed):
 
 def screen(records):
     console = Console(file=io.StringIO(), width=100)
-    console.print(render_screen(scaling_table(records)))
+    console.print(render_screen(measure(records), collect(load_all(), measure(records))))
     return " ".join(console.file.getvalue().split())
 
 
@@ -78,13 +80,13 @@ def test_a_busy_study_says_so_first_and_claims_nothing(study):
     )
     assert "Insufficient data to compare ring and mpi: the machine was busy" in text
     assert "Largest loss" not in text
-    table = scaling_table(records)
-    first, *others = page_of(table, records).summary
+    table = measure(records)
+    first, *others = page_of(table, collect(load_all(), table)).summary
     assert text.startswith(first), "the page too"
     assert not any("largest" in sentence for sentence in others)
-    assert {contrast.verdict for contrast in table.contrasts.found} == {"cannot be shown"}
-    assert all(contrast.ratio for contrast in table.contrasts.found), "numbers are given"
-    assert scaling_json(table)["interference"] == {
+    assert {contrast.verdict for contrast in table.once(study_contrasts).found} == {"cannot be shown"}
+    assert all(contrast.ratio for contrast in table.once(study_contrasts).found), "numbers are given"
+    assert study_json(collect(load_all(), table))["interference"] == {
         "num_launches": 24,
         "num_disturbed": 6,
         "num_windows": 96,
@@ -111,5 +113,5 @@ def test_single_disturbed_launches_are_told_and_forbid_nothing(study, disturbed)
 
 
 def test_records_that_do_not_know_say_nothing(make_record):
-    assert scaling_table([make_record()]).interference is None
+    assert measure([make_record()]).interference is None
     assert launches_of([make_record()])

@@ -5,10 +5,13 @@ import io
 import pytest
 from rich.console import Console
 
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import late_gradients as late
+from dlscale.analysis.findings import load_all
 from dlscale.analysis.findings.late_gradients import LATE_GRADIENTS, late_gradients
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import measure
 from dlscale.analysis.records import num_samples
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.screen import render_screen
 from dlscale.benchmarks.records.record import LateGradients, Record
 
@@ -42,12 +45,12 @@ def test_gradients_of_all_launches_are_counted_together(late_record):
 def test_screen_table_and_json_show_it(late_record):
     record = late_record([50, 40], [0, 9])
     assert Record.model_validate_json(record.model_dump_json()) == record
-    table = scaling_table([record])
+    table = measure([record])
     screen = io.StringIO()
-    Console(file=screen, width=120).print(render_screen(table))
+    Console(file=screen, width=120).print(render_screen(table, collect(load_all(), table)))
     assert "10.0 % of the gradients" in " ".join(screen.getvalue().split())
-    assert len(LATE_GRADIENTS.of(table.late_gradients).rows) == 1
-    (row,) = scaling_json(table)["late_gradients"]
+    assert len(LATE_GRADIENTS.of(late.FINDING.of(table)).rows) == 1
+    (row,) = study_json(collect(load_all(), table))["late_gradients"]
     assert (row["num_computed"], row["num_dropped"], row["latest_rank"]) == (90, 9, 1)
 
 

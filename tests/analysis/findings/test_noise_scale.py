@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, solution_table
 from dlscale.analysis.findings.noise_scale import law_of_samples, noise_scales
 from dlscale.analysis.findings.predicted_solutions import predictions
-from dlscale.analysis.findings.scaling import scaling_table
-from dlscale.analysis.measured import WeakScaling, launches_of
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.measured import WeakScaling, launches_of, measure
+from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.screen import render_scaling, render_screen
+from dlscale.analysis.render.screen import render_full, render_screen
 from dlscale.analysis.statistics import ratio_of_sums
 from dlscale.benchmarks.cli.study_report import load
 from dlscale.benchmarks.records.store import Store
@@ -76,7 +77,7 @@ def study(make_record):
     """6 seeds on 1, 2 and 4 ranks; `rates` are samples per second by ranks."""
 
     def make(rates, **changed):
-        return scaling_table(
+        return measure(
             [
                 training(make_record, num_ranks, block, rate=rate, **changed)
                 for block in range(6)
@@ -128,7 +129,7 @@ def test_only_trainings_by_the_same_rules_are_put_together(make_record, scaling,
         for block in range(3)
         for num_ranks, learning_rate in rates.items()
     ]
-    assert len(noise_scales(scaling_table(records).solutions)) == num_groups
+    assert len(noise_scales(solution_table.FINDING.of(measure(records)))) == num_groups
 
 
 def test_trainings_of_one_batch_have_no_critical_batch(study):
@@ -232,24 +233,27 @@ def test_a_report_finds_the_newest_weak_scaling_study_of_the_same_system(make_re
 
 def test_screen_page_and_json_have_it_apart_from_what_was_measured(study):
     table = study(FLAT)
-    found = json.loads(json.dumps(scaling_json(table)))
+    found = json.loads(json.dumps(study_json(collect(load_all(), table))))
     (row,) = found["noise_scales"]
     assert row["noise_scale"] == pytest.approx(SCALE)
     assert row["trace"] == pytest.approx(SQUARE * SCALE)
     assert [row["num_ranks"] for row in found["predicted_solutions"]] == [1, 2, 4]
     assert not any("predicted" in key for row in found["time_to_solution"] for key in row)
-    page = page_of(table, [])
+    page = page_of(table, collect(load_all(), table))
     (section,) = [section for section in page.sections if section.name == "batches"]
     assert {getattr(block, "name", "") for block in section.blocks} == {
         *("", "predicted-0", "noise-scale", "predicted-solutions")
     }
-    screens = [*render_screen(table).renderables, *render_scaling(table).renderables]
+    screens = [
+        *render_screen(table, collect(load_all(), table)).renderables,
+        *render_full(table, collect(load_all(), table)).renderables,
+    ]
     assert any("takes the least time on 2" in str(part) for part in screens)
 
 
 def test_one_number_of_ranks_has_a_figure_and_no_prediction(study, tmp_path):
     table = study({1: 100.0})
-    assert predictions(noise_scales(table.solutions), None) == []
+    assert predictions(noise_scales(solution_table.FINDING.of(table)), None) == []
     names = {path.name for path in write_figures(table, tmp_path, only=["larger-batches"])}
     assert {name.rpartition("-")[2] for name in names} == {
         *("batches.png", "batches.pdf", "batches.svg", "batches.csv")

@@ -7,9 +7,11 @@ import pytest
 from dlscale.analysis.figures.drawing import whiskers
 from dlscale.analysis.figures.form import Form
 from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, solution_table
 from dlscale.analysis.findings.pareto import front, front_text, priced, shown_cost
-from dlscale.analysis.findings.scaling import scaling_table
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.measured import measure
+from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.target import Evaluation, Solution
@@ -54,7 +56,7 @@ def solutions(make_record):
                 )
                 solution = Solution(end="reached", set_up_seconds=0.0, num_held_out=500, evaluations=[last])
                 records.append(record.model_copy(update={"solution": solution}))
-        return scaling_table(records)
+        return measure(records)
 
     return make
 
@@ -97,10 +99,10 @@ def test_energy_counts_where_it_was_read(solutions):
         SimpleNamespace(
             cell=row.cell, evidence=row.evidence, joules_per_sample=exactly(10.0 / row.cell.num_ranks)
         )
-        for row in table.solutions
+        for row in solution_table.FINDING.of(table)
         if row.cell.num_ranks < 4
     ]
-    cells = priced(table.solutions, read)
+    cells = priced(solution_table.FINDING.of(table), read)
     assert on_front(cells, "kilojoules") == {("ring", 2)}
     assert {cell.row.cell.num_ranks: cell.kilojoules and cell.kilojoules.center for cell in cells} == {
         1: pytest.approx(32.0),
@@ -111,9 +113,13 @@ def test_energy_counts_where_it_was_read(solutions):
 
 def test_json_page_and_figure_have_it(solutions, tmp_path):
     table = solutions(SECONDS)
-    rows = scaling_json(table)["pareto"]
+    rows = study_json(collect(load_all(), table))["pareto"]
     assert [row["on_front_of_node_hours"] for row in rows].count(True) == 2
-    (section,) = [section for section in page_of(table, []).sections if section.name == "solutions"]
+    (section,) = [
+        section
+        for section in page_of(table, collect(load_all(), table)).sections
+        if section.name == "solutions"
+    ]
     assert "pareto" in {getattr(block, "name", "") for block in section.blocks}
     written = {path.name for path in write_figures(table, tmp_path, only=["pareto", "larger-batches"])}
     stem = "hep_cnn-tiny-torch-weak-fp32"

@@ -7,14 +7,17 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.predicted_points import (
     comparison_sentence,
     simulated_points,
     simulated_row,
     to_scaling_columns,
 )
-from dlscale.analysis.findings.scaling import scaling_row, scaling_rows, scaling_table
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.findings.scaling import scaling_row, scaling_rows
+from dlscale.analysis.measured import measure
+from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.analysis.render.screen import render_screen
 from dlscale.base.errors import UsageError
@@ -23,11 +26,11 @@ from tests.analysis.made_predictions import prediction, predictions
 
 @pytest.fixture
 def table(make_study):
-    return scaling_table(make_study())
+    return measure(make_study())
 
 
 def beside(table, *records):
-    return replace(table, predicted=simulated_points(records, table.rows)[0])
+    return replace(table, predicted=simulated_points(records, scaling.FINDING.of(table))[0])
 
 
 def test_the_error_is_that_of_the_rate_and_the_band_is_compared_with_the_measured_one(make_record):
@@ -38,7 +41,7 @@ def test_the_error_is_that_of_the_rate_and_the_band_is_compared_with_the_measure
     ]
     (first, second, third), left = simulated_points(
         [prediction("ring", n, efficiency=1.05, half=half) for n, half in ((1, 0.1), (2, 0.01), (4, 0.1))],
-        scaling_table(records).rows,
+        scaling.FINDING.of(measure(records)),
     )
     assert left == ()
     assert (first.error, second.error) == (pytest.approx(0.05), pytest.approx(0.05))
@@ -63,14 +66,14 @@ def test_the_error_is_that_of_the_rate_and_the_band_is_compared_with_the_measure
     ],
 )
 def test_what_trains_something_else_belongs_to_no_family(table, other):
-    points, (sentence,) = simulated_points([prediction("ring", 2, **other)], table.rows)
+    points, (sentence,) = simulated_points([prediction("ring", 2, **other)], scaling.FINDING.of(table))
     assert points == ()
     assert sentence.startswith("1 prediction of ")
     assert sentence.endswith(": the study has no such training")
 
 
 def test_what_fits_several_trainings_is_of_none(make_study):
-    rows = scaling_table([*make_study(), *make_study(precision="bf16")]).rows
+    rows = scaling.FINDING.of(measure([*make_study(), *make_study(precision="bf16")]))
     points, (sentence,) = simulated_points([prediction()], rows)
     assert points == ()
     assert "the study has 2 such trainings, which differ in what predictions do not state" in sentence
@@ -91,7 +94,9 @@ def test_what_fits_several_trainings_is_of_none(make_study):
     ],
 )
 def test_it_is_held_against_the_same_backend_size_and_modelled_options(make_record, cell, record, name, held):
-    rows = scaling_table([make_record(backend="ring", num_ranks=2, block=b, **cell) for b in range(6)]).rows
+    rows = scaling.FINDING.of(
+        measure([make_record(backend="ring", num_ranks=2, block=b, **cell) for b in range(6)])
+    )
     ((point,), _) = simulated_points([prediction("ring", 2, **record)], rows)
     assert point.name == name
     assert (point.error is not None) is held
@@ -99,21 +104,23 @@ def test_it_is_held_against_the_same_backend_size_and_modelled_options(make_reco
 
 def test_nodes_of_servers_count_as_in_a_cell(make_record):
     size = {"num_ranks": 4, "num_servers": 2}
-    rows = scaling_table(
-        [make_record(backend="grpc_ps", num_nodes=3, block=b, **size) for b in range(6)]
-    ).rows
+    rows = scaling.FINDING.of(
+        measure([make_record(backend="grpc_ps", num_nodes=3, block=b, **size) for b in range(6)])
+    )
     ((point,), _) = simulated_points([prediction("grpc_ps", 4, num_servers=2, num_nodes=2)], rows)
     assert point.cell == (4, 3)
     assert point.error is not None
 
 
 def test_an_emulated_number_is_called_so(make_record):
-    rows = scaling_table(
-        [
-            make_record(backend="ring", num_ranks=2, block=b, evidence="emulated", samples_per_second=200)
-            for b in range(6)
-        ]
-    ).rows
+    rows = scaling.FINDING.of(
+        measure(
+            [
+                make_record(backend="ring", num_ranks=2, block=b, evidence="emulated", samples_per_second=200)
+                for b in range(6)
+            ]
+        )
+    )
     ((point,), _) = simulated_points([prediction("ring", 2)], rows)
     assert simulated_row(point)["measured_evidence"] == "emulated"
     assert "against 1 emulated size:" in comparison_sentence([point])
@@ -123,18 +130,23 @@ def test_two_predictions_of_one_point_are_refused(table):
     with pytest.raises(
         UsageError, match=r"two predictions of ring on 2 ranks \(1 node\), hep_cnn tiny in torch"
     ):
-        simulated_points([prediction(), prediction(engine="simgrid")], table.rows)
+        simulated_points([prediction(), prediction(engine="simgrid")], scaling.FINDING.of(table))
 
 
 def test_a_base_of_several_ranks_has_no_predicted_efficiency(make_study):
     records = make_study(rank_counts=(2, 4))
-    ((point,), _) = simulated_points([prediction("ring", 4)], scaling_table(records, base="smallest").rows)
+    ((point,), _) = simulated_points(
+        [prediction("ring", 4)], scaling.FINDING.of(measure(records, base="smallest"))
+    )
     assert point.efficiency_none is None
     assert point.throughput.center == 360
 
 
 def test_nothing_measured_changes_by_what_stands_beside_it(table):
-    plain, both = scaling_json(table), scaling_json(beside(table, *predictions()))
+    plain, both = (
+        study_json(collect(load_all(), table)),
+        study_json(collect(load_all(), beside(table, *predictions()))),
+    )
     rows = both.pop("predicted")
     assert json.loads(json.dumps(both)) == json.loads(json.dumps(plain))
     assert [row["num_ranks"] for row in rows] == [1, 2, 4, 8, 16]
@@ -148,7 +160,7 @@ def test_nothing_measured_changes_by_what_stands_beside_it(table):
 
 def test_columns_beside_a_scaling_table_are_its_own(table):
     (point, *_) = beside(table, *predictions()).predicted
-    assert set(to_scaling_columns(point)) <= set(scaling_row(table.rows[0]))
+    assert set(to_scaling_columns(point)) <= set(scaling_row(scaling.FINDING.of(table)[0]))
 
 
 def text(renderable, width=100):
@@ -166,7 +178,7 @@ def test_tables_have_predictions_apart_and_say_what_they_are(table, table_text):
         assert "Predictions against 2 measured sizes: 2 inside the band" in shown
     assert "Predicted" not in table_text(table)
     assert "Predicted" not in study_markdown(table)
-    screen = text(render_screen(both))
+    screen = text(render_screen(both, collect(load_all(), both)))
     assert "Predicted (simulated): ring on 16 ranks (8 nodes)" in screen
     assert "Predictions over ring are not to be trusted: beyond 64 times" in screen
-    assert "Predict" not in text(render_screen(table))
+    assert "Predict" not in text(render_screen(table, collect(load_all(), table)))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.findings import productivity
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, productivity
 from dlscale.analysis.findings.productivity import (
     changes_csv,
     changes_markdown,
@@ -15,8 +16,8 @@ from dlscale.analysis.findings.productivity import (
     measure_examples,
     stored_changes,
 )
-from dlscale.analysis.findings.scaling import scaling_table
-from dlscale.analysis.render import data as scaling_json
+from dlscale.analysis.measured import measure
+from dlscale.analysis.render.data import study_json
 from dlscale.base.errors import UsageError
 from dlscale.collectives.registry import NAMES, TABLE
 
@@ -134,8 +135,8 @@ def test_a_report_shows_the_backends_of_its_study(make_record, table_text):
         make_record(framework=framework, backend=backend, num_ranks=2)
         for framework, backend in (("torch", "none"), ("torch", "gloo"), ("tensorflow", "mpi"))
     ]
-    table = scaling_table(records)
-    shown = scaling_json.scaling_json(table)["productivity"]
+    table = measure(records)
+    shown = study_json(collect(load_all(), table))["productivity"]
     assert [(row["framework"], row["backend"]) for row in shown] == [("tensorflow", "mpi"), ("torch", "gloo")]
     assert set(shown[0]) == {"framework", "backend", "added", "changed", "removed", "script"}
     text = table_text(table)
@@ -145,6 +146,6 @@ def test_a_report_shows_the_backends_of_its_study(make_record, table_text):
 
 
 def test_a_study_without_such_backends_shows_none(make_record, table_text):
-    table = scaling_table([make_record(backend="none")])
-    assert scaling_json.scaling_json(table)["productivity"] == []
+    table = measure([make_record(backend="none")])
+    assert study_json(collect(load_all(), table))["productivity"] == []
     assert "single-process" not in table_text(table)

@@ -2,10 +2,11 @@
 
 import pytest
 
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.profiles import PROFILES, step_parts, to_profile_row
-from dlscale.analysis.findings.scaling import scaling_table
-from dlscale.analysis.measured import launches_of
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.measured import launches_of, measure
+from dlscale.analysis.render.data import study_json
 
 
 def test_a_step_is_cut_into_its_parts(profile_record):
@@ -37,11 +38,11 @@ def test_stamps_cost_what_their_steps_take_longer_whatever_drifts(profile_record
 
 def test_a_report_has_profiles_in_a_table_of_their_own(make_study, profile_record, table_text):
     study = make_study()
-    table = scaling_table([*study, profile_record(block=0), profile_record(block=1, failure="killed")])
-    assert len(table.rows) == len(scaling_table(study).rows)
+    table = measure([*study, profile_record(block=0), profile_record(block=1, failure="killed")])
+    assert len(scaling.FINDING.of(table)) == len(scaling.FINDING.of(measure(study)))
     text = table_text(table, width=160)
     assert PROFILES.caption in text
-    assert PROFILES.caption not in table_text(scaling_table(study), width=160)
-    (row,) = scaling_json(table)["profiles"]
+    assert PROFILES.caption not in table_text(measure(study), width=160)
+    (row,) = study_json(collect(load_all(), table))["profiles"]
     assert (row["workload"], row["num_launches"]) == ("hep_cnn", 1)
-    assert "profiles" not in scaling_json(scaling_table(study))
+    assert not study_json(collect(load_all(), measure(study)))["profiles"]

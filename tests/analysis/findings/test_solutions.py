@@ -10,11 +10,14 @@ import pytest
 from dlscale.analysis.declare import Plot
 from dlscale.analysis.figures import algorithms
 from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all
+from dlscale.analysis.findings import solution_table as solved
 from dlscale.analysis.findings.learning_curves import thinned
-from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.findings.solution_table import solution_table, to_solution_row
 from dlscale.analysis.findings.solutions import rules_text
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.measured import measure
+from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
 from dlscale.benchmarks.records.target import Evaluation, Solution, Target, TrainingLaunch
 from dlscale.models.optimizers import BatchGrowth, optimizer_rule
@@ -73,7 +76,7 @@ def study(make_record):
 
 
 def rows(records):
-    return {row.cell.backend: row for row in scaling_table(records).solutions}
+    return {row.cell.backend: row for row in solved.FINDING.of(measure(records))}
 
 
 def test_the_speed_up_of_training_is_the_product_of_two_ratios(study):
@@ -86,8 +89,8 @@ def test_the_speed_up_of_training_is_the_product_of_two_ratios(study):
 
 
 def test_their_figure_has_the_soonest_at_the_top_and_the_samples_against_the_speed(ways):
-    table = scaling_table(ways())
-    figure, lines = algorithms.draw(table.families[0], table.solutions, table.provenance)
+    table = measure(ways())
+    figure, lines = algorithms.draw(table.families[0], solved.FINDING.of(table), table.provenance)
     times, product = figure.axes
     names = [label.get_text() for label in times.get_yticklabels()]
     assert (names[0], len(names)) == ("ring local_sgd  1", 5)
@@ -96,8 +99,8 @@ def test_their_figure_has_the_soonest_at_the_top_and_the_samples_against_the_spe
 
 
 def test_no_figure_compares_one_way_of_training(study):
-    table = scaling_table(study())
-    assert algorithms.draw(table.families[0], table.solutions, table.provenance) is None
+    table = measure(study())
+    assert algorithms.draw(table.families[0], solved.FINDING.of(table), table.provenance) is None
 
 
 @pytest.fixture
@@ -130,7 +133,7 @@ def ways(make_record):
 
 
 def compared(records):
-    return {(row.cell.method, *row.cell.options): row for row in scaling_table(records).solutions}
+    return {(row.cell.method, *row.cell.options): row for row in solved.FINDING.of(measure(records))}
 
 
 def test_ways_of_training_are_compared_with_synchronous_sgd_over_the_ring(ways):
@@ -187,8 +190,8 @@ def test_another_algorithm_is_compared_with_synchronous_sgd_seed_by_seed(study, 
         for interval in (4, 8):
             options = {"algorithm": "local_sgd", "algorithm_options": {"interval": interval}}
             records.append(training(make_record, block=block, **own, **options))
-    table = scaling_table(records)
-    found = [row for row in table.solutions if row.cell.algorithm == "local_sgd"]
+    table = measure(records)
+    found = [row for row in solved.FINDING.of(table) if row.cell.algorithm == "local_sgd"]
     assert [row.cell.algorithm_options for row in found] == [{"interval": 4}, {"interval": 8}]
     ratios = found[0].synchronous
     assert (ratios.rate_ratio.center, ratios.samples_ratio.center) == (
@@ -229,7 +232,7 @@ def test_evaluations_by_seconds_give_no_ratio_of_samples(make_record):
     assert ring.samples_ratio is None
     assert (ring.speed_up.center, ring.rate_ratio.center) == (pytest.approx(1), pytest.approx(2))
     assert ring.text.endswith("times as fast as none on 1 rank: 2.00 [2.00, 2.00] times as many samples/s.")
-    (row, _) = scaling_json(scaling_table(records))["time_to_solution"]
+    (row, _) = study_json(collect(load_all(), measure(records)))["time_to_solution"]
     assert (row["evaluate_every"], row["evaluate_seconds"], row["samples"]) == (None, 5.0, 640)
 
 
@@ -246,7 +249,7 @@ def test_a_diverged_training_is_a_result(study):
 
 
 def test_cells_without_a_target_have_no_time_to_solution(make_record):
-    assert scaling_table([make_record()]).solutions == ()
+    assert solved.FINDING.of(measure([make_record()])) == ()
 
 
 def test_rules_for_large_batches_are_said_where_there_are_some(make_record):
@@ -261,7 +264,7 @@ def test_rules_for_large_batches_are_said_where_there_are_some(make_record):
         "learning rate scaling with the batch: linear; warm-up over 640 samples; learning rate times 0.1 after 1000, "
         "2000 samples; optimizer larc (momentum 0.5, weight decay 0, trust coefficient 0.02)"
     )
-    (row,) = scaling_table([training(make_record, steps=10, step_seconds=0.1)]).solutions
+    (row,) = solved.FINDING.of(measure([training(make_record, steps=10, step_seconds=0.1)]))
     assert to_solution_row(row)["optimizer"] == "workload"
     found = to_solution_row(replace(row, target=Target(**asked)))
     names = ("warm_up_samples", "decay_samples", "decay_factor", "optimizer", "trust_coefficient")
@@ -281,8 +284,12 @@ def test_of_long_trainings_the_drawings_keep_ends_and_peaks_and_the_csv_everythi
         long.model_copy(update={"solution": solution, "case": long.case.model_copy(update={"block": block})})
         for block in range(25)
     ]
-    table = scaling_table(records)
-    (section,) = [section for section in page_of(table, records).sections if section.name == "solutions"]
+    table = measure(records)
+    (section,) = [
+        section
+        for section in page_of(table, collect(load_all(), table)).sections
+        if section.name == "solutions"
+    ]
     (plot, *_) = [block for block in section.blocks if isinstance(block, Plot)]
     assert {len(series.points) for series in plot.series} == {5000 // 25}
     assert {0.89, 0.95} <= {point.y for point in plot.series[0].points}
@@ -354,13 +361,13 @@ def test_one_that_resumed_a_step_before_its_end_gives_numbers(make_record):
 
 
 def test_json_page_and_figures_have_it(study, tmp_path):
-    table = scaling_table(records := study({1: {"end": "budget", "auc": 0.8}}))
-    found = json.loads(json.dumps(scaling_json(table)))
+    table = measure(study({1: {"end": "budget", "auc": 0.8}}))
+    found = json.loads(json.dumps(study_json(collect(load_all(), table))))
     assert [row["num_reached"] for row in found["time_to_solution"]] == [6, 5]
     assert len(found["evaluations"]) == 24
-    page = page_of(table, records)
+    page = page_of(table, collect(load_all(), table))
     (section,) = [section for section in page.sections if section.name == "solutions"]
-    assert page.summary[0] == table.solutions[-1].text
+    assert page.summary[0] == solved.FINDING.of(table)[-1].text
     assert any(getattr(block, "name", "") == "quality-time-0" for block in section.blocks)
     names = {path.name for path in write_figures(table, tmp_path, only=["time-to-solution"])}
     stem = "hep_cnn-tiny-torch-weak-fp32"
@@ -375,18 +382,18 @@ def test_a_row_has_the_time_of_a_step_and_of_an_epoch(make_record):
     records = [
         training(make_record, steps=40, step_seconds=0.5, num_training=800, block=block) for block in range(6)
     ]
-    (row,) = scaling_json(scaling_table(records))["time_to_solution"]
+    (row,) = study_json(collect(load_all(), measure(records)))["time_to_solution"]
     assert row["seconds_per_step"] == row["seconds_per_step_low"] == pytest.approx(0.16)
     assert row["seconds_per_epoch"] == row["seconds_per_epoch_high"] == pytest.approx(8)
     unknown = [*records[:5], training(make_record, steps=40, step_seconds=0.5, block=5)]
-    (row,) = scaling_json(scaling_table(unknown))["time_to_solution"]
+    (row,) = study_json(collect(load_all(), measure(unknown)))["time_to_solution"]
     assert row["seconds_per_epoch"] is None
     assert "num_training" not in unknown[-1].model_dump()["solution"], "written as before it was known"
 
 
 def test_evaluations_have_the_time_since_the_launch_and_the_epoch(make_record):
     records = [training(make_record, steps=40, step_seconds=0.5, num_training=800)]
-    (_, last) = scaling_json(scaling_table(records))["evaluations"]
+    (_, last) = study_json(collect(load_all(), measure(records)))["evaluations"]
     assert last["epoch"] == pytest.approx(40 * 16 / 800)
     assert last["seconds"] == pytest.approx(LAUNCH + SET_UP + 40 * 0.5 + EVALUATING)
 
@@ -396,7 +403,7 @@ def test_a_first_training_without_any_metric_leaves_the_file_of_evaluations_whol
     bad = training(make_record, steps=40, step_seconds=0.5, end="diverged")
     empty = [e.model_copy(update={"metrics": {}, "loss": None}) for e in bad.solution.evaluations]
     bad = bad.model_copy(update={"solution": bad.solution.model_copy(update={"evaluations": empty})})
-    table = scaling_table([bad, training(make_record, steps=40, step_seconds=0.5, block=1)])
+    table = measure([bad, training(make_record, steps=40, step_seconds=0.5, block=1)])
     write_figures(table, tmp_path, only=["time-to-solution"])
     path = tmp_path / "hep_cnn-tiny-torch-weak-fp32-evaluations.csv"
     rows = csv.DictReader(path.read_text().splitlines())

@@ -5,9 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, staleness
 from dlscale.analysis.findings.staleness import STALENESS, stalenesses
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.measured import measure
+from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.screen import render_screen
 from dlscale.benchmarks.records.record import Record
 
@@ -44,12 +46,12 @@ def test_a_record_without_it_is_written_as_before(make_record, stale_record):
 
 def test_screen_table_and_json_have_it(stale_record, make_record, table_text):
     records = [stale_record({0: 6, 2: 1}, num_ranks=2, block=block) for block in range(2)]
-    table = scaling_table(records)
+    table = measure(records)
     screen = Console(file=io.StringIO(), width=100)
-    screen.print(render_screen(table))
+    screen.print(render_screen(table, collect(load_all(), table)))
     assert "a push had missed 0.286 updates" in " ".join(screen.file.getvalue().split())
     assert "Staleness of what was pushed to servers" in table_text(table)
-    (row,) = scaling_json(table)["staleness"]
+    (row,) = study_json(collect(load_all(), table))["staleness"]
     assert (row["num_pushes"], row["largest_staleness"], row["histogram"]) == (14, 2, "0: 12, 2: 2")
-    assert len(STALENESS.of(table.stalenesses).rows) == 1
-    assert "staleness" not in scaling_json(scaling_table([make_record()]))
+    assert len(STALENESS.of(staleness.FINDING.of(table)).rows) == 1
+    assert not study_json(collect(load_all(), measure([make_record()])))["staleness"]

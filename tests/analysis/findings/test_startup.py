@@ -2,9 +2,8 @@
 
 import pytest
 
-from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.findings.startup import PHASES, start_ups
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.measured import launches_of, measure
 from dlscale.benchmarks.records.record import Phases
 
 
@@ -42,4 +41,4 @@ def test_failed_launches_and_controls_do_not_count(make_record):
 
 
 def test_the_report_shows_it(make_study, table_text):
-    assert "What a launch costs before it trains" in table_text(scaling_table(make_study()))
+    assert "What a launch costs before it trains" in table_text(measure(make_study()))

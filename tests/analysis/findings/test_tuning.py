@@ -8,10 +8,12 @@ from rich.console import Console
 
 from dlscale.analysis.curves import with_curve_names
 from dlscale.analysis.figures.solution import draw
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, scaling, solution_table
 from dlscale.analysis.findings.solutions import unequal_tuning
 from dlscale.analysis.findings.tuning import rate_searches, search_sentences
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.measured import measure
+from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.screen import render_screen
 from dlscale.base.errors import UsageError
@@ -75,8 +77,8 @@ def screen_text():
 
 def search(*groups, planned=()):
     records = [record for group in groups for record in group]
-    table = scaling_table(records, planned=planned)
-    (found,) = rate_searches(table.solutions, table.rows)
+    table = measure(records, planned=planned)
+    (found,) = rate_searches(solution_table.FINDING.of(table), scaling.FINDING.of(table))
     return found
 
 
@@ -152,10 +154,10 @@ def test_configurations_are_searched_one_by_one_and_followed_rates_are_no_search
         *tried(1e-3, 800, 800),
         *tried(2e-3, 1000, 1000),
     ]
-    table = scaling_table(records)
-    found = rate_searches(table.solutions, table.rows)
+    table = measure(records)
+    found = rate_searches(solution_table.FINDING.of(table), scaling.FINDING.of(table))
     assert [(each.configuration.num_ranks, each.best.rate) for each in found] == [(1, 2e-3), (2, 1e-3)]
-    followed = scaling_table([*tried(1e-3, 900, 900, **alone), *tried(2e-3, 900, 900)])
+    followed = measure([*tried(1e-3, 900, 900, **alone), *tried(2e-3, 900, 900)])
     assert rate_searches(followed.solutions, followed.rows) == ()
 
 
@@ -164,7 +166,9 @@ def test_each_rate_is_relative_to_the_same_one_on_1_rank(tried):
     records = [*tried(1e-3, 2000, 2000, **alone), *tried(2e-3, 1000, 1000, **alone)]
     records += [*tried(1e-3, 3000, 3000), *tried(2e-3, 4000, 4000)]
     found = {
-        row.target.learning_rate: row for row in scaling_table(records).solutions if row.cell.num_ranks == 2
+        row.target.learning_rate: row
+        for row in solution_table.FINDING.of(measure(records))
+        if row.cell.num_ranks == 2
     }
     assert found[1e-3].samples_ratio.center == pytest.approx(1.5)
     assert found[2e-3].samples_ratio.center == pytest.approx(4.0)
@@ -172,24 +176,27 @@ def test_each_rate_is_relative_to_the_same_one_on_1_rank(tried):
 
 def test_screen_page_and_json_show_every_rate(tried, screen_text):
     records = [record for rate in GRID for record in tried(rate, 1000, 1000, 1000)]
-    table = scaling_table(records)
-    shown = screen_text(render_screen(table))
+    table = measure(records)
+    shown = screen_text(render_screen(table, collect(load_all(), table)))
     assert (
         "Budget of each configuration: 3 rates x 3 seeds, each training at most 4000 samples and 60 s."
         in shown
     )
     assert "Equal: 0.002 and 0.004" in shown
-    page = page_of(table, records)
+    page = page_of(table, collect(load_all(), table))
     (section,) = [section for section in page.sections if section.name == "rates"]
-    assert page.summary[0] == search_sentences(rate_searches(table.solutions, table.rows))[0]
+    assert (
+        page.summary[0]
+        == search_sentences(rate_searches(solution_table.FINDING.of(table), scaling.FINDING.of(table)))[0]
+    )
     assert len(section.blocks) == 3
-    rows = json.loads(json.dumps(scaling_json(table)))["learning_rates"]
+    rows = json.loads(json.dumps(study_json(collect(load_all(), table))))["learning_rates"]
     assert [(row["learning_rate"], row["chosen"]) for row in rows] == [
         (1e-3, True),
         (2e-3, False),
         (4e-3, False),
     ]
-    assert "learning_rates" not in scaling_json(scaling_table(tried(1e-3, 1000)))
+    assert not study_json(collect(load_all(), measure(tried(1e-3, 1000))))["learning_rates"]
 
 
 @pytest.fixture
@@ -204,7 +211,7 @@ def put(tmp_path, make_record, capsys):
         folder = tmp_path / "tuning-1a2b3c4d"
         folder.mkdir(exist_ok=True)
         (folder / "study.json").write_text(file.model_dump_json())
-        table = scaling_table(records, planned=planned)
+        table = measure(records, planned=planned)
         put_tuned(Loaded(folder=folder, records=records, table=table, bad_files=[], left_out=[], plan=""))
         path, printed = folder / "tuned.toml", capsys.readouterr()
         return read_tuned(path) if path.exists() else None, printed.out + printed.err
@@ -288,10 +295,10 @@ def test_the_figure_names_rates_and_draws_no_ideal_line_of_one_of_them(tried):
         record for rate in reversed(GRID) for record in [*tried(rate, 900, **alone), *tried(rate, 600)]
     ]
     named, _ = with_curve_names(records, ())
-    table = scaling_table(named)
-    assert [row.target.learning_rate for row in table.solutions] == [*GRID, *GRID]
+    table = measure(named)
+    assert [row.target.learning_rate for row in solution_table.FINDING.of(table)] == [*GRID, *GRID]
     print_of, lines_of = {}, {}
-    untried = scaling_table([*tried(1e-3, 900, **alone), *tried(1e-3, 600)])
+    untried = measure([*tried(1e-3, 900, **alone), *tried(1e-3, 600)])
     for name, drawn in (("search", table), ("study", untried)):
         (family,) = drawn.families
         captioned, _ = draw(family, drawn.solutions, drawn.provenance)
@@ -330,12 +337,12 @@ TUNING = {
 def test_results_say_how_their_rates_were_tuned(tried, screen_text):
     alone = {"backend": "none", "num_ranks": 1}
     records = [*tried(1e-3, 900, 900, **alone), *tried(2e-3, 900, 900, target={"tuning": TUNING})]
-    table = scaling_table(records)
-    (headline,) = unequal_tuning(table.solutions)
+    table = measure(records)
+    (headline,) = unequal_tuning(solution_table.FINDING.of(table))
     assert headline.endswith("not tuned: none on 1 rank; tuned: 5 rates x 3 seeds: ring on 2 ranks.")
-    assert headline in screen_text(render_screen(table))
-    assert page_of(table, records).summary[0] == headline
-    rows = scaling_json(table)["time_to_solution"]
+    assert headline in screen_text(render_screen(table, collect(load_all(), table)))
+    assert page_of(table, collect(load_all(), table)).summary[0] == headline
+    rows = study_json(collect(load_all(), table))["time_to_solution"]
     assert [(row["tuned"], row["tuning_rates"], row["tuning_seeds"]) for row in rows] == [
         (False, None, None),
         (True, 5, 3),
@@ -347,6 +354,6 @@ def test_results_say_how_their_rates_were_tuned(tried, screen_text):
     [({}, "learning rates not tuned"), ({"tuning": TUNING}, "learning rates tuned: 5 rates x 3")],
 )
 def test_rates_that_were_tuned_alike_are_told_once(tried, screen_text, target, words):
-    table = scaling_table(tried(2e-3, 900, 900, target=target))
-    assert unequal_tuning(table.solutions) == ()
-    assert words in screen_text(render_screen(table))
+    table = measure(tried(2e-3, 900, 900, target=target))
+    assert unequal_tuning(solution_table.FINDING.of(table)) == ()
+    assert words in screen_text(render_screen(table, collect(load_all(), table)))

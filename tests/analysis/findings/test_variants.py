@@ -9,12 +9,14 @@ from rich.console import Console
 from dlscale.analysis.figures import ladder as ladder_figure
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import backends, ladder, load_all, scaling
+from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.ladder import ladder_sentences
-from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.findings.variant_declaration import declare_variants
-from dlscale.analysis.measured import launches_of
-from dlscale.analysis.render.data import scaling_json
-from dlscale.analysis.render.screen import render_scaling, render_screen
+from dlscale.analysis.measured import launches_of, measure
+from dlscale.analysis.render.data import study_json
+from dlscale.analysis.render.screen import render_full, render_screen
 from dlscale.analysis.variants import Variants
 from dlscale.benchmarks.study.plan import num_comparisons
 
@@ -90,18 +92,20 @@ def test_each_curve_differs_from_its_reference_in_one_setting(make_record):
 
 def test_a_difference_between_two_values_is_found_and_holds_for_all_comparisons(make_record):
     records = launches(make_record, [(90, gloo(25)), (70, gloo(1)), (90.05, gloo(5))])
-    table = scaling_table(records, order=["gloo"], variants=BUCKETS)
-    assert table.contrasts is not None
-    verdicts = {contrast.contender.name: contrast.verdict for contrast in table.contrasts.found}
+    table = measure(records, order=["gloo"], variants=BUCKETS)
+    assert table.once(study_contrasts) is not None
+    verdicts = {contrast.contender.name: contrast.verdict for contrast in table.once(study_contrasts).found}
     assert verdicts == {"gloo (bucket_cap_mb=1)": "slower", "gloo (bucket_cap_mb=5)": "alike"}
-    by_value = {c.cell.backend_options["bucket_cap_mb"]: c.verdict for c in table.comparisons[0].contenders}
+    by_value = {
+        c.cell.backend_options["bucket_cap_mb"]: c.verdict for c in backends.FINDING.of(table)[0].contenders
+    }
     assert by_value == {25: "reference", 1: "slower", 5: "alike"}
-    assert all(contrast.p_adjusted >= contrast.p_value for contrast in table.contrasts.found)
+    assert all(contrast.p_adjusted >= contrast.p_value for contrast in table.once(study_contrasts).found)
 
 
 def test_a_first_value_that_is_compared_with_another_backend_keeps_its_verdict(make_record):
     records = launches(make_record, [(90, {"backend": "mpi"}), (70, gloo(25)), (60, gloo(1))])
-    (comparison,) = scaling_table(records, order=["mpi", "gloo"], variants=BUCKETS).comparisons
+    (comparison,) = backends.FINDING.of(measure(records, order=["mpi", "gloo"], variants=BUCKETS))
     assert [contender.verdict for contender in comparison.contenders] == ["slower", "slower", "reference"]
 
 
@@ -115,8 +119,8 @@ def test_batches_have_base_cases_and_a_figure_of_all_curves(make_record, tmp_pat
             make_record(block=block, samples_per_second=rate * batch * DRIFT[block], local_batch=batch)
             for block in range(8)
         ]
-    table = scaling_table(records, variants=Variants(axes={"batch": [2, 4]}))
-    found = {row.cell.local_batch: row for row in table.rows if row.cell.num_ranks == 2}
+    table = measure(records, variants=Variants(axes={"batch": [2, 4]}))
+    found = {row.cell.local_batch: row for row in scaling.FINDING.of(table) if row.cell.num_ranks == 2}
     assert [round(found[batch].efficiency_none.center, 2) for batch in (2, 4)] == [0.8, 0.75]
     paths = write_figures(table, tmp_path, only=["throughput", "efficiency"])
     stem = "hep_cnn-tiny-torch-weak-curves"
@@ -137,7 +141,7 @@ RUNGS = [
 
 def ladder_table(make_record, **options):
     records = launches(make_record, RUNGS, **options)
-    return scaling_table(records, order=["gloo"], variants=STEPS)
+    return measure(records, order=["gloo"], variants=STEPS)
 
 
 def test_a_step_is_compared_with_the_one_before_and_gains_multiply(make_record):
@@ -184,12 +188,12 @@ def test_few_launches_claim_no_step(make_record):
 def test_a_ladder_is_one_screen_and_rows_for_programs(make_record):
     table = ladder_table(make_record)
     text = io.StringIO()
-    Console(file=text, width=100).print(render_screen(table))
+    Console(file=text, width=100).print(render_screen(table, collect(load_all(), table)))
     screen = text.getvalue()
     assert screen.startswith("Ladder of gloo on 2 ranks: hep_cnn tiny, torch, weak scaling on local")
     assert len(screen.splitlines()) < 40
-    Console(file=text, width=100).print(render_scaling(table))
-    rows = json.loads(json.dumps(scaling_json(table)))["ladders"]
+    Console(file=text, width=100).print(render_full(table, collect(load_all(), table)))
+    rows = json.loads(json.dumps(study_json(collect(load_all(), table))))["ladders"]
     assert [(row["step"], row["verdict"]) for row in rows] == [
         (0, "start"),
         (1, "faster"),
@@ -202,7 +206,7 @@ def test_a_ladder_is_one_screen_and_rows_for_programs(make_record):
 def test_the_figure_of_a_ladder_has_a_bar_per_step_and_one_for_all(make_record):
     table = ladder_table(make_record)
     with drawing():
-        figure, rows = ladder_figure.draw(table.ladders[0], table.provenance)
+        figure, rows = ladder_figure.draw(ladder.FINDING.of(table)[0], table.provenance)
     (axes,) = figure.axes
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == ["1: + bucket_cap_mb=25", "2: + bf16", "3: + MPICH_X=1", "all steps"]
@@ -212,7 +216,7 @@ def test_the_figure_of_a_ladder_has_a_bar_per_step_and_one_for_all(make_record):
 
 
 def test_a_study_without_axes_has_no_ladder_and_no_new_key(make_record):
-    table = scaling_table(launches(make_record, [(90, {"backend": "mpi"}), (80, gloo(1))]))
-    assert table.ladders == ()
-    assert "ladders" not in scaling_json(table)
-    assert table.contrasts.factor == "backend"
+    table = measure(launches(make_record, [(90, {"backend": "mpi"}), (80, gloo(1))]))
+    assert ladder.FINDING.of(table) == ()
+    assert not study_json(collect(load_all(), table))["ladders"]
+    assert table.once(study_contrasts).factor == "backend"

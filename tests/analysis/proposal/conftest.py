@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import measure
 from dlscale.analysis.proposal.sizes import curves
 
 BATCH = 32  # over all ranks, of strong scaling
@@ -42,7 +42,7 @@ def curve_of():
     """The one curve that a proposal shows of records."""
 
     def one(records, *, threshold=0.75, **options):
-        (found,) = curves(scaling_table(records), threshold=threshold, **options)
+        (found,) = curves(measure(records), threshold=threshold, **options)
         return found
 
     return one

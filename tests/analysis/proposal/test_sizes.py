@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import measure
 from dlscale.analysis.metrics import BASE_NAMES
 from dlscale.analysis.proposal.sizes import curves, node_hours_request, power, verdict
 from dlscale.analysis.statistics import Interval, median_interval
@@ -85,7 +85,7 @@ def test_the_fastest_backend_on_most_ranks_is_shown_and_the_others_named(kept, c
     found = curve_of(kept(shares))
     assert found.name == "ring"
     assert found.others == ("gloo", "mpi")
-    chosen = curves(scaling_table(kept(shares)), threshold=0.75, backends=["mpi", "gloo"])
+    chosen = curves(measure(kept(shares)), threshold=0.75, backends=["mpi", "gloo"])
     assert [one.name for one in chosen] == ["gloo", "mpi"]
 
 
@@ -129,7 +129,7 @@ def test_a_size_after_a_failed_one_is_compared_with_the_last_that_worked(kept, c
 
 def test_weak_and_strong_are_curves_of_their_own(kept):
     records = kept(SHARES) + kept({"none": {1: 1}, "ring": {1: 1, 2: 1}}, scaling_mode="strong")
-    found = curves(scaling_table(records), threshold=0.75)
+    found = curves(measure(records), threshold=0.75)
     assert [one.family.scaling_mode for one in found] == ["strong", "weak"]
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import measure
 from dlscale.analysis.proposal.write import write_proposal
 
 SHARES = {"none": {1: 1.0, 2: 0.99}, "ring": {1: 0.98, 2: 0.95, 4: 0.6}}
@@ -16,7 +16,7 @@ STEM = "hep_cnn-tiny-torch-weak-fp32-ring"
 def write(tmp_path):
     def run(records, name="p", **options):
         folder = tmp_path / name
-        written = write_proposal(scaling_table(records), folder, **{"threshold": 0.75, **options})
+        written = write_proposal(measure(records), folder, **{"threshold": 0.75, **options})
         assert all(path.parent == folder for path in written.files)
         return written, folder
 

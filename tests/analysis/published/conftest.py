@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.findings.scaling import ScalingTable, scaling_table
+from dlscale.analysis.findings.scaling import Measured
+from dlscale.analysis.measured import measure
 from dlscale.analysis.published.catalogue import Published, load_published
 
 COLUMNS = (
@@ -117,12 +118,12 @@ def _write(path: Path, columns: tuple[str, ...], rows: list[dict[str, object]]) 
 
 
 @pytest.fixture
-def cori(make_study: Callable[..., list]) -> Callable[..., ScalingTable]:
+def cori(make_study: Callable[..., list]) -> Callable[..., Measured]:
     """A table of ours on cori, one rank per node: backend -> rate per rank on each number of nodes, over 100."""
 
     def make(
         efficiency: dict[str, tuple[float, ...]], *, nodes: tuple[int, ...] = (1, 2, 4), **fields: object
-    ) -> ScalingTable:
+    ) -> Measured:
         records = []
         for index, num_nodes in enumerate(nodes):
             records += make_study(
@@ -133,6 +134,6 @@ def cori(make_study: Callable[..., list]) -> Callable[..., ScalingTable]:
                 noise=0.001,
                 **{"system": "cori", "preset": "paper", **fields},
             )
-        return scaling_table(records)
+        return measure(records)
 
     return make

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.declare import HeatMap, Loss, Part, Tags
-from dlscale.analysis.findings.scaling import scaling_rows, scaling_table
-from dlscale.analysis.findings.waterfall_table import causes_of
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, scaling
+from dlscale.analysis.findings.scaling import scaling_row
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.content import Page
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.page import page_of
@@ -266,19 +268,14 @@ TRAININGS = (("hep_cnn", "torch"), ("hep_cnn", "tensorflow"), ("cosmogan", "torc
 
 
 def made_page(records: Sequence[Record] | None = None, **options: Any) -> Page:
-    records = made_study() if records is None else records
-    return page_of(scaling_table(records), records, **options)
-
-
-def made_whole(records: Sequence[Record], *, order: Sequence[str] = ("ring",), **options: Any) -> Page:
-    """With causes and contrasts, as `dlscale report` makes it; the ring is the reference."""
-    table = scaling_table(records, order=order)
-    return page_of(table, records, causes=causes_of(table), **options)
+    """As `dlscale report` makes it; the ring is the reference."""
+    study = measure(made_study() if records is None else records, **{"order": ("ring",)} | options)
+    return page_of(study, collect(load_all(), study))
 
 
 def made_rows() -> list[dict[str, Any]]:
     """Of `made_study()`, as `--json` has them."""
-    return scaling_rows(scaling_table(made_study()))
+    return [scaling_row(row) for row in scaling.FINDING.of(measure(made_study()))]
 
 
 @pytest.fixture(scope="session")
@@ -290,7 +287,6 @@ def made() -> SimpleNamespace:
         losses=made_losses,
         heat_map=made_heat_map,
         page=made_page,
-        whole=made_whole,
         rows=made_rows,
         interval=interval,
         TRAININGS=TRAININGS,

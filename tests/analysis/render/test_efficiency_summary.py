@@ -2,12 +2,13 @@
 
 import pytest
 
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.verdict import efficiency_summary
+from dlscale.analysis.measured import measure
 
 
 def rows_of(records, backend):
-    return [row for row in scaling_table(records).rows if row.cell.backend == backend]
+    return [row for row in scaling.FINDING.of(measure(records)) if row.cell.backend == backend]
 
 
 def test_the_largest_number_of_ranks_with_a_number_counts(make_study, make_record):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.markdown import escape_markdown, markdown_table, study_markdown
 from dlscale.analysis.text import percent, rate
 from dlscale.benchmarks.records.files import BadFile
@@ -18,11 +19,11 @@ def rows_of(text):
 
 
 def test_rows_hold_the_table_s_numbers_with_intervals_and_n(make_study):
-    table = scaling_table(make_study())
+    table = measure(make_study())
     header, *rows = rows_of(study_markdown(table))
     assert header[:4] == ["backend", "ranks", "nodes", "throughput [samples/s]"]
-    assert len(rows) == len(table.rows)
-    for cells, row in zip(rows, table.rows, strict=True):
+    assert len(rows) == len(scaling.FINDING.of(table))
+    for cells, row in zip(rows, scaling.FINDING.of(table), strict=True):
         assert cells[:3] == [row.cell.backend, str(row.cell.num_ranks), "1"]
         assert cells[3] == rate(row.throughput)
         assert cells[4] == rate(row.speed_up)
@@ -32,12 +33,12 @@ def test_rows_hold_the_table_s_numbers_with_intervals_and_n(make_study):
 
 def test_every_row_has_as_many_cells_as_the_header(make_study, make_record):
     records = [*make_study(), make_record(block=3, control="whole_machine", cores_per_rank=2)]
-    header, *rows = rows_of(study_markdown(scaling_table(records)))
+    header, *rows = rows_of(study_markdown(measure(records)))
     assert all(len(cells) == len(header) for cells in rows)
 
 
 def test_sentences_notes_and_origin_are_there(make_study):
-    table = scaling_table(make_study(num_blocks=3))
+    table = measure(make_study(num_blocks=3))
     text = study_markdown(table)
     assert "* ring: scaling efficiency 9" in text
     assert "1. fewer than 6 launches: no 95 % interval of samples/s" in text
@@ -47,7 +48,7 @@ def test_sentences_notes_and_origin_are_there(make_study):
 def test_failures_and_bad_files_are_told(make_study, make_record):
     records = [*make_study(), make_record(block=9, failure="out of memory")]
     bad = BadFile(path=Path("records/x.json"), reason="not complete JSON")
-    text = study_markdown(scaling_table(records), bad_files=[bad])
+    text = study_markdown(measure(records), bad_files=[bad])
     assert "### Failed launches" in text
     assert "out of memory" in text
     assert "* x.json: not complete JSON" in text
@@ -80,7 +81,7 @@ def test_ordinary_names_and_intervals_stay_readable():
 
 def test_cells_of_failures_stay_in_one_row(make_record):
     records = [make_record(system="a|b", failure="x\n| y |"), make_record(system="a|b", block=1)]
-    text = study_markdown(scaling_table(records))
+    text = study_markdown(measure(records))
     header, *rows = rows_of(text)
     assert all(len(cells) == len(header) for cells in rows)
     assert "a\\|b" in text
@@ -95,7 +96,7 @@ def test_columns_of_numbers_stand_to_the_right():
 
 
 def test_nothing_measured_says_so():
-    assert "nothing has been measured" in study_markdown(scaling_table([]))
+    assert "nothing has been measured" in study_markdown(measure([]))
 
 
 def test_frameworks_that_differ_are_told_in_bold(make_study):
@@ -105,5 +106,5 @@ def test_frameworks_that_differ_are_told_in_bold(make_study):
     parity = Parity(workload="hep_cnn", preset="tiny", precision="fp32", num_parameters={}, checks=[gate])
     records = [one for name in ("torch", "tensorflow") for one in make_study(framework=name, num_blocks=3)]
     assert re.search(
-        r"^\*\*.*parity gate failed.*\*\*$", study_markdown(scaling_table(records, parities=[parity])), re.M
+        r"^\*\*.*parity gate failed.*\*\*$", study_markdown(measure(records, parities=[parity])), re.M
     )

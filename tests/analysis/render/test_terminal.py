@@ -8,10 +8,13 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, scaling, waterfall_table
+from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.findings.waterfall_table import largest_loss
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.screen import render_screen
 from dlscale.benchmarks.cli.report import report, show_study
 from dlscale.benchmarks.records.record import Case, Parity
@@ -23,9 +26,9 @@ MAX_LINES, MAX_COLUMNS = 40, 100
 
 
 def printed(records, *, width=MAX_COLUMNS, order=("ring",), warnings=(), **options):
-    table = scaling_table(records, order=order, **options)
+    table = measure(records, order=order, **options)
     console = Console(file=io.StringIO(), width=width)
-    console.print(render_screen(table, warnings=warnings))
+    console.print(render_screen(table, collect(load_all(), table)))
     return console.file.getvalue()
 
 
@@ -34,8 +37,8 @@ def words(records, **options):
 
 
 def sentences(records, *, order=("ring",)):
-    table = scaling_table(records, order=order)
-    return verdict(table.rows, table.contrasts)
+    table = measure(records, order=order)
+    return verdict(scaling.FINDING.of(table), table.once(study_contrasts))
 
 
 @pytest.fixture
@@ -198,9 +201,9 @@ def test_frameworks_are_compared_below_their_blocks(made):
 
 
 def test_a_loss_that_is_not_known_says_why(made):
-    table = scaling_table(made.study(trainings=ONE_TRAINING, rank_counts=(1, 2), num_blocks=2))
-    assert largest_loss(table.waterfalls[0]) == "insufficient data: 2 of 3 blocks"
+    table = measure(made.study(trainings=ONE_TRAINING, rank_counts=(1, 2), num_blocks=2))
+    assert largest_loss(waterfall_table.FINDING.of(table)[0]) == "insufficient data: 2 of 3 blocks"
     alone = [made.record(backend="ring", num_ranks=2, block=block) for block in range(6)]
-    (fall,) = scaling_table(alone).waterfalls
+    (fall,) = waterfall_table.FINDING.of(measure(alone))
     assert isinstance(fall, Waterfall)
     assert largest_loss(fall) == "not known: none on 2 ranks was not measured"

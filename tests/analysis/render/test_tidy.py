@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlscale.analysis.findings.scaling import scaling_table
-from dlscale.analysis.measured import select_attempts
+from dlscale.analysis.findings import scaling, solution_table
+from dlscale.analysis.measured import measure, select_attempts
 from dlscale.analysis.render.tidy import write_tables
 from dlscale.analysis.render.tidy_columns import KEY, LAUNCHES, TABLES
 from dlscale.benchmarks.records.record import Cell, Phases
@@ -67,7 +67,7 @@ def test_a_reader_gets_the_report_s_numbers(make_study, tmp_path, form):
     typical = own.groupby(["backend", "num_ranks"], observed=True).median()
     launches = found["launches"].query("counts")
     assert launches.groupby(["backend", "num_ranks"]).seconds_per_step.median().to_dict() == typical.to_dict()
-    for row in scaling_table(records).rows:
+    for row in scaling.FINDING.of(measure(records)):
         seconds = typical[row.cell.backend, row.cell.num_ranks]
         assert row.cell.global_batch / seconds == pytest.approx(row.throughput.center, rel=1e-12)
 
@@ -103,7 +103,7 @@ def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(
         schema.field("start_skew_seconds").metadata[b"description"]
         == b"last start - first start of ranks on one machine"
     )
-    assert scaling_table(records).provenance.data_hash in schema.metadata[b"dlscale"].decode()
+    assert measure(records).provenance.data_hash in schema.metadata[b"dlscale"].decode()
 
 
 def test_trainings_have_their_times_evaluations_and_metrics(make_record, tmp_path):
@@ -111,10 +111,12 @@ def test_trainings_have_their_times_evaluations_and_metrics(make_record, tmp_pat
         training(make_record, steps=40, step_seconds=0.5, num_training=800, block=0),
         training(make_record, steps=60, step_seconds=0.5, end="budget", auc=0.8, block=1),
     ]
-    table = scaling_table(records)
+    table = measure(records)
     found = tables(records, tmp_path)
     trainings, evaluations = found["trainings"], found["evaluations"]
-    assert trainings.seconds.tolist() == [one.seconds for one in table.solutions[0].trainings]
+    assert trainings.seconds.tolist() == [
+        one.seconds for one in solution_table.FINDING.of(table)[0].trainings
+    ]
     assert (trainings.reached.tolist(), trainings.end.tolist()) == ([True, False], ["reached", "budget"])
     assert trainings.num_epochs.fillna(0).tolist() == [40 * 16 / 800, 0]
     last = evaluations.groupby("block").last()

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from dlscale.analysis.findings import scaling as efficiency
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render import data as scaling_json
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import export_harness
@@ -95,7 +95,7 @@ def test_reframe_takes_as_many_nodes_as_the_largest_size():
 
 def test_reframe_reads_what_a_report_has():
     text = reframe_test(harness_run(), valid_systems=["*"])
-    (row,) = efficiency.scaling_rows(scaling_table([_module._make_record()]))
+    (row,) = efficiency.scaling_rows(measure([_module._make_record()]))
     read = set(re.findall(r"row\['(\w+)'\]", text)) | {
         name
         for node in ast.parse(text).body
@@ -121,7 +121,7 @@ def test_names_of_numbers_tell_cells_apart():
         for servers in (1, 2)
         for options in ({}, {"asynchronous": True})
     ]
-    found = [names["label"](row) for row in efficiency.scaling_rows(scaling_table(records))]
+    found = [names["label"](row) for row in efficiency.scaling_rows(measure(records))]
     assert len(set(found)) == 8
     assert "hep_cnn_torch_grpc_ps_default_1n_2r_1s" in found
 

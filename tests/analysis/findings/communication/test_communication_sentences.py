@@ -1,18 +1,13 @@
 """Exchanges in sentences, in the terminal and in rows."""
 
-import io
 import json
 
 import pytest
-from rich.console import Console
 
 from dlscale.analysis.findings.communication import (
-    COMMUNICATION_LEGEND,
-    MAX_SIZES,
     communication_rows,
     communication_sentence,
     communications,
-    render_communication,
 )
 from dlscale.analysis.findings.waterfall import waterfalls
 from dlscale.analysis.measured import launches_of
@@ -28,13 +23,6 @@ def found_in(records):
 def said(records):
     (found,) = found_in(records)
     return communication_sentence(found)
-
-
-def shown(found, width=140):
-    console = Console(file=io.StringIO(), width=width)
-    for part in render_communication(found):
-        console.print(part)
-    return console.file.getvalue()
 
 
 def test_a_sentence_has_time_rate_and_what_is_hidden(plant):
@@ -69,30 +57,6 @@ def test_too_few_blocks_and_other_evidence_are_told(plant):
     text = said(plant(hidden=0.5, overlap=True, num_blocks=2, evidence="emulated"))
     assert text.startswith("ring (emulated) on 4 ranks: ")
     assert "50 % of it is hidden behind the computation, of 2 blocks: no interval." in text
-
-
-@pytest.mark.parametrize("width", [80, 100, 160])
-def test_the_terminal_shows_steps_buckets_and_sentences(plant, width):
-    found = found_in([*plant(hidden=0.5, overlap=True), *plant(Link(num_ranks=2), overlap=False)])
-    text = " ".join(shown(found, width).split())
-    for words in (
-        "Communication alone, and the step that it predicts",
-        "1.00",
-        "[50.0, 50.0]",
-        "1 MiB",
-        "4 MiB",
-    ):
-        assert words in text
-    assert "busbw" in COMMUNICATION_LEGEND
-    assert list(render_communication([])) == []
-
-
-def test_of_many_sizes_the_terminal_shows_those_in_which_most_travels(plant):
-    sizes = tuple((index + 1) << 20 for index in range(9))
-    text = shown(found_in(plant(Link(sizes=sizes), overlap=True)))
-    assert "9 MiB" in text
-    assert "3 MiB" not in text
-    assert f"{9 - MAX_SIZES} further sizes of buckets, together 6.29 MB per step" in text
 
 
 def test_rows_are_flat_stable_and_ready_for_json(plant):

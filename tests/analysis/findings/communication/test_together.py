@@ -7,15 +7,15 @@ import pytest
 
 from dlscale.analysis.declare import Plot, Sentence, Table, flat
 from dlscale.analysis.figures.write import write_figures
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import communication, load_all, scaling
 from dlscale.analysis.findings.communication import communication_rows
 from dlscale.analysis.findings.contrast_declaration import declare
 from dlscale.analysis.findings.launches import by_start
-from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.findings.startup import start_ups
-from dlscale.analysis.findings.waterfall_table import causes_of
-from dlscale.analysis.measured import launches_of, outliers
+from dlscale.analysis.measured import launches_of, measure, outliers
 from dlscale.analysis.records import why_unusable
-from dlscale.analysis.render.data import scaling_json
+from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.extrap import extrap_models
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.markdown import study_markdown
@@ -82,8 +82,8 @@ def test_all_controls_are_there(everything):
 
 def test_nothing_else_changes(everything, without):
     """But for what exchanges alone tell: themselves, the bound by memory, failures, and the hash of the data."""
-    full, bare = scaling_table(everything), scaling_table(without)
-    told, untold = scaling_json(full), scaling_json(bare)
+    full, bare = measure(everything), measure(without)
+    told, untold = study_json(collect(load_all(), full)), study_json(collect(load_all(), bare))
     assert len(told.pop("exchanges")) == 2 * 3
     assert untold.pop("exchanges") == []
     assert told == untold
@@ -103,7 +103,7 @@ def test_nothing_else_changes(everything, without):
 
 
 def test_its_failures_are_among_the_failures(everything, table_text):
-    table = scaling_table(everything)
+    table = measure(everything)
     assert [one.case.cell.control for one in table.failures] == ["exchange"]
     assert "gloo, communication only, 4 ranks, block 0, attempt 1: hang on rank 3: no partner" in table_text(
         table
@@ -113,21 +113,21 @@ def test_its_failures_are_among_the_failures(everything, table_text):
 
 def test_planned_exchanges_make_no_rows(everything):
     planned = [one.case for one in everything if one.case.cell.control != "canary"]
-    table = scaling_table([], planned=planned)
-    assert {row.cell.control for row in table.rows} == ALL - {"exchange", "canary"}
+    table = measure([], planned=planned)
+    assert {row.cell.control for row in scaling.FINDING.of(table)} == ALL - {"exchange", "canary"}
 
 
 def test_the_terminal_has_its_own_table_of_them(everything, without, table_text):
-    text = table_text(scaling_table(everything))
+    text = table_text(measure(everything))
     assert "Communication alone, and the step that it predicts" in text
     assert "ring on 4 ranks: the exchange of 9.50 MB takes" in text
-    assert "Communication alone" not in table_text(scaling_table(without))
+    assert "Communication alone" not in table_text(measure(without))
 
 
 def test_the_memory_bound_says_that_the_gradients_fit(everything):
     row = next(
         one
-        for one in scaling_table(everything).rows
+        for one in scaling.FINDING.of(measure(everything))
         if one.cell.backend == "ring" and one.cell.num_ranks == 4
     )
     memory = next(one for one in row.limits if one.kind == "memory")
@@ -137,8 +137,8 @@ def test_the_memory_bound_says_that_the_gradients_fit(everything):
 @pytest.mark.slow
 def test_figures_are_the_same_and_one_more(everything, without, tmp_path):
     only = ("throughput", "step-time", "waterfall", "busbw")
-    more = {path.name for path in write_figures(scaling_table(everything), tmp_path / "a", only=only)}
-    fewer = {path.name for path in write_figures(scaling_table(without), tmp_path / "b", only=only)}
+    more = {path.name for path in write_figures(measure(everything), tmp_path / "a", only=only)}
+    fewer = {path.name for path in write_figures(measure(without), tmp_path / "b", only=only)}
     assert {name.rsplit("-", 1)[1].split(".")[0] for name in more - fewer} == {"busbw"}
     assert fewer < more
 
@@ -152,31 +152,33 @@ def test_contrasts_starts_and_extra_p_leave_them_out(everything, without):
 
 def test_outliers_of_trainings_do_not_hang_on_them(everything, without):
     trained = {one.cell.id: one for one in outliers(launches_of(without))}
-    table = scaling_table(everything)
+    table = measure(everything)
     assert all(
         row.outliers == trained[row.cell.id]
-        for row in table.rows
+        for row in scaling.FINDING.of(table)
         if row.outliers and row.cell.control == "train"
     )
 
 
 def test_the_page_has_a_section_of_them_and_no_launches(everything, without):
-    table = scaling_table(everything)
-    assert by_start(table.launches) == by_start(scaling_table(without).launches)
-    page = page_of(table, everything, causes=causes_of(table))
+    table = measure(everything)
+    assert by_start(table.launches) == by_start(measure(without).launches)
+    page = page_of(table, collect(load_all(), table))
     (section,) = (one for one in page.sections if one.name == "exchange")
     texts = [block.text for block in section.blocks if isinstance(block, Sentence)]
     assert sum("the exchange of 9.50 MB takes" in text for text in texts) == 2
     (plot,) = (block for block in section.blocks if isinstance(block, Plot))
     drawn = {series.name: [(point.x, point.y) for point in series.points] for series in plot.series}
     assert drawn.keys() <= page.looks.keys()
-    for one in table.exchanges:
+    for one in communication.FINDING.of(table):
         sizes = [(size.num_bytes, size.busbw.center / 1e9) for size in one.alone.sizes]
         assert drawn.pop(backend_name(one.cell)) == [pytest.approx(pair) for pair in sizes]
     assert not drawn
     steps, numbers = (block for block in section.blocks if isinstance(block, Table))
-    assert len(steps.rows) == len(table.exchanges)
-    assert [row.data for row in numbers.rows] == [flat(row) for row in communication_rows(table.exchanges)]
+    assert len(steps.rows) == len(communication.FINDING.of(table))
+    assert [row.data for row in numbers.rows] == [
+        flat(row) for row in communication_rows(communication.FINDING.of(table))
+    ]
 
 
 def test_raw_exports_have_them_as_a_control_of_their_own(everything):
@@ -196,4 +198,4 @@ def test_raw_exports_have_them_as_a_control_of_their_own(everything):
 
 
 def test_json_has_no_nan(everything):
-    json.dumps(scaling_json(scaling_table(everything)), allow_nan=False)
+    json.dumps(study_json(collect(load_all(), measure(everything))), allow_nan=False)

@@ -2,7 +2,9 @@
 
 import pytest
 
-from dlscale.analysis.findings.scaling import scaling_row, scaling_table
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.scaling import scaling_row
+from dlscale.analysis.measured import measure
 
 KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
 
@@ -22,13 +24,17 @@ def table(make_study):
                 ]
                 record = record.model_copy(update={"windows": windows})
             records.append(record)
-        return scaling_table(records)
+        return measure(records)
 
     return make
 
 
 def row_of(table, backend="ring", num_ranks=2):
-    found = [row for row in table.rows if (row.cell.backend, row.cell.num_ranks) == (backend, num_ranks)]
+    found = [
+        row
+        for row in scaling.FINDING.of(table)
+        if (row.cell.backend, row.cell.num_ranks) == (backend, num_ranks)
+    ]
     return found[0]
 
 
@@ -61,6 +67,6 @@ def test_canaries_and_failed_launches_stand_out_nowhere(table, make_record, make
     records = make_study(efficiency=KEPT, noise=0.001)
     records += [make_record(control="canary", block=block, samples_per_second=1.0) for block in range(2)]
     records += [make_record(backend="gloo", num_ranks=2, block=block, failure="hung") for block in range(6)]
-    found = scaling_table(records)
+    found = measure(records)
     assert all(row.outliers is None or not row.outliers.launches for row in found.rows)
     assert row_of(found, backend="gloo").outliers is None

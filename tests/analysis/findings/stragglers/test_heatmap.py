@@ -5,21 +5,22 @@ import pytest
 
 from dlscale.analysis.figures import heatmap
 from dlscale.analysis.figures.drawing import RIM, drawing
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.rank_times import rank_times, to_heat_rows
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.stragglers import stragglers
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.measured import launches_of, measure
 
 NESTED = [("a", "b"), ("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")] * 2
 
 
 def draw(records):
-    table = scaling_table(records)
+    table = measure(records)
     (family,) = table.families
     with drawing():
         drawn = heatmap.draw(
             family,
-            table.of(family),
+            rows_of(scaling.FINDING.of(table), family),
             table.provenance,
             rank_times(launches_of(records)),
             stragglers(launches_of(records)),
@@ -133,16 +134,16 @@ def test_the_small_print_tells_the_verdicts_and_the_origin(cluster):
     records = cluster(slow={"c": 1.1})
     text = small_print(draw(records)[0])
     assert "Host c on 8 ranks: late, 10" in text
-    assert f"data {scaling_table(records).provenance.data_hash[:12]}" in text
+    assert f"data {measure(records).provenance.data_hash[:12]}" in text
 
 
 def test_a_single_rank_has_no_heat_map(make_record):
     records = [make_record(block=block) for block in range(3)]
-    table = scaling_table(records)
+    table = measure(records)
     (family,) = table.families
     found = heatmap.draw(
         family,
-        table.of(family),
+        rows_of(scaling.FINDING.of(table), family),
         table.provenance,
         rank_times(launches_of(records)),
         stragglers(launches_of(records)),

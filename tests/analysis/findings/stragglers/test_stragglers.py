@@ -1,16 +1,13 @@
 """Planted slow hosts, ranks and links, and what may not be concluded."""
 
-import io
 import json
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from dlscale.analysis.findings.rank_times import rank_times, relative_seconds, to_heat_rows
 from dlscale.analysis.findings.stragglers import (
     HOST_ALPHA,
-    render_stragglers,
     straggler_rows,
     straggler_sentences,
     stragglers,
@@ -200,7 +197,3 @@ def test_rows_are_plain_and_the_terminal_escapes(cluster):
     rows = to_heat_rows(heat)
     assert len(rows) == 2 * 60
     assert rows[-1]["slower"] == heat.values[1, 59]
-    console = Console(file=io.StringIO(), width=200)
-    for part in render_stragglers(found):
-        console.print(part)
-    assert "host [bold]b on 2 ranks" in console.file.getvalue()

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from dlscale.analysis.findings.advice import advice
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import measure
 
 from .conftest import MS, Planted
 
@@ -28,19 +28,19 @@ CAUSES = {
 @pytest.mark.parametrize("cause", CAUSES)
 def test_each_cause_has_its_rule(plant, cause):
     truth, words = CAUSES[cause]
-    (sentence,) = advice(scaling_table(plant(truth, noise=0.002)))
+    (sentence,) = advice(measure(plant(truth, noise=0.002)))
     assert re.search(words, sentence), sentence
 
 
 def test_twice_the_batch_halves_what_an_exchange_costs_of_the_computation(plant):
     """Of a step of 12 ms the exchange takes 4 ms; twice the computation of 8 ms leaves it 4 of 20."""
-    (sentence,) = advice(scaling_table(plant(Planted(exposed=4 * MS), noise=0.002)))
+    (sentence,) = advice(measure(plant(Planted(exposed=4 * MS), noise=0.002)))
     assert "33 % of a step" in sentence
     assert "would be 20 %" in sentence
 
 
 def test_without_a_certain_loss_there_is_no_advice(plant):
-    assert advice(scaling_table(plant(Planted(), noise=0.05))) == []
+    assert advice(measure(plant(Planted(), noise=0.05))) == []
 
 
 @pytest.fixture
@@ -60,16 +60,16 @@ def study(make_record):
 
 
 def test_too_few_launches_say_how_many_and_how_long(study):
-    found = advice(scaling_table(study(1.2, 1.1, 1.2, 1.15, 1.1)))
+    found = advice(measure(study(1.2, 1.1, 1.2, 1.15, 1.1)))
     assert found == ["To compare them, measure 6 launches of each cell (--launches 6, about 1 h 00 min)."]
 
 
 def test_what_was_not_shown_says_how_many_would_show_it(study):
-    (sentence,) = advice(scaling_table(study(1.3, 0.9, 1.3, 0.95, 1.3, 1.0)))
+    (sentence,) = advice(measure(study(1.3, 0.9, 1.3, 0.95, 1.3, 1.0)))
     assert (match := re.search(r"differ as they did here, (\d+) launches of each cell", sentence)), sentence
     assert 8 <= int(match[1]) <= 14
 
 
 def test_what_is_too_small_to_be_shown_is_told(study):
-    (sentence,) = advice(scaling_table(study(1.3, 0.75, 1.3, 0.78, 1.3, 0.77)))
+    (sentence,) = advice(measure(study(1.3, 0.75, 1.3, 0.78, 1.3, 0.77)))
     assert "too small for 40 launches to show" in sentence

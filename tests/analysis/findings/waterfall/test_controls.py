@@ -2,9 +2,9 @@
 
 import pytest
 
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.waterfall import waterfalls
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.measured import launches_of, measure
 
 from .conftest import LOSSES, MS, Planted, losses, only
 
@@ -138,7 +138,7 @@ def test_a_chained_waterfall_has_the_efficiency_of_the_table(plant, seed):
     truth = Planted(**LOSSES["all"])
     records = linked(plant, truth, noise=0.02, seed=seed)
     found = next(one for one in waterfalls(launches_of(records)) if one.cell.num_ranks == 4)
-    rows = scaling_table(records).rows
+    rows = scaling.FINDING.of(measure(records))
     row = next(one for one in rows if (one.cell.backend, one.cell.num_ranks) == ("ring", 4))
     assert found.efficiency.method == row.efficiency_none.method == "chained t"
     for end in ("center", "low", "high"):

@@ -6,10 +6,11 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 
 from dlscale.analysis.figures import waterfall
 from dlscale.analysis.figures.drawing import drawing
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.waterfall import waterfalls
 from dlscale.analysis.findings.waterfall_table import waterfall_rows
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.measured import launches_of, measure
 
 from .conftest import Planted
 
@@ -34,10 +35,19 @@ def study(plant):
 
 
 def draw(records):
-    table = scaling_table(records)
-    family = next(one for one in table.families if any(row.cell.backend != "none" for row in table.of(one)))
+    table = measure(records)
+    family = next(
+        one
+        for one in table.families
+        if any(row.cell.backend != "none" for row in rows_of(scaling.FINDING.of(table), one))
+    )
     with drawing():
-        drawn = waterfall.draw(family, table.of(family), table.provenance, waterfalls(launches_of(records)))
+        drawn = waterfall.draw(
+            family,
+            rows_of(scaling.FINDING.of(table), family),
+            table.provenance,
+            waterfalls(launches_of(records)),
+        )
     assert drawn is not None
     return drawn
 
@@ -137,16 +147,22 @@ def test_the_small_print_says_where_the_numbers_are_from(study):
     figure, _ = draw(records)
     small_print = " ".join(figure.texts[-1].get_text().split())
     assert "n = 6 blocks of launches" in small_print
-    assert f"data {scaling_table(records).provenance.data_hash[:12]}" in small_print
+    assert f"data {measure(records).provenance.data_hash[:12]}" in small_print
     assert "fingerprint ffffffffffff" in small_print
 
 
 def test_without_parts_there_is_no_figure(study):
     records = [one for one in study() if one.case.cell.num_ranks > 1]
-    table = scaling_table(records)
+    table = measure(records)
     (family,) = table.families
     assert (
-        waterfall.draw(family, table.of(family), table.provenance, waterfalls(launches_of(records))) is None
+        waterfall.draw(
+            family,
+            rows_of(scaling.FINDING.of(table), family),
+            table.provenance,
+            waterfalls(launches_of(records)),
+        )
+        is None
     )
 
 

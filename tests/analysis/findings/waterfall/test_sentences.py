@@ -1,6 +1,5 @@
 """What is said of a waterfall: in a sentence, in the terminal, in rows."""
 
-import io
 import json
 import math
 import re
@@ -8,14 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy import stats
 
 from dlscale.analysis.findings.waterfall import LEAD_LEVEL, launches_to_separate, waterfalls
 from dlscale.analysis.findings.waterfall_table import (
     loss_rows,
     part_sentence,
-    render_waterfalls,
     waterfall_block_rows,
     waterfall_headline,
     waterfall_rows,
@@ -204,48 +201,7 @@ def test_the_rows_of_the_table_add_up_to_the_time_that_is_lost(plant):
     assert list(loss_rows([reason])) == []
 
 
-def text_of(falls):
-    console = Console(file=io.StringIO(), width=100)
-    for part in render_waterfalls(falls):
-        console.print(part)
-    return console.file.getvalue()
-
-
-def test_a_loss_next_to_nothing_is_0_milliseconds(plant):
-    one = only(plant(ALL))
-    first, *others = one.parts
-    parts = (replace(first, seconds=interval(-1e-9, 0)), *others)
-    (line,) = (line for line in text_of([replace(one, parts=parts)]).splitlines() if first.name in line)
-    assert " 0 [0, 0]" in line
-    parts = (replace(first, seconds=interval(0.12346e-3, 0)), *others)
-    (line,) = (line for line in text_of([replace(one, parts=parts)]).splitlines() if first.name in line)
-    assert " 0.123 [0.123, 0.123]" in line
-
-
-def test_the_terminal_has_one_table_of_the_most_ranks_and_a_sentence_for_each(plant):
-    falls = only(plant(Planted(num_ranks=2, exposed=1 * MS))), only(plant(ALL))
-    assert [fall.cell.num_ranks for fall in falls] == [2, 4]
-    text = text_of(falls)
-    assert text.count("in total") == 1
-    assert " at 2 ranks;" in text
-    assert " at 4 ranks;" in text
-    assert "Parts of the loss" not in text
-    assert "Batch effect: " not in text
-    starts = {line.index(part) for line in text.splitlines()[:12] for part in PARTS if f" {part} " in line}
-    assert len(starts) == 1, "parts are aligned on the left"
-
-
 def test_one_rank_over_a_backend_has_no_waterfall(plant):
     alone = [record for record in plant(Planted(num_ranks=1)) if record.case.cell.backend == "ring"]
     assert alone
     assert only([*plant(ALL), *alone]).cell.num_ranks == 4
-
-
-def test_the_terminal_shows_the_parts_and_what_they_are_together(plant):
-    console = Console(file=io.StringIO(), width=100)
-    for part in render_waterfalls(waterfalls(launches_of(plant(ALL)))):
-        console.print(part)
-    text = " ".join(console.file.getvalue().split())
-    for words in ("Where the speed goes", "stragglers", "0.296", "in total 19.2 [19.2, 19.2]"):
-        assert words in text
-    assert list(render_waterfalls([])) == []

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.measured import measure
 
 from .conftest import LOCAL_BATCH, LOSSES, MS, Planted, losses, only
 
@@ -61,7 +62,7 @@ def test_parts_add_up_to_the_loss_whatever_was_measured(
     assert sum(part.seconds.center for part in found.parts) == pytest.approx(
         found.measured_seconds - found.ideal_seconds, abs=1e-12
     )
-    row = next(row for row in scaling_table(records).rows if row.cell.backend == "ring")
+    row = next(row for row in scaling.FINDING.of(measure(records)) if row.cell.backend == "ring")
     if base_block != 2:  # then the table has the blocks, too, where the base case was not launched
         one, other = found.efficiency, row.efficiency_none
         assert (one.method, one.n) == (other.method, other.n)

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from dlscale.analysis.declare import Plot, Point, Series, Tags
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all
 from dlscale.analysis.findings.waterfall_table import Causes
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.page import page_of
 
@@ -26,10 +28,9 @@ def path(made, tmp_path_factory) -> Path:
     records = made.study()
     late = next(one for one in records if (one.case.cell.backend, one.case.block) == ("mpi", 3))
     records[records.index(late)] = made.record(backend="mpi", block=3, rate=20.0, minute=200.0)
-    table = scaling_table(records, order=("ring",))
-    causes = Causes(losses=tuple(made.losses(made.TRAININGS)))
+    table = measure(records, order=("ring",))
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_page(page_of(table, records, causes=causes), path)
+    write_page(page_of(table, collect(load_all(), table)), path)
     return path
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from dlscale.analysis.declare import Sentence, Table
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.contrasts import study_contrasts
+from dlscale.analysis.measured import measure
 
 ONE = (("hep_cnn", "torch"),)
 FAST_RING = {"none": 1.0, "ring": 0.95, "mpi": 0.75}
@@ -19,7 +20,7 @@ def table(page):
 
 
 def test_a_planted_difference_is_claimed_with_its_size(made):
-    page = made.whole(made.study(trainings=ONE, rank_counts=(1, 8), efficiency=FAST_RING))
+    page = made.page(made.study(trainings=ONE, rank_counts=(1, 8), efficiency=FAST_RING))
     # On 8 ranks a backend keeps 1 - (1 - kept) * 0.65 of the speed: over two numbers of ranks, see `made_study`.
     planted = (1 - 0.25 * 0.65) / (1 - 0.05 * 0.65)
     (row,) = table(page).rows
@@ -34,7 +35,7 @@ def test_a_planted_difference_is_claimed_with_its_size(made):
 
 
 def test_too_few_blocks_say_how_many_are_needed_and_claim_nothing(made):
-    page = made.whole(made.study(trainings=ONE))
+    page = made.page(made.study(trainings=ONE))
     assert section(page).lead.endswith(
         "a claim needs 8 launches of each or more; 6 launches cannot decide 6 comparisons: --launches 8 can."
     )
@@ -47,18 +48,18 @@ def test_too_few_blocks_say_how_many_are_needed_and_claim_nothing(made):
 def test_the_reference_is_the_study_s_first_backend(made):
     records = made.study(trainings=ONE, rank_counts=(1, 2))
     for order, reference in ((["mpi", "ring"], "mpi"), ([], "gloo")):
-        found = scaling_table(records, order=order).contrasts
+        found = measure(records, order=order).once(study_contrasts)
         assert {one.reference.name for one in found.found} == {reference}
 
 
 def test_one_backend_leaves_nothing_to_compare(made):
-    page = made.whole(made.study(trainings=ONE, efficiency={"none": 1.0, "ring": 0.9}))
+    page = made.page(made.study(trainings=ONE, efficiency={"none": 1.0, "ring": 0.9}))
     assert section(page) is None
-    assert section(made.whole([])) is None
+    assert section(made.page([])) is None
 
 
 def test_of_several_trainings_each_is_named_and_the_first_screen_claims_nothing(made):
-    page = made.whole(made.study(rank_counts=(1, 2), num_blocks=7, efficiency=FAST_RING))
+    page = made.page(made.study(rank_counts=(1, 2), num_blocks=7, efficiency=FAST_RING))
     said = [block for block in section(page).blocks if isinstance(block, Sentence)]
     assert len(said) == 3
     assert said[0].text.startswith("CosmoGAN small, torch, weak scaling on local: mpi is ")
@@ -67,14 +68,14 @@ def test_of_several_trainings_each_is_named_and_the_first_screen_claims_nothing(
 
 
 def test_whoever_filters_for_one_side_sees_the_comparison(made):
-    (row,) = table(made.whole(made.study(trainings=ONE, rank_counts=(1, 8), efficiency=FAST_RING))).rows
+    (row,) = table(made.page(made.study(trainings=ONE, rank_counts=(1, 8), efficiency=FAST_RING))).rows
     assert row.tags.backend == "mpi ring"
 
 
 def test_frameworks_that_may_not_be_compared_are_not(made):
     both = (("hep_cnn", "torch"), ("hep_cnn", "tensorflow"))
     records = made.study(trainings=both, rank_counts=(1, 2), efficiency={"none": 1.0, "ring": 0.9})
-    found = scaling_table(records).contrasts  # without a verdict of the parity gate
+    found = measure(records).once(study_contrasts)  # without a verdict of the parity gate
     assert found.factor == "framework"
     assert {one.reason for one in found.found} == {
         "torch and tensorflow: parity not checked, so do not compare them"
@@ -90,6 +91,6 @@ def test_a_launch_that_stands_out_is_told_of_beside(made):
         else record
         for record in records
     ]
-    (row,) = table(made.whole(late)).rows
+    (row,) = table(made.page(late)).rows
     assert row.data["ratio_without_outliers"] > row.data["ratio"]
     assert "without the block with an outlying launch" in row.data["text"]

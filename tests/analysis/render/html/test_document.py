@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.analysis.declare import Block, Datum, Sentence, Value, flat
-from dlscale.analysis.findings.scaling import scaling_table
 from dlscale.analysis.findings.waterfall_table import Causes, causes_of
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.document import HERE, TEMPLATE, payload, render, to_json, write_page
 
@@ -45,7 +45,7 @@ def everywhere(value, text):
 
 
 def test_text_from_records_is_never_markup(made, records):
-    page = everywhere(made.page(records, causes=causes_of(scaling_table(records))), NASTY)
+    page = everywhere(made.page(records), NASTY)
     text = render(page)
     assert text.count("<script") == text.count("</script>") == 8  # the data, six of ours, Plotly
     assert "<img" not in text.replace("plotly", "")[: text.index("<script>")]
@@ -75,13 +75,13 @@ def test_any_text_survives_inside_the_data(text):
 
 
 def test_the_same_records_give_the_same_bytes(made, records):
-    first = render(made.page(records, causes=causes_of(scaling_table(records))))
+    first = render(made.page(records))
     shuffled = [*records[1::2], *records[::2]]
-    assert render(made.page(shuffled, causes=causes_of(scaling_table(shuffled)))) == first
+    assert render(made.page(shuffled, causes=causes_of(measure(shuffled)))) == first
 
 
 def test_the_file_is_small_and_needs_nothing_else(made, records, wrote):
-    path = wrote(made.page(records, causes=causes_of(scaling_table(records))))
+    path = wrote(made.page(records))
     text = path.read_text()
     assert path.stat().st_size < 8e6
     ours = text[: text.index("/**\n* plotly.js")] + text[text.rindex('"use strict";\n// Plots') :]

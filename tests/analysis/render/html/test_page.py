@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from dlscale.analysis.declare import Plot, Table
-from dlscale.analysis.findings.failures import StudyFacts, of_one_fingerprint
-from dlscale.analysis.findings.scaling import scaling_table
-from dlscale.analysis.findings.waterfall_table import Causes, causes_of
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, scaling
+from dlscale.analysis.findings.failures import of_one_fingerprint
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.document import render
 from dlscale.analysis.render.html.page import page_of
 from dlscale.benchmarks.records.files import BadFile, parse_record
@@ -18,7 +19,7 @@ ONE = (("hep_cnn", "torch"),)
 
 
 def plots(page):
-    blocks = [*page.first, *(block for section in page.sections for block in section.blocks)]
+    blocks = [*page.sections[0].blocks, *(block for section in page.sections for block in section.blocks)]
     return {one.name: one for one in blocks if isinstance(one, Plot)}
 
 
@@ -32,7 +33,7 @@ def names(page):
 
 def test_the_first_sentence_names_the_largest_loss(made):
     records = made.study(trainings=ONE)
-    page = made.page(records, causes=causes_of(scaling_table(records)))
+    page = made.page(records)
     assert page.title == "How HEP-CNN scales on local"
     assert page.summary[0].startswith("HEP-CNN (torch) on ring: scaling efficiency ")
     assert "at 8 ranks; the largest loss is exposed communication: " in page.summary[0]
@@ -43,7 +44,7 @@ def test_the_first_sentence_names_the_largest_loss(made):
 
 def test_of_several_trainings_best_and_worst_are_told(made):
     records = made.study()
-    page = made.page(records, causes=causes_of(scaling_table(records)))
+    page = made.page(records)
     assert page.title == "How CosmoGAN and HEP-CNN scale on local"
     assert page.summary[1].startswith("That is the highest of 9 curves; the lowest: ")
     assert page.summary[2] == "The largest loss is exposed communication in 9 of 9."
@@ -58,7 +59,9 @@ def test_without_causes_the_summary_still_tells_what_is_kept(made):
 def test_points_carry_their_intervals_and_n(made):
     records = made.study(trainings=ONE)
     row = next(
-        row for row in scaling_table(records).rows if (row.cell.backend, row.cell.num_ranks) == ("mpi", 4)
+        row
+        for row in scaling.FINDING.of(measure(records))
+        if (row.cell.backend, row.cell.num_ranks) == ("mpi", 4)
     )
     series = {one.name: one for one in plots(made.page(records))["efficiency-0"].series}
     point = series["mpi"].points[2]
@@ -100,9 +103,9 @@ def test_step_times_are_percentiles_over_all_windows(made):
 
 
 def test_zero_records():
-    page = page_of(scaling_table([]), [])
+    page = page_of(measure([]), collect(load_all(), measure([])))
     assert page.summary == ("Nothing has been measured yet.",)
-    assert page.first == ()
+    assert page.sections[0].blocks == ()
     assert all(rule.verdict == "not applicable" for rule in page.rules)
     assert "Nothing measured yet" in render(page)
 
@@ -110,16 +113,16 @@ def test_zero_records():
 def test_planned_but_nothing_measured(made):
     cell = made.record(backend="ring", num_ranks=2).case.cell
     planned = [Case(cell=cell, block=block, position=0) for block in range(6)]
-    page = page_of(scaling_table([], planned=planned), [])
+    page = page_of(measure([], planned=planned), collect(load_all(), measure([], planned=planned)))
     assert page.summary == ("No case gave a number so far; 6 are planned.",)
     render(page)
 
 
 def test_one_rank_only(made):
     records = made.study(trainings=ONE, rank_counts=(1,))
-    page = made.page(records, causes=causes_of(scaling_table(records)))
+    page = made.page(records)
     assert page.summary[0].startswith("Only 1 rank gave numbers (")
-    assert page.first == ()
+    assert page.sections[0].blocks == ()
     assert page.rules[0].verdict == "not applicable"
     render(page)
 
@@ -127,7 +130,7 @@ def test_one_rank_only(made):
 def test_a_running_study_says_so(made):
     records = made.study(trainings=ONE, num_blocks=2)
     planned = [record.case for record in made.study(trainings=ONE)]
-    page = page_of(scaling_table(records, planned=planned), records, study=StudyFacts(running=True))
+    page = page_of(measure(records, planned=planned), collect(load_all(), measure(records, planned=planned)))
     assert page.warnings[0] == ("The study is still running: this is what it has measured so far.", "gaps")
     gaps = next(section for section in page.sections if section.name == "gaps")
     assert "64 planned cases have given no number yet" in gaps.blocks[0].text
@@ -166,7 +169,7 @@ def test_many_files_that_are_bad_alike_are_one_sentence(made):
 def test_impossible_times_are_failures_and_not_numbers(made, seconds):
     records = made.study(trainings=ONE)
     records.append(made.record(backend="ring", num_ranks=8, block=9, seconds=seconds))
-    page = made.page(records, causes=causes_of(scaling_table(records)))
+    page = made.page(records)
     (row,) = tables(page)["failures"].rows
     assert "impossible times" in row.data["why"]
     render(page)
@@ -174,13 +177,13 @@ def test_impossible_times_are_failures_and_not_numbers(made, seconds):
 
 def test_mixed_systems_are_told_apart(made):
     records = [*made.study(trainings=ONE), *made.study(trainings=ONE, system="elsewhere")]
-    page = made.page(records, causes=causes_of(scaling_table(records)))
+    page = made.page(records)
     assert page.title == "How HEP-CNN scales on elsewhere and local"
     assert any(
         sentence.startswith("Records of 2 systems: elsewhere and local.") for sentence, _ in page.warnings
     )
-    assert len(page.first) == 2
-    assert {"elsewhere", "local"} == {plot.title.rsplit(" ", 1)[1] for plot in page.first}
+    assert len(page.sections[0].blocks) == 2
+    assert {"elsewhere", "local"} == {plot.title.rsplit(" ", 1)[1] for plot in page.sections[0].blocks}
 
 
 def test_of_two_fingerprints_the_larger_stays_and_the_other_is_named(made):
@@ -191,7 +194,7 @@ def test_of_two_fingerprints_the_larger_stays_and_the_other_is_named(made):
     assert len(kept) == len(mine)
     (sentence,) = said
     assert sentence.startswith("32 cases of local / .venv / torch with fingerprint 0123456789abcdef: ")
-    page = page_of(scaling_table(kept), kept, study=StudyFacts(left_out=tuple(said)))
+    page = page_of(measure(kept), collect(load_all(), measure(kept)))
     assert any("0123456789abcdef" in text for text, _ in page.warnings)
 
 
@@ -214,7 +217,7 @@ def test_constant_columns_are_told_in_the_caption_once(made):
 
 def test_a_bound_is_a_line_in_the_plot(made):
     records = made.study(trainings=ONE)
-    (plot,) = made.page(records, causes=causes_of(scaling_table(records))).first
+    (plot,) = made.page(records).first
     bounds = [guide for guide in plot.guides if guide.bound]
     assert bounds
     assert all(guide.label.startswith("wire bound") for guide in bounds)

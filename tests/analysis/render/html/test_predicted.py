@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from dlscale.analysis.declare import Plot, Sentence
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.predicted_points import simulated_points
-from dlscale.analysis.findings.scaling import scaling_table
-from dlscale.analysis.findings.waterfall_table import causes_of
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.document import payload, render, write_page
 from dlscale.analysis.render.html.page import page_of
 from tests.analysis.made_predictions import predictions
@@ -17,17 +18,17 @@ from tests.analysis.made_predictions import predictions
 def pages(make_study):
     """The page without predictions, and with them."""
     records = make_study()
-    table = scaling_table(records)
+    table = measure(records)
     asked = [*predictions(doubts=("too far",)), *predictions("horovod", (4,))]
-    points, _ = simulated_points(asked, table.rows)
+    points, _ = simulated_points(asked, scaling.FINDING.of(table))
     causes = causes_of(table)
-    return page_of(table, records, causes=causes), page_of(
-        replace(table, predicted=points), records, causes=causes
+    return page_of(table, collect(load_all(), table)), page_of(
+        replace(table, predicted=points), collect(load_all(), replace(table, predicted=points))
     )
 
 
 def plots(page):
-    blocks = [*page.first, *(block for section in page.sections for block in section.blocks)]
+    blocks = [*page.sections[0].blocks, *(block for section in page.sections for block in section.blocks)]
     return {one.name: one for one in blocks if isinstance(one, Plot)}
 
 

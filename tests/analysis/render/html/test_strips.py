@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.findings.heat_maps import heat_maps
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings.rank_times import rank_times
 from dlscale.analysis.findings.waterfall_table import MAX_COLUMNS
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.page import strips
 
 ONE = (("hep_cnn", "torch"),)
@@ -73,7 +74,7 @@ def test_more_than_the_ideal_speed_is_kept_whole(made):
 def test_a_wide_heat_map_is_thinned_inside_each_launch(made):
     (heat,) = [
         one
-        for one in scaling_table(made.study(trainings=ONE, rank_counts=(1, 4))).heats
+        for one in rank_times(measure(made.study(trainings=ONE, rank_counts=(1, 4))).launches)
         if one.cell.backend == "none"
     ]
     launches = [np.full((4, 100), value) for value in (0.0, 0.5, -0.25)]

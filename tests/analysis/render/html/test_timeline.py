@@ -3,8 +3,9 @@
 import pytest
 
 from dlscale.analysis.declare import Plot, Table
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.launches import by_start, key_of, outlier_marks
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.document import payload
 
 ONE = (("hep_cnn", "torch"),)
@@ -81,7 +82,7 @@ def test_the_table_has_the_rate_with_and_without(page, records):
     row = next(row for row in tables["outliers"].rows if row.strong)
     out = next(
         one.outliers
-        for one in scaling_table(records).rows
+        for one in scaling.FINDING.of(measure(records))
         if (one.cell.backend, one.cell.num_ranks) == ("mpi", 8)
     )
     assert row.data["backend"] == "mpi"
@@ -92,8 +93,8 @@ def test_the_table_has_the_rate_with_and_without(page, records):
 
 def test_windows_are_those_that_the_rows_count(records):
     """The page looks at single launches by the rule of the rows: both find the same number."""
-    table = scaling_table(records)
-    rows = table.rows
+    table = measure(records)
+    rows = scaling.FINDING.of(table)
     found = outlier_marks(rows)
     told: dict[str, int] = {}
     for launches in by_start(table.launches):

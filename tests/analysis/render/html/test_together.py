@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dlscale.analysis.figures.together import draw
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.together import Member, labels, trainings_of
 from dlscale.benchmarks.cli.report import report
 from dlscale.benchmarks.records.store import Store
@@ -83,7 +83,7 @@ def test_each_curve_of_a_figure_is_of_one_study_and_looks_like_no_other(made):
             label=name,
             name=f"weak-{name}",
             begun="2026-01-01",
-            table=scaling_table(made.study(**ONE, system=name)),
+            table=measure(made.study(**ONE, system=name)),
         )
         for name in ("cori", "daint")
     ]
