@@ -7,9 +7,8 @@ from dlscale.analysis.figures import efficiency, step_time, throughput
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.curve_plots import efficiency_plots
+from dlscale.analysis.findings.scaling_plots import EFFICIENCY
 from dlscale.analysis.findings.verdict import verdict
-from dlscale.analysis.findings.waterfall_table import Causes
 from dlscale.analysis.measured import measure
 from dlscale.analysis.proposal import section
 from dlscale.analysis.proposal.sizes import curves
@@ -125,8 +124,8 @@ def test_page_and_screen_name_it(study):
     records = study()
     table = measure(records, base="smallest")
     titles = {section.name: section.title for section in page_of(table, collect(load_all(), table)).sections}
-    assert titles["own"] == "Relative to 4 ranks of the same backend"
-    (plot,) = efficiency_plots(table, Causes())
+    assert titles["own"] == "Relative to the same backend"
+    (plot,) = EFFICIENCY.plots(EFFICIENCY.of(table))
     assert "against 4 ranks without a communication layer" in plot.notes[0]
     own = [row for row in scaling.FINDING.of(table) if row.cell.backend == "ring"]
     assert "75.0 %" in verdict(own, None)[0]

@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlscale.analysis.declare import HeatMap, Loss, Part, Tags
+from dlscale.analysis.declare import HeatMap, Loss, Losses, Part, Tags
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.scaling import scaling_row
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.html.content import Page
+from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.document import write_page
-from dlscale.analysis.render.html.page import page_of
+from dlscale.analysis.render.html.page import page_of, strips
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.record import (
     Case,
@@ -267,10 +268,22 @@ def made_heat_map(num_ranks: int = 8, num_windows: int = 40, late: int = 5) -> H
 TRAININGS = (("hep_cnn", "torch"), ("hep_cnn", "tensorflow"), ("cosmogan", "torch"))
 
 
-def made_page(records: Sequence[Record] | None = None, **options: Any) -> Page:
-    """As `dlscale report` makes it; the ring is the reference."""
+def made_page(
+    records: Sequence[Record] | None = None,
+    *,
+    losses: Sequence[Loss] = (),
+    heat_maps: Sequence[HeatMap] = (),
+    **options: Any,
+) -> Page:
+    """As `dlscale report` makes it, with these losses and heat maps in the place of its own; the ring is the reference."""
     study = measure(made_study() if records is None else records, **{"order": ("ring",)} | options)
-    return page_of(study, collect(load_all(), study))
+    page = page_of(study, collect(load_all(), study))
+    if not losses:
+        return page
+    drawn = (Losses(name="loss-plots", losses=tuple(losses)), *heat_maps)
+    planted = Section(name="waterfalls", title="Where the speed goes", blocks=drawn)
+    sections = [planted if section.name == planted.name else section for section in page.sections]
+    return replace(page, strips=strips(losses), sections=tuple(sections))
 
 
 def made_rows() -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.verdict import efficiency_summary
+from dlscale.analysis.findings.scaling import efficiency_summary
 from dlscale.analysis.measured import measure
 
 

@@ -25,10 +25,10 @@ ONE_TRAINING = (("hep_cnn", "torch"),)
 MAX_LINES, MAX_COLUMNS = 40, 100
 
 
-def printed(records, *, width=MAX_COLUMNS, order=("ring",), warnings=(), **options):
-    table = measure(records, order=order, **options)
+def printed(records, *, width=MAX_COLUMNS, order=("ring",), **options):
+    study = measure(records, order=order, **options)
     console = Console(file=io.StringIO(), width=width)
-    console.print(render_screen(table, collect(load_all(), table)))
+    console.print(render_screen(study, collect(load_all(), study)))
     return console.file.getvalue()
 
 
@@ -140,18 +140,18 @@ def test_failures_unread_files_and_missing_cases_have_a_line_each(made):
     failed = made.record(backend="ring", num_ranks=2, block=6, failure="rank 1 [died] " + 20 * "of it ")
     lost = Case(cell=failed.case.cell, block=7, position=0)
     planned = [*(record.case for record in [*study, failed]), lost]
-    warning = f"Left out: {20 * 'a file '}"
-    text = printed([*study, failed], planned=planned, warnings=[warning])
+    text = printed([*study, failed], planned=planned, left_out=[20 * "a file "])
     heading, *lines = text[text.index("Warnings (") :].splitlines()
     assert "dlscale report --full" in heading
     assert [line.split(":")[0].strip() for line in lines] == [
+        "1 failed attempt at a case.",
         "Left out",
         "2 of 50 cases gave no throughput, controls included.",
         "First failure",
     ]
     assert "ring on 2 ranks, block 6: hang on rank 1: rank 1 [died] of it" in lines[-1]
     assert all(len(line) <= MAX_COLUMNS for line in lines)
-    assert [line.endswith("…") for line in lines] == [True, False, True]
+    assert [line.endswith("…") for line in lines] == [False, True, False, True]
 
 
 def test_many_trainings_have_a_block_each(made):

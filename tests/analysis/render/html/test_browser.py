@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.findings.waterfall_table import Causes
 from dlscale.analysis.render.html.document import write_page
 
 pytest.importorskip("selenium")
@@ -24,11 +23,15 @@ def path(made, tmp_path_factory) -> Path:
     records.append(
         made.record(backend="gloo", num_ranks=8, block=6, failure=f"died: {HOSTILE}", host=HOSTILE)
     )
-    causes = Causes(
-        losses=tuple(made.losses(made.TRAININGS)), heat_maps=(replace(made.heat_map(), hosts=(HOSTILE,) * 8),)
-    )
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_page(made.page(records, causes=causes), path)
+    write_page(
+        made.page(
+            records,
+            losses=made.losses(made.TRAININGS),
+            heat_maps=(replace(made.heat_map(), hosts=(HOSTILE,) * 8),),
+        ),
+        path,
+    )
     return path
 
 

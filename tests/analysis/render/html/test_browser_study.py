@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlscale.analysis.declare import Plot, Point, Series, Tags
-from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all
-from dlscale.analysis.findings.waterfall_table import Causes
-from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.document import write_page
-from dlscale.analysis.render.html.page import page_of
 
 pytest.importorskip("selenium")
 
@@ -28,9 +23,8 @@ def path(made, tmp_path_factory) -> Path:
     records = made.study()
     late = next(one for one in records if (one.case.cell.backend, one.case.block) == ("mpi", 3))
     records[records.index(late)] = made.record(backend="mpi", block=3, rate=20.0, minute=200.0)
-    table = measure(records, order=("ring",))
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_page(page_of(table, collect(load_all(), table)), path)
+    write_page(made.page(records, losses=made.losses(made.TRAININGS)), path)
     return path
 
 

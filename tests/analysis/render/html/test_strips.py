@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.findings.heat_maps import heat_maps
+from dlscale.analysis.findings.heat_maps import SHOWN_COLUMNS, heat_maps
 from dlscale.analysis.findings.rank_times import rank_times
-from dlscale.analysis.findings.waterfall_table import MAX_COLUMNS
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.page import strips
 
@@ -81,7 +80,7 @@ def test_a_wide_heat_map_is_thinned_inside_each_launch(made):
     launches[1][2] = 0.9
     wide = replace(heat, values=np.concatenate(launches, axis=1), first_columns=(0, 100, 200))
     (found,) = heat_maps([wide], [])
-    assert len(found.values[0]) == MAX_COLUMNS
+    assert len(found.values[0]) == SHOWN_COLUMNS
     assert found.values[0] == (1.0,) * 40 + (1.5,) * 40 + (0.75,) * 40
     assert found.values[2] == (1.0,) * 40 + (1.9,) * 40 + (0.75,) * 40
     (same,) = heat_maps([heat], [])
