@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(180), pytest.mark.slow]
 
 PATHS = ["inline", "one_shot", "staged", "single_copy", "push"]
 SOON_SECONDS = 25.0  # far below the timeout of 300 s, and enough on a very busy machine

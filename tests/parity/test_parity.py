@@ -16,7 +16,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.requires("tensorflow")]
 # In bf16 without inception_v3, which takes a minute and has no operation of its own to round.
 @pytest.mark.parametrize(
     ("name", "precision"),
-    [*((name, "fp32") for name in NAMES), *((name, "bf16") for name in NAMES if name != "inception_v3")],
+    [
+        *((name, "fp32") for name in NAMES),
+        *(pytest.param(name, "bf16", marks=pytest.mark.nightly) for name in NAMES if name != "inception_v3"),
+    ],
 )
 def test_the_numbers_agree(name, precision):
     pair = parity._Pair(load_workload(name), "tiny", precision)

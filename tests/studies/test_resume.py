@@ -63,9 +63,10 @@ def trains(bench, since):
 
 
 @pytest.mark.slow
-def test_killed_at_six_moments_and_resumed_it_has_every_record_once(bench):
+@pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.nightly)])
+def test_killed_at_any_moments_and_resumed_it_has_every_record_once(bench, kills):
     """kill -9 of the orchestrator, at any moment: before, in and between launches, while records are written."""
-    seed = killed_and_resumed(bench, bench.command(*SHORT), kills=6, longest=6.0)
+    seed = killed_and_resumed(bench, bench.command(*SHORT), kills=kills, longest=6.0)
     cases = [case for cases in json.loads(planned(bench).read_text())["launches"] for case in cases]
     records = bench.records()
     good = sorted((r.case.cell.backend, r.case.cell.num_ranks, r.case.block) for r in records if r.good)
@@ -83,7 +84,7 @@ TO_TARGET = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_trainings_to_a_target_killed_at_five_moments_have_the_records_of_those_that_were_not(bench):
     """Blocks, seeds, steps, losses and metrics: all but the times."""
     (undisturbed := replace(bench, folder=bench.folder / "undisturbed")).folder.mkdir()
@@ -118,6 +119,7 @@ def trainings(bench):
     }
 
 
+@pytest.mark.slow
 def test_resume_tries_failures_again_up_to_a_limit(bench):
     # A stall limit that no start of a rank can keep: every launch is ended as hanging.
     study = bench.study.read_text().replace("min_steps = 3", "min_steps = 3\nstall_seconds = 0.05")

@@ -110,7 +110,7 @@ def check_record(record):
     assert "/home" not in text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_more_ranks_than_cores_is_allowed_warned_and_recorded(bench):
     import os
 
