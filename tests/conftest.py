@@ -15,11 +15,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Laws are tried on few examples at every run, and on many at night; a busy machine is no failure.
-settings.register_profile("few", max_examples=30, deadline=None)
-settings.register_profile("nightly", max_examples=1000, deadline=None)
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("few", max_examples=30, **PATIENT)
+settings.register_profile("nightly", max_examples=1000, **PATIENT)
 settings.load_profile("few")
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's C++ writes past pytest
