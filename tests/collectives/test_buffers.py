@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.collectives.buffers import DTYPES, MAX_MESSAGE_BYTES, aligned_zeros, check_buffer, messages
@@ -18,7 +18,6 @@ def test_a_message_has_a_count_that_fits_mpi():
     assert MAX_MESSAGE_BYTES < 2**31
 
 
-@settings(deadline=None)
 @given(count=st.integers(0, 100), max_bytes=st.integers(1, 900))
 def test_messages_are_views_that_cover_the_buffer_once(count, max_bytes):
     buffer = np.zeros(count)

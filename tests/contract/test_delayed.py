@@ -49,6 +49,8 @@ def gates(backend, world, shard, *, workload, framework):
     ],
 )
 def test_the_gates_pass(pair, world, shard, workload, options):
+    if (*pair, workload) == ("mpi", "tensorflow", "cosmogan"):
+        pytest.skip("shown over the ring: building it takes longer than all else here")
     if pair[0] == "ring":
         options = {"teams": 1, **options}
     backend = connect(pair[0], control=world, options={"pipelined": True, **options})

@@ -87,9 +87,11 @@ def test_memory_that_the_kernel_does_not_copy_is_staged(ring, world):
 def test_what_was_found_fastest_is_told(ring, world):
     communicator = ring(world)
     buffer = np.zeros(50_000, np.float32)
-    for _ in range(30):
-        communicator.allreduce(buffer)
-    choices = communicator.choices()
+    for _ in range(20):  # where cores are taken away meanwhile, what was found does not count for a while
+        for _ in range(30):
+            communicator.allreduce(buffer)
+        if choices := communicator.choices():
+            break
     assert world.allgather(choices) == [choices] * world.Get_size()
     communicator.close()
     if world.Get_size() > 1:

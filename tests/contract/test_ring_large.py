@@ -1,4 +1,4 @@
-"""More than 2^31 bytes: `make test-large`, since it needs 6 GiB of memory per rank and a while."""
+"""More than 2^31 bytes: nightly, since it needs 6 GiB of memory per rank and a while."""
 
 import os
 
@@ -10,7 +10,7 @@ STEP = 2**24
 NEEDED_GIB_PER_RANK = 6
 
 pytestmark = [
-    pytest.mark.skipif("DLSCALE_LARGE" not in os.environ, reason="make test-large runs these"),
+    pytest.mark.skipif("DLSCALE_LARGE" not in os.environ, reason="make test-nightly runs these"),
     pytest.mark.timeout(900),
 ]
 

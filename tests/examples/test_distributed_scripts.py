@@ -52,7 +52,13 @@ def skip_without_gpus(framework):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.requires(need) for need in needs if need != "two_gpus"])
+        pytest.param(
+            name,
+            marks=[
+                *(pytest.mark.requires(need) for need in needs if need != "two_gpus"),
+                *([pytest.mark.nightly] if name.startswith("tensorflow/") else []),
+            ],
+        )
         for name, needs in NEEDS.items()
     ],
 )
@@ -77,7 +83,8 @@ def test_it_trains_on_two_ranks(run_example, name, tmp_path, monkeypatch):
 @pytest.mark.requires("mpiexec")
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize(
-    "framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.requires("tensorflow"))]
+    "framework",
+    ["torch", pytest.param("tensorflow", marks=[pytest.mark.nightly, pytest.mark.requires("tensorflow")])],
 )
 def test_the_single_process_trains(run_example, framework):
     ((num_steps, first, last, _),) = LINE.findall(run_example(f"{framework}/single.py", 1, folder=FOLDER))

@@ -13,12 +13,15 @@ from dlscale.models.workload import Shard
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "framework"),
     [
         ("lstm_events.py", "torch"),
         pytest.param(
-            "lstm_events_keras.py", "tensorflow", marks=[pytest.mark.slow, pytest.mark.requires("tensorflow")]
+            "lstm_events_keras.py",
+            "tensorflow",
+            marks=[pytest.mark.nightly, pytest.mark.requires("tensorflow")],
         ),
     ],
 )

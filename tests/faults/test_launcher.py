@@ -92,6 +92,7 @@ for entry in {entries!r}:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.requires("mpiexec", "ring")
 def test_every_entry_of_the_ring_refuses_processes_of_torchrun():
     """TensorFlow's and Keras's entries take what `join` returns."""
@@ -109,6 +110,7 @@ def test_every_entry_of_the_ring_refuses_processes_of_torchrun():
     assert all("refused: torchrun started 2 processes" in line for line in lines)
 
 
+@pytest.mark.nightly
 @pytest.mark.requires("mpiexec", "ring", "openmpi")
 def test_ranks_of_open_mpi_under_another_mpiexec_refuse_to_join(launch, open_mpi):
     if open_mpi:

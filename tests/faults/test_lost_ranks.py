@@ -7,9 +7,14 @@ import time
 
 import pytest
 
-pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(180), pytest.mark.slow]
 
 PATHS = ["inline", "one_shot", "staged", "single_copy", "push"]
+# What waits is shown by one path inside a node and one between nodes.
+WAITING = [
+    *("single_copy", "network"),
+    *(pytest.param(path, marks=pytest.mark.nightly) for path in PATHS if path != "single_copy"),
+]
 SOON_SECONDS = 25.0  # far below the timeout of 300 s, and enough on a very busy machine
 
 
@@ -42,7 +47,7 @@ def test_a_killed_rank_is_named_while_arguments_are_compared(launch):
     assert "is dead" in error["text"], error
 
 
-@pytest.mark.parametrize("path", [*PATHS, "network"])
+@pytest.mark.parametrize("path", WAITING)
 def test_a_stopped_rank_is_late_at_the_timeout(launch, path):
     ranks = launch("reduce_for_ever", path=path, timeout_seconds=1.5)
     ranks.wait_for("ready")
@@ -67,7 +72,7 @@ def goes_on(ranks, seconds=SOON_SECONDS):
     return False
 
 
-@pytest.mark.parametrize("path", [*PATHS, "network"])
+@pytest.mark.parametrize("path", WAITING)
 def test_a_rank_that_is_stopped_for_a_while_is_waited_for(launch, path):
     ranks = launch("reduce_for_ever", path=path, timeout_seconds=30)
     ranks.wait_for("ready")
@@ -78,7 +83,7 @@ def test_a_rank_that_is_stopped_for_a_while_is_waited_for(launch, path):
         assert goes_on(ranks), ranks.story()
 
 
-@pytest.mark.parametrize("path", ["staged", "network"])
+@pytest.mark.parametrize("path", ["staged", pytest.param("network", marks=pytest.mark.nightly)])
 def test_a_job_that_is_suspended_as_a_whole_goes_on(launch, path):
     ranks = launch("reduce_for_ever", path=path, timeout_seconds=3)
     ranks.wait_for("ready")

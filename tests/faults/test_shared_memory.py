@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(180), pytest.mark.slow]
 
 HERE = Path(__file__).parent
 SHM = Path("/dev/shm")  # noqa: S108

@@ -1,7 +1,7 @@
 """Whatever is in a file or an option, dlscale says so in one line: 500 damaged inputs for each parser.
 
-A seed makes it the same 500 for everybody. `make fuzz` runs the same generators with other seeds for as long as one
-likes (FUZZ_SECONDS in all), and keeps what was not refused as it should be in `build/fuzz/`.
+A seed makes it the same 500 for everybody. `make test-nightly` runs the same generators with other seeds for as long
+as one likes (FUZZ_SECONDS in all), and keeps what was not refused as it should be in `build/fuzz/`.
 """
 
 from __future__ import annotations
@@ -443,7 +443,7 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
 
 
 def seeds():
-    """Seeds of cases: the same ones in a test, new ones until the time is over in `make fuzz`."""
+    """Seeds of cases: the same ones in a test, new ones until the time is over in `make test-nightly`."""
     if not SECONDS:
         yield from range(NUM_CASES)
         return

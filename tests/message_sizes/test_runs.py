@@ -94,6 +94,7 @@ def test_a_whole_run(environments: Path, peer: Peer, tmp_path: Path):
     assert json.loads(again.stdout) == said
 
 
+@pytest.mark.nightly
 def test_a_small_budget_is_kept(environments: Path, peer: Peer, tmp_path: Path):
     begin = time.monotonic()
     done = collectives(

@@ -42,6 +42,7 @@ def test_sleeps_add_up():
     assert time.perf_counter() - begin >= 0.05 - 0.001
 
 
+@pytest.mark.nightly
 def test_what_is_computed_meanwhile_is_a_part_of_the_sleep():
     sleeper, begin = Sleeper(), time.perf_counter()
     sleeper.sleep(0.01, since=begin - 0.1)  # 90 ms too long, which the next ones take less

@@ -1,4 +1,4 @@
-"""Makes the environment in which tests train with Horovod over oneCCL: `make oneccl`.
+"""Makes the environment in which tests train with Horovod over oneCCL: `make build/ccl/horovod.json`.
 
     python tests/mpi/oneccl.py build/ccl
 

@@ -16,8 +16,13 @@ from dlscale.benchmarks.systems.system import load_system
 TOP = Path(__file__).parents[2]
 LIMIT_SECONDS = 900
 ENDING_SECONDS = 10  # a killed process is not gone at once where others want the cores
-# What MPI carries for whoever trains is in the other files; these train in frameworks over the same calls. Of those
-# that do it in both, the ones in torch tell as much of another MPI.
+# Operations on buffers; all other files train.
+COMMUNICATORS = (
+    *("collective", "compressed_collective", "matching", "torch_group"),
+    *("ring", "ring_large", "ring_properties", "ring_safety", "ring_stress", "ring_tuner", "ring_wire"),
+)
+# Trainings over the same calls as the others: of those in both frameworks, the ones in torch tell as much of another
+# MPI.
 OF_FRAMEWORKS = (
     *("keras", "tensorflow_exchange", "tensorflow_training", "torch_training", "wire_training", "audit"),
     "jax_training",
@@ -51,8 +56,26 @@ def stop(process):
             continue
 
 
-def run_contract(num_ranks, folder, *, backend=None, num_servers=0, prefix=None, variables=(), words=None):
-    """All of the contract, or that of trainers over one backend, whose servers are further ranks.
+def communicators(num_ranks):
+    """The files of a launch: on 4 ranks what the ring does between two nodes; all else 3 ranks have shown."""
+    names = [name for name in COMMUNICATORS if num_ranks < 4 or name.startswith("ring")]
+    return [f"tests/contract/test_{name}.py" for name in names]
+
+
+def trainers():
+    """The files of a launch without servers."""
+    left_out = [*OF_SERVERS, *COMMUNICATORS, *(() if mpiexec()[1] else OF_FRAMEWORKS)]
+    return ["tests/contract", *(f"--ignore=tests/contract/test_{name}.py" for name in left_out)]
+
+
+OVER_ONE_BACKEND = (
+    *("tests/contract/test_trainer.py", "tests/contract/test_servers.py"),
+    "--deselect=tests/contract/test_trainer.py::test_overlap_gives_the_same_weights",
+)
+
+
+def run_contract(num_ranks, folder, words, *, backend=None, num_servers=0, prefix=None, variables=()):
+    """What pytest makes of `words`, in one launch; over one backend if asked, whose servers are further ranks.
 
     In this environment, or that of `prefix`, with further `variables`. Returns (exit status of mpiexec, or None if it
     was stopped; its own output).
@@ -62,20 +85,13 @@ def run_contract(num_ranks, folder, *, backend=None, num_servers=0, prefix=None,
         launcher, mpich = [str(prefix / "bin" / "mpiexec")], True
     python = str(prefix / "bin" / "python") if prefix else sys.executable
     command = [*launcher, "-n", str(num_ranks + num_servers)]
-    command += [python, str(TOP / "tests/mpi/rank_pytest.py"), str(folder)]
+    command += [python, str(TOP / "tests/mpi/rank_pytest.py"), str(folder), *words]
     variables = {"DLSCALE_UNDER_MPIEXEC": str(num_ranks), **dict(variables)}
     if backend:
-        command += words or ["tests/contract/test_trainer.py", "tests/contract/test_servers.py"]
-        command += ["--deselect", "tests/contract/test_trainer.py::test_overlap_gives_the_same_weights"]
         variables |= {"DLSCALE_CONTRACT_BACKENDS": backend, "DLSCALE_CONTRACT_SERVERS": str(num_servers)}
-    elif num_ranks > 3:  # what the ring does between two nodes of two ranks each; all else 3 ranks have shown
-        command += sorted(str(path) for path in (TOP / "tests/contract").glob("test_ring*.py"))
-    else:
-        command += ["tests/contract", *(f"--ignore=tests/contract/test_{name}.py" for name in OF_SERVERS)]
-        if not mpich:
-            command += [f"--ignore=tests/contract/test_{name}.py" for name in OF_FRAMEWORKS]
-            command += ["-k", "not tensorflow"]
-            variables["DLSCALE_CONTRACT_BACKENDS"] = "none,mpi,ring"  # Gloo does not know of MPI
+    elif not mpich:
+        command += ["-k", "not tensorflow"]
+        variables["DLSCALE_CONTRACT_BACKENDS"] = "none,mpi,ring"  # Gloo does not know of MPI
     command += ["-p", "no:cacheprovider"]
     # By a thread, because a signal is not heard inside MPI.
     command += [f"--timeout={TEST_LIMIT_SECONDS}", "--timeout-method=thread"]
@@ -133,8 +149,21 @@ def story(folder, num_ranks):
         *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (1, 3, 4)),
     ],
 )
-def test_contract(num_ranks, tmp_path):
-    check(tmp_path, num_ranks, *run_contract(num_ranks, tmp_path))
+def test_contract_of_communicators(num_ranks, tmp_path):
+    check(tmp_path, num_ranks, *run_contract(num_ranks, tmp_path, communicators(num_ranks)))
+
+
+@pytest.mark.requires("mpiexec")
+@pytest.mark.timeout(LIMIT_SECONDS + 40)
+@pytest.mark.parametrize(
+    "num_ranks",
+    [
+        pytest.param(2, marks=[pytest.mark.slow, pytest.mark.any_mpi]),
+        *(pytest.param(ranks, marks=pytest.mark.nightly) for ranks in (1, 3)),
+    ],
+)
+def test_contract_of_trainers(num_ranks, tmp_path):
+    check(tmp_path, num_ranks, *run_contract(num_ranks, tmp_path, trainers()))
 
 
 SERVERS = {1: 1, 2: 1, 3: 2}
@@ -143,10 +172,12 @@ SERVERS = {1: 1, 2: 1, 3: 2}
 @pytest.mark.requires("mpiexec", "grpc_ps-torch", "grpc_ps-tensorflow")
 @pytest.mark.timeout(LIMIT_SECONDS + 40)
 @pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+@pytest.mark.parametrize(
+    "num_ranks", [2, *(pytest.param(ranks, marks=pytest.mark.nightly) for ranks in (1, 3))]
+)
 def test_contract_of_servers(num_ranks, tmp_path):
     num_servers = SERVERS[num_ranks]
-    found = run_contract(num_ranks, tmp_path, backend="grpc_ps", num_servers=num_servers)
+    found = run_contract(num_ranks, tmp_path, OVER_ONE_BACKEND, backend="grpc_ps", num_servers=num_servers)
     check(tmp_path, num_ranks + num_servers, *found)
 
 
@@ -156,24 +187,43 @@ def test_contract_of_servers(num_ranks, tmp_path):
 def test_contract_of_servers_over_mpi(tmp_path):
     """In torch; its servers know no framework, and a study over every backend trains over them in both."""
     words = ["tests/contract/test_trainer.py", "tests/contract/test_served_algorithms.py", "-k", "torch"]
-    found = run_contract(2, tmp_path, backend="mpi_ps", num_servers=1, words=words)
+    found = run_contract(2, tmp_path, words, backend="mpi_ps", num_servers=1)
     check(tmp_path, 3, *found)
 
 
 @pytest.mark.requires("mpiexec", "tf_collective-tensorflow")
 @pytest.mark.timeout(LIMIT_SECONDS + 40)
 @pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [1, 2])
+@pytest.mark.parametrize("num_ranks", [2, pytest.param(1, marks=pytest.mark.nightly)])
 def test_contract_of_tensorflows_collectives(num_ranks, tmp_path):
-    check(tmp_path, num_ranks, *run_contract(num_ranks, tmp_path, backend="tf_collective"))
+    found = run_contract(num_ranks, tmp_path, OVER_ONE_BACKEND, backend="tf_collective")
+    check(tmp_path, num_ranks, *found)
+
+
+@pytest.mark.requires("mpiexec", "ring")
+@pytest.mark.timeout(LIMIT_SECONDS + 40)
+@pytest.mark.nightly
+@pytest.mark.any_mpi
+def test_twenty_thousand_random_operations(tmp_path):
+    words, variables = ["tests/contract/test_ring_stress.py"], {"DLSCALE_STRESS": "20000"}
+    check(tmp_path, 4, *run_contract(4, tmp_path, words, variables=variables))
+
+
+@pytest.mark.requires("mpiexec", "ring")
+@pytest.mark.timeout(LIMIT_SECONDS + 40)
+@pytest.mark.nightly
+def test_messages_of_more_than_an_int_counts(tmp_path):
+    """6 GiB on each of 2 ranks."""
+    words, variables = ["tests/contract/test_ring_large.py"], {"DLSCALE_LARGE": "1"}
+    check(tmp_path, 2, *run_contract(2, tmp_path, words, variables=variables))
 
 
 ONECCL = TOP / "build" / "ccl"
 
 
+@pytest.mark.nightly
 @pytest.mark.requires("oneccl")
 @pytest.mark.timeout(LIMIT_SECONDS + 40)
-@pytest.mark.slow
 def test_contract_of_horovod_over_oneccl(tmp_path):
     """With a worker beside each rank, on its training core: where tests run there may be no other."""
     environment = load_system("local").environments[".venv-ccl"].variables
@@ -184,7 +234,8 @@ def test_contract_of_horovod_over_oneccl(tmp_path):
         "DLSCALE_REQUIRE": "horovod-torch",  # it has no TensorFlow
         "OMP_NUM_THREADS": "1",
     }
-    check(tmp_path, 2, *run_contract(2, tmp_path, backend="horovod", prefix=ONECCL, variables=variables))
+    found = run_contract(2, tmp_path, OVER_ONE_BACKEND, backend="horovod", prefix=ONECCL, variables=variables)
+    check(tmp_path, 2, *found)
 
 
 def check(folder, num_ranks, status, said):

@@ -285,7 +285,9 @@ class _SameExamples:
         from hypothesis import Phase, settings
 
         phases = [Phase.explicit, Phase.generate]
-        settings.register_profile("mutations", derandomize=True, database=None, phases=phases)
+        settings.register_profile(
+            "mutations", max_examples=100, derandomize=True, database=None, phases=phases
+        )
         settings.load_profile("mutations")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.requires("compiler"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.requires("compiler"), pytest.mark.timeout(600), pytest.mark.slow]
 
 CPU_SAYS = {"avx2": "avx2", "avx512": "avx512bw"}
 

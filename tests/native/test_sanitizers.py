@@ -1,9 +1,8 @@
 """The programs of test_native.py under the compiler's sanitizers, and proof that these would find something.
 
-They take minutes: `make sanitizers` runs them (it sets DLSCALE_SANITIZERS), plain pytest does not.
+The thread sanitizer looks at every test-all; memory and undefined behaviour are left to the night, as are most proofs.
 """
 
-import os
 import shutil
 from pathlib import Path
 
@@ -11,16 +10,29 @@ import pytest
 
 TOP = Path(__file__).parents[2]
 
-pytestmark = [
-    pytest.mark.requires("sanitizers"),
-    pytest.mark.timeout(900),
-    pytest.mark.skipif("DLSCALE_SANITIZERS" not in os.environ, reason="make sanitizers runs these"),
-]
+pytestmark = [pytest.mark.requires("sanitizers"), pytest.mark.timeout(900), pytest.mark.slow]
+
+# Programs of ranks that are threads.
+RANKS = {
+    "operations_test": (2,),
+    "sequences_test": (12, 150),
+    "rounded_test": (2,),
+    "gradients_test": (20,),
+    "failures_test": (),
+    "exchange_test": (3,),
+}
 
 
+def test_no_race_is_found(variant):
+    programs = variant("thread", *RANKS, sanitizer="thread")
+    for name, arguments in RANKS.items():
+        programs.check(name, *arguments)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_nothing_is_found(variant, sanitizer):
-    programs = variant(sanitizer, sanitizer=sanitizer)
+def test_nothing_is_found_by_more_of_them(variant, sanitizer):
+    programs = variant(f"all-{sanitizer}", sanitizer=sanitizer)
     programs.check("kernels_test")
     programs.check("operations_test", 3, "portable")
     programs.check("operations_test", 2)
@@ -72,6 +84,9 @@ MUTANTS = {
 }
 
 
+FIRST, *OTHERS = MUTANTS
+
+
 @pytest.fixture(scope="module")
 def mutated(variant, tmp_path_factory):
     """mutated(file, old, new): the programs under the thread sanitizer, from a copy with one change."""
@@ -93,7 +108,7 @@ def mutated(variant, tmp_path_factory):
     return mutate
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.nightly) for name in OTHERS)])
 def test_a_broken_protocol_is_found(mutated, name):
     done = mutated(*MUTANTS[name]).run("sequences_test", 12, 150)
     assert done.returncode != 0, done.stdout

@@ -15,7 +15,11 @@ from dlscale.benchmarks.systems.system import Installation, load_system
 
 from .collectives_hosts import write_system
 
-pytestmark = [pytest.mark.requires("mpiexec", "ring", "hydra", "namespaces"), pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.requires("mpiexec", "ring", "hydra", "namespaces"),
+    pytest.mark.timeout(180),
+    pytest.mark.nightly,
+]
 
 
 def test_two_hosts_start_together_and_say_how_far_apart(tmp_path: Path):

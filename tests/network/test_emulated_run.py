@@ -12,7 +12,7 @@ import pytest
 from .test_hosts import gone
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.requires("mpiexec", "ring", "hydra", "namespaces", "torch", "tensorflow"),
     pytest.mark.timeout(600),
 ]

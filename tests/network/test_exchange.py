@@ -12,7 +12,7 @@ import pytest
 LIMIT_SECONDS = 100
 HOSTS = Path(__file__).with_name("hosts.py")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(280)]
 
 
 def run(command):

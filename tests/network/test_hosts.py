@@ -13,7 +13,11 @@ from .hosts import run_on_hosts
 
 HOSTS = [sys.executable, str(Path(__file__).with_name("hosts.py"))]
 
-pytestmark = [pytest.mark.requires("mpiexec", "hydra", "namespaces"), pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.requires("mpiexec", "hydra", "namespaces"),
+    pytest.mark.timeout(120),
+    pytest.mark.nightly,
+]
 
 ABOUT_A_RANK = """
 import socket, time

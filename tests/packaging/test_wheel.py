@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.requires("ring"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.requires("ring"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.requires("tensorflow")]
 # In bf16 without inception_v3, which takes a minute and has no operation of its own to round.
 @pytest.mark.parametrize(
     ("name", "precision"),
-    [*((name, "fp32") for name in NAMES), *((name, "bf16") for name in NAMES if name != "inception_v3")],
+    [
+        *((name, "fp32") for name in NAMES),
+        *(pytest.param(name, "bf16", marks=pytest.mark.nightly) for name in NAMES if name != "inception_v3"),
+    ],
 )
 def test_the_numbers_agree(name, precision):
     pair = parity._Pair(load_workload(name), "tiny", precision)
@@ -28,7 +31,14 @@ AS_IN_PAPER = {("resnet50", "small"), ("inception_v3", "small")}
 PRESETS = [(name, preset) for name in NAMES for preset in load_workload(name).presets]
 
 
-@pytest.mark.parametrize(("name", "preset"), [pair for pair in PRESETS if pair not in AS_IN_PAPER])
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        pytest.param(*pair, marks=[] if pair[1] in ("tiny", "paper") else pytest.mark.nightly)
+        for pair in PRESETS
+        if pair not in AS_IN_PAPER
+    ],
+)
 def test_the_structure_agrees(name, preset):
     gates = list(parity.structure(load_workload(name), preset))
     assert [gate for gate in gates if not gate.passed] == []
@@ -68,10 +78,13 @@ def harmed(harm) -> Workload:
     return Harmed(**{field.name: getattr(facts, field.name) for field in dataclasses.fields(facts)})
 
 
+def gates_of(workload):
+    """As check_parity has them, of one preset."""
+    return [*parity.structure(workload, "tiny"), *parity._Pair(workload, "tiny", "fp32").numbers()]
+
+
 def failed(workload):
-    found = parity.check_parity(workload, preset="tiny", precision="fp32")
-    assert not found.passed
-    return {gate.name for gate in found.checks if not gate.passed}
+    return {gate.name for gate in gates_of(workload) if not gate.passed}
 
 
 def test_another_initialisation_order_or_name_is_noticed():
@@ -114,8 +127,6 @@ def test_nothing_that_is_not_a_number_passes():
         replica.load = lambda weights: load([np.full_like(weight, np.nan) for weight in weights])
         return replica
 
-    gates = {
-        gate.name: gate for gate in parity.check_parity(harmed(harm), preset="tiny", precision="fp32").checks
-    }
+    gates = {gate.name: gate for gate in gates_of(harmed(harm))}
     assert not gates["tiny: outputs"].passed
     assert gates["tiny: outputs"].value is None

@@ -1,4 +1,4 @@
-"""A real Slurm on this machine: one controller and four node daemons, which the tests start and end.
+"""A real Slurm on this machine: one controller and two node daemons, which the tests start and end.
 
 Everything lies in one folder of the test: keys, sockets, states and logs. Munge and Slurm come from Debian's packages
 `munge` and `slurm-wlm`; nothing in /etc is read or written, and only loopback is listened on.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-NUM_NODES = 4
+NUM_NODES = 2
 CONFIG = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -40,7 +40,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0
 MinJobAge=30
-KillWait=5
+KillWait=2
 MpiDefault=pmi2
 NodeName=nid0000[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs={cpus} RealMemory=1000
 PartitionName=regular Nodes=ALL Default=YES MaxTime=60 State=UP OverSubscribe=EXCLUSIVE
@@ -56,12 +56,12 @@ variables = {{ SLURM_CONF = "{folder}/slurm.conf" }}
 [sources]
 test = "the test that wrote this file"
 [node]
-cores = {{ value = 1, source = "test" }}  # so that four nodes do not ask for more threads than there are
+cores = {{ value = 1, source = "test" }}  # so that two nodes do not ask for more threads than there are
 threads_per_core = {{ value = 1, source = "test" }}
 [filesystem]
 results = "$DLSCALE_TEST_RESULTS"
 [partitions.regular]
-num_nodes = {{ value = 4, source = "test" }}
+num_nodes = {{ value = {nodes}, source = "test" }}
 max_walltime = {{ value = "1 h", source = "test" }}
 directives = ["--partition=regular"]
 [placement]
@@ -166,7 +166,7 @@ def cluster(tmp_path_factory):
     (folder / "munge.key").chmod(0o600)
     values = {"folder": folder, "host": host, "port": port, "nodes": NUM_NODES, "cpus": cpus}
     (folder / "slurm.conf").write_text(CONFIG.format(first=port + 1, last=port + NUM_NODES, **values))
-    found.system.write_text(SYSTEM.format(folder=folder, prefix=sys.prefix))
+    found.system.write_text(SYSTEM.format(folder=folder, prefix=sys.prefix, nodes=NUM_NODES))
     try:
         found.start(
             "munged",

@@ -28,7 +28,7 @@ frameworks = ["torch"]
 backends = ["ring"]
 preset = "tiny"
 precision = "fp32"
-nodes = [1, 4]
+nodes = [1, 2]
 launches = 2
 allocations = 2
 budget = 1
@@ -126,9 +126,9 @@ def test_what_slurm_refuses_is_one_line_and_nothing_is_lost(cluster, results):
 
 
 def test_what_costs_too_much_is_not_submitted(cluster):
-    done = run(cluster, "--max-node-hours", "0.01")
+    done = run(cluster, "--max-node-hours", "0.001")
     assert done.returncode == 1
-    assert "more than --max-node-hours 0.01" in done.stderr
+    assert "more than --max-node-hours 0.001" in done.stderr
     assert idle(cluster)
 
 
@@ -162,11 +162,11 @@ def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cl
     records = records_of(results)
     planned = json.loads((folder_of(results) / "study.json").read_text())["launches"]
     names = {case["cell"]["num_nodes"] for cases in planned for case in cases}
-    assert names == {1, 4}
+    assert names == {1, 2}
     trained = [record for record in records if record.case.cell.control == "train"]
     good = [record for record in trained if record.good]
     assert sorted((r.case.cell.num_nodes, r.case.block) for r in good) == [
-        (nodes, block) for nodes in (1, 4) for block in (0, 1)
+        (nodes, block) for nodes in (1, 2) for block in (0, 1)
     ]
     assert {r.evidence for r in good if r.case.cell.num_nodes > 1} == {"emulated"}
     assert {record.failure.kind for record in records if not record.good} <= {"interrupted"}

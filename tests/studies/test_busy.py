@@ -19,8 +19,8 @@ def hog():
     started.wait()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
-@pytest.mark.slow
 def test_a_busy_machine_is_told_before_during_and_after(bench, hog):
     bench.study.write_text(
         bench.study.read_text().replace("repeats = 0", "repeats = 1").replace("0.01", "0.1")

@@ -16,7 +16,6 @@ OWN = (
 )
 
 
-@pytest.mark.slow
 def test_a_file_is_a_workload_as_any_other(bench):
     """Dropout, two backends, every gate; the study keeps the file, and nothing has its path."""
     path = bench.folder / "mine.py"

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.requires("mpiexec", "pyarrow"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.requires("mpiexec", "pyarrow"), pytest.mark.timeout(300)]
 
 
 def export(bench, option):

@@ -13,7 +13,7 @@ import pytest
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(420)]
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
-SHORT = ("--backends", "none,ring", "--ranks", "1,2", "--launches", "2", "--data", "synthetic")
+SHORT = ("--backends", "none,ring", "--ranks", "1,2", "--data", "synthetic")
 
 
 def resume(bench, *options):
@@ -63,14 +63,17 @@ def trains(bench, since):
 
 
 @pytest.mark.slow
-def test_killed_at_six_moments_and_resumed_it_has_every_record_once(bench):
+@pytest.mark.parametrize(("kills", "launches"), [(2, 1), pytest.param(6, 2, marks=pytest.mark.nightly)])
+def test_killed_at_any_moments_and_resumed_it_has_every_record_once(bench, kills, launches):
     """kill -9 of the orchestrator, at any moment: before, in and between launches, while records are written."""
-    seed = killed_and_resumed(bench, bench.command(*SHORT), kills=6, longest=6.0)
+    seed = killed_and_resumed(
+        bench, bench.command(*SHORT, "--launches", str(launches)), kills=kills, longest=6.0
+    )
     cases = [case for cases in json.loads(planned(bench).read_text())["launches"] for case in cases]
     records = bench.records()
     good = sorted((r.case.cell.backend, r.case.cell.num_ranks, r.case.block) for r in records if r.good)
     assert good == sorted((c["cell"]["backend"], c["cell"]["num_ranks"], c["block"]) for c in cases), seed
-    assert len(cases) == 8
+    assert len(cases) == 4 * launches
     assert {r.failure.kind for r in records if not r.good} <= {"interrupted"}, seed
     assert not list(planned(bench).parent.glob("spool/*")), "nothing is left over"
     assert not list(planned(bench).parent.rglob(".*.tmp*")), "no half-written file"
@@ -83,7 +86,7 @@ TO_TARGET = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_trainings_to_a_target_killed_at_five_moments_have_the_records_of_those_that_were_not(bench):
     """Blocks, seeds, steps, losses and metrics: all but the times."""
     (undisturbed := replace(bench, folder=bench.folder / "undisturbed")).folder.mkdir()
@@ -118,6 +121,7 @@ def trainings(bench):
     }
 
 
+@pytest.mark.slow
 def test_resume_tries_failures_again_up_to_a_limit(bench):
     # A stall limit that no start of a rank can keep: every launch is ended as hanging.
     study = bench.study.read_text().replace("min_steps = 3", "min_steps = 3\nstall_seconds = 0.05")

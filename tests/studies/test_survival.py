@@ -50,8 +50,11 @@ def two_ranks(bench):
     return wait_for(alive)
 
 
+@pytest.mark.slow
 @pytest.mark.any_mpi
-@pytest.mark.parametrize(("backend", "rank"), [("ring", 1), ("gloo", 0)])
+@pytest.mark.parametrize(
+    ("backend", "rank"), [("ring", 1), pytest.param("gloo", 0, marks=pytest.mark.nightly)]
+)
 def test_a_killed_rank_leaves_a_record_that_names_it_and_the_study_goes_on(bench, backend, rank):
     with bench.start(study=long_study(bench, f'"{backend}", "none"')) as process:
         for num_records in (1, 2):  # both launches are endless, and each of them loses a rank
@@ -67,8 +70,11 @@ def test_a_killed_rank_leaves_a_record_that_names_it_and_the_study_goes_on(bench
     assert all(wait_for(lambda pid=pid: gone(pid)) for pid in pids.values())
 
 
+@pytest.mark.slow
 @pytest.mark.any_mpi
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)]
+)
 def test_a_stopped_dlscale_takes_its_ranks_along_and_loses_no_finished_window(bench, number):
     study = long_study(bench)
     with bench.start(study=study) as process:
@@ -87,7 +93,6 @@ def test_a_stopped_dlscale_takes_its_ranks_along_and_loses_no_finished_window(be
 SHORT = ("--backends", "none,ring")
 
 
-@pytest.mark.slow
 def test_a_continued_study_repeats_nothing(bench):
     with bench.start(*SHORT) as process:
         wait_for(lambda: len(bench.record_files()) >= 2)
@@ -125,6 +130,7 @@ def test_a_launch_killed_between_its_cases_keeps_the_first(bench):
     assert attempts == [("synthetic", 1), ("synthetic", 2), ("train", 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.any_mpi
 def test_a_rank_that_stops_moving_ends_the_launch(bench):
     with bench.start(study=long_study(bench, stall_seconds=10)) as process:
@@ -137,6 +143,7 @@ def test_a_rank_that_stops_moving_ends_the_launch(bench):
     assert all(wait_for(lambda pid=pid: gone(pid)) for pid in pids.values())
 
 
+@pytest.mark.slow
 def test_only_one_dlscale_measures_into_a_folder(bench):
     study = long_study(bench)
     with bench.start(study=study):
@@ -165,6 +172,7 @@ def test_a_corrupt_record_is_told_before_anything_starts(bench):
     assert {path: path.read_bytes() for path in others} == others
 
 
+@pytest.mark.slow
 @pytest.mark.any_mpi
 def test_an_error_on_a_rank_is_told_with_its_words(bench):
     """An event whose stored bytes are damaged is only found when its turn comes, in the middle of a launch."""
@@ -213,6 +221,7 @@ def test_a_full_disk(bench):
     assert "--results" in line
 
 
+@pytest.mark.slow
 @pytest.mark.requires("root")
 def test_a_read_only_results_folder(bench):
     run = " ".join(bench.command())

@@ -9,6 +9,7 @@ pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
 QUICK = ("--backends", "none,ring", "--ranks", "1,2", "--evaluate-samples", "480", "--learning-rate", "3e-3")
 
 
+@pytest.mark.slow
 def test_trainings_reach_their_target_and_the_screen_says_when(bench):
     done = bench.run(
         *QUICK, "--launches", "2", "--target", "auc=0.75", study="time-to-solution", figures=True
@@ -75,7 +76,7 @@ def test_ranks_that_train_in_rounds_reach_the_target_with_what_they_learnt_toget
     assert found == [("easgd", "interval=2"), ("local_sgd", "interval=4, start=10")]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_learning_rates_are_tuned_and_the_study_that_they_are_for_takes_them(bench):
     base = ("--backends", "none", "--ranks", "1", "--evaluate-samples", "480", "--target", "auc=0.75")
     grid = ("--learning-rates", "1e-9|3e-3", "--max-samples", "2880", "--launches", "1")

@@ -47,7 +47,8 @@ def killed_after_a_checkpoint(bench, *options):
 
 
 @pytest.mark.parametrize(
-    "framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.requires("tensorflow"))]
+    "framework",
+    ["torch", pytest.param("tensorflow", marks=[pytest.mark.nightly, pytest.mark.requires("tensorflow")])],
 )
 def test_a_training_has_all_its_steps_and_says_what_saving_it_cost(bench, framework):
     done = bench.run(*LONG, "--frameworks", framework, "--train-steps", "300")
@@ -80,6 +81,7 @@ def test_a_killed_training_goes_on_at_its_last_checkpoint(bench):
     assert first.checkpoints[-1].step == second.resumed.step
 
 
+@pytest.mark.nightly
 def test_a_damaged_checkpoint_is_one_line_and_not_passed_over(bench):
     path = killed_after_a_checkpoint(bench, "--train-steps", "100000")
     path = saved(bench)[0]

@@ -43,6 +43,7 @@ goals.inception_v3.tiny = {metric = "top1", threshold = 0.15, learning_rate = 0.
 
 # In TensorFlow, where building the networks takes minutes, one of each kind of data and objective; the others learn
 # alike there, as tests/models and tests/parity show. A study of both frameworks would compare the networks first.
+@pytest.mark.nightly
 @pytest.mark.requires("sklearn")
 @pytest.mark.parametrize(
     ("framework", "names"),
@@ -92,6 +93,7 @@ def test_a_bad_sample_ends_the_launch_and_is_named(bench, maps):
     assert "\n" not in record.failure.message
 
 
+@pytest.mark.nightly
 def test_a_bad_sample_is_skipped_and_counted(bench, maps):
     done = bench.run(*ON_MAPS, "--frameworks", "tensorflow", "--data", str(maps), "--skip-bad")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -102,6 +104,7 @@ def test_a_bad_sample_is_skipped_and_counted(bench, maps):
     assert json.loads(study.read_text())["study"]["skip_bad"] is True
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_compiled_network_passes_the_gates(bench, framework):
     options = ("--frameworks", framework, "--backends", "ring", "--ranks", "2")

@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from dlscale.analysis.statistics import median_interval
 
+pytestmark = pytest.mark.slow
 LAUNCHES = (6, 8, 10)
 
 

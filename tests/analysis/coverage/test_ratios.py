@@ -12,6 +12,7 @@ import pytest
 
 from dlscale.analysis.statistics import block_difference, block_ratio
 
+pytestmark = pytest.mark.slow
 LAUNCHES = (6, 8, 10)
 KNOWN = 1.959964  # standard errors, for who knows them
 TRUTH = 1.5

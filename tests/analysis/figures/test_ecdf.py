@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.analysis.figures.drawing import drawing
@@ -81,7 +81,6 @@ def test_labels_have_units_and_shares_are_percent(make_study):
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "25", "50", "75", "100"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(count=st.integers(1, 5 * MAX_POINTS), seed=st.integers(0, 99))
 def test_drawn_points_are_true_ones_and_few(count, seed):
     values = np.random.default_rng(seed).lognormal(size=count).round(2)  # some of them equal

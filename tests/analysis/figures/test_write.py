@@ -1,22 +1,19 @@
 """The four forms of a figure: what is in their metadata, and that a redraw gives the same bytes."""
 
 import csv
-import itertools
 import os
 import re
 import subprocess
 import sys
-import time
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.figure import Figure
 from PIL import Image
 
-from dlscale.analysis.figures import heatmap, throughput, write
-from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
+from dlscale.analysis.figures import heatmap, throughput
+from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import save, save_drawing
 from dlscale.analysis.findings import scaling, stragglers
 from dlscale.analysis.findings.rank_times import rank_times
@@ -144,39 +141,6 @@ def test_printable_text_is_one_line_that_xml_can_hold(text):
     node = ElementTree.Element("a")
     node.text = found
     assert (parse_xml(ElementTree.tostring(node, "utf-8")).text or "") == found
-
-
-def plain_seconds(folder):
-    """What matplotlib alone takes for a plain figure in three forms: the measure of this machine, at this moment."""
-    start = time.process_time()
-    with drawing():
-        figure = Figure(layout="constrained")
-        figure.subplots().plot([1, 2], label="plain")
-        for form in ("png", "pdf", "svg"):
-            figure.savefig(folder / f"plain.{form}", dpi=DOTS_PER_INCH)
-    return time.process_time() - start
-
-
-def test_a_figure_in_all_its_forms_is_quick(make_study, tmp_path, monkeypatch):
-    """Processor time; the richest figure takes four times as long as a plain one."""
-    counts = (1, 2, 4, 8, 16, 32)
-    kept = {name: [0.99**step for step in range(6)] for name in ("none", "ring", "mpi", "gloo")}
-    table = measure(make_study(efficiency=kept, rank_counts=counts))
-    plain = min(plain_seconds(tmp_path) for _ in range(3))
-    ends = [time.process_time()]
-
-    def timed(inner):
-        def run(*arguments, **options):
-            files = inner(*arguments, **options)
-            ends.append(time.process_time())
-            return files
-
-        return run
-
-    monkeypatch.setattr(write, "save_drawing", timed(write.save_drawing))
-    write.write_figures(table, tmp_path / "figures")
-    assert len(ends) == 1 + 7
-    assert max(end - start for start, end in itertools.pairwise(ends)) < 10 * plain
 
 
 if __name__ == "__main__":

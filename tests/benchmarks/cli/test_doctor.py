@@ -28,6 +28,7 @@ def test_simgrid_has_a_version(monkeypatch, capsys):
     assert f"SimGrid, for predictions: {simgrid_engine.SimGrid().version}\n" in printed(monkeypatch, capsys)
 
 
+@pytest.mark.slow
 def test_it_runs_where_every_framework_is_installed():
     """With nothing in its place: JAX, which has no GPUs here, must not stop it."""
     done = CliRunner().invoke(cli, ["doctor"], catch_exceptions=False)

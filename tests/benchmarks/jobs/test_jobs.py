@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.base.errors import UsageError
@@ -110,7 +110,6 @@ def test_sizes_share_jobs_as_far_as_the_policy_says():
     st.integers(2, 6),
     st.integers(2, 16),
 )
-@settings(max_examples=200)
 def test_tiers_hold_what_the_policy_promises(nodes, max_sizes, max_factor):
     cuts = nodes_of(tiers([Size(n, n) for n in nodes], Policy(max_sizes=max_sizes, max_factor=max_factor)))
     assert {count for cut in cuts for count in cut} == nodes

@@ -73,6 +73,7 @@ def audit_of(
     return {gate.name: gate for gate in audit.gates()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize(
     ("workload", "precision"), [("hep_cnn", "fp32"), ("hep_cnn", "bf16"), ("resnet50", "fp32")]

@@ -1,6 +1,5 @@
 """What a node says of itself, from folders that look like its /proc and /sys."""
 
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -118,13 +117,8 @@ def test_the_file_system_is_that_of_the_innermost_mount(top):
     assert filesystem_type(top / "link/results", top) == "lustre"
 
 
-def test_this_machine_answers_quickly():
+def test_this_machine_answers():
     look_here = dict(results=Path("/tmp"), data=Path("/"))  # noqa: C408, S108
-    fastest = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        info = node_facts(**look_here)
-        fastest.append(time.perf_counter() - begin)
-    assert min(fastest) < 0.02
+    info = node_facts(**look_here)
     assert info.load_before >= 0
     assert info.results_filesystem

@@ -9,7 +9,7 @@ from collections import deque
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 try:
@@ -289,7 +289,6 @@ def test_every_contribution_enters_every_element_once(plan, size):
         )
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(
     plan=st.sampled_from([plan for plan in PLANS if plan[0] != "barrier"]),
     size=st.integers(1, 9),

@@ -161,6 +161,7 @@ def test_a_step_leaves_equal_weights_statistics_and_predictions():
     np.testing.assert_allclose(one.predict(z), other.predict(z), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_training_goes_the_same_way():
     one, other = replicas()
     step_torch, step_tensorflow = make_steps(one, other)

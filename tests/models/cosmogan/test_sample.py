@@ -60,6 +60,7 @@ def found():
     return lognormal.convergence_spectrum(SETTINGS, lognormal.multipole_range(256, 0.5))
 
 
+@pytest.mark.nightly
 @pytest.mark.requires("camb")
 def test_the_spectrum_is_the_one_that_camb_has_for_a_thin_shell_of_sources(found):
     from camb.sources import GaussianSourceWindow
@@ -74,6 +75,7 @@ def test_the_spectrum_is_the_one_that_camb_has_for_a_thin_shell_of_sources(found
     np.testing.assert_allclose(found(multipoles.astype(float)), shell[multipoles], rtol=0.005)
 
 
+@pytest.mark.nightly
 @pytest.mark.requires("camb")
 def test_the_shipped_sample_is_what_this_code_makes(maps, found, monkeypatch):
     made_with = json.loads(generation.sidecar_of(PATH).read_text())["versions"]["camb"]

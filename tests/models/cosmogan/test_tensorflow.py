@@ -185,6 +185,7 @@ def test_in_a_graph_of_version_1(trained):
         assert_all_close(stepped, moved)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1], ids=["discriminator", "generator"])
 def test_each_loss_falls_where_only_its_network_is_trained(index):
     falling = replica(local_batch=8)

@@ -225,6 +225,7 @@ def test_bf16_keeps_weights_and_gradients_in_float32():
     assert {array.dtype for array in [*trained.gradients(), *trained.weights()]} == {np.dtype(np.float32)}
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor"
 )  # torch.compile's own look at generated maps

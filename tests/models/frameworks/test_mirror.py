@@ -180,6 +180,7 @@ def test_the_loss_falls_equally(replicas):
         assert np.mean(losses[-8:]) < 0.5 * np.mean(losses[:3])
 
 
+@pytest.mark.slow
 def test_bfloat16_is_near():
     """tests/parity shows it of Inception v3."""
     # bfloat16 has 8 bits; over so many layers gradients keep their direction, not much more.
@@ -197,6 +198,7 @@ def test_bfloat16_is_near():
 ONE_OF_THEM = pytest.mark.parametrize("replicas", ["resnet50"], indirect=True)
 
 
+@pytest.mark.slow
 @ONE_OF_THEM
 def test_one_definition_under_a_strategy(replicas):
     """A step under MirroredStrategy on one device is the step without it."""
@@ -225,6 +227,7 @@ def test_one_definition_under_a_strategy(replicas):
     assert any(np.any(v.numpy() != w) for v, w in zip(objective.parameters, weights, strict=True))
 
 
+@pytest.mark.slow
 @ONE_OF_THEM
 def test_one_definition_in_a_graph_of_version_1(replicas):
     """Losses, updates and the optimizer run in a session; the loss is that of version 2."""

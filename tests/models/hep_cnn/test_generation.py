@@ -19,7 +19,7 @@ from dlscale.models.hep_cnn.events import DEFAULT_SEED, block, generate, pythia
 from dlscale.models.hep_cnn.events.components import load_components
 from dlscale.models.workload import Input
 
-pytestmark = pytest.mark.requires("pythia8mc")
+pytestmark = [pytest.mark.requires("pythia8mc"), pytest.mark.nightly]
 
 SIGNAL, *SLICES = load_components()
 GLUINO, NEUTRALINO = 1000021, 1000022
@@ -96,13 +96,11 @@ def test_the_file_is_complete_and_alone(made):
         assert file.attrs["command"] == "dlscale data hep-cnn --events 20 --size 64 --seed 5"
 
 
-@pytest.mark.slow
 def test_two_processes_make_the_same_file(made, tmp_path):
     generate(20, tmp_path / "events.h5", seed=5, num_processes=2)
     assert (tmp_path / "events.h5").read_bytes() == made[0].read_bytes()
 
 
-@pytest.mark.slow
 def test_larger_images_show_the_same_events(made, tmp_path):
     out = tmp_path / "events.h5"
     out.write_text("old")
@@ -117,7 +115,6 @@ def test_larger_images_show_the_same_events(made, tmp_path):
         np.testing.assert_allclose(*tracks, rtol=1e-4)
 
 
-@pytest.mark.slow
 def test_preselected_events_are_the_same_ones_without_the_others(tmp_path):
     """Of one block: what is left out must leave no trace in PYTHIA, and what is kept is what passes."""
     (jz5,) = (component for component in SLICES if component.name == "JZ5")
@@ -138,7 +135,6 @@ def test_preselected_events_are_the_same_ones_without_the_others(tmp_path):
         np.testing.assert_array_equal(event.image[2], same.image[2])
 
 
-@pytest.mark.slow
 def test_a_preselected_file_says_what_was_generated(tmp_path):
     out = tmp_path / "events.h5"
     reported = []
@@ -167,7 +163,6 @@ def test_an_unwritable_folder_is_one_line(tmp_path, folder):
         generate(20, out)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("max_bytes", [10_000, 50_000], ids=["blocks", "whole"])
 def test_a_file_that_cannot_grow_is_one_line_and_leaves_nothing(tmp_path, max_bytes):
     """As on a full disk: writes fail, those of the blocks' files or only the larger one of the whole."""
@@ -190,7 +185,6 @@ def test_an_interrupt_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_the_shipped_sample_is_what_this_code_makes(tmp_path):
     """Its first block, made again; the others differ in their seeds and settings only."""
     first = block.Block(component=SIGNAL, seed=DEFAULT_SEED, stream=(0, 0), num_events=250, image_size=64)

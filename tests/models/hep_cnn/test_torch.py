@@ -81,6 +81,7 @@ def losses_of(trained, num_steps):
     return losses
 
 
+@pytest.mark.slow
 def test_the_loss_falls_on_real_events():
     losses = losses_of(replica(source=WORKLOAD.input("tiny"), local_batch=32), 400)
     assert np.mean(losses[-20:]) < 0.8 * np.mean(losses[:20])

@@ -10,7 +10,7 @@ from dlscale.models import load_workload
 from dlscale.models.images.digits import write_digits
 from dlscale.models.images.opening import open_store
 
-pytestmark = pytest.mark.requires("sklearn", "PIL")
+pytestmark = [pytest.mark.requires("sklearn", "PIL"), pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

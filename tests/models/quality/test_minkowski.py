@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import ndimage, stats
 
@@ -35,7 +35,6 @@ def totals(region, *, size=400):
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 0.9))
-@settings(max_examples=50, deadline=None)
 def test_v2_is_islands_minus_holes(seed, fill):
     rng = np.random.default_rng(seed)
     region = rng.random((5, 5)) < fill

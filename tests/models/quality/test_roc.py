@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.models.quality.roc import effective_sample_size, roc_curve, signal_score
@@ -21,7 +21,6 @@ def columns(events):
     return tuple(np.array(column, dtype=float) for column in zip(*events, strict=True))
 
 
-@settings(max_examples=50, deadline=None)
 @given(EVENTS)
 def test_auc_is_the_share_of_pairs_in_the_right_order(events):
     scores, labels, weights = columns(events)
@@ -35,7 +34,6 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(events):
     assert roc_curve(scores, labels, weights=weights).auc == pytest.approx(right / total, abs=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
 @given(EVENTS, st.sampled_from([0.0, 0.3, 0.5, 0.999, 1 - 1e-9, 1.0]))
 def test_signal_efficiency_is_that_of_the_best_allowed_threshold(events, rejection):
     scores, labels, weights = columns(events)
@@ -49,7 +47,6 @@ def test_signal_efficiency_is_that_of_the_best_allowed_threshold(events, rejecti
     assert curve.signal_efficiency_at(rejection) == pytest.approx(best, abs=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
 @given(EVENTS, st.randoms(use_true_random=False))
 def test_neither_order_nor_scale_of_the_scores_matters(events, random):
     curve = roc_curve(*columns(events)[:2], weights=columns(events)[2])

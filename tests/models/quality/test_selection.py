@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
@@ -50,7 +50,6 @@ def test_efficiencies_by_hand():
 
 
 @given(st.integers(0, 2**32 - 1), st.booleans())
-@settings(max_examples=100, deadline=None)
 def test_the_threshold_is_the_loosest_that_keeps_the_background(seed, resampled):
     """Against every threshold there is, with the events as they are and as a replicate draws them."""
     rng = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ pytest.importorskip("selenium")
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-pytestmark = [pytest.mark.requires("chromium"), pytest.mark.requires("selenium")]
+pytestmark = [pytest.mark.slow, pytest.mark.requires("chromium"), pytest.mark.requires("selenium")]
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

@@ -75,6 +75,7 @@ def test_only_their_series_are_bands_to_the_scripts(pages):
     assert "ring, predicted</li>" in render(pages[1])
 
 
+@pytest.mark.slow
 @pytest.mark.requires("chromium")
 @pytest.mark.requires("selenium")
 def test_a_browser_draws_the_bands(browser, pages, tmp_path):

@@ -90,6 +90,7 @@ def report_with(block):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.requires("chromium")
 @pytest.mark.requires("selenium")
 @pytest.mark.parametrize("place", ["alone", "report"])

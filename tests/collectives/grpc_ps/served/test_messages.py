@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.collectives.grpc_ps.messages import (
@@ -33,7 +33,6 @@ def packed(*, kind=GRADIENT, index=1, step=7, offset=4, count=3, values=VALUES):
     offset=st.integers(0, (1 << 64) - 1),
     parts=st.lists(st.lists(st.floats(width=32, allow_nan=False), max_size=5), max_size=4),
 )
-@settings(deadline=None, max_examples=60)
 def test_parts_come_as_one_chunk(kind, step, offset, parts):
     arrays = [np.array(part, dtype=np.float32) for part in parts]
     flat = np.concatenate([np.empty(0, dtype=np.float32), *arrays])
@@ -104,7 +103,6 @@ def test_what_is_not_a_chunk_is_refused_in_one_line(raw, text):
 
 
 @given(raw=st.binary(max_size=80))
-@settings(deadline=None, max_examples=100)
 def test_any_bytes_are_a_message_or_refused(raw):
     try:
         message = unpack(raw, CHUNKS)

@@ -3,7 +3,7 @@
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.collectives.grpc_ps.messages import Chunk, Piece, Region, ServerShard, chunks, pieces, shards
@@ -35,7 +35,6 @@ def test_servers_beyond_the_elements_hold_nothing():
 
 
 @given(objective_sizes=SIZES, num_servers=st.integers(1, 9))
-@settings(deadline=None, max_examples=60)
 def test_shards_hold_every_element_once_with_its_optimizer(objective_sizes, num_servers):
     found = shards(objective_sizes, num_servers=num_servers)
     owners = [index for index, size in enumerate(objective_sizes) for _ in range(size)]
@@ -48,7 +47,6 @@ def test_shards_hold_every_element_once_with_its_optimizer(objective_sizes, num_
 
 
 @given(counts=st.lists(st.integers(1, 30), max_size=5), chunk_elements=st.integers(1, 12))
-@settings(deadline=None, max_examples=60)
 def test_chunks_lie_behind_each_other_and_have_one_optimizer(counts, chunk_elements):
     regions = [Region(count=count, optimizer=index) for index, count in enumerate(counts)]
     found = chunks(regions, chunk_elements=chunk_elements)
@@ -61,7 +59,6 @@ def test_chunks_lie_behind_each_other_and_have_one_optimizer(counts, chunk_eleme
 
 
 @given(sizes=SIZES, data=st.data())
-@settings(deadline=None, max_examples=60)
 def test_pieces_are_the_range_that_was_asked_for(sizes, data):
     space = [(index, element) for index, size in enumerate(sizes) for element in range(size)]
     start = data.draw(st.integers(0, len(space)))
@@ -72,7 +69,6 @@ def test_pieces_are_the_range_that_was_asked_for(sizes, data):
 
 
 @given(parameter_sizes=SIZES, num_servers=st.integers(1, 5), chunk_elements=st.integers(1, 12))
-@settings(deadline=None, max_examples=60)
 def test_chunks_of_all_shards_take_every_element_of_every_parameter_once(
     parameter_sizes, num_servers, chunk_elements
 ):
