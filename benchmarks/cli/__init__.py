@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import importlib
 import os
 import sys
@@ -30,7 +29,6 @@ VERBS = {
         "Measure TensorFlow and PyTorch, compiled or not, and answer which to use here.",
     ),
     "report": ("report", "Print a study's table from its records."),
-    "open": ("open", "Open the page of the latest study in the browser."),
     "figures": (
         "figures",
         "Draw a study's figures from its records, or published figures with its series added.",
@@ -55,8 +53,12 @@ VERBS = {
     "system": ("system", "List, show, check and draft system files."),
     "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
     "predict": ("predict", "Predict the curve for more nodes, from a profile and the network."),
-    "help": ("help", "Show the help of dlscale, or of a verb."),
-    "version": ("help", "Print the version of dlscale."),
+}
+# What replaces a verb that went.
+REMOVED = {
+    "open": "dlscale report --open",
+    "help": "dlscale --help",
+    "version": "dlscale --version",
 }
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
@@ -76,11 +78,11 @@ class _Verbs(click.Group):
                 ctx.resilient_parsing
             ):  # a shell completes a line with a mistake in it: it has nothing to offer
                 return None
+            if cmd_name in REMOVED:
+                raise UsageError(f"`dlscale {cmd_name}` is now `{REMOVED[cmd_name]}`")
             raise UsageError(f"no verb {cmd_name!r}; choose one of: {', '.join(VERBS)}")
         module = importlib.import_module(f"dlscale.benchmarks.cli.{VERBS[cmd_name][0]}")
-        name = cmd_name.replace("-", "_")
-        # Verbs that are names of Python's own end in "_".
-        command: click.Command = getattr(module, f"{name}_" if hasattr(builtins, name) else name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
