@@ -226,7 +226,7 @@ TABLE = {
             name="mpi_ps",
             summary="parameter servers over MPI, ours for both frameworks",
             frameworks=("torch", "tensorflow"),
-            algorithms=("sync", "easgd", "downpour", "gem"),
+            algorithms=("sync", "easgd", "downpour"),
             asynchronous=True,
             servers=True,
         ),
