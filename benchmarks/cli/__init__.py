@@ -47,23 +47,40 @@ VERBS = {
         "Export a study's records and numbers: tables, one packed file, other tools' formats.",
     ),
     "collectives": ("collectives", "Time allreduce over message sizes: the ring versus other libraries."),
-    "check": ("check", "Check that both frameworks train the same network, and that it learns."),
+    "check": ("check", "Check that both frameworks train the same network."),
     "data": ("data", "Generate or convert input data."),
     "new": ("new", "Write a start for a model of your own in one file."),
     "system": ("system", "List, show, check and draft system files."),
     "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
     "predict": ("predict", "Predict the curve for more nodes, from a profile and the network."),
 }
-# What replaces a verb that went.
+# What replaces a verb that went, or a verb's own verb.
 REMOVED = {
     "open": "dlscale report --open",
     "help": "dlscale --help",
     "version": "dlscale --version",
+    "check physics": "python examples/physics_selection.py",
+    "check timeline": "dlscale run STUDY --environment-variables HOROVOD_TIMELINE=FILE",
 }
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
 LONGEST_NAME = 200  # of a file in a message
 INTERRUPTED = 130  # the shell's own number for Ctrl-C
+
+
+def _refuse_removed(verb: str) -> None:
+    """Raises UsageError if the verb went: what replaces it."""
+    if verb in REMOVED:
+        raise UsageError(f"`dlscale {verb}` is now `{REMOVED[verb]}`")
+
+
+class SubVerbs(click.Group):
+    """A verb that has verbs of its own."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb's own verb; None if there is none. Raises UsageError for one that went."""
+        _refuse_removed(f"{self.name} {cmd_name}")
+        return super().get_command(ctx, cmd_name)
 
 
 class _Verbs(click.Group):
@@ -78,8 +95,7 @@ class _Verbs(click.Group):
                 ctx.resilient_parsing
             ):  # a shell completes a line with a mistake in it: it has nothing to offer
                 return None
-            if cmd_name in REMOVED:
-                raise UsageError(f"`dlscale {cmd_name}` is now `{REMOVED[cmd_name]}`")
+            _refuse_removed(cmd_name)
             raise UsageError(f"no verb {cmd_name!r}; choose one of: {', '.join(VERBS)}")
         module = importlib.import_module(f"dlscale.benchmarks.cli.{VERBS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))

@@ -30,8 +30,8 @@ from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.frameworks import framework_module
 from dlscale.models.held_out import held_out_samples
+from dlscale.models.hep_cnn.quality import roc_curve, signal_score
 from dlscale.models.quality.metric import PIECE
-from dlscale.models.quality.roc import roc_curve, signal_score
 from dlscale.models.workload import Execution, Shard
 
 BATCH, SEED, AUC, EVERY, HELD_OUT, RATE = 16, 3, 0.99, 240, 0.125, 1e-3

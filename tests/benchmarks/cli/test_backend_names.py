@@ -94,8 +94,6 @@ def test_other_options_of_backends_name_those_that_there_are(verb, told):
 def test_options_of_backends_have_their_names(told):
     status, said = told("run weak-scaling --dry-run", "--backend-options", "rnig.teams=1")
     assert (status, "no backend 'rnig'" in said) == (1, True)
-    status, said = told("check timeline", "--backend-options", "ring.teams=1")
-    assert (status, "--backend-options has ring" in said) == (1, True)
 
 
 def test_published_series_name_backends_of_ours():

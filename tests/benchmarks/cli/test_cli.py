@@ -127,7 +127,7 @@ def test_mistakes(told, words, expected):
 
 @pytest.mark.parametrize(("verb", "replacement"), REMOVED.items())
 def test_a_removed_verb_names_its_replacement(told, verb, replacement):
-    assert mistake(told, verb) == f"dlscale: `dlscale {verb}` is now `{replacement}`\n"
+    assert mistake(told, *verb.split()) == f"dlscale: `dlscale {verb}` is now `{replacement}`\n"
     assert verb not in VERBS
 
 
