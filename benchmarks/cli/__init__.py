@@ -44,7 +44,7 @@ VERBS = {
     "proposal": ("proposal", "Write the scaling section of a proposal for compute time."),
     "export": (
         "export",
-        "Export a study's records and numbers: tables, one packed file, other tools' formats.",
+        "Export a study's records and numbers: tables, other tools' formats.",
     ),
     "collectives": ("collectives", "Time allreduce over message sizes: the ring versus other libraries."),
     "check": ("check", "Check that both frameworks train the same network."),
@@ -59,6 +59,11 @@ REMOVED = {
     "open": "dlscale report --open",
     "help": "dlscale --help",
     "version": "dlscale --version",
+    "export lines": "dlscale report --json",
+    "export jube": "dlscale export reframe",
+    "export ramble": "dlscale export reframe",
+    "export pack": "tar czf STUDY.tar.gz STUDY",
+    "export unpack": "tar xzf STUDY.tar.gz",
     "check physics": "python examples/physics_selection.py",
     "check timeline": "dlscale run STUDY --environment-variables HOROVOD_TIMELINE=FILE",
 }

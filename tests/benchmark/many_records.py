@@ -1,4 +1,4 @@
-"""What very many cases and records cost: planning, recording, `status`, `report`'s reading, packing.
+"""What very many cases and records cost: planning, recording, `status`, `report`'s reading.
 
     python tests/benchmark/many_records.py                        100,000 records in a temporary folder (1.2 GB)
     python tests/benchmark/many_records.py --records 2000
@@ -22,8 +22,7 @@ from typing import Any
 from made_records import made_jobs, write_study
 
 from dlscale.benchmarks.launch.supervisor import supervise
-from dlscale.benchmarks.records import packing
-from dlscale.benchmarks.records.files import PACK_FILE, load_records
+from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
@@ -128,12 +127,6 @@ def measure(results: Path, num_records: int) -> bool:
         "analysis of all records",
         lambda: scaling_table(records, planned=Store(folder).planned(), parities=[]),
     )
-    timed("packing", lambda: packing.pack(Store(folder)))
-    print(f"(a pack of {(folder / PACK_FILE).stat().st_size / 1e6:.0f} MB)")
-    forget(folder)
-    good &= listing(results, "packed, contents not in memory", allowed)
-    timed("reading all records, packed", lambda: load_records(folder))
-    timed("unpacking", lambda: packing.unpack(Store(folder)))
     return good
 
 
