@@ -50,7 +50,7 @@ from dlscale.benchmarks.records.store import Store
 @click.option(
     "--full", is_flag=True, help="All tables: controls, start-up, energy, bounds, notes, productivity."
 )
-@click.option("--text", "as_text", is_flag=True, help="All tables, plots in characters, and the 12 rules.")
+@click.option("--text", "as_text", is_flag=True, help="All tables, and plots in characters.")
 @click.option("--open", "in_browser", is_flag=True, help="Open the page in the browser, or print its link.")
 def report(
     studies: tuple[str, ...],
