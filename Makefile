@@ -8,7 +8,7 @@ PYTHON ?= python3
 VARIABLES := SYSTEM EMULATION ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS ALGORITHMS ALGORITHM_OPTIONS ENVIRONMENT_VARIABLES SERVERS CONTROLS ALLOW_OPEN_PORTS RANKS NODES BASE RANKS_PER_NODE ALLOCATIONS PRESET BATCH PRECISION \
              COMPILED MEMORY_FORMAT COMPUTE DEVICE DATA SKIP_BAD BUDGET LAUNCHES TRAIN_STEPS CHECKPOINT_EVERY TARGET EVALUATE_SAMPLES EVALUATE_SECONDS MAX_SECONDS MAX_SAMPLES LEARNING_RATE LEARNING_RATE_SCALING TUNED WARM_UP_SAMPLES DECAY_SAMPLES DECAY_FACTOR GROWTH_SAMPLES GROWTH_FACTOR OPTIMIZER MOMENTUM WEIGHT_DECAY TRUST_COEFFICIENT SEED WAIT_QUIET ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 # Those of other targets.
-KNOWN := $(VARIABLES) HOSTS LEARNING_RATES NUM_RATES TUNING_LAUNCHES LOSSES JOB_LIMIT FORMATS SIZES OPERATIONS MODES REFERENCE FIGURE ON ALL PREDICTED LANDMARKS THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+KNOWN := $(VARIABLES) NAME HOSTS LEARNING_RATES NUM_RATES TUNING_LAUNCHES LOSSES JOB_LIMIT FORMATS SIZES OPERATIONS MODES REFERENCE FIGURE ON ALL PREDICTED LANDMARKS THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
@@ -33,7 +33,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large stress sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-records benchmark-report benchmark-solutions benchmark-hosts benchmark-collectives benchmark-networks benchmark-wrappers benchmark-grpc benchmark-servers validate-prediction validate-emulated clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod oneccl collectives-setup collectives figures verify-figures report proposal test test-all test-slurm test-large stress sanitizers gpu-check mutations coverage fuzz check lint types format benchmark benchmark-collectives validate-prediction validate-emulated clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -152,34 +152,14 @@ format: .venv  ## Rewrite the sources in the project's style
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-benchmark: .venv  ## Overhead of dlscale itself (minutes; not a test)
-	$(BIN)/python tests/benchmark/harness_cost.py
-
-benchmark-records: .venv  ## Cost of 100000 records and 10000 cases (minutes)
-	$(BIN)/python tests/benchmark/many_records.py
-
-benchmark-report: .venv  ## Cost of a report of a million windows (a minute)
-	$(BIN)/python tests/benchmark/report.py
-
-benchmark-solutions: .venv  ## Cost of a report of 200 trainings to a target, of 1000 evaluations each (a minute)
-	$(BIN)/python tests/benchmark/solutions.py
-
-benchmark-hosts: .venv  ## The ring between four emulated hosts versus the wire, MPI and Gloo (root; minutes)
-	$(BIN)/python tests/network/four_hosts.py
+# Results stay in build/asv, one per commit: asv compare, asv publish.
+ASV = $(BIN)/asv
+benchmark: .venv/.benchmark  ## What dlscale itself costs, by asv (NAME=report for those with that name; minutes)
+	@$(ASV) machine --yes >/dev/null
+	$(ASV) run --config tests/benchmark/asv.conf.json --set-commit-hash $$(git rev-parse HEAD) $(if $(NAME),--bench $(call quoted,$(NAME)))
 
 benchmark-collectives: .venv  ## dlscale collectives between emulated hosts (root; HOSTS=2 OPERATIONS= SIZES= BACKENDS= BUDGET=)
 	$(BIN)/python tests/network/collectives_hosts.py $(foreach name,HOSTS RANKS_PER_NODE ALLOW_OPEN_PORTS OPERATIONS SIZES BACKENDS LAUNCHES BUDGET SEED RESULTS,$(call option,$(name)))
-
-NETWORK_CASES := resnet50-tensorflow inception_v3-tensorflow $(foreach w,hep_cnn cosmogan,$(w)-torch $(w)-tensorflow)
-benchmark-networks: .venv  ## Training steps versus keras.applications, other memory formats, compiled
-	for case in $(NETWORK_CASES); do MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1 \
-	  $(BIN)/python tests/benchmark/networks.py --case $$case || exit 1; done
-
-benchmark-wrappers: .venv  ## Trainers versus plain scripts over the same backends (2 ranks; minutes; OUT=FILE.json)
-	$(BIN)/python tests/benchmark/wrappers.py --explain $(if $(OUT),--out '$(OUT)')
-
-benchmark-grpc: .venv  ## The parameter servers' stream versus bare grpcio and plain TCP (minutes)
-	$(BIN)/python tests/benchmark/grpc_stream.py
 
 validate-prediction: .venv  ## Predictions versus closed forms, replayed programs, emulated hosts and published curves (a minute; needs SimGrid)
 	@$(BIN)/python -m dlscale.analysis.predict.validation docs/prediction-validation.md
@@ -187,9 +167,6 @@ validate-prediction: .venv  ## Predictions versus closed forms, replayed program
 
 validate-emulated: .venv  ## Measure on emulated hosts what predictions are held to (root; a quarter of an hour; LAUNCHES= EMULATION= RESULTS=)
 	@$(BIN)/python tests/benchmark/emulated_hosts.py $(foreach name,LAUNCHES EMULATION RESULTS,$(call option,$(name)))
-
-benchmark-servers: .venv  ## Servers over MPI versus a plain mpi4py master, and a Downpour step versus training alone (a minute)
-	$(BIN)/mpiexec -n 3 $(BIN)/python tests/benchmark/master_rate.py
 
 $(ENVIRONMENTS): %: %/.installed
 
@@ -220,6 +197,10 @@ INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_
 oneccl: build/ccl/horovod.json  ## Make the environment for the tests of Horovod over oneCCL (cached by version)
 build/ccl/horovod.json: tests/mpi/oneccl.py constraints-ccl.txt .venv/.installed | build/ns
 	@$(BIN)/python tests/mpi/oneccl.py build/ccl
+
+%/.benchmark: %/.installed
+	@$(INSTALL) asv
+	@touch $@
 
 %/.science: %/.installed
 	@echo "adding PYTHIA 8, CAMB and scikit-learn to .venv"

@@ -2,9 +2,9 @@
 
 import random
 import shlex
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch
 from dlscale.benchmarks.rank.launch import LaunchSpec
@@ -31,8 +31,6 @@ from dlscale.benchmarks.records.spool import (
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.study import Rules
 
-BACKENDS = ("none", "ring", "mpi", "gloo", "horovod")
-NUM_RANKS, NUM_WINDOWS, NUM_CELLS = 2, 10, 200
 FINGERPRINT = Fingerprint(
     digest="af80becbfb18ea9d",
     code_digest="4ceecf8e5785e9bd",
@@ -61,36 +59,46 @@ METADATA = LaunchMetadata(
 )
 
 
-def cell(index: int) -> Cell:
-    """One of the cells; equal ones for equal numbers."""
-    return Cell(
-        workload="hep_cnn",
-        preset="tiny",
-        framework="torch",
-        backend=BACKENDS[index % len(BACKENDS)],
-        environment=f"environment-{index // len(BACKENDS)}",
-        scaling_mode="weak",
-        num_ranks=NUM_RANKS,
-        cores_per_rank=1,
-        threads_per_rank=1,
-        local_batch=2,
-        global_batch=2 * NUM_RANKS,
-        precision="fp32",
-        data="sample_64.h5:33d1905d50ad",
-    )
+def cell(**fields: Any) -> Cell:
+    """A cell of HEP-CNN in torch on 2 ranks, with what `fields` change."""
+    num_ranks, local_batch = fields.get("num_ranks", 2), fields.get("local_batch", 2)
+    usual = {
+        "workload": "hep_cnn",
+        "preset": "tiny",
+        "framework": "torch",
+        "backend": "ring",
+        "environment": ".venv",
+        "scaling_mode": "weak",
+        "num_ranks": num_ranks,
+        "cores_per_rank": 1,
+        "threads_per_rank": 1,
+        "local_batch": local_batch,
+        "global_batch": local_batch * num_ranks,
+        "precision": "fp32",
+        "data": "sample_64.h5:33d1905d50ad",
+    }
+    return Cell(**usual | fields)
 
 
-def record(case: Case, numbers: random.Random, *, attempt: int = 1, failed: bool = False) -> Record:
-    """A record of that case whose times are all different."""
+def record(
+    case: Case,
+    numbers: random.Random,
+    *,
+    num_windows: int = 10,
+    slower: float = 1.0,
+    failed: bool = False,
+) -> Record:
+    """A record of that case whose times are all different; `slower` stretches its windows."""
+    num_ranks = case.cell.num_ranks
 
     def window(start: float) -> Window:
-        starts = [start + numbers.random() * 1e-5 for _ in range(NUM_RANKS)]
-        seconds = [0.15 + numbers.random() * 0.01 for _ in range(NUM_RANKS)]
+        starts = [start + numbers.random() * 1e-5 for _ in range(num_ranks)]
+        seconds = [slower * (0.15 + numbers.random() * 0.01) for _ in range(num_ranks)]
         phase = "steady" if start else "warmup"
         return Window(phase=phase, num_steps=20, start_seconds=starts, seconds=seconds)  # type: ignore[arg-type]
 
     def per_rank() -> list[float | None]:
-        return [numbers.random() for _ in range(NUM_RANKS)]
+        return [numbers.random() for _ in range(num_ranks)]
 
     ranks = [
         RankFacts(
@@ -102,43 +110,31 @@ def record(case: Case, numbers: random.Random, *, attempt: int = 1, failed: bool
             num_threads=1,
             peak_rss_bytes=380_000_000 + numbers.randrange(10_000_000),
         )
-        for rank in range(NUM_RANKS)
+        for rank in range(num_ranks)
     ]
     return Record(
         **{name: getattr(METADATA, name) for name in LaunchMetadata.model_fields},
         evidence="measured",
         case=case,
-        attempt=attempt,
+        attempt=1,
         ranks=ranks,
         backend_settings={"overlap": True, "bucket_bytes": 1 << 20},
         phases=Phases(**{name: per_rank() for name in Phases.model_fields}),
         steady=True,
-        windows=[window(0.2 * index) for index in range(NUM_WINDOWS + 1)],
+        windows=[window(0.2 * index) for index in range(num_windows + 1)],
         final_loss=per_rank(),
-        skipped_samples=[0] * NUM_RANKS,
+        skipped_samples=[0] * num_ranks,
         gates=[],
         failure=Failure(kind="killed", rank=1, message="rank 1 was killed by signal 9") if failed else None,
     )
 
 
-def cases(number: int) -> Iterator[Case]:
-    """That many different cases, block after block."""
-    cells = [cell(index) for index in range(NUM_CELLS)]
-    for index in range(number):
-        yield Case(cell=cells[index % NUM_CELLS], block=index // NUM_CELLS, position=index % NUM_CELLS)
-
-
-def write_study(folder: Path, num_records: int) -> None:
-    """A study of that many cases with a record each, one in fifty a failure; as `Store` leaves it, not fsynced."""
-    numbers = random.Random(1)  # noqa: S311 - numbers, not secrets
-    planned = list(cases(num_records))
+def open_study(folder: Path, cases: Sequence[Case]) -> Store:
+    """A study's folder with its plan, and no record."""
     store = Store(folder)
-    launches = [[case.model_dump(mode="json")] for case in planned]
-    store.open({"schema": 1, "study": {"name": "weak-scaling"}, "launches": launches})
-    for index, case in enumerate(planned):
-        made = record(case, numbers, failed=index % 50 == 49)
-        path = store.records_folder / f"{case.id}.1.json"
-        path.write_text(made.model_dump_json() + "\n")
+    launches = [[case.model_dump(mode="json")] for case in cases]
+    store.open({"schema": 1, "study": {"name": folder.name.rpartition("-")[0]}, "launches": launches})
+    return store
 
 
 def made_jobs(store: Store, number: int) -> list[tuple[PreparedLaunch, list[str]]]:
@@ -149,9 +145,10 @@ def made_jobs(store: Store, number: int) -> list[tuple[PreparedLaunch, list[str]
     elsewhere = store.folder / "elsewhere"
     spools.mkdir()
     elsewhere.mkdir()
-    for rank in range(NUM_RANKS):
+    for rank in range(2):
         _write_spool(spools, rank, numbers)
-    for case in cases(number):
+    for block in range(number):
+        case = Case(cell=cell(), block=block, position=0)
         spool = store.spool_folder / case.id
         spec = LaunchSpec(cases=[case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1)
         copy, wait = f"cp {shlex.quote(str(spools))}/*", f"sleep 0.1{numbers.randrange(1000):03d}"
@@ -168,7 +165,7 @@ def _write_spool(folder: Path, rank: int, numbers: random.Random) -> None:
     )
     for name in get_args(PhaseName):
         spool.write(Phase(name, 1.0))
-    for index in range(NUM_WINDOWS + 1):
+    for index in range(11):
         phase = "steady" if index else "warmup"
         spool.write(MeasuredWindow(phase, 20, 0.2 * index, 0.15 + numbers.random()), case=0)
     spool.write(CaseResult(steady=True, loss=0.5, skipped=0, settings={"overlap": True}), case=0)
