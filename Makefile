@@ -33,7 +33,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly gpu-check check lint types format benchmark validate-prediction validate-emulated clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly gpu-check check lint types format benchmark benchmark-collectives validate-prediction validate-emulated clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -137,35 +137,14 @@ format: .venv  ## Rewrite the sources in the project's style
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-# What each measures is the first line of its script.
-BENCHMARK_harness = tests/benchmark/harness_cost.py
-BENCHMARK_records = tests/benchmark/many_records.py
-BENCHMARK_report = tests/benchmark/report.py
-BENCHMARK_solutions = tests/benchmark/solutions.py
-BENCHMARK_coverage = tests/benchmark/coverage.py
-BENCHMARK_mutations = tests/mutation/mutations.py
-BENCHMARK_grpc = tests/benchmark/grpc_stream.py
-BENCHMARK_wrappers = tests/benchmark/wrappers.py --explain $(if $(OUT),--out '$(OUT)')
-BENCHMARK_servers = tests/benchmark/master_rate.py
-BENCHMARK_networks = tests/benchmark/networks.py
-BENCHMARK_hosts = tests/network/four_hosts.py
-BENCHMARK_collectives = tests/network/collectives_hosts.py $(foreach name,HOSTS RANKS_PER_NODE ALLOW_OPEN_PORTS OPERATIONS SIZES BACKENDS LAUNCHES BUDGET SEED RESULTS,$(call option,$(name)))
-BENCHMARKS := $(sort $(patsubst BENCHMARK_%,%,$(filter BENCHMARK_%,$(.VARIABLES))))
-NETWORK_CASES := resnet50-tensorflow inception_v3-tensorflow $(foreach w,hep_cnn cosmogan,$(w)-torch $(w)-tensorflow)
+# Results stay in build/asv, one per commit: asv compare, asv publish.
+ASV = $(BIN)/asv
+benchmark: .venv/.benchmark  ## What dlscale itself costs, by asv (NAME=report for those with that name; minutes)
+	@$(ASV) machine --yes >/dev/null
+	$(ASV) run --config tests/benchmark/asv.conf.json --set-commit-hash $$(git rev-parse HEAD) $(if $(NAME),--bench $(call quoted,$(NAME)))
 
-benchmark: .venv  ## Measurements of dlscale itself; without NAME= the list of them (minutes each; not tests)
-ifeq ($(origin NAME),command line)
-	@[ -n $(call quoted,$(filter $(NAME),$(BENCHMARKS))) ] || { echo "make benchmark: no benchmark "$(call quoted,$(NAME))"; choose one of: $(BENCHMARKS)" >&2; exit 1; }
-ifeq ($(NAME),networks)
-	for case in $(NETWORK_CASES); do MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1 \
-	  $(BIN)/python $(BENCHMARK_networks) --case $$case || exit 1; done
-else
-	$(if $(filter servers,$(NAME)),$(BIN)/mpiexec -n 3) $(BIN)/python $(BENCHMARK_$(NAME))
-endif
-else
-	@echo "make benchmark NAME=, one of:"
-	@$(foreach name,$(BENCHMARKS),printf '  %-12s %s\n' $(name) "$$(sed -n '1s/^"""//;1s/"""$$//;1p' $(firstword $(BENCHMARK_$(name))))";)
-endif
+benchmark-collectives: .venv  ## dlscale collectives between emulated hosts (root; HOSTS=2 OPERATIONS= SIZES= BACKENDS= BUDGET=)
+	$(BIN)/python tests/network/collectives_hosts.py $(foreach name,HOSTS RANKS_PER_NODE ALLOW_OPEN_PORTS OPERATIONS SIZES BACKENDS LAUNCHES BUDGET SEED RESULTS,$(call option,$(name)))
 
 validate-prediction: .venv  ## Predictions versus closed forms, replayed programs, emulated hosts and published curves (a minute; needs SimGrid)
 	@$(BIN)/python -m dlscale.analysis.predict.validation docs/prediction-validation.md
@@ -202,6 +181,10 @@ INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_
 # Horovod over oneCCL for tests, with the packages of .venv.
 build/ccl/horovod.json: tests/mpi/oneccl.py constraints-ccl.txt .venv/.installed | build/ns
 	@$(BIN)/python tests/mpi/oneccl.py build/ccl
+
+%/.benchmark: %/.installed
+	@$(INSTALL) asv
+	@touch $@
 
 %/.science: %/.installed
 	@echo "adding PYTHIA 8, CAMB and scikit-learn to .venv"

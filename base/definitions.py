@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from dlscale.base.errors import UsageError
@@ -128,6 +128,11 @@ def one_of(kind: str, name: str, known: Iterable[str]) -> str:
     if name not in choices:
         raise UsageError(f"no {kind} {name!r}; choose one of: {', '.join(choices)}")
     return name
+
+
+def where_given(default: Any) -> Any:
+    """A field that is not written where it is empty, so that what has nothing of it keeps the digest that it has."""
+    return Field(default, exclude_if=lambda value: not value)
 
 
 def without_empty(fields: dict[str, Any], later: set[str]) -> dict[str, Any]:

@@ -14,11 +14,9 @@ from pydantic import (
     BeforeValidator,
     Field,
     PositiveInt,
-    SerializerFunctionWrapHandler,
-    model_serializer,
 )
 
-from dlscale.base.definitions import Frozen, without_empty
+from dlscale.base.definitions import Frozen, where_given
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ELEMENT_BYTES = 4  # an fp32 number; messages are whole numbers of them
@@ -131,14 +129,9 @@ class Quantity(Fact):
 
     value: str
     number: float = 0.0
-    low: str = ""
-    high: str = ""
+    low: str = where_given("")
+    high: str = where_given("")
     factors: Annotated[tuple[float, float], Field(exclude=True)] = (1.0, 1.0)  # low and high over the value
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A quantity that sources agree on is written as before there were limits."""
-        return without_empty(handler(self), {"low", "high"})
 
     @property
     def text(self) -> str:

@@ -26,7 +26,6 @@ from dlscale.collectives.registry import (
     connect,
     preload,
     serve,
-    untimed_options,
     with_capability,
 )
 
@@ -46,6 +45,5 @@ __all__ = [
     "connect",
     "preload",
     "serve",
-    "untimed_options",
     "with_capability",
 ]

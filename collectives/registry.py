@@ -3,8 +3,8 @@
 Everything that asks what a backend can do asks the table here. A backend's module has `connect` and `Options` or
 `OPTION_KINDS`. It may have `check(framework)`, which raises UsageError with the reason why it cannot be used here
 and imports what must be imported to know; `check_setup(options, setup)`, which a plan calls and whose checks its ranks
-repeat; `check_installed(framework, options)`, likewise of what is installed here; `preload(framework)`;
-`UNTIMED_OPTIONS`; and, with servers, `serve`.
+repeat; `check_installed(framework, options)`, likewise of what is installed here; `preload(framework)`; and,
+with servers, `serve`.
 """
 
 from __future__ import annotations
@@ -97,11 +97,6 @@ def check_setup(name: str, options: Mapping[str, str | int | float | bool], setu
     """Returns if ranks would accept these options in that setup; asked before anything starts. Raises UsageError."""
     if check := getattr(_module(name), "check_setup", None):
         check(dict(options), setup)
-
-
-def untimed_options(name: str) -> tuple[str, ...]:
-    """The backend's options that a measurement may not have, because they take time to show what happens."""
-    return tuple(getattr(_module(name), "UNTIMED_OPTIONS", ()))
 
 
 # Options that decide how gradients travel, with the values that change nothing where weights travel instead.
@@ -226,7 +221,7 @@ TABLE = {
             name="mpi_ps",
             summary="parameter servers over MPI, ours for both frameworks",
             frameworks=("torch", "tensorflow"),
-            algorithms=("sync", "easgd", "downpour", "gem"),
+            algorithms=("sync", "easgd", "downpour"),
             asynchronous=True,
             servers=True,
         ),

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
-from dlscale.base.definitions import Frozen, without_empty
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_quantity
 
@@ -53,14 +53,9 @@ class Slept(Frozen):
 
     forward_seconds: PassSeconds
     backward_seconds: PassSeconds
-    source: str = ""  # of the profile: study and cell, or publication
-    digest: str = ""  # of the profile's numbers here
-    ready: dict[str, PassSeconds] = {}  # empty: equal shares, last layer first
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Sleep in equal shares is written as before there were profiles."""
-        return without_empty(handler(self), {"source", "digest", "ready"})
+    source: str = where_given("")  # of the profile: study and cell, or publication
+    digest: str = where_given("")  # of the profile's numbers here
+    ready: dict[str, PassSeconds] = where_given({})  # empty: equal shares, last layer first
 
     @property
     def text(self) -> str:

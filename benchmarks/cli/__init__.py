@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import importlib
 import os
 import sys
@@ -30,7 +29,6 @@ VERBS = {
         "Measure TensorFlow and PyTorch, compiled or not, and answer which to use here.",
     ),
     "report": ("report", "Print a study's table from its records."),
-    "open": ("open", "Open the page of the latest study in the browser."),
     "figures": (
         "figures",
         "Draw a study's figures from its records, or published figures with its series added.",
@@ -46,22 +44,48 @@ VERBS = {
     "proposal": ("proposal", "Write the scaling section of a proposal for compute time."),
     "export": (
         "export",
-        "Export a study's records and numbers: tables, one packed file, other tools' formats.",
+        "Export a study's records and numbers: tables, other tools' formats.",
     ),
     "collectives": ("collectives", "Time allreduce over message sizes: the ring versus other libraries."),
-    "check": ("check", "Check that both frameworks train the same network, and that it learns."),
+    "check": ("check", "Check that both frameworks train the same network."),
     "data": ("data", "Generate or convert input data."),
     "new": ("new", "Write a start for a model of your own in one file."),
     "system": ("system", "List, show, check and draft system files."),
     "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
     "predict": ("predict", "Predict the curve for more nodes, from a profile and the network."),
-    "help": ("help", "Show the help of dlscale, or of a verb."),
-    "version": ("help", "Print the version of dlscale."),
+}
+# What replaces a verb that went, or a verb's own verb.
+REMOVED = {
+    "open": "dlscale report --open",
+    "help": "dlscale --help",
+    "version": "dlscale --version",
+    "export lines": "dlscale report --json",
+    "export jube": "dlscale export reframe",
+    "export ramble": "dlscale export reframe",
+    "export pack": "tar czf STUDY.tar.gz STUDY",
+    "export unpack": "tar xzf STUDY.tar.gz",
+    "check physics": "python examples/physics_selection.py",
+    "check timeline": "dlscale run STUDY --environment-variables HOROVOD_TIMELINE=FILE",
 }
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
 LONGEST_NAME = 200  # of a file in a message
 INTERRUPTED = 130  # the shell's own number for Ctrl-C
+
+
+def _refuse_removed(verb: str) -> None:
+    """Raises UsageError if the verb went: what replaces it."""
+    if verb in REMOVED:
+        raise UsageError(f"`dlscale {verb}` is now `{REMOVED[verb]}`")
+
+
+class SubVerbs(click.Group):
+    """A verb that has verbs of its own."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb's own verb; None if there is none. Raises UsageError for one that went."""
+        _refuse_removed(f"{self.name} {cmd_name}")
+        return super().get_command(ctx, cmd_name)
 
 
 class _Verbs(click.Group):
@@ -76,11 +100,10 @@ class _Verbs(click.Group):
                 ctx.resilient_parsing
             ):  # a shell completes a line with a mistake in it: it has nothing to offer
                 return None
+            _refuse_removed(cmd_name)
             raise UsageError(f"no verb {cmd_name!r}; choose one of: {', '.join(VERBS)}")
         module = importlib.import_module(f"dlscale.benchmarks.cli.{VERBS[cmd_name][0]}")
-        name = cmd_name.replace("-", "_")
-        # Verbs that are names of Python's own end in "_".
-        command: click.Command = getattr(module, f"{name}_" if hasattr(builtins, name) else name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -1,142 +1,34 @@
-"""`dlscale check`: are compared networks the same, and do they learn?
-
-`parity` compares a workload in both frameworks, `physics` a trained network with a published selection, and
-`timeline` writes Horovod's trace of every tensor.
-"""
+"""`dlscale check parity`: is a workload the same network in two frameworks?"""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dlscale.base import redaction
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import NOT_COMPARABLE
-from dlscale.benchmarks.cli.check_physics import physics
-from dlscale.benchmarks.cli.option_kinds import BackendOptions, Words
+from dlscale.benchmarks.cli import NOT_COMPARABLE, SubVerbs
+from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.cli.streams import live_console
-from dlscale.benchmarks.launch import environment, launchers, parity_gate
-from dlscale.benchmarks.launch.campaign import ALLOCATOR, QUIET
+from dlscale.benchmarks.launch import environment, parity_gate
 from dlscale.benchmarks.rank.parity import ParityRequest
-from dlscale.benchmarks.rank.timeline import TimelineRequest
-from dlscale.benchmarks.records.record import Parity, Setting
+from dlscale.benchmarks.records.record import Parity
 from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
-from dlscale.collectives.registry import check_options
 from dlscale.models import NAMES, load_workload
 from dlscale.models.frameworks import FRAMEWORKS, KNOWN
 
-LIMIT_SECONDS = 600
 
-
-@click.command()
-@click.option(
-    "--workload", default="hep_cnn", show_default=True, help="Workload to train, on resident tensors."
-)
-@click.option("--framework", default="torch", show_default=True, help="Framework: torch or tensorflow.")
-@click.option("--preset", help="Preset: paper, small or tiny; default: the workload's.")
-@click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True, help="Number of ranks.")
-@click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Training steps.")
-@click.option(
-    "--backend-options", type=BackendOptions(), help="Horovod options, e.g. horovod.cycle_time_ms=0.5."
-)
-@click.option("--environment", "name", help="Environment to run in; default: the current one.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("horovod-timeline.json"),
-    show_default=True,
-    help="Trace file to write.",
-)
-def timeline(
-    workload: str,
-    framework: str,
-    preset: str | None,
-    ranks: int,
-    steps: int,
-    backend_options: dict[str, dict[str, Setting]] | None,
-    name: str | None,
-    out: Path,
-) -> int:
-    """Write Horovod's timeline of a few training steps, for chrome://tracing or Perfetto.
-
-    The timeline adds overhead, so nothing is measured here, and studies do not allow it.
-
-    \b
-    Example: dlscale check timeline --workload resnet50 --ranks 2 --out trace.json
-    """  # noqa: D301
-    machine = load_system("local")
-    installation = find_installation(machine, name or default_environment(machine))
-    if others := sorted(set(backend_options or {}) - {"horovod"}):
-        raise UsageError(
-            f"--backend-options has {others[0]}, but the timeline is horovod's; give horovod.OPTION=VALUE"
-        )
-    options = {**(backend_options or {}).get("horovod", {}), "timeline": str(out.absolute())}
-    check_options("horovod", options)
-    if not out.absolute().parent.is_dir():
-        raise UsageError(
-            f"--out {out}: folder {out.parent} does not exist; create it or choose another --out"
-        )
-    report = environment.probe(installation, [("horovod", framework)])
-    flavour = environment.check_mpi(installation, report)
-    if report.problems:
-        raise UsageError(next(iter(report.problems.values())))
-    request = TimelineRequest(
-        workload=workload,
-        framework=framework,
-        preset=load_workload(workload).preset(preset).name,
-        num_steps=steps,
-        options=options,
-    )
-    command = launchers.mpiexec(
-        flavour,
-        installation.mpiexec,
-        num_ranks=ranks,
-        oversubscribed=ranks > machine.num_cores(),
-        variables={**ALLOCATOR, **QUIET, "OMP_NUM_THREADS": "1", **installation.variables},
-        program=[
-            str(installation.python),
-            "-m",
-            "dlscale.benchmarks.rank.timeline",
-            request.model_dump_json(),
-        ],
-    )
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS, env=dict(os.environ)
-        )
-    except subprocess.TimeoutExpired:
-        raise UsageError(
-            f"{steps} steps did not finish in {LIMIT_SECONDS // 60} minutes; use fewer --steps or a smaller --preset"
-        ) from None
-    if done.returncode or not out.exists():
-        output = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no output"]
-        raise UsageError(f"the traced training failed: {redaction.redact(output[-1])}")
-    click.echo(f"{steps} steps of {workload} on {ranks} ranks: {out} ({out.stat().st_size / 1e6:.1f} MB)")
-    return 0
-
-
-@click.group()
+@click.group(cls=SubVerbs)
 def check() -> None:
-    """Check that both frameworks train the same network, and that it learns.
+    """Check that both frameworks train the same network.
 
     \b
-    Examples:
-      dlscale check parity
-      dlscale check physics
-      dlscale check timeline
+    Example: dlscale check parity
     """  # noqa: D301
-
-
-check.add_command(physics)
-check.add_command(timeline)
 
 
 @check.command("parity")

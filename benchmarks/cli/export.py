@@ -1,14 +1,14 @@
 """`dlscale export`: a study's records and numbers in the forms that others read.
 
-Here: tables (`tidy`, `extrap`, `markdown`) and all records in one file (`pack`, `unpack`). Formats of other tools
-are in `export_formats.py`, tests for other harnesses in `export_harness.py`.
+Here: tables (`tidy`, `extrap`, `markdown`). MLPerf's logs are in `export_formats.py`, tests for ReFrame in
+`export_harness.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
@@ -16,17 +16,14 @@ from dlscale.analysis.findings import predicted_points
 from dlscale.analysis.render.extrap import MIN_POINTS, extrap_models
 from dlscale.analysis.render.markdown import study_markdown as markdown_text
 from dlscale.analysis.render.tidy import write_tables
-from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.export_formats import lines, mllog
-from dlscale.benchmarks.cli.export_harness import jube, ramble, reframe
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, SubVerbs
+from dlscale.benchmarks.cli.export_formats import mllog
+from dlscale.benchmarks.cli.export_harness import reframe
 from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.predicted_option import predicted_option, with_predictions
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
-from dlscale.benchmarks.records.files import PACK_FILE, BadFile, load_records
-from dlscale.benchmarks.records.packing import pack as pack_records
-from dlscale.benchmarks.records.packing import unpack as unpack_records
+from dlscale.benchmarks.records.files import BadFile, load_records
 from dlscale.benchmarks.records.store import Store
 
 ANOTHER = "free space or choose another place with --out"
@@ -152,94 +149,16 @@ def _complain(bad_files: Sequence[BadFile]) -> int:
     return FAILED_CASES if bad_files else 0
 
 
-@click.command()
-@click.argument("study", required=False)
-@results_option
-def pack(study: str | None, results: Path) -> int:
-    """Put the records of STUDY (default: the latest) into one Parquet file, which every verb reads.
-
-    The record files are deleted after the Parquet file was read back and compared. Records measured later are files
-    again until they are packed too.
-
-    \b
-    Example: dlscale export pack weak-scaling
-    """  # noqa: D301
-    return pack_study(study, results)
-
-
-@click.command()
-@click.argument("study", required=False)
-@results_option
-def unpack(study: str | None, results: Path) -> int:
-    """Make the records of STUDY (default: the latest) files again, byte by byte as they were.
-
-    \b
-    Example: dlscale export unpack weak-scaling
-    """  # noqa: D301
-    return unpack_study(study, results)
-
-
-def pack_study(study: str | None, results: Path) -> int:
-    """Pack the records and print where they are."""
-    store = Store(choose_study(results, study))
-    num_records = pack_records(store)
-    path = store.folder / PACK_FILE
-    size = f", {path.stat().st_size / 1e6:.1f} MB" if path.exists() else ""
-    click.echo(f"{num_records} records packed into {path}{size}")
-    return 0
-
-
-def unpack_study(study: str | None, results: Path) -> int:
-    """Unpack the records and print where they are."""
-    store = Store(choose_study(results, study))
-    num_records = unpack_records(store)
-    click.echo(f"{num_records} records unpacked into {store.records_folder}")
-    return 0
-
-
-# An option that may stand without a value: the latest study.
-STUDY: dict[str, Any] = {"is_flag": False, "flag_value": "", "metavar": "[STUDY]"}
-
-
-@click.group(invoke_without_command=True)
-@click.option(
-    "--pack", "to_pack", **STUDY, help="Study to pack; default: the latest. Same as `dlscale export pack`."
-)
-@click.option(
-    "--unpack",
-    "to_unpack",
-    **STUDY,
-    help="Study to unpack; default: the latest. Same as `dlscale export unpack`.",
-)
-@results_option
-@click.pass_context
-def export(context: click.Context, to_pack: str | None, to_unpack: str | None, results: Path) -> int:
+@click.group(cls=SubVerbs)
+def export() -> None:
     """Put a study's records and numbers into other forms.
 
     \b
     Examples:
-      dlscale export --pack                  the latest study's records in one Parquet file
-      dlscale export --pack weak-scaling
-      dlscale export --unpack weak-scaling   the same records as files again
       dlscale export tidy --format parquet   tables of launches and windows
       dlscale export markdown                the report's table for GitHub
     """  # noqa: D301
-    given = [name for name in context.params if context.get_parameter_source(name) is not _DEFAULT]
-    if context.invoked_subcommand:
-        if given:
-            raise UsageError(
-                f"options must follow {context.invoked_subcommand}; put them after it, as in: "
-                f"dlscale export {context.invoked_subcommand} --results {results}"
-            )
-        return 0
-    if (to_pack is None) == (to_unpack is None):
-        raise UsageError("dlscale export needs one of --pack, --unpack or a form; see dlscale export --help")
-    if to_pack is not None:
-        return pack_study(to_pack or None, results)
-    return unpack_study(to_unpack or None, results)
 
 
-_DEFAULT = click.core.ParameterSource.DEFAULT
-
-for command in (pack, unpack, tidy, markdown, extrap, mllog, lines, reframe, jube, ramble):
+for command in (tidy, markdown, extrap, mllog, reframe):
     export.add_command(command)

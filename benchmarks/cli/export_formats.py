@@ -1,4 +1,4 @@
-"""`dlscale export mllog|lines`: records in formats that other tools read."""
+"""`dlscale export mllog`: records as MLPerf logs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from pathlib import Path
 
 import click
 
-from dlscale.analysis.findings import scaling
-from dlscale.analysis.measured import measure
 from dlscale.analysis.records import why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.option_kinds import Backends, Counts
+from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import choose_study, results_option
-from dlscale.benchmarks.exports.formats import Throughput, compatibility_lines, mllog_text
+from dlscale.benchmarks.exports.formats import mllog_text
 from dlscale.benchmarks.exports.training_log import training_log_text, training_rules
 from dlscale.benchmarks.records.files import BadFile, load_records
 from dlscale.benchmarks.records.record import Record
@@ -79,61 +76,6 @@ def _make(folder: Path) -> None:
         raise UsageError(
             f"folder {folder} cannot be made: {error.strerror}; choose another with --out"
         ) from None
-
-
-@click.command()
-@click.argument("study", required=False)
-@click.option("--backends", type=Backends(), help="Backends to print; default: all.")
-@click.option(
-    "--ranks", type=Counts(), help="Numbers of ranks to print, for example 4 or 1,2,4; default: all."
-)
-@results_option
-def lines(study: str | None, backends: list[str] | None, ranks: list[int] | None, results: Path) -> int:
-    """Print the throughput of STUDY (default: the latest) in the lines that site harnesses look for.
-
-    Those of tf_cnn_benchmarks and of Horovod's synthetic benchmarks, for each training, most ranks first
-    (docs/exports.md). Exit status: 2 if records are invalid, 4 if no training has a number.
-
-    \b
-    Example: dlscale export lines weak-scaling --backends ring --ranks 2
-    """  # noqa: D301
-    records, bad_files = load_records(choose_study(results, study))
-    chosen = [
-        throughput
-        for throughput in _throughputs(records)
-        if (backends is None or throughput.cell.backend in backends)
-        and (ranks is None or throughput.cell.num_ranks in ranks)
-    ]
-    _print(chosen)
-    return _complain(bad_files) or (0 if chosen else INSUFFICIENT_DATA)
-
-
-def show_lines(study: Path) -> None:
-    """Print those lines of a study's folder; for `dlscale run --compatibility-lines`."""
-    records, _ = load_records(study)
-    _print(_throughputs(records))
-
-
-def _throughputs(records: list[Record]) -> list[Throughput]:
-    rows = scaling.FINDING.of(measure(records))
-    return [
-        Throughput(
-            cell=row.cell,
-            evidence=row.evidence or "",
-            samples_per_second=row.throughput.center,
-            low=row.throughput.low,
-            high=row.throughput.high,
-        )
-        for row in rows
-        if row.throughput and row.cell.control == "train"
-    ]
-
-
-def _print(throughputs: list[Throughput]) -> None:
-    for throughput in sorted(throughputs, key=lambda throughput: throughput.sort_key):
-        click.echo("\n".join(compatibility_lines(throughput)))
-    if not throughputs:
-        click.echo("no training has a number", err=True)
 
 
 def _complain(bad_files: list[BadFile]) -> int:

@@ -1,11 +1,10 @@
-"""`dlscale export reframe|jube|ramble`: a study as a test of another harness."""
+"""`dlscale export reframe`: a study as a test of the harness ReFrame."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -14,56 +13,31 @@ from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Counts, Words
 from dlscale.benchmarks.cli.options import data_of, study_of
-from dlscale.benchmarks.exports.harness import HarnessRun, jube_file, ramble_files, reframe_test
+from dlscale.benchmarks.exports.harness import HarnessRun, reframe_test
 from dlscale.benchmarks.launch.launchers import cpus_per_rank
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import NAMES as BACKENDS
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-OURS = (
-    *("system", "nodes", "ranks", "backends", "results"),
-    *("dry_run", "in_allocation", "compatibility_lines"),
-)
+OURS = ("system", "nodes", "ranks", "backends", "results", "dry_run", "in_allocation")
 DEFAULT_NODES = (1, 2, 4)
 DEFAULT_RANKS = (1, 2)
 SPARE_MINUTES = 10  # of a test's time limit
 ESTIMATES = 3  # a study may take longer than its plan says
 
 
-def _harness_options(command: F) -> F:
-    for option in reversed(
-        (
-            click.argument("system"),
-            click.argument("more", metavar="[-- RUN_OPTIONS]", nargs=-1, type=click.UNPROCESSED),
-            click.option(
-                "--study", default="weak-scaling", show_default=True, help="Study, or its .toml file."
-            ),
-            click.option(
-                "--nodes",
-                type=Counts(),
-                help="Numbers of nodes, on a system with a scheduler; default: 1,2,4.",
-            ),
-            click.option(
-                "--ranks",
-                type=Counts(),
-                help="Numbers of ranks, on a system without a scheduler; default: 1,2.",
-            ),
-            click.option("--backends", type=Words(), help="Backends to run; default: those of the study."),
-        )
-    ):
-        command = option(command)
-    return command
-
-
-def _out_option(what: str) -> Callable[[F], F]:
-    return click.option("--out", type=click.Path(path_type=Path), help=what)
-
-
 @click.command()
-@_harness_options
+@click.argument("system")
+@click.argument("more", metavar="[-- RUN_OPTIONS]", nargs=-1, type=click.UNPROCESSED)
+@click.option("--study", default="weak-scaling", show_default=True, help="Study, or its .toml file.")
+@click.option(
+    "--nodes", type=Counts(), help="Numbers of nodes, on a system with a scheduler; default: 1,2,4."
+)
+@click.option(
+    "--ranks", type=Counts(), help="Numbers of ranks, on a system without a scheduler; default: 1,2."
+)
+@click.option("--backends", type=Words(), help="Backends to run; default: those of the study.")
 @click.option(
     "--valid-systems",
     type=Words(),
@@ -71,7 +45,7 @@ def _out_option(what: str) -> Callable[[F], F]:
     show_default=True,
     help="Systems by their names in ReFrame, as in cori:knl.",
 )
-@_out_option("File to write; default: standard output.")
+@click.option("--out", type=click.Path(path_type=Path), help="File to write; default: standard output.")
 def reframe(valid_systems: list[str], out: Path | None, **options: Any) -> int:
     """Write a ReFrame test of a study on SYSTEM.
 
@@ -82,42 +56,6 @@ def reframe(valid_systems: list[str], out: Path | None, **options: Any) -> int:
     Example: dlscale export reframe local --out dlscale_test.py -- --budget 2min
     """  # noqa: D301
     return _emit(reframe_test(_harness_run(**options), valid_systems=valid_systems), out)
-
-
-@click.command()
-@_harness_options
-@_out_option("File to write; default: standard output.")
-def jube(out: Path | None, **options: Any) -> int:
-    """Write a JUBE benchmark of a study on SYSTEM, with a work package for each size and backend.
-
-    \b
-    Example: dlscale export jube local --ranks 1,2 --out dlscale.yaml
-    """  # noqa: D301
-    return _emit(jube_file(_harness_run(**options)), out)
-
-
-@click.command()
-@_harness_options
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("dlscale-ramble"),
-    show_default=True,
-    help="Folder to write.",
-)
-def ramble(out: Path, **options: Any) -> int:
-    """Write a Ramble application of a study on SYSTEM and a workspace's ramble.yaml, as a starting point.
-
-    \b
-    Example: dlscale export ramble local --out dlscale-ramble
-    """  # noqa: D301
-    files = ramble_files(_harness_run(**options))
-    for name in files:
-        _refuse_existing(out / name)
-    for name, content in files.items():
-        _write(out / name, content)
-    click.echo("\n".join(str(out / name) for name in files))
-    return 0
 
 
 def _harness_run(
@@ -196,22 +134,12 @@ def _emit(text: str, out: Path | None) -> int:
     if out is None:
         click.echo(text, nl=False)
         return 0
-    _refuse_existing(out)
-    _write(out, text)
+    if out.exists():
+        raise UsageError(f"{out} exists, and may have been changed since; remove it, or choose another --out")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {out}: {error.strerror}; choose another --out") from None
     click.echo(str(out))
     return 0
-
-
-def _refuse_existing(path: Path) -> None:
-    if path.exists():
-        raise UsageError(
-            f"{path} exists, and may have been changed since; remove it, or choose another --out"
-        )
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}; choose another --out") from None

@@ -15,6 +15,7 @@ from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.screen import render_full, render_screen
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
+from dlscale.benchmarks.cli.browser import open_page
 from dlscale.benchmarks.cli.figures import draw_figures
 from dlscale.benchmarks.cli.options import (
     base_option,
@@ -26,7 +27,7 @@ from dlscale.benchmarks.cli.options import (
 from dlscale.benchmarks.cli.predicted_option import predicted_option, with_predictions
 from dlscale.benchmarks.cli.report_prediction import report_prediction
 from dlscale.benchmarks.cli.report_together import report_together
-from dlscale.benchmarks.cli.study_report import Loaded, load, put
+from dlscale.benchmarks.cli.study_report import PAGE, Loaded, load, put
 from dlscale.benchmarks.cli.tuned_file import put_tuned
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.prediction import ENDING
@@ -45,6 +46,7 @@ from dlscale.benchmarks.records.store import Store
     "--full", is_flag=True, help="All tables: controls, start-up, energy, bounds, notes, productivity."
 )
 @click.option("--text", "as_text", is_flag=True, help="All tables, and plots in characters.")
+@click.option("--open", "in_browser", is_flag=True, help="Open the page in the browser, or print its link.")
 def report(
     studies: tuple[str, ...],
     system: str | None,
@@ -54,6 +56,7 @@ def report(
     as_json: bool,
     full: bool,
     as_text: bool,
+    in_browser: bool,
 ) -> int:
     """Print one screen about STUDY from its records: a folder, or the beginning of its name (default: the latest).
 
@@ -78,29 +81,35 @@ def report(
       dlscale report
       dlscale report --full
       dlscale report --text
+      dlscale report --open
       dlscale report weak-scaling-1a2b3c4d --json
       dlscale report weak-scaling-1a2b3c4d --predicted latest
       dlscale report results/cori/predictions/hep_cnn-paper-tensorflow-weak-scaling.jsonl
       dlscale report weak-scaling-1a2b3c4d weak-scaling-5e6f7a8b
       dlscale report results/local/weak-scaling-1a2b3c4d ../other/results/cori/weak-scaling-5e6f7a8b
     """  # noqa: D301
+    if as_json and in_browser:
+        raise UsageError("--open and --json are mutually exclusive")
     if len(studies) > 1:
         if full or as_text:
             raise UsageError("--full and --text are of one study; name one, or leave them out")
         if predicted:
             raise UsageError("--predicted stands beside one study; name one, or leave it out")
         folders = [named_folder(results, name, system=system) for name in studies]
-        return report_together(folders, results=results, base=base, as_json=as_json)
+        return report_together(folders, results=results, base=base, as_json=as_json, in_browser=in_browser)
     if studies and studies[0].endswith(ENDING):
-        if full or as_text or predicted:
+        if full or as_text or predicted or in_browser:
             raise UsageError(
-                f"{studies[0]} is a prediction, which --full, --text and --predicted are not for"
+                f"{studies[0]} is a prediction, which --full, --text, --predicted and --open are not for"
             )
         return report_prediction(Path(studies[0]), as_json=as_json)
     store = Store(named_folder(results, studies[0] if studies else None, system=system))
     with uncollected():
         loaded = with_predictions(load(store, base=base, running=store.busy), predicted)
-        return _show(loaded, as_json=as_json, full=full, as_text=as_text)
+        status = _show(loaded, as_json=as_json, full=full, as_text=as_text)
+    if in_browser and (loaded.folder / PAGE).is_file():
+        open_page(loaded.folder / PAGE)
+    return status
 
 
 def show_study(store: Store, *, figures: bool = True) -> int:

@@ -29,6 +29,7 @@ from dlscale.analysis.render.html.together import (
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE
+from dlscale.benchmarks.cli.browser import open_page
 from dlscale.benchmarks.cli.study_report import Loaded, load
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.record import Base
@@ -38,7 +39,9 @@ FOLDER = "reports"  # of pages and figures of several studies, in the results fo
 _MAX_NAME = 120  # characters of a page's file name
 
 
-def report_together(folders: Sequence[Path], *, results: Path, base: Base | None, as_json: bool) -> int:
+def report_together(
+    folders: Sequence[Path], *, results: Path, base: Base | None, as_json: bool, in_browser: bool
+) -> int:
     """Print the numbers of several studies, draw their figures and write their page; returns the exit status.
 
     Status 3, and neither, if two of them may not be compared. Raises UsageError for a study without a
@@ -66,6 +69,8 @@ def report_together(folders: Sequence[Path], *, results: Path, base: Base | None
                 click.echo(f"figures: {drawn} in {path.with_suffix('')}")
             write_page(page_together(members, sentences), path)
             click.echo(f"report: {path}\nopen: {path.resolve().as_uri()}")
+            if in_browser:
+                open_page(path)
     incomplete = any(one.study.bad_files or one.study.left_out or one.study.failures for one in loaded)
     return FAILED_CASES if incomplete else 0
 

@@ -75,16 +75,12 @@ def plan(study: str, commands: bool, as_json: bool, **options: Any) -> int:
 @click.argument("study")
 @study_options
 @start_options
-@click.option(
-    "--compatibility-lines", is_flag=True, help="At the end print the lines that site harnesses look for."
-)
 @click.option("--no-figures", is_flag=True, help="Draw none at the end; dlscale figures draws them later.")
 def run(
     study: str,
     dry_run: bool,
     in_allocation: bool,
     wait_quiet: str | None,
-    compatibility_lines: bool,
     no_figures: bool,
     **options: Any,
 ) -> int:
@@ -110,7 +106,6 @@ def run(
         commands=True,
         in_allocation=in_allocation,
         wait_quiet=wait_quiet,
-        compatibility_lines=compatibility_lines,
         figures=not no_figures,
     )
 
@@ -124,7 +119,6 @@ def plan_and_run(
     as_json: bool = False,
     in_allocation: bool = False,
     wait_quiet: str | None = None,
-    compatibility_lines: bool = False,
     figures: bool = True,
     fields: Mapping[str, Any] | None = None,
 ) -> int:
@@ -157,10 +151,6 @@ def plan_and_run(
                 f"--wait-quiet on {system.name}, whose jobs have nodes of their own; leave it out, or use it with "
                 "--in-allocation"
             )
-        if compatibility_lines:
-            raise UsageError(
-                "--compatibility-lines of jobs that are only submitted; use dlscale export lines later"
-            )
         trained = _trained_here(name, study, options) if solving and start else {}
         return run_jobs.run_as_jobs(
             study, system, options, start=start, commands=commands, as_json=as_json, trained=trained
@@ -180,7 +170,6 @@ def plan_and_run(
         campaign,
         data=options["data"],
         wait_seconds=wait_seconds,
-        compatibility_lines=compatibility_lines,
         figures=figures,
     )
 
@@ -230,7 +219,6 @@ def run_here(
     data: str | None,
     max_attempts: int | None = None,
     wait_seconds: float | None = None,
-    compatibility_lines: bool = False,
     figures: bool = True,
 ) -> int:
     """Run what is left of a campaign on this machine, print one screen about the study and draw its `figures`.
@@ -249,10 +237,6 @@ def run_here(
     from dlscale.benchmarks.cli.report import show_study
 
     status = show_study(campaign.store, figures=figures)
-    if compatibility_lines:
-        from dlscale.benchmarks.cli.export_formats import show_lines
-
-        show_lines(campaign.store.folder)
     done = campaign.store.finished()
     planned = {case.id for launch in campaign.plan.launches for case in launch.cases}
     if planned - done or status == FAILED_CASES:

@@ -1,8 +1,7 @@
-"""A record in formats that other tools read: MLPerf training logs, and the lines that site harnesses look for.
+"""A record as an MLPerf training log.
 
 `:::MLLOG` lines are written by the package mlperf-logging. They are no submission, so `submission_*` and everything
-else that a record does not hold is left out. `total images/sec: X` is tf_cnn_benchmarks' last line, `Total img/sec
-on N GPU(s): X +-Y` that of Horovod's synthetic benchmarks. Our samples are images.
+else that a record does not hold is left out.
 """
 
 from __future__ import annotations
@@ -10,17 +9,15 @@ from __future__ import annotations
 import importlib
 import io
 import logging
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Cell, Record, Window
+from dlscale.benchmarks.records.record import Record, Window
 
 PACKAGE = "mlperf_logging"
 
@@ -154,56 +151,3 @@ def what_was_run(record: Record) -> dict[str, Any]:
         "control": cell.control,
         **failure,
     }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Throughput:
-    """A cell's images per second over all ranks, in the slowest rank's time; `low` and `high` are its interval."""
-
-    cell: Cell
-    evidence: str
-    samples_per_second: float
-    low: float | None
-    high: float | None
-
-    @property
-    def sort_key(self) -> tuple[object, ...]:
-        """Most ranks first and what does not communicate last: several harnesses take the first line they find."""
-        cell = self.cell
-        return (-cell.num_ranks, cell.backend == "none", cell.workload, cell.framework, cell.backend, cell.id)
-
-
-def compatibility_lines(throughput: Throughput) -> list[str]:
-    """What it is, after a `#`, and the two lines.
-
-    Y is half the length of the interval; without an interval the second line ends after X.
-    """
-    cell, rate = throughput.cell, throughput.samples_per_second
-    low, high = throughput.low, throughput.high
-    half = "" if low is None or high is None else f" +-{_text((high - low) / 2, 1)}"
-    return [
-        f"# {_title(cell)}, {throughput.evidence}",
-        f"total images/sec: {_text(rate, 2)}",
-        f"Total img/sec on {cell.num_ranks} {cell.device.upper()}(s): {_text(rate, 1)}{half}",
-    ]
-
-
-def _title(cell: Cell) -> str:
-    options = " ".join(f"{name}={value}" for name, value in sorted(cell.options.items()))
-    backend = f"{cell.method} ({options})" if options else cell.method
-    servers = f" and {_count(cell.num_servers, 'server')}" if cell.num_servers else ""
-    return (
-        f"{cell.workload} ({cell.preset}) in {cell.framework} over {backend}, "
-        f"{_count(cell.num_ranks, 'rank')}{servers} on {_count(cell.num_nodes, 'node')}"
-    )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
-def _text(value: float, decimals: int) -> str:
-    """With the decimals that the format is known for; below 1 with two digits at least, so that it is not 0.0."""
-    if 0 < value < 1:
-        decimals = max(decimals, 1 - math.floor(math.log10(value)))
-    return f"{value:.{decimals}f}"

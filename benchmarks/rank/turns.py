@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.collectives.algorithms import downpour, easgd, gem
+from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.models.workload import Replica, Weights
 
-Served: TypeAlias = downpour.Options | easgd.Options | gem.Options | None
+Served: TypeAlias = downpour.Options | easgd.Options | None
 Exact: TypeAlias = list[NDArray[np.float64]]
 
 
@@ -54,8 +54,6 @@ def change_in_turn(
     """
     if isinstance(algorithm, easgd.Options):
         return _elastic_change(algorithm, reference, weights, own=own, num_ranks=num_ranks)
-    if isinstance(algorithm, gem.Options):
-        return _matched_change(algorithm, reference, weights, own=own)
     served = _exact(weights)
     fetch_every, push_every = (algorithm.fetch_every, algorithm.push_every) if algorithm else (1, 1)
     accrued = [np.zeros_like(weight) for weight in served]
@@ -88,17 +86,6 @@ def _elastic_change(
     return [share * (c - x) for c, x in zip(_exact(centre), own, strict=True)]
 
 
-def _matched_change(algorithm: gem.Options, reference: Replica, weights: Weights, *, own: Weights) -> Exact:
-    """The estimate of a first push is its gradient: p |g| = k |g| - |w - s|, with the sign of g."""
-    reference.load(own)
-    changes = []
-    for gradient, weight, start in zip(_exact(reference.gradients()), weights, _exact(own), strict=True):
-        least = np.abs(gradient) + float(gem.EPSILON)
-        scaling = (algorithm.amplification * np.abs(gradient) - np.abs(weight - start)) / least
-        changes.append(gradient * (np.clip(scaling, 0, algorithm.limit) if algorithm.limit else scaling))
-    return changes
-
-
 def first_update(algorithm: Served, reference: Replica, *, settings: dict[str, Any]) -> list[NDArray[Any]]:
     """By how much one gradient of `reference` changes the servers' weights at first.
 
@@ -113,8 +100,6 @@ def first_update(algorithm: Served, reference: Replica, *, settings: dict[str, A
             rule.apply(change, gradient.reshape(-1).copy(), float(settings["learning_rate"]))
             changes.append(change)
         return changes
-    if isinstance(algorithm, gem.Options):
-        return [float(settings["learning_rate"]) * gradient for gradient in gradients]
     before = reference.weights()
     reference.apply(gradients)
     share = float(settings["elastic_share"]) if algorithm else 1.0

@@ -1,1 +1,1 @@
-"""Records of measurements: their contents, and how they are assembled, stored, read and packed."""
+"""Records of measurements: their contents, and how they are assembled, stored and read."""

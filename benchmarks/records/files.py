@@ -1,8 +1,4 @@
-"""Reads a study's records: files under records/, rows of its pack, or both.
-
-A record's file is <case>.<attempt>.json. The pack (`packing.py` writes it) is one Parquet file whose rows are such
-files, byte by byte. An invalid file is reported, never skipped silently.
-"""
+"""Reads a study's records, the files records/<case>.<attempt>.json; an invalid one is reported, never skipped."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, PositiveInt, TypeAdapter, ValidationError
 
@@ -27,10 +23,6 @@ RECORDS_FOLDER = "records"
 PARITY_FILE = "parity.json"
 PARITIES = TypeAdapter(list[Parity])
 
-PACK_FILE = "records.parquet"
-GROUP_ROWS = 1000  # of a pack: about 10 MB of JSON
-VERSION_KEY = b"dlscale.record_schema_version"
-
 T = TypeVar("T")
 
 
@@ -40,10 +32,6 @@ class BadFile:
 
     path: Path
     reason: str
-
-
-class InvalidPackError(Exception):
-    """A pack that is damaged or has another schema version; the message says which."""
 
 
 class Summary(NamedTuple):
@@ -102,7 +90,7 @@ def parse_file_name(name: str) -> tuple[str, int] | None:
 def load_records(study: Path) -> tuple[list[Record], list[BadFile]]:
     """The records of a study, ordered by file name, and the invalid files, ordered by path.
 
-    Raises UsageError only if there is no folder of records, or a pack but no pyarrow.
+    Raises UsageError only if there is no folder of records.
     """
     records, bad_files = _read_all(study, _parse_whole)
     return [records[name] for name in sorted(records)], bad_files
@@ -148,22 +136,19 @@ def parse_record(path: Path, content: bytes) -> Record | BadFile:
 
 
 def measured(study: Path) -> bool:
-    """Whether a study's folder has a folder for records, or a pack."""
-    return (study / RECORDS_FOLDER).is_dir() or (study / PACK_FILE).exists()
+    """Whether a study's folder has a folder for records."""
+    return (study / RECORDS_FOLDER).is_dir()
 
 
 def file_names(study: Path) -> list[str]:
-    """The names of the files under records/, in no order. Raises UsageError without folder and pack."""
+    """The names of the files under records/, in no order. Raises UsageError without that folder."""
     folder = study / RECORDS_FOLDER
     if not measured(study):
         raise UsageError(
             f"no records in {study}: {folder} is not a folder; name the folder that a study wrote"
         )
-    try:
-        # A name with a leading dot is a file that is being written.
-        return [name for name in os.listdir(folder) if name.endswith(".json") and name[0] != "."]
-    except FileNotFoundError:  # all records are packed, and a copy of the study omitted its empty folder
-        return []
+    # A name with a leading dot is a file that is being written.
+    return [name for name in os.listdir(folder) if name.endswith(".json") and name[0] != "."]
 
 
 @contextmanager
@@ -179,57 +164,22 @@ def uncollected() -> Iterator[None]:
 
 
 def _read_all(study: Path, parse: Callable[[bytes], T]) -> tuple[dict[str, T], list[BadFile]]:
-    """The result of `parse` for each record, by file name; read again if the study was packed meanwhile."""
-    while True:
-        before = _pack_state(study)
-        with uncollected():
-            parsed: dict[str, T] = {}
-            bad_files: list[BadFile] = []
-            for path, content in _contents(study, bad_files):
-                try:
-                    parsed[path.name] = parse(content)
-                except ValueError as error:
-                    bad_files.append(BadFile(path=path, reason=_why_invalid(content, error)))
-        if _pack_state(study) == before:
-            return parsed, sorted(bad_files, key=lambda bad_file: bad_file.path)
-
-
-def _contents(study: Path, bad_files: list[BadFile]) -> Iterator[tuple[Path, bytes]]:
-    """Path and content of each record, packed ones first; unreadable files are added to `bad_files`.
-
-    A file that is also in the pack counts once if both are equal, as after an interrupted packing. If they differ, the
-    file is bad, as nothing tells which one is right.
-    """
-    pack, folder = study / PACK_FILE, study / RECORDS_FOLDER
-    names = set(file_names(study))
-    try:
-        for name, content in packed_contents(pack):
-            yield pack / name, content
-            if name in names:
-                names.remove(name)
-                if bad_file := differing(folder / name, content):
-                    bad_files.append(bad_file)
-    except InvalidPackError as error:
-        bad_files.append(BadFile(path=pack, reason=str(error)))
-    for name in names:
-        path = folder / name
-        try:
-            yield path, read_regular(path)
-        except OSError as error:
-            if os.path.lexists(path):  # otherwise it was packed and removed meanwhile
+    """The result of `parse` for each record, by file name, and the invalid files, ordered by path."""
+    parsed: dict[str, T] = {}
+    bad_files: list[BadFile] = []
+    with uncollected():
+        for name in file_names(study):
+            path = study / RECORDS_FOLDER / name
+            try:
+                content = read_regular(path)
+            except OSError as error:
                 bad_files.append(_unreadable(path, error))
-
-
-def differing(path: Path, content: bytes) -> BadFile | None:
-    """The file at `path` as bad if it differs from `content`, its copy in the pack; None also if it is gone."""
-    try:
-        equal = path.read_bytes() == content
-    except OSError:
-        equal = not os.path.lexists(path)
-    if equal:
-        return None
-    reason = f"differs from the record of that name in {PACK_FILE}; delete it if that one is right"
-    return BadFile(path=path, reason=reason)
+                continue
+            try:
+                parsed[name] = parse(content)
+            except ValueError as error:
+                bad_files.append(BadFile(path=path, reason=_why_invalid(content, error)))
+    return parsed, sorted(bad_files, key=lambda bad_file: bad_file.path)
 
 
 def _parse_whole(content: bytes) -> Record:
@@ -267,59 +217,3 @@ def _why_invalid(text: bytes, error: ValueError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or "top level"
     return f"not a record: {place}: {first['msg']}"
-
-
-def packed_contents(path: Path) -> Iterator[tuple[str, bytes]]:
-    """(file name, bytes) of each record in the pack at `path`, ordered by name; none if there is no such file.
-
-    Raises InvalidPackError, and UsageError without pyarrow.
-    """
-    for case, attempt, content in _packed_rows(path, "case", "attempt", "json"):
-        yield file_name(case, attempt), content
-
-
-def packed_attempts(path: Path) -> Iterator[tuple[str, int]]:
-    """(case, attempt) of each record in the pack at `path`, without reading the rest. Raises as above."""
-    return _packed_rows(path, "case", "attempt")
-
-
-def _packed_rows(path: Path, *columns: str) -> Iterator[Any]:
-    """The values in these columns of the pack at `path`, row by row. Parquet's page checksums are verified."""
-    if not path.exists():
-        return
-    pa, pq = import_pyarrow(f"reading {path}")
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            version = (file.schema_arrow.metadata or {}).get(VERSION_KEY, b"?").decode()
-            if version != str(SCHEMA_VERSION):
-                raise InvalidPackError(
-                    f"schema version {version}; this version of dlscale reads {SCHEMA_VERSION}"
-                )
-            for batch in file.iter_batches(GROUP_ROWS, columns=list(columns)):
-                yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidPackError(f"cannot be read: {reason}; restore it from a copy") from None
-
-
-def _pack_state(study: Path) -> tuple[int, ...] | None:
-    """The identity of the study's pack, to detect a replacement; None without a pack."""
-    try:
-        state = (study / PACK_FILE).stat()
-    except FileNotFoundError:
-        return None
-    return state.st_ino, state.st_size, state.st_mtime_ns
-
-
-def import_pyarrow(purpose: str) -> tuple[Any, Any]:
-    """Pyarrow and its Parquet module. Raises UsageError if it is not installed."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "pyarrow":
-            raise
-        raise UsageError(
-            f"{purpose} needs pyarrow, which is not installed; pip install 'dlscale[parquet]'"
-        ) from None
-    return pyarrow, pyarrow.parquet

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from dlscale.base.definitions import Frozen, first_problem, without_empty
+from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular, write_atomically
 from dlscale.benchmarks.records.record import Setting
@@ -85,19 +85,13 @@ class PredictionRecord(Frozen):
     noise: tuple[str, ...] = ()  # what was measured of it, in words
     noise_not_measured: tuple[str, ...] = ()  # what was not, and why
     # Of a time to solution: the target, the samples that local trainings took to it, and the seconds of training.
-    target: str = ""
-    samples_to_target: Band | None = None
-    samples_source: str = ""
-    seconds_to_target: Band | None = None
+    target: str = where_given("")
+    samples_to_target: Band | None = where_given(None)
+    samples_source: str = where_given("")
+    seconds_to_target: Band | None = where_given(None)
     doubts: tuple[str, ...]  # why it is not to be trusted, where it was asked for all the same
     commit: str
     command: str
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A prediction of a curve alone is written as before there were times to solution."""
-        later = {"target", "samples_to_target", "samples_source", "seconds_to_target"}
-        return without_empty(handler(self), later)
 
     @property
     def batch(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import (
     Field,
@@ -18,11 +18,9 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    SerializerFunctionWrapHandler,
-    model_serializer,
 )
 
-from dlscale.base.definitions import Frozen, without_empty
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
 from dlscale.collectives.algorithms.registry import SYNC
@@ -62,14 +60,8 @@ class Configuration(Frozen):
     budget_seconds: PositiveFloat | None  # None: the shortest windows that the rules allow
     rules: dict[str, Setting]  # durations of warm-up and measurement
     fabric: dict[str, Setting]  # from the system file, in base units; empty if not given
-    emulation: dict[
-        str, Setting
-    ] = {}  # of emulated hosts, whose links have the fabric's bandwidth; else empty
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A configuration of real nodes is written as before there were emulated ones."""
-        return without_empty(handler(self), {"emulation"})
+    # Of emulated hosts, whose links have the fabric's bandwidth; else empty.
+    emulation: dict[str, Setting] = where_given({})
 
 
 class Allocation(Frozen):
@@ -128,15 +120,18 @@ class Cell(Frozen):
     """
 
     workload: str
-    own: OwnModel | None = None  # of a user's file, after which the workload is named; None: one of dlscale's
+    # Of a user's file, after which the workload is named; None: one of dlscale's.
+    own: OwnModel | None = where_given(None)
     preset: str
     framework: str
     backend: str
     backend_options: dict[str, Setting] = {}
-    algorithm: str = SYNC  # not written, like its options, where gradients are averaged in every step
-    algorithm_options: dict[str, Setting] = {}
+    # Not written, like its options, where gradients are averaged in every step.
+    algorithm: str = Field(SYNC, exclude_if=lambda name: name == SYNC)
+    algorithm_options: dict[str, Setting] = where_given({})
     environment: str
-    variables: dict[str, str] = {}  # of the environment, that the study sets; not written where it sets none
+    # Of the environment, that the study sets; not written where it sets none.
+    variables: dict[str, str] = where_given({})
     scaling_mode: Literal["weak", "strong"]
     num_ranks: PositiveInt
     num_servers: NonNegativeInt = 0
@@ -150,15 +145,9 @@ class Cell(Frozen):
     memory_format: str = "channels_last"
     device: Literal["cpu", "gpu"] = "cpu"
     control: Control = "train"
-    slept: Slept | None = None  # in the place of computation; None: networks compute
-    target: Target | None = None  # None: what is measured is speed alone
+    slept: Slept | None = where_given(None)  # in the place of computation; None: networks compute
+    target: Target | None = where_given(None)  # None: what is measured is speed alone
     data: str  # the study's data: "synthetic", or "<name>:<12 hex digits>" (study/cells.py)
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A cell keeps the id that it had before cells could have variables, targets, sleep, algorithms, own models."""
-        fields = without_empty(handler(self), {"variables", "target", "algorithm_options", "own", "slept"})
-        return {name: value for name, value in fields.items() if (name, value) != ("algorithm", SYNC)}
 
     @property
     def facts(self) -> Workload:
@@ -242,14 +231,8 @@ class Window(Frozen):
     # Share of the time of the ranks' cores that other programs took, on the node where it was most; None: unknown.
     # It is counted in ticks, so that one of a short window is coarse, and may be below 0.
     foreign_cpu: float | None = None
-    num_samples: PositiveInt | None = (
-        None  # over all ranks, where the batch grows; None: as many as the steps have
-    )
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A window of steps of one size is written as before there were others."""
-        return without_empty(handler(self), {"num_samples"})
+    # Over all ranks, where the batch grows; None: as many as the steps have.
+    num_samples: PositiveInt | None = where_given(None)
 
 
 class Gate(Frozen):
@@ -370,27 +353,22 @@ class Record(Frozen):
     copy_rates: list[
         PositiveFloat
     ] = []  # [P], bytes per second read and written while all ranks copy; likewise
-    profile: StepProfile | None = None  # of control `profile`; None also if its steps were not finished
+    # Of control `profile`; None also if its steps were not finished.
+    profile: StepProfile | None = where_given(None)
     energy: list[NodeEnergy] = []  # over the windows after the warm-up; empty if they were not finished
     checkpoints: list[Checkpoint] = []
     resumed: Resumption | None = None  # None: the training began with this launch
-    solution: Solution | None = None  # of a cell with a target; None also if the launch did not end by itself
-    launches: list[TrainingLaunch] = []  # of that training so far, in order; empty where it is not saved
-    staleness: dict[
-        NonNegativeInt, PositiveInt
-    ] = {}  # of asynchronous training: {updates that a push had missed: pushes}, over all servers
-    late_gradients: LateGradients | None = None  # where updates take the first gradients to come
+    # Of a cell with a target; None also if the launch did not end by itself.
+    solution: Solution | None = where_given(None)
+    # Of that training so far, in order; empty where it is not saved.
+    launches: list[TrainingLaunch] = where_given([])
+    # Of asynchronous training: {updates that a push had missed: pushes}, over all servers.
+    staleness: dict[NonNegativeInt, PositiveInt] = where_given({})
+    late_gradients: LateGradients | None = where_given(None)  # where updates take the first gradients to come
     final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]
     skipped_samples: list[NonNegativeInt | None]  # [P], unreadable samples that were skipped
     gates: list[Gate]
     failure: Failure | None
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A record without what only some have (a target, a profile, ranks out of step) is as it was before these."""
-        return without_empty(
-            handler(self), {"solution", "launches", "staleness", "late_gradients", "profile"}
-        )
 
     @property
     def clocks(self) -> list[list[int]]:

@@ -4,7 +4,6 @@
 study.json      the plan that all its records belong to
 parity.json     whether the two frameworks' networks are the same, where the study has both
 records/        <case>.<attempt>.json, written once
-records.parquet the same records in one file, once they are packed (packing.py)
 spool/          running launches; the remains of an interrupted one become records
 damaged/        spools of launches that could not be read; a record names each of them
 figures/        drawn from the records alone
@@ -25,11 +24,9 @@ from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.records import files
 from dlscale.benchmarks.records.files import (
-    PACK_FILE,
     PARITY_FILE,
     RECORDS_FOLDER,
     BadFile,
-    InvalidPackError,
     Summary,
     file_name,
     file_names,
@@ -126,12 +123,7 @@ class Store:
         if not attempts:
             return None
         name = file_name(case.id, max(attempts))
-        path, pack = self.records_folder / name, self.folder / PACK_FILE
-        if path.exists():
-            record = files.read_record(path)
-        else:
-            content = next(content for packed, content in files.packed_contents(pack) if packed == name)
-            record = files.parse_record(pack / name, content)
+        record = files.read_record(self.records_folder / name)
         if isinstance(record, BadFile):
             raise _invalid(record)
         return record
@@ -174,14 +166,8 @@ class Store:
     def _known(self) -> dict[str, set[int]]:
         """The attempts of each case, invalid ones included; the folder is listed only once."""
         if self._attempts is None:
-            pack = self.folder / PACK_FILE
-            attempts = [parse_file_name(name) for name in file_names(self.folder)]
-            try:
-                attempts += files.packed_attempts(pack)
-            except InvalidPackError as error:
-                raise _invalid(BadFile(path=pack, reason=str(error))) from None
             self._attempts = {}
-            for case, attempt in filter(None, attempts):
+            for case, attempt in filter(None, map(parse_file_name, file_names(self.folder))):
                 self._attempts.setdefault(case, set()).add(attempt)
         return self._attempts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import (
     Field,
@@ -10,12 +10,10 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
-from dlscale.base.definitions import Frozen, without_empty
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.models.optimizers import BatchGrowth, OptimizerRule, RateSchedule
 
 LearningRateScaling = Literal["none", "linear", "sqrt"]
@@ -48,16 +46,17 @@ class Target(Frozen):
     metric: str  # of the workload's `quality.METRICS`
     threshold: float = Field(allow_inf_nan=False)
     held_out: float = Field(gt=0, lt=1)  # share of the samples (`models/held_out.py`)
-    evaluate_every: PositiveInt | None = None  # steps; None: `evaluate_seconds` say when
-    evaluate_seconds: PositiveFloat | None = None  # of training, by the slowest rank's clock
+    evaluate_every: PositiveInt | None = where_given(None)  # steps; None: `evaluate_seconds` say when
+    evaluate_seconds: PositiveFloat | None = where_given(None)  # of training, by the slowest rank's clock
     max_seconds: PositiveFloat  # training and evaluating; then the training ends short of the target
-    max_samples: PositiveInt | None = None  # likewise, over all ranks; None: as many as the seconds allow
+    # Likewise, over all ranks; None: as many as the seconds allow.
+    max_samples: PositiveInt | None = where_given(None)
     learning_rate: PositiveFloat
     scaling: LearningRateScaling = "none"
-    schedule: RateSchedule | None = None  # None: the rate is constant
-    optimizer: OptimizerRule | None = None  # None: the network's own
-    tuning: Tuning | None = None  # that found `learning_rate`; None: it was not tuned
-    growth: BatchGrowth | None = None  # None: the batch is constant
+    schedule: RateSchedule | None = where_given(None)  # None: the rate is constant
+    optimizer: OptimizerRule | None = where_given(None)  # None: the network's own
+    tuning: Tuning | None = where_given(None)  # that found `learning_rate`; None: it was not tuned
+    growth: BatchGrowth | None = where_given(None)  # None: the batch is constant
 
     def samples(self, step: int, global_batch: int) -> int:
         """Samples over all ranks before that step (the first is 0); the cell's `global_batch` is that of the first."""
@@ -72,20 +71,6 @@ class Target(Frozen):
         if (self.evaluate_every is None) == (self.evaluate_seconds is None):
             raise ValueError("either evaluate_every or evaluate_seconds says when evaluations come")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What a target has not is not written, so that cells keep their ids whatever targets have later."""
-        later = {
-            "evaluate_every",
-            "evaluate_seconds",
-            "max_samples",
-            "schedule",
-            "growth",
-            "optimizer",
-            "tuning",
-        }
-        return without_empty(handler(self), later)
 
 
 class GradientNoise(Frozen):
@@ -112,11 +97,7 @@ class Evaluation(Frozen):
     evaluating_seconds: NonNegativeFloat  # this evaluation included
     loss: float | None  # mean over ranks, of the step's batch; None where it is not a finite number
     metrics: dict[str, float]
-    noise: GradientNoise | None = None  # None where none was due, or the norms were not finite
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_empty(handler(self), {"noise"})
+    noise: GradientNoise | None = where_given(None)  # None where none was due, or the norms were not finite
 
 
 End = Literal["reached", "budget", "diverged"]
@@ -128,15 +109,12 @@ class Solution(Frozen):
     end: End
     set_up_seconds: NonNegativeFloat  # from the gates to the first step: networks, weights, the trainer
     num_held_out: PositiveInt
-    num_training: PositiveInt | None = None  # samples of an epoch; None where that was not written yet
-    noise_every: NonNegativeInt = 0  # steps per local batch of which gradient noise was drawn; 0: none was
-    noise_unmeasured: str = ""  # why not
+    # Samples of an epoch; None where that was not written yet.
+    num_training: PositiveInt | None = where_given(None)
+    # Steps per local batch of which gradient noise was drawn; 0: none was.
+    noise_every: NonNegativeInt = where_given(0)
+    noise_unmeasured: str = where_given("")  # why not
     evaluations: list[Evaluation]
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A solution without what was added later is written as it was."""
-        return without_empty(handler(self), {"num_training", "noise_every", "noise_unmeasured"})
 
 
 class TrainingLaunch(Frozen):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
+from pydantic import NonNegativeInt, PositiveInt
 
-from dlscale.base.definitions import Frozen, without_empty
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.benchmarks.records.record import Cell, Setting
 from dlscale.collectives.algorithms.registry import SYNC
 
@@ -28,14 +28,9 @@ class RateConfiguration(Frozen):
     precision: str
     data: str
     target: dict[str, Any]  # that of the cells, without learning rates and budget
-    backend: str = ""  # with the next two; empty: any whose ranks step together
-    backend_options: dict[str, Setting] = {}
-    num_servers: NonNegativeInt = 0
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What came later is not written where it says nothing, so that studies keep their names."""
-        return without_empty(handler(self), {"backend", "backend_options", "num_servers"})
+    backend: str = where_given("")  # with the next two; empty: any whose ranks step together
+    backend_options: dict[str, Setting] = where_given({})
+    num_servers: NonNegativeInt = where_given(0)
 
     @property
     def text(self) -> str:

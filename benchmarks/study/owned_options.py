@@ -10,7 +10,7 @@ from dlscale.benchmarks.study.axes import kind_of, read_values
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import TargetRules
 from dlscale.collectives import NAMES as BACKENDS
-from dlscale.collectives import capabilities, check_options, untimed_options
+from dlscale.collectives import capabilities, check_options
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 from dlscale.collectives.algorithms.registry import SYNC, read_algorithm
 
@@ -59,11 +59,6 @@ def check_owned_options(study: Study) -> None:
     for backend in study.backends:
         for options in (variant.backend_options.get(backend, {}) for variant in study.variants(backend)):
             check_options(backend, options)
-            for name in set(options) & set(untimed_options(backend)):
-                raise UsageError(
-                    f"option {name} of backend {backend} adds overhead and is not allowed in a timed study; "
-                    f"use: dlscale check {name}"
-                )
 
 
 def _check_owner(study: Study, name: str) -> None:

@@ -31,7 +31,7 @@ class Algorithm:
     asynchronous: bool = False
 
 
-NAMES = ("sync", "local_sgd", "easgd", "downpour", "gem")
+NAMES = ("sync", "local_sgd", "easgd", "downpour")
 
 TABLE = {
     row.name: row
@@ -63,14 +63,6 @@ TABLE = {
             title="Downpour SGD",
             summary="ranks push gradients to servers and fetch weights, and nobody waits for anybody",
             source="Dean et al. 2012, NIPS; Zhang et al. 2016, arXiv:1511.05950",
-            carriers=("servers",),
-            asynchronous=True,
-        ),
-        Algorithm(
-            name="gem",
-            title="gradient energy matching",
-            summary="workers scale pushes so that together they move the weights as SGD with momentum would alone",
-            source="Hermans and Louppe 2018, arXiv:1805.08469",
             carriers=("servers",),
             asynchronous=True,
         ),

@@ -21,7 +21,6 @@ from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_opera
 from dlscale.collectives.registry import capabilities, read_options
 from dlscale.models.workload import ReplicaFactory, Shard
 
-UNTIMED_OPTIONS = ("timeline",)  # what changes the time that a step takes, and nothing else
 OPERATIONS = ("mpi", "ccl", "nccl")
 BUILD_NOTE = "horovod.json"  # in the environment's folder: what `make horovod` built against
 WORKER_AFFINITY = "CCL_WORKER_AFFINITY"
@@ -38,7 +37,6 @@ class Options:
     `hierarchical_allreduce`: inside nodes first, then between them (NCCL and MPI).
     `ccl_workers`: threads of a rank that carry oneCCL's messages, each on one of the rank's cores that no training
     thread needs; 0 leaves number and place to oneCCL. `ccl_workers_share`: they may run on training cores.
-    `timeline`: a file for Horovod's own trace, which costs time: never in a study's records.
     """
 
     operations: str = "mpi"
@@ -48,7 +46,6 @@ class Options:
     hierarchical_allreduce: bool = False
     ccl_workers: int = 0
     ccl_workers_share: bool = False
-    timeline: str = ""
 
     def __post_init__(self) -> None:
         if self.operations not in OPERATIONS:
@@ -98,8 +95,6 @@ class Options:
             variables["HOROVOD_CACHE_CAPACITY"] = str(self.cache_capacity)
         if self.hierarchical_allreduce:
             variables["HOROVOD_HIERARCHICAL_ALLREDUCE"] = "1"
-        if self.timeline:
-            variables["HOROVOD_TIMELINE"] = self.timeline
         return {name: value for name, value in variables.items() if value}
 
 

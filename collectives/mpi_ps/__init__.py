@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.algorithms import downpour, easgd, gem
+from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Setup, Trainer
 from dlscale.collectives.job import ServerSplit, rest
-from dlscale.collectives.mpi_ps.energy_matching import SERVER_RULES, MatchingTrainer
 from dlscale.collectives.mpi_ps.group import Group
 from dlscale.collectives.mpi_ps.hierarchy import Ranks
 from dlscale.collectives.mpi_ps.links import ServerLinks
@@ -97,7 +96,7 @@ class MpiServers(InStep):
     @property
     def asynchronous(self) -> bool:
         """Whether pushes are applied as they come."""
-        return isinstance(self._algorithm, downpour.Options | easgd.Options | gem.Options)
+        return isinstance(self._algorithm, downpour.Options | easgd.Options)
 
     @property
     def num_accepted(self) -> int | None:
@@ -141,8 +140,6 @@ class MpiServers(InStep):
         replica.load(layout.unpack(flat))
         if isinstance(chosen, easgd.Options):
             return ElasticTrainer(replica, layout, links, chosen, share=rules["share"])
-        if isinstance(chosen, gem.Options):
-            return MatchingTrainer(replica, layout, links, chosen)
         if self.num_accepted is not None:
             return BackedUpTrainer(replica, layout, links, num_accepted=self.num_accepted, gate=gate)
         return SynchronousTrainer(replica, layout, links)
@@ -161,8 +158,6 @@ class MpiServers(InStep):
             }
         if isinstance(chosen, easgd.Options):
             return {"algorithm": "easgd", "share": chosen.moving_rate / num_workers}
-        if isinstance(chosen, gem.Options):
-            return SERVER_RULES
         return {"algorithm": SYNC, "num_backups": self._num_backups}
 
     def collective(self) -> Collective:

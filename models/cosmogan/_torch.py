@@ -131,7 +131,7 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
     """Both networks and their objectives, the discriminator's first.
 
     Channels come last in memory: a step then takes 0.95 of the time with 4 samples of `small`, and 0.90 with 8 of
-    `paper` (paired medians, 1 core with AVX-512; tests/benchmark/networks.py). With 2 it is up to 1.1, for then
+    `paper` (paired medians, 1 core with AVX-512). With 2 it is up to 1.1, for then
     copies of weights outweigh those of maps. Compiled, a step takes 1.2, not least because a compiled network's
     backward pass always computes the gradients of weights, also where only those of the maps are asked for.
     """

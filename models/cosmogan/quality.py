@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.models.cosmogan import LATENT_SIZE
-from dlscale.models.quality.maps import power_spectra
 from dlscale.models.quality.metric import Measured, Metric, Predict
 from dlscale.models.samples import Arrays, Samples
 
 Z_SEED = 20170606  # of the z that evaluations draw maps from: the same in all of them
 NUM_BINS = 400  # of pixels in [-1, 1], which is all that the generator's tanh can draw; what lies outside is at an end
+
+_MAPS_PER_BLOCK = 32  # of 256x256: some 50 MB of complex numbers, whatever the size of the set
 
 METRICS = {
     "pixel_distance": Metric(text="KS distance of the pixels", higher_is_better=False),
@@ -73,3 +74,34 @@ def _distance(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
         np.searchsorted(np.sort(values), places, side="right") / len(values) for values in (first, second)
     )
     return float(np.abs(np.subtract(*shares)).max())
+
+
+def power_spectra(maps: NDArray[Any]) -> NDArray[np.float64]:
+    """Power of each map at the wavenumbers k = 1 .. H / 2 (cycles per side), shape (N, H // 2).
+
+    |F|^2 / H^2 of the two-dimensional Fourier transform F, averaged over the ring k <= |k| < k + 1: independent
+    pixels of variance s^2 have the power s^2 at every k. The mean (k = 0) and the corners beyond H / 2 are left
+    out, as in vmos1/cosmogan_pytorch, spec_loss.py. Maps that are cut out of larger ones are not periodic, and
+    no window is applied: two sets are comparable, one is no estimate of the sky's spectrum.
+
+    Raises ValueError if `maps` is not (N, H, H) with H of 2 or more, or not finite.
+    """
+    if maps.ndim != 3 or not len(maps) or maps.shape[1] != maps.shape[2] or maps.shape[1] < 2:
+        raise ValueError(f"need square maps (N, H, H) of 2 x 2 pixels or more, got {maps.shape}")
+    if not np.isfinite(maps).all():
+        raise ValueError("maps hold numbers that are not finite; a generator that diverged makes such")
+    num_maps, height, _ = maps.shape
+    wavenumber = np.fft.fftfreq(height, d=1 / height)
+    ring = np.hypot(wavenumber[:, None], wavenumber[None, :]).astype(np.int64).reshape(-1)
+    order = np.argsort(ring, kind="stable")
+    sizes = np.bincount(ring)
+    # The wavenumbers in order of their ring, so that a ring is a stretch of them.
+    begins = (np.cumsum(sizes) - sizes)[1 : height // 2 + 1]
+    inner = order[: sizes[: height // 2 + 1].sum()]
+    spectra = np.empty((num_maps, height // 2))
+    for begin in range(0, num_maps, _MAPS_PER_BLOCK):
+        block = maps[begin : begin + _MAPS_PER_BLOCK]
+        power = np.square(np.abs(np.fft.fft2(block.astype(np.float64)))).reshape(len(block), -1)
+        sums = np.add.reduceat(power[:, inner], begins, axis=1)
+        spectra[begin : begin + len(block)] = sums / sizes[1 : height // 2 + 1] / height**2
+    return spectra

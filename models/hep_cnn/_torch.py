@@ -63,7 +63,7 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
     """The network of a preset and its one objective.
 
     Channels come last in memory: forward and backward then take 0.77 of the time at 224x224 and 0.87 at
-    64x64 (medians of 30 interleaved pairs, 1 core with AVX-512; tests/benchmark/networks.py).
+    64x64 (medians of 30 interleaved pairs, 1 core with AVX-512).
     """
     layers = NETWORKS[preset.name]
     network = HepCnn(layers, input_shape=preset.input_shape)

@@ -1,5 +1,4 @@
-"""How good a trained network is, computed from arrays alone: no framework, no files.
+"""How good a trained network is: what metrics are (`metric`), and those of image classifiers (`classifier`).
 
-`roc` and `selection` judge HEP-CNN, `maps` CosmoGAN, and `top1` the image classifiers. A wrong array is a
-ValueError.
+Those of the other workloads are in their folders. A wrong array is a ValueError.
 """

@@ -52,13 +52,6 @@ def test_the_gates_of_asynchronous_elastic_averaging_pass(
     assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
 
 
-def test_the_gates_of_gradient_energy_matching_pass(any_served_pair, connected, factory, world, shard):
-    backend = connected(*any_served_pair, algorithm="gem", algorithm_options={})
-    assert backend.asynchronous
-    gates = turns_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
-    assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
-
-
 def test_worker_and_centre_are_drawn_together(any_served_pair, connected, factory, world, shard):
     """Algorithm 1 of the paper, in NumPy, for one worker while the other waits; a = 1 / 4."""
     options = {"interval": 2, "moving_rate": 0.5}

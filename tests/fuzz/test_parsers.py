@@ -51,15 +51,11 @@ from dlscale.benchmarks.launch.overheads import read_overheads
 from dlscale.benchmarks.message_sizes.launch import imb_times
 from dlscale.benchmarks.rank.checkpoints import checkpoint_notes, load_checkpoint, save_checkpoint
 from dlscale.benchmarks.records.files import (
-    PACK_FILE,
     BadFile,
-    InvalidPackError,
     load_parity,
-    packed_contents,
     read_record,
 )
 from dlscale.benchmarks.records.message_sizes import load_run
-from dlscale.benchmarks.records.packing import pack
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.axes import read_ladder, read_step, read_variables
 from dlscale.benchmarks.study.owned_options import parse_backend_options
@@ -260,18 +256,6 @@ def ring_plan() -> bytes:
     return TuningPlan(key=key, node=node, network=network).model_dump_json(by_alias=True).encode()
 
 
-def packed(path: Path) -> None:
-    with suppress(InvalidPackError):
-        list(packed_contents(path))
-
-
-def packed_records() -> bytes:
-    with TemporaryDirectory() as folder:
-        shutil.copytree(STUDY.parent, study := Path(folder) / "study")
-        pack(Store(study))
-        return (study / PACK_FILE).read_bytes()
-
-
 def checkpoint() -> bytes:
     with TemporaryDirectory() as folder:
         save_checkpoint(
@@ -384,7 +368,6 @@ PARSERS = {
     ),
     "tuned rates": Parser(name="tuned.toml", content=lambda: TUNED, read=read_tuned),
     "plan of the ring": Parser(name="plan.json", content=ring_plan, read=parse_plan),
-    "pack": Parser(name="records.parquet", content=packed_records, read=packed),
     "checkpoint": Parser(
         name="step-0000000005.safetensors", content=checkpoint,
         read=lambda p: (checkpoint_notes(p.parent, step=5), load_checkpoint(p.parent, step=5)),

@@ -6,8 +6,8 @@ writes both anew. Read the difference before you commit it: the same records mus
 that changes is a change of docs/metrics.md, of the rules or of a format that others read. Only the command line is
 used, so that code may move freely.
 
-`records` has a folder per study, as `dlscale run` wrote it; those with a records.parquet were packed by
-`dlscale export pack`. Another schema needs new records: study.json has the study and its command.
+`records` has a folder per study, as `dlscale run` wrote it. Another schema needs new records: study.json has the
+study and its command.
 """
 
 from __future__ import annotations
@@ -152,7 +152,6 @@ def _of_study(one: Bench, study: str) -> None:
         if study.startswith(start):
             one.says(f"compare {study} --factor {factor} --json", data=f"contrasts-{factor}.json")
     one.says(f"compare {study}", text="contrasts.txt")
-    one.says(f"export lines {study}", data="lines.txt")
     one.says(f"export markdown {study}", text="table.md")
     one.writes(f"export extrap {study}", "extra-p/*.jsonl")
     one.writes(f"proposal {study} --samples 115305030 --runs 5", "proposal/*.csv")

@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -184,16 +183,3 @@ def test_a_mistake_is_one_line_before_anything_starts(bench, options, said):
     assert len(line) == 1, done.stderr
     assert said in line[0]
     assert not bench.record_files()
-
-
-@pytest.mark.nightly
-@pytest.mark.requires("horovod-torch")
-def test_horovods_timeline_is_written_outside_of_studies(bench):
-    out = bench.folder / "trace.json"
-    words = ("check", "timeline", "--preset", "tiny", "--steps", "3", "--out", str(out))
-    done = subprocess.run([DLSCALE, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "NEGOTIATE_ALLREDUCE" in out.read_text()
-    refused = bench.run("--backends", "horovod", "--backend-options", "horovod.timeline=trace.json")
-    assert refused.returncode == 1
-    assert "is not allowed in a timed study" in refused.stderr

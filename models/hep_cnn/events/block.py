@@ -32,23 +32,21 @@ class Block:
     stream: tuple[int, int]  # index of the component, index of the block within the component
     num_events: int  # to generate
     image_size: int
-    preselected: bool = False  # keeps the events that pass the preselection only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockDone:
-    """A block that lies in its .npz file. `max_counts` has shape (C,) and is over all kept events and cells."""
+    """A block that lies in its .npz file. `max_counts` has shape (C,) and is over all events and cells."""
 
     block: Block
     path: Path
-    num_kept: int
     max_counts: NDArray[np.int64]
     pythia_version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A kept event: its image (C, H, W) in counts, and what the physics selection makes of its jets."""
+    """An event: its image (C, H, W) in counts, and what the physics selection makes of its jets."""
 
     image: NDArray[np.int64]
     preselection: bool
@@ -78,10 +76,7 @@ def make(block: Block, path: Path) -> BlockDone:
     cells, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     preselection, psr = [], []
     max_counts = np.zeros(len(calorimeter.CHANNELS), dtype=np.int64)
-    wanted = passes_preselection if block.preselected else None
-    for collision in islice(pythia.collisions(generator, wanted=wanted), block.num_events):
-        if collision is None:
-            continue
+    for collision in islice(pythia.collisions(generator), block.num_events):
         image = calorimeter.image_counts(collision.particles, size=block.image_size, rng=rng)
         cells.append(np.flatnonzero(image))
         counts.append(image.reshape(-1)[cells[-1]])
@@ -99,14 +94,13 @@ def make(block: Block, path: Path) -> BlockDone:
     return BlockDone(
         block=block,
         path=path,
-        num_kept=len(psr),
         max_counts=max_counts,
         pythia_version=f"{generator.parm('Pythia:versionNumber'):.3f}",
     )
 
 
 def read(done: BlockDone) -> Iterator[Event]:
-    """The block's kept events, in order."""
+    """The block's events, in order."""
     size = done.block.image_size
     with np.load(done.path, allow_pickle=False) as stored:
         columns = {name: stored[name] for name in stored}

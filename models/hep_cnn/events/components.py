@@ -22,7 +22,6 @@ class Component(BaseModel):
     pt_range_gev: tuple[int, int] | None = None  # of the hard scattering; without it all of phase space
     slha: str | None = None  # file in this folder
     generated: bool = True
-    preselected_share: float = 0.0  # of the events of a file that keeps preselected ones only
 
     @property
     def slha_path(self) -> Path | None:
@@ -68,16 +67,3 @@ def share_events(num_events: int, components: tuple[Component, ...]) -> tuple[in
         for index, component in enumerate(kind):
             counts[component.name] = total // len(kind) + (index < total % len(kind))
     return tuple(counts[component.name] for component in components)
-
-
-def share_preselected_events(num_events: int, components: tuple[Component, ...]) -> tuple[int, ...]:
-    """Events per component of a file that keeps preselected ones only: at least one, then by their shares.
-
-    What rounding down leaves over goes to the component with the largest share.
-    """
-    total = sum(component.preselected_share for component in components)
-    rest = num_events - len(components)
-    counts = [1 + int(rest * component.preselected_share / total) for component in components]
-    shares = [component.preselected_share for component in components]
-    counts[shares.index(max(shares))] += num_events - sum(counts)
-    return tuple(counts)

@@ -24,12 +24,7 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.models.hep_cnn.events import block, calorimeter, pythia
 from dlscale.models.hep_cnn.events.block import Block, BlockDone, make, start_worker
-from dlscale.models.hep_cnn.events.components import (
-    Component,
-    load_components,
-    share_events,
-    share_preselected_events,
-)
+from dlscale.models.hep_cnn.events.components import Component, load_components, share_events
 
 
 def write_events(
@@ -39,7 +34,7 @@ def write_events(
 
     Raises OSError if the disk is full.
     """
-    num_events = sum(done.num_kept for done in blocks)
+    num_events = sum(done.block.num_events for done in blocks)
     size = blocks[0].block.image_size
     max_counts = np.max([done.max_counts for done in blocks], axis=0)
     # A channel that is empty in the whole file stays zero.
@@ -47,7 +42,7 @@ def write_events(
     rows = np.random.default_rng(row_seed).permutation(num_events)
 
     components = _components(blocks)
-    generated = [_num_generated(blocks, component) for component in components]
+    generated = [_num_events(blocks, component) for component in components]
     label = np.zeros(num_events, dtype=np.int64)
     number = np.zeros(num_events, dtype=np.uint8)
     weight = np.zeros(num_events, dtype=np.float64)
@@ -130,12 +125,8 @@ def _components(blocks: Sequence[block.BlockDone]) -> list[Component]:
     return list({done.block.component.name: done.block.component for done in blocks}.values())
 
 
-def _num_generated(blocks: Sequence[block.BlockDone], component: Component) -> int:
+def _num_events(blocks: Sequence[block.BlockDone], component: Component) -> int:
     return sum(done.block.num_events for done in blocks if done.block.component == component)
-
-
-def _num_kept(blocks: Sequence[block.BlockDone], component: Component) -> int:
-    return sum(done.num_kept for done in blocks if done.block.component == component)
 
 
 def _normalised(weight: NDArray[np.float64], label: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -152,11 +143,7 @@ def _provenance(
     slha = [
         component.slha_path.read_text(encoding="utf-8") for component in components if component.slha_path
     ]
-    kept, shares = (
-        ("those that pass the preselection", "by the preselected_share of components.toml")
-        if blocks[0].block.preselected
-        else ("all", "half signal, half background, the background equal over its slices")
-    )
+    num_events = [_num_events(blocks, component) for component in components]
     return {
         "command": command,
         "generator": f"PYTHIA {blocks[0].pythia_version}",
@@ -170,21 +157,22 @@ def _provenance(
         "phi_range": (-calorimeter.MAX_PHI, calorimeter.MAX_PHI),
         "components": [component.name for component in components],
         "component_labels": [component.label for component in components],
-        "component_events": [_num_kept(blocks, component) for component in components],
-        "component_generated": [_num_generated(blocks, component) for component in components],
+        "component_events": num_events,
+        "component_generated": num_events,
         "component_cross_sections_mb": [component.cross_section_mb for component in components],
         "component_settings": ["\n".join(component.settings) for component in components],
         "slha": "\n".join(slha),
         "weight": "cross section of the event's component [mb] / number of its events generated",
         "normweight": "weight, scaled to mean 1 over the signal and mean 1 over the background",
-        "composition": f"generated: {shares}; kept: {kept}; random order",
+        "composition": (
+            "generated: half signal, half background, the background equal over its slices; kept: all; random order"
+        ),
     }
 
 
 IMAGE_SIZES = (64, 224)
 DEFAULT_SEED = 2018
 _EVENTS_PER_BLOCK = 250  # some 3 s, against 0.4 s in which PYTHIA starts
-_EVENTS_PER_PRESELECTED_BLOCK = 1000  # as such files need many events, PYTHIA starts more seldom
 
 
 def generate(
@@ -194,21 +182,17 @@ def generate(
     image_size: int = 64,
     seed: int = DEFAULT_SEED,
     num_processes: int = 1,
-    preselected: bool = False,
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> int:
-    """Generates `num_events` collisions and writes them to the HDF5 file `out`; writer.py says what is in it.
+) -> None:
+    """Generates `num_events` collisions and writes them to the HDF5 file `out` (see the top of this module).
 
-    Returns the number of events in the file. Half are signal, half background, in random order. With `preselected`
-    only those that pass the preselection of the physics selection are written, and components.toml has the shares
-    of the components. The content depends on `num_events`, `image_size`, `seed` and `preselected` only.
-    `progress` is called with the number of events that have come since its last call. The work is done in
+    Half are signal, half background, in random order. The content depends on `num_events`, `image_size` and `seed`
+    only. `progress` is called with the number of events that have come since its last call. The work is done in
     processes of its own, so the caller's main module must be importable (`__name__` guard).
 
-    Until the file is complete it lies, with its parts, in a hidden folder beside `out`, which goes away on
-    any failure and on Ctrl-C. Raises UsageError for an impossible wish, without PYTHIA, if no signal or no
-    background passes the preselection, or if the file cannot be written.
+    Until the file is complete it lies, with its parts, in a hidden folder beside `out`, which goes away on any failure
+    and on Ctrl-C. Raises UsageError for an impossible wish, without PYTHIA, or if the file cannot be written.
     """
     components = load_components()
     if image_size not in IMAGE_SIZES:
@@ -229,14 +213,13 @@ def generate(
         raise UsageError(f"{out} exists; choose another --out, or remove it first")
     pythia.load()
 
-    blocks = list(_plan(num_events, components, image_size=image_size, seed=seed, preselected=preselected))
+    blocks = list(_plan(num_events, components, image_size=image_size, seed=seed))
     try:
         with (
             tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch,
             _workers(min(num_processes, len(blocks))) as pool,
         ):
             done = _make_all(pool, blocks, Path(scratch), progress=progress)
-            _check_kept(done)
             whole = Path(scratch) / "whole.h5"
             # In a worker too, because that ends at once on Ctrl-C.
             pool.submit(
@@ -244,11 +227,9 @@ def generate(
                 whole,
                 done,
                 row_seed=np.random.SeedSequence(seed, spawn_key=(len(components),)),
-                command=f"dlscale data hep-cnn --events {num_events} --size {image_size} --seed {seed}"
-                + (" --preselected" if preselected else ""),
+                command=f"dlscale data hep-cnn --events {num_events} --size {image_size} --seed {seed}",
             ).result()
             _publish(whole, out)
-            return sum(each.num_kept for each in done)
     except BrokenProcessPool:
         raise UsageError(
             f"a worker process died while making {out}, perhaps for want of memory; ask for fewer --jobs"
@@ -260,20 +241,18 @@ def generate(
 
 
 def _plan(
-    num_events: int, components: tuple[Component, ...], *, image_size: int, seed: int, preselected: bool
+    num_events: int, components: tuple[Component, ...], *, image_size: int, seed: int
 ) -> Iterator[Block]:
     """Cuts every component's events into blocks, the last of which may be smaller."""
-    share = share_preselected_events if preselected else share_events
-    per_block = _EVENTS_PER_PRESELECTED_BLOCK if preselected else _EVENTS_PER_BLOCK
-    for index, (component, events) in enumerate(zip(components, share(num_events, components), strict=True)):
-        for number, begin in enumerate(range(0, events, per_block)):
+    shares = share_events(num_events, components)
+    for index, (component, events) in enumerate(zip(components, shares, strict=True)):
+        for number, begin in enumerate(range(0, events, _EVENTS_PER_BLOCK)):
             yield Block(
                 component=component,
                 seed=seed,
                 stream=(index, number),
-                num_events=min(per_block, events - begin),
+                num_events=min(_EVENTS_PER_BLOCK, events - begin),
                 image_size=image_size,
-                preselected=preselected,
             )
 
 
@@ -306,16 +285,6 @@ def _make_all(
         if progress:
             progress(num_events)
     return [future.result() for future in pending]
-
-
-def _check_kept(done: list[BlockDone]) -> None:
-    for label, kind in ((1, "signal"), (0, "background")):
-        of_kind = [each for each in done if each.block.component.label == label]
-        if not any(each.num_kept for each in of_kind):
-            raise UsageError(
-                f"none of {sum(each.block.num_events for each in of_kind)} {kind} events passes the preselection; "
-                "ask for more --events"
-            )
 
 
 def _publish(whole: Path, out: Path) -> None:

@@ -9,7 +9,7 @@ in multi-jet events, with the values of github.com/eracah/atlas_dl, scripts/phys
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -101,13 +101,8 @@ def start(component: Component, *, seed: int) -> Any:
     return pythia
 
 
-def collisions(
-    pythia: Any, *, wanted: Callable[[NDArray[np.float64], NDArray[np.float64]], bool] | None = None
-) -> Iterator[Collision | None]:
-    """Endless collisions, None in the place of one whose jets, by pT [GeV] and eta, are not `wanted`.
-
-    Raises RuntimeError if PYTHIA keeps failing.
-    """
+def collisions(pythia: Any) -> Iterator[Collision]:
+    """Endless collisions. Raises RuntimeError if PYTHIA keeps failing."""
     find_jets = load().SlowJet(_ANTI_KT, JET_RADIUS, JET_MIN_PT_GEV, _ACCEPTANCE_ETA, _VISIBLE, _OWN_MASSES)
     failures = 0
     while failures < _MAX_FAILURES:
@@ -116,11 +111,7 @@ def collisions(
             continue
         failures = 0
         find_jets.analyze(pythia.event)
-        jets = _jets(find_jets)
-        if wanted and not wanted(jets["jet_pt"], jets["jet_eta"]):
-            yield None
-        else:
-            yield Collision(particles=_visible(pythia.event), **jets)
+        yield Collision(particles=_visible(pythia.event), **_jets(find_jets))
     raise RuntimeError(f"PYTHIA failed {failures} times in a row")
 
 

@@ -275,7 +275,7 @@ def made_page(
     heat_maps: Sequence[HeatMap] = (),
     **options: Any,
 ) -> Page:
-    """As `dlscale report` makes it, with these losses and heat maps in the place of its own; the ring is the reference."""
+    """As `dlscale report` makes it, with these losses and heat maps in place of its own; the reference is the ring."""
     study = measure(made_study() if records is None else records, **{"order": ("ring",)} | options)
     page = page_of(study, collect(load_all(), study))
     if not losses:

@@ -13,7 +13,7 @@ from dlscale.collectives import NAMES
 
 STUDY = "weak-scaling-2c2a4218"
 GOLDEN = Path(__file__).parents[2] / "golden" / "records" / STUDY
-OF_A_STUDY = ("figures", "compare", "proposal", "export lines")
+OF_A_STUDY = ("figures", "compare", "proposal")
 # Every command with an option for backends, and what it needs besides.
 COMMANDS = {
     "plan": "plan weak-scaling",
@@ -23,8 +23,6 @@ COMMANDS = {
     "compare-frameworks": "compare-frameworks --dry-run",
     "predict": "predict weak-scaling",
     **{verb: f"{verb} {STUDY}" for verb in OF_A_STUDY},
-    "export jube": "export jube local",
-    "export ramble": "export ramble local",
     "export reframe": "export reframe local",
     "collectives": "collectives",
     "collectives setup": "collectives setup",
@@ -94,8 +92,6 @@ def test_other_options_of_backends_name_those_that_there_are(verb, told):
 def test_options_of_backends_have_their_names(told):
     status, said = told("run weak-scaling --dry-run", "--backend-options", "rnig.teams=1")
     assert (status, "no backend 'rnig'" in said) == (1, True)
-    status, said = told("check timeline", "--backend-options", "ring.teams=1")
-    assert (status, "--backend-options has ring" in said) == (1, True)
 
 
 def test_published_series_name_backends_of_ours():

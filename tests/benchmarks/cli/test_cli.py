@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.cli import REMOVED, VERBS, main
 
 LOCAL = """
 name = "mine"
@@ -123,6 +123,12 @@ def test_mistakes(told, words, expected):
     text = mistake(told, *words.split())
     for part in expected:
         assert part.lower() in text.lower()
+
+
+@pytest.mark.parametrize(("verb", "replacement"), REMOVED.items())
+def test_a_removed_verb_names_its_replacement(told, verb, replacement):
+    assert mistake(told, *verb.split()) == f"dlscale: `dlscale {verb}` is now `{replacement}`\n"
+    assert verb not in VERBS
 
 
 def test_no_words_give_the_help(capsys):

@@ -1,4 +1,4 @@
-"""Tests for other harnesses: what they run can be run, what they read is there, and nobody's words break out."""
+"""A test for ReFrame: what it runs can be run, what it reads is there, and nobody's words break out."""
 
 import ast
 import importlib.util
@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from dlscale.analysis.findings import scaling as efficiency
@@ -16,7 +15,7 @@ from dlscale.analysis.render import data as scaling_json
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import export_harness
 from dlscale.benchmarks.cli.run import run as run_verb
-from dlscale.benchmarks.exports.harness import HarnessRun, fill, jube_file, ramble_files, reframe_test
+from dlscale.benchmarks.exports.harness import HarnessRun, reframe_test
 
 _MAKER = importlib.util.spec_from_file_location(
     "made_records_of_analysis", Path(__file__).parents[2] / "analysis" / "conftest.py"
@@ -130,59 +129,12 @@ def test_names_of_numbers_tell_cells_apart():
 def test_words_reach_dlscale_as_they_are(word):
     run = harness_run(more=("--data", word))
     assert words_of(reframe_test(run, valid_systems=["*"]))[-2:] == ["--data", word]
-    do = yaml.safe_load(jube_file(run))["step"]["do"]
-    without_jube = do.replace("${size}", "1").replace("${backend}", "ring").replace("$$", "$")
-    assert shlex.split(without_jube)[-3:-1] == ["--data", word]
 
 
-def test_titles_break_out_of_nothing(tmp_path):
+def test_titles_break_out_of_nothing():
     title = 'x """\nimport os\n# \\'
     text = reframe_test(harness_run(study_title=title), valid_systems=["*"])
     assert fields_of(text)[1]["descr"].endswith("on this machine")
-    assert yaml.safe_load(jube_file(harness_run(study_title=title)))["name"] == "dlscale_weak_scaling"
-    files = ramble_files(harness_run(study_title=title))
-    compile(files["repo/applications/dlscale-weak-scaling/application.py"], "application.py", "exec")
-    assert set(yaml.safe_load(files["ramble.yaml"])) == {"ramble"}
-
-
-def test_jube_has_a_package_for_each_size_and_backend():
-    run = harness_run(system="cori", scheduled=True, sizes=(1, 4))
-    content = yaml.safe_load(jube_file(run))
-    parameters = {one["name"]: one["_"] for one in content["parameterset"]["parameter"]}
-    assert parameters == {"size": "1,4", "backend": "none,ring"}
-    words = shlex.split(content["step"]["do"].replace("${size}", "4").replace("${backend}", "ring"))
-    assert words[0] == "dlscale"
-    options = options_of(words[1:])
-    assert (options["nodes"], options["backends"], options["compatibility_lines"]) == ([4], ["ring"], True)
-
-
-@pytest.mark.parametrize(("scheduled", "size"), [(True, "n_nodes"), (False, "n_ranks")])
-def test_ramble_has_an_experiment_for_each_size_and_backend(scheduled, size):
-    files = ramble_files(harness_run(system="cori", scheduled=scheduled, sizes=(1, 4), ranks_per_node=4))
-    assert yaml.safe_load(files["repo/repo.yaml"]) == {"repo": {"namespace": "dlscale"}}
-    applications = yaml.safe_load(files["ramble.yaml"])["ramble"]["applications"]
-    experiments = applications["dlscale-weak-scaling"]["workloads"]["study"]["experiments"]
-    (experiment,) = experiments.values()
-    assert experiment["variables"][size] == [1, 4]
-    assert experiment["variables"]["backend"] == ["none", "ring"]
-    assert experiment["matrix"] == ["backend", size]
-    tree = ast.parse(files["repo/applications/dlscale-weak-scaling/application.py"])
-    (call,) = [
-        n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "executable"
-    ]
-    command = ast.literal_eval(call.args[1]).replace(f"{{{size}}}", "4").replace("{backend}", "ring")
-    options = options_of(shlex.split(command)[1:])
-    assert options[size.removeprefix("n_")] == [4]
-
-
-def test_ramble_would_expand_braces():
-    with pytest.raises(UsageError, match="braces"):
-        ramble_files(harness_run(more=("--data", "{x}")))
-
-
-def test_a_placeholder_without_a_value_is_a_mistake():
-    with pytest.raises(KeyError):
-        fill("ramble.yaml", name="x")
 
 
 def test_the_verb_knows_sizes_and_time(tmp_path):
@@ -203,12 +155,6 @@ def test_files_are_found_from_any_folder(tmp_path, monkeypatch):
     text = export(export_harness.reframe, "local", "--study", "own study.toml")
     assert words_of(text)[1] == str(tmp_path / "own study.toml")
     assert fields_of(text)[0] == "dlscale_own_study"
-
-
-def test_ramble_writes_a_folder(tmp_path):
-    said = export(export_harness.ramble, "local", "--out", str(tmp_path / "new"))
-    assert all(Path(line).is_file() for line in said.splitlines())
-    assert (tmp_path / "new" / "ramble.yaml").is_file()
 
 
 @pytest.mark.parametrize(

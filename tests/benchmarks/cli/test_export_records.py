@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +13,8 @@ from click.testing import CliRunner
 
 from dlscale.analysis.records import world_step_seconds
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, export_formats
-from dlscale.benchmarks.exports.formats import Throughput, compatibility_lines, mllog_text
+from dlscale.benchmarks.cli import export_formats
+from dlscale.benchmarks.exports.formats import mllog_text
 from dlscale.benchmarks.records.record import Failure, Record
 
 _MAKER = importlib.util.spec_from_file_location(
@@ -24,11 +23,6 @@ _MAKER = importlib.util.spec_from_file_location(
 _module = importlib.util.module_from_spec(_MAKER)
 _MAKER.loader.exec_module(_module)
 make_record = _module._make_record
-
-# cscs-reframe-checks (config and apps/tensorflow), and EESSI/test-suite, eessi/testsuite/tests/apps/PyTorch.
-CSCS = r"total images/sec:\s+(?P<throughput>\S+)"
-EESSI = r"Total img/sec on [0-9]+ .PU\(s\):\s+(?P<perf>\S+)"
-STRICT = r"^Total img/sec on .* (?P<avg_perf>\d+\.\d) \+-(?P<avg_perf_err>\d+\.\d)$"
 
 
 @pytest.fixture
@@ -60,76 +54,6 @@ def export(tmp_path):
 
 def launches(rates, **fields):
     return [make_record(block=block, samples_per_second=rate, **fields) for block, rate in enumerate(rates)]
-
-
-def test_lines_are_found_by_those_who_look_for_them(study, export):
-    study(*launches([100.0, 104.0, 101.0, 103.0, 102.0, 110.0], backend="ring", num_ranks=2))
-    status, text = export(export_formats.lines)
-    assert status == 0
-    assert float(re.search(CSCS, text)["throughput"]) == pytest.approx(102.5, abs=0.1)
-    assert float(re.search(EESSI, text)["perf"]) == pytest.approx(102.5, abs=0.1)
-    assert "Total img/sec on 2 CPU(s): " in text
-    strict = re.search(STRICT, text, re.MULTILINE)
-    # Of six launches the interval of the median is nearly the whole range: a tenth of the way to the next ones.
-    assert float(strict["avg_perf_err"]) == pytest.approx(0.9 * 5.0 + 0.1 * 1.5, abs=0.06)
-
-
-def test_the_slowest_rank_sets_the_rate(study, export):
-    # 5 steps of 16 samples take 0.8 s on rank 0 and 1.6 s on rank 1.
-    study(make_record(num_ranks=2, samples_per_second=100.0, rank_delays=(0.0, 0.8)))
-    _, text = export(export_formats.lines)
-    assert "total images/sec: 50.00\n" in text
-
-
-def test_without_an_interval_there_is_no_half_width(study, export):
-    study(*launches([100.0, 104.0], backend="ring", num_ranks=2))
-    _, text = export(export_formats.lines)
-    assert "+-" not in text
-    assert re.search(EESSI, text)
-
-
-def test_most_ranks_first_and_what_does_not_communicate_last(study, export):
-    study(
-        *(
-            make_record(backend=backend, num_ranks=ranks)
-            for backend in ("none", "ring")
-            for ranks in (1, 4, 2)
-        )
-    )
-    _, text = export(export_formats.lines)
-    found = re.findall(r"over (\w+), (\d) rank", text)
-    assert found == [("ring", "4"), ("none", "4"), ("ring", "2"), ("none", "2"), ("ring", "1"), ("none", "1")]
-    _, text = export(export_formats.lines, "--backends", "ring", "--ranks", "2")
-    assert re.findall(r"over (\w+), (\d) rank", text) == [("ring", "2")]
-
-
-def test_only_trainings_with_a_number_have_lines(study, export):
-    study(make_record(control="loader"), make_record(failure="a rank died", backend="ring"))
-    status, text = export(export_formats.lines)
-    assert (status, text) == (INSUFFICIENT_DATA, "")
-
-
-def test_corrupt_records_are_said(study, export):
-    (study(make_record()) / "records" / "torn.1.json").write_text("{")
-    status, text = export(export_formats.lines)
-    assert status == FAILED_CASES
-    assert "total images/sec" in text
-
-
-@pytest.mark.parametrize(
-    ("rate", "half", "expected"),
-    [
-        (1234.567, 1.26, ["total images/sec: 1234.57", "Total img/sec on 2 GPU(s): 1234.6 +-1.3"]),
-        (0.0456, 0.0012, ["total images/sec: 0.046", "Total img/sec on 2 GPU(s): 0.046 +-0.0012"]),
-        (3.0, 0.0, ["total images/sec: 3.00", "Total img/sec on 2 GPU(s): 3.0 +-0.0"]),
-    ],
-)
-def test_digits(rate, half, expected):
-    cell = make_record(num_ranks=2, device="gpu").case.cell
-    found = Throughput(
-        cell=cell, evidence="measured", samples_per_second=rate, low=rate - half, high=rate + half
-    )
-    assert compatibility_lines(found)[1:] == expected
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.models.hep_cnn.events import calorimeter, generate
 from dlscale.models.hep_cnn.events.calorimeter import LEAST_COUNT_GEV, Particles, image_counts
-from dlscale.models.hep_cnn.events.components import load_components, share_events, share_preselected_events
+from dlscale.models.hep_cnn.events.components import load_components, share_events
 from dlscale.models.hep_cnn.events.pythia import in_signal_region, passes_preselection
 
 
@@ -33,17 +33,6 @@ def test_events_are_shared_evenly(num_events):
     assert signal - sum(slices) in (0, 1)
     assert max(slices) - min(slices) <= 1
     assert min(slices) >= 1
-
-
-@pytest.mark.parametrize("num_events", [12, 13, 1000, 130_000])
-def test_preselected_files_give_every_component_its_share(num_events):
-    components = load_components()
-    counts = share_preselected_events(num_events, components)
-    assert sum(counts) == num_events
-    assert min(counts) >= 1
-    assert sum(component.preselected_share for component in components) == pytest.approx(1)
-    for component, count in zip(components, counts, strict=True):
-        assert count == pytest.approx(num_events * component.preselected_share, abs=len(components) + 1)
 
 
 def particle(*, pt, eta, phi, charge, pdg_id):

@@ -115,44 +115,6 @@ def test_larger_images_show_the_same_events(made, tmp_path):
         np.testing.assert_allclose(*tracks, rtol=1e-4)
 
 
-def test_preselected_events_are_the_same_ones_without_the_others(tmp_path):
-    """Of one block: what is left out must leave no trace in PYTHIA, and what is kept is what passes."""
-    (jz5,) = (component for component in SLICES if component.name == "JZ5")
-    whole, kept = (
-        block.Block(
-            component=jz5, seed=6, stream=(3, 0), num_events=60, image_size=64, preselected=preselected
-        )
-        for preselected in (False, True)
-    )
-    everything = list(block.read(block.make(whole, tmp_path / "whole.npz")))
-    done = block.make(kept, tmp_path / "kept.npz")
-    passing = [event for event in everything if event.preselection]
-    assert 0 < len(passing) == done.num_kept < 60
-    for event, same in zip(block.read(done), passing, strict=True):
-        assert event.preselection
-        assert event.psr == same.psr
-        # The tracks are what the detector adds no noise to, and its noise comes in the order of what is kept.
-        np.testing.assert_array_equal(event.image[2], same.image[2])
-
-
-def test_a_preselected_file_says_what_was_generated(tmp_path):
-    out = tmp_path / "events.h5"
-    reported = []
-    num_kept = generate(60, out, seed=7, preselected=True, progress=reported.append)
-    assert sum(reported) == 60
-    with h5py.File(out) as file:
-        assert len(file["data"]) == len(file["component"]) == num_kept < 60
-        assert file["preselection"][:].all()
-        assert file.attrs["component_generated"].sum() == 60
-        assert file.attrs["component_events"].sum() == num_kept
-        np.testing.assert_array_equal(
-            np.bincount(file["component"][:], minlength=7), file.attrs["component_events"]
-        )
-        weights = file.attrs["component_cross_sections_mb"] / file.attrs["component_generated"]
-        np.testing.assert_allclose(file["weight"][:], weights[file["component"][:]])
-        assert file.attrs["command"].endswith(" --preselected")
-
-
 @pytest.mark.parametrize("folder", ["missing", "file"])
 def test_an_unwritable_folder_is_one_line(tmp_path, folder):
     (tmp_path / "file").touch()

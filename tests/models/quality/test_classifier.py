@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from dlscale.models import load_workload
+from dlscale.models.quality.classifier import is_top1
 from dlscale.models.quality.metric import HeldOut
 from dlscale.models.workload import Input, Shard
 
@@ -45,3 +46,23 @@ def test_accuracy_on_central_crops_whatever_the_number_of_ranks(folder, workload
     # Sample 0, the odd one, is held out.
     assert alone["top1"] == 1 - 1 / held_out.num_samples
     assert measured(lambda images: np.full((len(images), 10), np.nan), 1) == {}
+
+
+def test_of_equal_logits_the_lower_class_is_taken():
+    logits = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 2.0]])
+    assert is_top1(logits, np.array([0, 1, 2])).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "message"),
+    [
+        (np.zeros((2, 3)), np.array([0, 3]), "from 0 to 2"),
+        (np.zeros((2, 3)), np.array([0, -1]), "from 0 to 2"),
+        (np.zeros((2, 3)), np.array([0.0, 1.0]), "whole numbers"),
+        (np.zeros((2, 3)), np.array([0]), "need logits"),
+        (np.array([[0, np.nan]]), np.array([0]), "NaN"),
+    ],
+)
+def test_wrong_arrays_are_refused(logits, labels, message):
+    with pytest.raises(ValueError, match=message):
+        is_top1(logits, labels)

@@ -42,7 +42,7 @@ struct Tuning {
   std::size_t segment_bytes(Algorithm algorithm, std::size_t num_bytes) const;
 };
 
-// Good values for so many ranks; measured on 1 Gbit/s links, see tests/benchmark/four_hosts.py.
+// Good values for so many ranks; measured on 1 Gbit/s links (docs/ring.md).
 Tuning default_tuning(std::size_t num_ranks);
 
 }  // namespace dlscale::network
