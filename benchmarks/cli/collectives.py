@@ -17,7 +17,6 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INTERRUPTED
-from dlscale.benchmarks.cli.collectives_tune import tune
 from dlscale.benchmarks.cli.option_kinds import Counts, Words
 from dlscale.benchmarks.cli.options import YES, json_option, results_option
 from dlscale.benchmarks.cli.streams import live_console
@@ -86,7 +85,20 @@ def _backends_option(command: F) -> F:
     )(command)
 
 
-@click.group(invoke_without_command=True)
+class _Verbs(click.Group):
+    """The verbs of this benchmark; one that is gone names what replaces it."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name. Raises UsageError for `tune`."""
+        if cmd_name == "tune":
+            raise UsageError(
+                "`dlscale collectives tune` is gone: the ring tunes itself while it runs; switch points between nodes "
+                "are its options one_shot_bytes, recursive_doubling_bytes and halving_doubling_bytes"
+            )
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Verbs, invoke_without_command=True)
 @click.option(
     "--operations",
     type=Words(),
@@ -178,9 +190,6 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
             )
             return INTERRUPTED
     return _show(run.folder, as_json=as_json)
-
-
-collectives.add_command(tune)
 
 
 @collectives.command("setup")
