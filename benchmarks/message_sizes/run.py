@@ -1,13 +1,12 @@
 """A run of the message-size benchmark: from a request to a folder of records.
 
-It also describes the machine (CPUs, caches, memory), and refuses sizes that its memory cannot hold.
+It refuses sizes that the machine's memory cannot hold.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import platform
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
+
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, format_size
 from dlscale.benchmarks.launch import environment
+from dlscale.benchmarks.launch.probe import describe_node
 from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes import schedule, together
 from dlscale.benchmarks.message_sizes.cluster import Cluster, cluster_peers, cluster_unusable
@@ -40,10 +42,10 @@ from dlscale.benchmarks.records.message_sizes import (
     add_launch,
     write_campaign,
 )
+from dlscale.benchmarks.records.provenance import node_facts
 from dlscale.benchmarks.records.record import Setting
 
-_CACHES = Path("/sys/devices/system/cpu")
-_UNKNOWN_CACHE = 64 * 2**20
+_CPUS = Path("/sys/devices/system/cpu")
 _MESSAGES = 2  # of the largest size, for some operations: the one that is moved, and where its result goes
 SPEAKS_ITS_ABI = ("mpich", "intelmpi")  # the IMB-MPI1 in Intel's wheel runs over these
 Tell = Callable[[str], None]
@@ -56,28 +58,15 @@ def usable_cpus() -> list[int]:
     return [cpu for cpu in allowed if firsts[cpu] == cpu or firsts[cpu] not in allowed]
 
 
-def last_level_cache_bytes(cpu: int = 0) -> int:
-    """The largest cache that a CPU has a share in."""
-    texts = (path.read_text("ascii").strip() for path in _CACHES.glob(f"cpu{cpu}/cache/index*/size"))
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    sizes = (int(text[:-1]) * units[text[-1]] for text in texts if re.fullmatch(r"\d+[KMG]", text))
-    return max(sizes, default=_UNKNOWN_CACHE)
-
-
-def describe_machine() -> dict[str, Setting]:
+def _machine(cpus: Sequence[int], results: Path) -> dict[str, Setting]:
     """Facts that numbers of this benchmark depend on."""
-    cpu_info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    model = re.search(r"^model name\s*: (.*)$", cpu_info, re.MULTILINE)
-    pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    facts = node_facts(results=results, data=None)
     return {
-        "architecture": platform.machine(),
-        "cpu_model": model[1] if model else "unknown",
+        **describe_node(),
         "num_cpus": len(os.sched_getaffinity(0)),
-        "num_cores": len(usable_cpus()),
-        "last_level_cache_bytes": last_level_cache_bytes(usable_cpus()[0]),
-        "memory_gib": round(_memory("MemTotal") / 2**30),
-        "kernel": platform.release(),
-        "transparent_huge_pages": _chosen(pages.read_text(encoding="ascii")) if pages.exists() else "none",
+        "num_cores": len(cpus),
+        "cache_bytes": facts.cache_bytes or 0,
+        "transparent_huge_pages": facts.transparent_huge_pages or "none",
     }
 
 
@@ -87,7 +76,7 @@ def most_together(num_ranks: int, largest: int) -> int:
     The ranks of one may use half of the memory that is free, and of all two thirds.
     """
     needed = num_ranks * _MESSAGES * largest
-    free = _memory("MemAvailable")
+    free = psutil.virtual_memory().available
     if needed > free / 2:
         raise UsageError(
             f"messages of {format_size(largest)} on {num_ranks} ranks need {format_size(needed)} of memory, and "
@@ -96,23 +85,12 @@ def most_together(num_ranks: int, largest: int) -> int:
     return max(1, int(free * 2 / 3 / (num_ranks * largest)))
 
 
-def _memory(name: str) -> int:
-    match = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
-    return int(match[1]) * 1024 if match else 0
-
-
 def _first_sibling(cpu: int) -> int:
-    path = _CACHES / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+    path = _CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list"
     try:
         return int(re.split("[,-]", path.read_text(encoding="ascii").strip())[0])
     except (OSError, ValueError):
         return cpu
-
-
-def _chosen(text: str) -> str:
-    """The word in brackets, as the kernel shows a choice."""
-    match = re.search(r"\[(\w+)\]", text)
-    return match[1] if match else text.strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +166,7 @@ class Run:
             cpus=self._cpus,
             budget_seconds=request.budget_seconds,
             seed=request.seed,
-            node=describe_machine(),
+            node=_machine(self._cpus, results),
             peers=states,
         )
         self.folder = results / "collectives" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
