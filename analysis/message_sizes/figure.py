@@ -1,4 +1,4 @@
-"""The figure of algbw over message size, a panel per mode: PNG, PDF and SVG, byte for byte reproducible."""
+"""The figure of algbw over message size: PNG, PDF and SVG, byte for byte reproducible."""
 
 from __future__ import annotations
 
@@ -69,12 +69,11 @@ def write_figure(summary: MessageSizeSummary, folder: Path) -> list[Path]:
 def _draw(
     summary: MessageSizeSummary, rows: Sequence[MessageSizeRow], num_ranks: int, collective: Collective
 ) -> Figure:
-    modes = [mode for mode in summary.campaign.modes if any(row.mode == mode for row in rows)]
     lines = _lines(rows)
     bounded = any(row.role == STREAM for row in rows)
-    figure, panels = figure_with_axes(
+    figure, (axes,) = figure_with_axes(
         width=DOUBLE_COLUMN_INCHES,
-        num_panels=len(modes),
+        num_panels=1,
         title=heading(summary.campaign, collective, num_ranks),
         warning=_warning(summary),
         subtitle=f"{summary.campaign.node['cpu_model']}, {len(summary.campaign.cpus)} cores",
@@ -84,17 +83,13 @@ def _draw(
         ],
         small_print=_small_print(summary),
     )
-    for axes, mode in zip(panels, modes, strict=True):
-        at = [row for row in rows if row.mode == mode]
-        axes.set_title(mode)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        for name in lines:
-            _curve(axes, at, name)
-        bound = _line([row for row in at if row.role == STREAM])
-        axes.plot(*bound, **_BOUND)
-        _size_axis(axes, summary.campaign.sizes)
-    panels[0].set_ylabel("algorithm bandwidth [GB/s]")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for name in lines:
+        _curve(axes, rows, name)
+    axes.plot(*_line([row for row in rows if row.role == STREAM]), **_BOUND)
+    _size_axis(axes, summary.campaign.sizes)
+    axes.set_ylabel("algorithm bandwidth [GB/s]")
     return figure
 
 
@@ -151,7 +146,6 @@ def _small_print(summary: MessageSizeSummary) -> list[str]:
     return [
         f"Median over {campaign.num_blocks} launches of the median call, by the slowest rank's time from a common "
         "start. Solid: each library at its best setting of that size; dashed: at its default. Bound: the rate at which "
-        "every rank adds to its own memory, all at once. hot: one buffer; fresh: written just before; cold: out of "
-        "caches.",
+        "every rank adds to its own memory, all at once.",
         f"Commit {campaign.commit[:12]}; measured {campaign.started}; data {summary.provenance.data_hash[:12]}.",
     ]

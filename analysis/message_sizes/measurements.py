@@ -1,9 +1,6 @@
 """The measurements of a run of the message-size benchmark: a number per launch, by library, operation and point.
 
-A virtual machine may migrate its CPUs during a run, from a common cache to separate ones and back, which changes the
-cost of traffic between caches three- to fivefold. So launches take turns, and are compared round by round; and the
-records have the round trip of a flag between two ranks before and after every block of calls, so `only_at_distance`
-can select what was measured at one distance.
+Launches take turns, and are compared round by round: what a machine does in between changes them alike.
 """
 
 from __future__ import annotations
@@ -17,34 +14,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dlscale.analysis.statistics import Interval, block_ratio
-from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.collective_operations import BY_NAME
 from dlscale.benchmarks.records.message_sizes import (
+    CellFailure,
     Collective,
     MessageSizeLaunch,
     MessageSizeRun,
-    Mode,
     Samples,
 )
-
-TITLES: Mapping[Collective, str] = {
-    "allreduce": "allreduce, fp32 sum, in place",
-    "reduce_scatter": "reduce-scatter, fp32 sum, from the message to a part of it per rank",
-    "allgather": "allgather, fp32, from a part per rank to the message",
-    "broadcast": "broadcast, fp32, in place, from rank 0",
-}
 
 
 def heading(campaign: MessageSizeRun, collective: Collective, num_ranks: int) -> str:
     """The title of an operation's table or figure."""
+    title = BY_NAME[collective].title
     if not campaign.ranks_per_node:
-        return f"{TITLES[collective]}, {num_ranks} ranks on one node"
+        return f"{title}, {num_ranks} ranks on one node"
     num_nodes = num_ranks // campaign.ranks_per_node
-    return f"{TITLES[collective]}, {num_ranks} ranks on {num_nodes} nodes of {campaign.system}"
+    return f"{title}, {num_ranks} ranks on {num_nodes} nodes of {campaign.system}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSizeRow:
-    """One library at one setting, number of ranks, mode and size. Intervals are over launches."""
+    """One library at one setting, number of ranks and size. Intervals are over launches."""
 
     role: str  # PEER, or an operation of the driver
     backend: str
@@ -53,7 +44,6 @@ class MessageSizeRow:
     variables: Mapping[str, str]
     operation: str
     num_ranks: int
-    mode: str
     message_bytes: int
     num_launches: int
     num_nodes: int = 1
@@ -87,20 +77,14 @@ class MessageSizeRow:
     @property
     def bus_factor(self) -> float:
         """The ratio of busbw to algbw, as nccl-tests has it: what every rank must send or receive per byte at least."""
-        return bus_factor(self.collective, self.num_ranks)
+        return BY_NAME[self.collective].bus_factor(self.num_ranks)
 
     def within_wire(self, bytes_per_second: float) -> MessageSizeRow:
         """The row, bound by the link of a node: it sends and receives what a rank must if a node were one."""
         if not self.seconds:
             return self
-        least_bytes = bus_factor(self.collective, self.num_nodes) * self._bytes
+        least_bytes = BY_NAME[self.collective].bus_factor(self.num_nodes) * self._bytes
         return replace(self, fraction_of_bound=self.seconds.rate(least_bytes / bytes_per_second))
-
-
-def bus_factor(collective: Collective, number: int) -> float:
-    """What each of so many ranks (or nodes) must send or receive per byte of the message, at least."""
-    times = {"allreduce": 2, "reduce_scatter": 1, "allgather": 1}.get(collective)
-    return 1.0 if times is None else times * (number - 1) / number
 
 
 def fastest(rows: Sequence[MessageSizeRow]) -> MessageSizeRow | None:
@@ -111,7 +95,7 @@ def fastest(rows: Sequence[MessageSizeRow]) -> MessageSizeRow | None:
     return min(measured, key=lambda row: row.seconds.center if row.seconds else math.inf, default=None)
 
 
-RING, RING_SHARED, UNSYNCHRONISED, STREAM = "ring", "ring-shared", "ring-unsynchronised", "stream"
+RING, RING_SHARED, STREAM = "ring", "ring-shared", "stream"
 PEER = "peer"  # a library's own operation, whatever its name: "mpi", "gloo", "horovod"
 
 
@@ -125,11 +109,10 @@ class LibrarySetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAt:
-    """A measured point: collective operation, number of ranks, mode and message size."""
+    """A measured point: collective operation, number of ranks and message size."""
 
     collective: Collective = "allreduce"
     num_ranks: int
-    mode: Mode
     message_bytes: int
 
 
@@ -179,7 +162,7 @@ class MessageTimes:
         self._series: dict[tuple[LibrarySetting, str, MeasuredAt], dict[int, CallTimes]] = defaultdict(dict)
         self._used_bytes: dict[MeasuredAt, int | None] = {}
         for launch in launches:
-            self._used_bytes.update({_point(launch, block): block.used_bytes for block in launch.samples})
+            self._used_bytes.update({point_of(launch, block): block.used_bytes for block in launch.samples})
             host = LibrarySetting(backend=launch.backend, setting=launch.setting)
             for (operation, point), rounds in _rounds_by_point(launch).items():
                 series = self._series[host, role_of(launch, operation), point]
@@ -220,7 +203,7 @@ def _rounds_by_point(launch: MessageSizeLaunch) -> dict[tuple[str, MeasuredAt], 
     rounds: dict[tuple[str, MeasuredAt], dict[int, Floats]] = defaultdict(dict)
     for block in launch.samples:
         slowest = 1e-9 * np.asarray(block.nanoseconds, np.float64).max(axis=0)
-        rounds[block.operation, _point(launch, block)][block.round] = slowest
+        rounds[block.operation, point_of(launch, block)][block.round] = slowest
     return rounds
 
 
@@ -237,59 +220,8 @@ def _summary(rounds: Mapping[int, Floats], together: int | None) -> CallTimes:
     )
 
 
-def _point(launch: MessageSizeLaunch, block: Samples) -> MeasuredAt:
+def point_of(launch: MessageSizeLaunch, cell: Samples | CellFailure) -> MeasuredAt:
+    """The point of a block of calls, or of a failure, of a launch."""
     return MeasuredAt(
-        collective=block.collective,
-        num_ranks=launch.num_ranks,
-        mode=block.mode,
-        message_bytes=block.message_bytes,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundTrip:
-    """Inclusive limits of a flag's round trip, in nanoseconds."""
-
-    least: float
-    most: float
-
-    def holds(self, *nanoseconds: float) -> bool:
-        """Whether there are some, and all of them are within the limits."""
-        return bool(nanoseconds) and all(self.least <= time <= self.most for time in nanoseconds)
-
-
-def only_at_distance(
-    campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch], wanted: RoundTrip
-) -> list[MessageSizeLaunch]:
-    """The measured launches, with only those blocks of calls before and after which a flag's round trip was `wanted`.
-
-    Launches without such a block are left out, and so are launches with more ranks than CPUs. Launches for another
-    purpose, such as the comparison with IMB-MPI1, stay unchanged. Raises UsageError if nothing is left.
-    """
-    measured = [
-        launch
-        for launch in launches
-        if launch.purpose == "measured" and launch.num_ranks // launch.num_nodes <= len(campaign.cpus)
-    ]
-    kept = [
-        launch.model_copy(update={"samples": blocks})
-        for launch in measured
-        if (blocks := [block for block in launch.samples if wanted.holds(*block.round_trip_nanoseconds)])
-    ]
-    if not kept:
-        trips = round_trips(measured)
-        took = f"; it took {trips[0]} to {trips[-1]}" if trips else ""
-        raise UsageError(
-            f"--round-trip: nothing was measured while a flag took {wanted.least:g} to {wanted.most:g} ns{took}"
-        )
-    return kept + [launch for launch in launches if launch.purpose != "measured"]
-
-
-def round_trips(launches: Iterable[MessageSizeLaunch]) -> list[int]:
-    """What a flag took before and after what was measured, in nanoseconds, ascending."""
-    return sorted(
-        time
-        for launch in launches
-        for times in [launch.round_trip_nanoseconds, *(one.round_trip_nanoseconds for one in launch.samples)]
-        for time in times
+        collective=cell.collective, num_ranks=launch.num_ranks, message_bytes=cell.message_bytes
     )

@@ -1,4 +1,4 @@
-"""The numbers of a run of the message-size benchmark: a row per library, setting, mode and size.
+"""The numbers of a run of the message-size benchmark: a row per library, setting and size.
 
 The end of the file has the origin of the numbers, and the rows for `--json` and the CSV file.
 """
@@ -21,16 +21,15 @@ from dlscale.analysis.message_sizes.measurements import (
     RING,
     RING_SHARED,
     STREAM,
-    UNSYNCHRONISED,
     LibrarySetting,
     MeasuredAt,
     MessageSizeRow,
     MessageTimes,
     Series,
     fastest,
+    point_of,
     ratio,
     role_of,
-    round_trips,
 )
 from dlscale.analysis.message_sizes.validity import ValidityCheck, check_validity
 from dlscale.analysis.provenance import Provenance
@@ -45,7 +44,6 @@ DEFAULT = "default"  # the name of a library's default settings in peers.toml
 OURS = {
     RING: ("ring", "ring", "ordinary memory"),
     RING_SHARED: ("ring", "ring, own memory", "memory of its own, direct push"),
-    UNSYNCHRONISED: ("unsynchronised", "ring, no waiting", "the same loads and stores; nobody waits"),
     STREAM: ("memory", "memory bound", "each rank adds to its own memory"),
 }
 
@@ -59,7 +57,7 @@ class MessageSizeSummary:
     checks: Sequence[ValidityCheck]
     choices: Sequence[str]  # how the ring moved large messages, a line each
     failures: Sequence[str]  # in a sentence each
-    round_trips: Sequence[int]  # nanoseconds, of a flag between two ranks, ascending
+    round_trips: Sequence[int]  # nanoseconds, of a message between two nodes, ascending
     start_skew: float  # nanoseconds, the median over calls; 0 if there are none
     provenance: Provenance
 
@@ -73,7 +71,9 @@ def summarise(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -
         checks=check_validity(campaign, launches),
         choices=list(_choices(measured)),
         failures=list(_failures(campaign, launches)),
-        round_trips=round_trips(measured),
+        round_trips=sorted(
+            time for launch in measured for block in launch.samples for time in block.round_trip_nanoseconds
+        ),
         start_skew=_start_skew(measured),
         provenance=run_origin(campaign, launches),
     )
@@ -135,7 +135,7 @@ def _summary_rows(
             peers += _filled(row, times, host, point, home, failed)
         yield from _mark_best(peers)
         for peer in campaign.peers:
-            if peer.unusable and point.mode == campaign.modes[0]:
+            if peer.unusable:
                 row = _empty(
                     point, PEER, backend=peer.name, title=peer.title, setting="not measured", variables={}
                 )
@@ -150,19 +150,20 @@ def _on_nodes(row: MessageSizeRow, campaign: MessageSizeRun) -> MessageSizeRow:
     return row.within_wire(campaign.wire_bytes_per_second) if campaign.wire_bytes_per_second else row
 
 
-def average_bus_bandwidths(rows: Sequence[MessageSizeRow], mode: str = "hot") -> dict[tuple[int, str], float]:
+def average_bus_bandwidths(rows: Sequence[MessageSizeRow]) -> dict[tuple[int, str], float]:
     """GB/s by ranks and title: the mean over sizes of busbw, of each library at its best setting of the size."""
     rates: dict[tuple[int, str], list[float]] = {}
     for row in rows:
-        if row.mode == mode and row.algbw and (row.role == RING or row.tuned):
+        if row.algbw and (row.role == RING or row.tuned):
             rates.setdefault((row.num_ranks, row.title), []).append(row.algbw.center * row.bus_factor)
     return {key: statistics.fmean(values) for key, values in rates.items()}
 
 
 def _measured_points(campaign: MessageSizeRun) -> Iterator[MeasuredAt]:
-    for num_ranks, collective in itertools.product(campaign.rank_counts, campaign.collectives):
-        for size, mode in itertools.product(campaign.sizes, campaign.modes):
-            yield MeasuredAt(collective=collective, num_ranks=num_ranks, mode=mode, message_bytes=size)
+    for num_ranks, collective, size in itertools.product(
+        campaign.rank_counts, campaign.collectives, campaign.sizes
+    ):
+        yield MeasuredAt(collective=collective, num_ranks=num_ranks, message_bytes=size)
 
 
 def _empty(
@@ -177,7 +178,6 @@ def _empty(
         operation="in-place add" if role == STREAM else point.collective,
         collective=point.collective,
         num_ranks=point.num_ranks,
-        mode=point.mode,
         message_bytes=point.message_bytes,
         num_launches=0,
     )
@@ -242,21 +242,12 @@ def _home(
 def _reasons(
     campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]
 ) -> dict[tuple[LibrarySetting, str, MeasuredAt], str]:
-    """The reasons of failed measurements; a launch that failed as a whole counts wherever it has no numbers.
-
-    A record from before schema 4 does not say what its launch was to measure: its library's own operations count.
-    """
+    """The reasons of failed measurements; a launch that failed as a whole counts wherever it has no numbers."""
     reasons: dict[tuple[LibrarySetting, str, MeasuredAt], str] = {}
     for launch in launches:
         host = LibrarySetting(backend=launch.backend, setting=launch.setting)
         for failure in launch.failures:
-            point = MeasuredAt(
-                collective=failure.collective,
-                num_ranks=launch.num_ranks,
-                mode=failure.mode,
-                message_bytes=failure.message_bytes,
-            )
-            reasons[host, role_of(launch, failure.operation), point] = failure.reason
+            reasons[host, role_of(launch, failure.operation), point_of(launch, failure)] = failure.reason
         if launch.failure:
             asked = {_role_and_collective(launch, word) for word in launch.operations} - {
                 (STREAM, "allreduce")
@@ -265,7 +256,7 @@ def _reasons(
                 if point.num_ranks != launch.num_ranks:
                     continue
                 roles = [role for role, collective in asked if collective == point.collective]
-                for role in roles if asked else [role_of(launch, launch.backend)]:
+                for role in roles:
                     reasons.setdefault((host, role, point), launch.failure)
     return reasons
 
@@ -285,7 +276,7 @@ def _failures(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) -
     for launch in launches:
         where = f"{launch.backend} ({launch.setting}), {launch.num_ranks} ranks, {launch.purpose}"
         if launch.failure:
-            variants = [word for word in launch.operations if word in (RING_SHARED, UNSYNCHRONISED)]
+            variants = [word for word in launch.operations if word == RING_SHARED]
             counts[f"{', '.join([where, *variants])}: {launch.failure}"] += 1
         for reason in dict.fromkeys(failure.reason for failure in launch.failures):
             cells = [cell for cell in launch.failures if cell.reason == reason]
@@ -329,7 +320,7 @@ def message_size_row(row: MessageSizeRow) -> dict[str, Any]:
         "used_bytes": row.message_bytes if row.used_bytes is None else row.used_bytes,
         "algbw_gb_per_second": rate.center if rate else None,
         "busbw_gb_per_second": rate.center * row.bus_factor if rate else None,
-        "mode": row.mode,
+        "mode": "hot",  # the only state of the caches
         "algbw_low": rate.low if rate else None,
         "algbw_high": rate.high if rate else None,
         "best_algbw_gb_per_second": row.best_algbw,
@@ -351,7 +342,6 @@ def message_sizes_json(summary: MessageSizeSummary) -> dict[str, Any]:
     return {
         "schema": 1,
         "rows": [message_size_row(row) for row in summary.rows],
-        "goals": [],  # the ring's goals are judged by tests/benchmark/ring_goals.py; the key stays for compatibility
         "validity": [
             {
                 "backend": check.backend,

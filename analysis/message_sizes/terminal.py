@@ -17,10 +17,15 @@ from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import microseconds, number, plural, size_text
 from dlscale.benchmarks.records.message_sizes import MessageSizeRun
 
-COLUMNS = ("size", "library", "algbw\n[GB/s]", "busbw\n[GB/s]", "p99\n[us]", "of\nbound\n[%]", "ring\nover\nit",
-           "algbw\nfresh", "algbw\ncold")  # fmt: skip
-NEAR_AND_FAR = 2.0  # a larger ratio of flag round trips means that the CPUs were moved
-
+COLUMNS = (
+    "size",
+    "library",
+    "algbw\n[GB/s]",
+    "busbw\n[GB/s]",
+    "p99\n[us]",
+    "of\nbound\n[%]",
+    "ring\nover\nit",
+)
 Tags = Mapping[tuple[str, str], str]  # by backend and setting
 
 
@@ -35,7 +40,7 @@ def render_message_sizes(summary: MessageSizeSummary) -> RenderableType:
         parts.append(f"[bold]{escape(heading(summary.campaign, collective, num_ranks))}[/bold]")
         parts.append(_table(rows, tags))
         rates = [f"{title} {number(rate)}" for (_, title), rate in average_bus_bandwidths(rows).items()]
-        parts.append(escape(f"Average bus bandwidth over all sizes, hot, in GB/s: {', '.join(rates) or '-'}"))
+        parts.append(escape(f"Average bus bandwidth over all sizes, in GB/s: {', '.join(rates) or '-'}"))
     if not summary.rows:
         parts.append("No launch gave a number.")
     parts += [*_settings(summary, tags), *(f"[dim]{escape(line)}[/dim]" for line in _legend(summary))]
@@ -62,12 +67,9 @@ def _table(rows: Sequence[MessageSizeRow], tags: Tags) -> Table:
     for index, name in enumerate(COLUMNS):
         table.add_column(name, justify="right" if index > 1 else "left", no_wrap=index < 2, overflow="fold")
     for num_bytes, group in groupby(rows, key=lambda row: row.message_bytes):
-        at_size = list(group)
-        by_mode = {(row.mode, row.backend, row.setting): row for row in at_size}
-        hot = [row for row in at_size if row.mode == "hot" and _is_shown(row)]
-        for index, row in enumerate(hot):
+        for index, row in enumerate(filter(_is_shown, group)):
             size = size_text(num_bytes) if index == 0 else ""
-            table.add_row(size, *(escape(cell) for cell in _cells(row, by_mode, tags)))
+            table.add_row(size, *(escape(cell) for cell in _cells(row, tags)))
         table.add_section()
     return table
 
@@ -76,9 +78,7 @@ def _is_shown(row: MessageSizeRow) -> bool:
     return row.role != PEER or row.tuned or row.setting.startswith("default") or bool(row.failure)
 
 
-def _cells(
-    row: MessageSizeRow, by_mode: Mapping[tuple[str, str, str], MessageSizeRow], tags: Tags
-) -> Iterator[str]:
+def _cells(row: MessageSizeRow, tags: Tags) -> Iterator[str]:
     """The columns after the size."""
     star = " *" if row.tuned else ""
     yield row.title if row.role != PEER else f"{row.backend} {tags[row.backend, row.setting]}{star}"
@@ -90,9 +90,6 @@ def _cells(
     yield microseconds(row.p99_seconds)
     yield "-" if row.fraction_of_bound is None else f"{100 * row.fraction_of_bound.center:.1f}"
     yield "" if row.role == RING else _number(row.ring_speedup)
-    for mode in ("fresh", "cold"):
-        in_mode = by_mode.get((mode, row.backend, row.setting))
-        yield _number(in_mode.algbw if in_mode else None)
 
 
 def _number(interval: Interval | None) -> str:
@@ -115,29 +112,17 @@ def _settings(summary: MessageSizeSummary, tags: Tags) -> Iterator[RenderableTyp
 
 def _legend(summary: MessageSizeSummary) -> Iterator[str]:
     campaign = summary.campaign
-    others = (
-        ""
-        if campaign.collectives == ["allreduce"]
-        else " (of reduce-scatter and allgather (P-1)/P, of broadcast 1)"
-    )
     yield (
         f"Median over {plural(campaign.num_blocks, 'launch')} of each launch's median call, by its slowest rank. "
-        f"busbw: algbw times 2(P-1)/P{others}. of bound: relative to {_bound(campaign)}. "
-        "ring over it: the ring's rate over this one's. hot: one buffer; fresh: written just before; cold: last used "
-        f"{size_text(campaign.cold_bytes)} before. See docs/collectives-benchmark.md."
+        "busbw: algbw times what each rank must send or receive per byte of the message. of bound: relative to "
+        f"{_bound(campaign)}. ring over it: the ring's rate over this one's. See docs/collectives-benchmark.md."
     )
     if trips := summary.round_trips:
-        what, between = ("A message", "node") if campaign.nodes else ("A flag", "rank")
-        cause = "nodes or network" if campaign.nodes else "the machine moved its CPUs or"
-        text = f"{what} takes {trips[len(trips) // 2]} ns from one {between} to another and back"
-        if trips[-1] > NEAR_AND_FAR * trips[0]:
-            text += f", at other times {trips[0]} to {trips[-1]}: {cause} had other work; trust ratios more than rates"
-        if campaign.nodes:
-            text += (
-                f"; ranks start {number(1e-3 * summary.start_skew)} us apart (median over calls, by clocks compared to "
-                "half of that time)"
-            )
-        yield text + "."
+        yield (
+            f"A message takes {trips[len(trips) // 2]} ns from one node to another and back ({trips[0]} to "
+            f"{trips[-1]}); ranks start {number(1e-3 * summary.start_skew)} us apart (median over calls, by clocks "
+            "compared to half of that time)."
+        )
 
 
 def _bound(campaign: MessageSizeRun) -> str:

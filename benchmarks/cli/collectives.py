@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,15 +16,14 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.base.quantities import format_seconds, parse_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INTERRUPTED
-from dlscale.benchmarks.cli.collectives_tune import tune
 from dlscale.benchmarks.cli.option_kinds import Counts, Words
 from dlscale.benchmarks.cli.options import YES, json_option, results_option
 from dlscale.benchmarks.cli.streams import live_console
+from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERATIONS
 
 if TYPE_CHECKING:
-    from dlscale.analysis.message_sizes.summary import MessageSizeSummary
     from dlscale.benchmarks.message_sizes.cluster import Cluster
-    from dlscale.benchmarks.records.message_sizes import Collective, Mode
+    from dlscale.benchmarks.records.message_sizes import Collective
     from dlscale.benchmarks.systems.system import System
 
 
@@ -49,23 +47,6 @@ class Sizes(click.ParamType[list[int]]):
             self.fail(str(error), param, ctx)
 
 
-class Nanoseconds(click.ParamType[tuple[float, float]]):
-    """A range of times."""
-
-    name = "LOW:HIGH"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, float]:
-        """(low, high) of `value`; a malformed one ends in one line."""
-        if isinstance(value, tuple):
-            return value
-        match = re.fullmatch(r"(\d+):(\d+)", value)
-        if match is None or int(match[1]) > int(match[2]):
-            self.fail(f"{value!r} is not a range of nanoseconds; write 0:150", param, ctx)
-        return float(match[1]), float(match[2])
-
-
 def _environments_option(command: F) -> F:
     return click.option(
         "--environments",
@@ -86,13 +67,32 @@ def _backends_option(command: F) -> F:
     )(command)
 
 
-@click.group(invoke_without_command=True)
+class _Verbs(click.Group):
+    """The verbs of this benchmark; one that is gone names what replaces it."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name. Raises UsageError for `tune`."""
+        if cmd_name == "tune":
+            raise UsageError(
+                "`dlscale collectives tune` is gone: the ring tunes itself while it runs; switch points between nodes "
+                "are its options one_shot_bytes, recursive_doubling_bytes and halving_doubling_bytes"
+            )
+        return super().get_command(ctx, cmd_name)
+
+
+def _messages() -> str:
+    """What a message of S bytes on P ranks is, a line for each operation."""
+    lines = [f"  {operation.name:16}{operation.message}" for operation in OPERATIONS]
+    return "\b\nA message of S bytes on P ranks:\n" + "\n".join(lines)
+
+
+@click.group(cls=_Verbs, invoke_without_command=True, epilog=_messages())
 @click.option(
     "--operations",
     type=Words(),
     default="allreduce",
     show_default=True,
-    help="Operations to time: allreduce, reduce_scatter, allgather, broadcast, or all.",
+    help=f"Operations to time: {', '.join(COLLECTIVES)}, or all.",
 )
 @click.option("--sizes", type=Sizes(), default=DEFAULT_SIZES, show_default=True, help="Message sizes.")
 @click.option(
@@ -105,9 +105,6 @@ def _backends_option(command: F) -> F:
 @click.option("--ranks-per-node", type=click.IntRange(min=1), help="Ranks per node; default: the system's.")
 @click.option("--environment", help="Environment of the system; default: its first.")
 @click.option("--allow-open-ports", **YES, help="Allow libraries with unauthenticated sockets to span nodes.")
-@click.option(
-    "--modes", type=Words(), help="hot, and of fresh and cold; default: all, between nodes hot,fresh."
-)
 @_backends_option
 @click.option(
     "--launches", type=click.IntRange(min=1), default=3, show_default=True, help="Launches per setting."
@@ -152,7 +149,6 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         collectives=_collectives(options["operations"]),
         rank_counts=_rank_counts(counts),
         backends=options["backends"],
-        modes=_modes(options["modes"]),
         num_blocks=options["launches"],
         budget_seconds=_seconds(options["budget"]),
         seed=options["seed"],
@@ -180,9 +176,6 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     return _show(run.folder, as_json=as_json)
 
 
-collectives.add_command(tune)
-
-
 @collectives.command("setup")
 @_backends_option
 @_environments_option
@@ -206,57 +199,31 @@ def setup(backends: list[str], environments: Path) -> int:
 
 @collectives.command("report")
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--round-trip",
-    type=Nanoseconds(),
-    help="Limits, in ns, to how long a flag took from rank to rank and back; writes no files.",
-)
 @results_option
 @json_option
-def report(folder: Path | None, round_trip: tuple[float, float] | None, results: Path, as_json: bool) -> int:
+def report(folder: Path | None, results: Path, as_json: bool) -> int:
     """Print the table of a run again and draw its figure, from its records alone (default: the latest run).
 
     \b
-    Examples:
-      dlscale collectives report --json
-      dlscale collectives report --round-trip 0:150     while the CPUs of the ranks shared a cache
+    Example: dlscale collectives report --json
     """  # noqa: D301
-    from dlscale.analysis.message_sizes.measurements import RoundTrip
-    from dlscale.analysis.message_sizes.measurements import only_at_distance as only
-    from dlscale.analysis.message_sizes.summary import summarise
-    from dlscale.benchmarks.records.message_sizes import latest_run, load_run
+    from dlscale.benchmarks.records.message_sizes import latest_run
 
-    folder = folder or latest_run(results)
-    if round_trip is None:
-        return _show(folder, as_json=as_json)
-    campaign, launches = load_run(folder)
-    low, high = round_trip
-    return _print(
-        summarise(campaign, only(campaign, launches, RoundTrip(least=low, most=high))), as_json=as_json
-    )
+    return _show(folder or latest_run(results), as_json=as_json)
 
 
 def _show(folder: Path, *, as_json: bool) -> int:
-    from dlscale.analysis.message_sizes import summary
+    from dlscale.analysis.message_sizes import summary, terminal
     from dlscale.analysis.message_sizes.figure import write_figure
-    from dlscale.analysis.message_sizes.summary import summarise
     from dlscale.benchmarks.records.message_sizes import load_run
 
-    results = summarise(*load_run(folder))
+    results = summary.summarise(*load_run(folder))
     written = [*summary.write_message_sizes_csv(results, folder), *write_figure(results, folder)]
-    status = _print(results, as_json=as_json)
-    if not as_json:
-        click.echo(f"written: {', '.join(path.name for path in written)} in {folder}")
-    return status
-
-
-def _print(results: MessageSizeSummary, *, as_json: bool) -> int:
-    from dlscale.analysis.message_sizes import summary, terminal
-
     if as_json:
         click.echo(json.dumps(summary.message_sizes_json(results)))
     else:
         Console().print(terminal.render_message_sizes(results))
+        click.echo(f"written: {', '.join(path.name for path in written)} in {folder}")
     return FAILED_CASES if results.failures else 0
 
 
@@ -322,27 +289,10 @@ def _emulated_nodes(system: System) -> tuple[str, ...]:
 
 
 def _collectives(words: list[str]) -> list[Collective]:
-    from dlscale.benchmarks.records.message_sizes import COLLECTIVES
-
     for word in words or [""]:
         if word not in (*COLLECTIVES, "all"):
-            raise UsageError(
-                f"no operation {word!r} in this benchmark; choose of: {', '.join(COLLECTIVES)}, all"
-            )
+            raise UsageError(f"unknown operation {word!r}; choose from: {', '.join(COLLECTIVES)}, all")
     return [name for name in COLLECTIVES if name in words or "all" in words]
-
-
-def _modes(words: list[str] | None) -> list[Mode] | None:
-    from dlscale.benchmarks.records.message_sizes import MODES
-
-    if words is None:
-        return None
-    for word in words:
-        if word not in MODES:
-            raise UsageError(f"no mode {word!r} in this benchmark; choose of: {', '.join(MODES)}")
-    if "hot" not in words:
-        raise UsageError(f"--modes {','.join(words)}: the table's rows are hot calls; give hot, too")
-    return [mode for mode in MODES if mode in words]
 
 
 def _rank_counts(counts: list[int]) -> list[int]:

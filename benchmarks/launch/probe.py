@@ -85,7 +85,7 @@ def describe(pairs: Iterable[str]) -> Probe:
         problems=problems,
         frameworks=[name for name in KNOWN if importlib.util.find_spec(name)],
         code=code,
-        node=_describe_node(),
+        node=describe_node(),
     )
 
 
@@ -103,7 +103,8 @@ def _describe_mpi() -> tuple[str | None, str | None, str | None]:
     return family, None, f"{vendor} {'.'.join(str(n) for n in numbers)}"
 
 
-def _describe_node() -> dict[str, Setting]:
+def describe_node() -> dict[str, Setting]:
+    """Facts of this node that studies compare."""
     model = platform.processor() or "unknown"
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):

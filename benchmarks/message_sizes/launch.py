@@ -15,13 +15,14 @@ from dlscale.benchmarks.launch import launchers
 from dlscale.benchmarks.launch.environment import changes_runs
 from dlscale.benchmarks.message_sizes.cluster import Cluster
 from dlscale.benchmarks.message_sizes.peers import OWN, Peer, PeerSetting, Place, peer_variables
-from dlscale.benchmarks.records.message_sizes import Mode, Purpose, ReferenceTime
+from dlscale.benchmarks.records.message_sizes import Purpose, ReferenceTime
 from dlscale.benchmarks.systems.system import Flavour, flavour_of
 
 DRIVER = Path(__file__).with_name("driver")
 IMB: Final = "IMB-MPI1"
-# The ring's other operations, each measured in launches of its own, and what people read for a setting's name.
-RING_VARIANTS: Final = {"ring-shared": "memory of its own", "ring-unsynchronised": "no waiting"}
+# The ring's allreduce in memory of its own is measured in launches of its own, as users run it: in one process the
+# messages of each would push the others' out of the caches.
+RING_SHARED: Final = "ring-shared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,6 @@ class LaunchOrder:
     setting: PeerSetting
     num_ranks: int
     sizes: Sequence[int]
-    modes: Sequence[Mode]
     operations: Sequence[str]
     seconds: float = 1.0  # of timed calls, about
     limit_seconds: int = 600  # of its own, beside what it waits for its turns; then it is ended
@@ -45,7 +45,7 @@ class LaunchOrder:
     def name(self) -> str:
         """For people."""
         what = "" if self.program == "dlscale" else f", {self.program}"
-        setting = RING_VARIANTS.get(self.operations[0], self.setting.name)
+        setting = "memory of its own" if RING_SHARED in self.operations else self.setting.name
         return f"{self.peer.title}, {setting}{what}, {self.num_ranks} ranks"
 
 
@@ -56,7 +56,6 @@ def command_of(
     flags: Path,
     *,
     cpus: Sequence[int],
-    cold_bytes: int,
     num_together: int = 1,
     cluster: Cluster | None = None,
 ) -> list[str]:
@@ -74,24 +73,10 @@ def command_of(
         program += [
             *("--backend", "mpi" if order.peer.kind == "mpi" else order.peer.name),
             *("--operations", _listed(order.operations), "--thread-level", order.setting.thread_level),
-            *(
-                "--sizes",
-                _listed(order.sizes),
-                "--modes",
-                _listed(order.modes),
-                "--cold-bytes",
-                str(cold_bytes),
-            ),
-            *("--seconds", f"{order.seconds:.2f}", "--limit", str(order.limit_seconds)),
-            *("--turns", str(num_together)),
-            *(
-                "--output",
-                str(folder / "samples.jsonl"),
-                "--flags",
-                str(flags),
-                "--store",
-                str(folder / "store"),
-            ),
+            *("--sizes", _listed(order.sizes), "--seconds", f"{order.seconds:.2f}"),
+            *("--limit", str(order.limit_seconds), "--turns", str(num_together)),
+            *("--output", str(folder / "samples.jsonl"), "--flags", str(flags)),
+            *("--store", str(folder / "store")),
         ]
     if cluster:
         return cluster.command(

@@ -1,13 +1,12 @@
 """A run of the message-size benchmark: from a request to a folder of records.
 
-It also describes the machine (CPUs, caches, memory), and refuses sizes that its memory cannot hold.
+It refuses sizes that the machine's memory cannot hold.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import platform
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +14,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
+
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, format_size
 from dlscale.benchmarks.launch import environment
+from dlscale.benchmarks.launch.probe import describe_node
 from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes import schedule, together
 from dlscale.benchmarks.message_sizes.cluster import Cluster, cluster_peers, cluster_unusable
@@ -32,21 +34,21 @@ from dlscale.benchmarks.message_sizes.peers import (
 )
 from dlscale.benchmarks.message_sizes.schedule import Part
 from dlscale.benchmarks.records.message_sizes import (
-    MODES,
     Chosen,
     Collective,
     MessageSizeLaunch,
     MessageSizeRun,
-    Mode,
     PeerState,
     add_launch,
     write_campaign,
 )
+from dlscale.benchmarks.records.provenance import node_facts
 from dlscale.benchmarks.records.record import Setting
 
-_CACHES = Path("/sys/devices/system/cpu")
-_UNKNOWN_CACHE = 64 * 2**20
+_CPUS = Path("/sys/devices/system/cpu")
 _MESSAGES = 2  # of the largest size, for some operations: the one that is moved, and where its result goes
+SPEAKS_ITS_ABI = ("mpich", "intelmpi")  # the IMB-MPI1 in Intel's wheel runs over these
+Tell = Callable[[str], None]
 
 
 def usable_cpus() -> list[int]:
@@ -56,67 +58,39 @@ def usable_cpus() -> list[int]:
     return [cpu for cpu in allowed if firsts[cpu] == cpu or firsts[cpu] not in allowed]
 
 
-def last_level_cache_bytes(cpu: int = 0) -> int:
-    """The largest cache that a CPU has a share in."""
-    texts = (path.read_text("ascii").strip() for path in _CACHES.glob(f"cpu{cpu}/cache/index*/size"))
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    sizes = (int(text[:-1]) * units[text[-1]] for text in texts if re.fullmatch(r"\d+[KMG]", text))
-    return max(sizes, default=_UNKNOWN_CACHE)
-
-
-def describe_machine() -> dict[str, Setting]:
+def _machine(cpus: Sequence[int], results: Path) -> dict[str, Setting]:
     """Facts that numbers of this benchmark depend on."""
-    cpu_info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    model = re.search(r"^model name\s*: (.*)$", cpu_info, re.MULTILINE)
-    pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    facts = node_facts(results=results, data=None)
     return {
-        "architecture": platform.machine(),
-        "cpu_model": model[1] if model else "unknown",
+        **describe_node(),
         "num_cpus": len(os.sched_getaffinity(0)),
-        "num_cores": len(usable_cpus()),
-        "last_level_cache_bytes": last_level_cache_bytes(usable_cpus()[0]),
-        "memory_gib": round(_memory("MemTotal") / 2**30),
-        "kernel": platform.release(),
-        "transparent_huge_pages": _chosen(pages.read_text(encoding="ascii")) if pages.exists() else "none",
+        "num_cores": len(cpus),
+        "cache_bytes": facts.cache_bytes or 0,
+        "transparent_huge_pages": facts.transparent_huge_pages or "none",
     }
 
 
-def most_together(num_ranks: int, largest: int, cold_bytes: int) -> int:
+def most_together(num_ranks: int, largest: int) -> int:
     """How many launches may run at the same time. Raises UsageError if memory does not hold the messages of one.
 
     The ranks of one may use half of the memory that is free, and of all two thirds.
     """
-    needed = num_ranks * (_MESSAGES * largest + cold_bytes)
-    free = _memory("MemAvailable")
+    needed = num_ranks * _MESSAGES * largest
+    free = psutil.virtual_memory().available
     if needed > free / 2:
         raise UsageError(
             f"messages of {format_size(largest)} on {num_ranks} ranks need {format_size(needed)} of memory, and "
             f"{format_size(free)} are free; give smaller sizes, for instance --sizes 4KiB:16MiB:x4"
         )
-    return max(1, int(free * 2 / 3 / (num_ranks * (largest + cold_bytes))))
-
-
-def _memory(name: str) -> int:
-    match = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/meminfo").read_text("ascii"), re.MULTILINE)
-    return int(match[1]) * 1024 if match else 0
+    return max(1, int(free * 2 / 3 / (num_ranks * largest)))
 
 
 def _first_sibling(cpu: int) -> int:
-    path = _CACHES / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+    path = _CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list"
     try:
         return int(re.split("[,-]", path.read_text(encoding="ascii").strip())[0])
     except (OSError, ValueError):
         return cpu
-
-
-def _chosen(text: str) -> str:
-    """The word in brackets, as the kernel shows a choice."""
-    match = re.search(r"\[(\w+)\]", text)
-    return match[1] if match else text.strip()
-
-
-SPEAKS_ITS_ABI = ("mpich", "intelmpi")  # the IMB-MPI1 in Intel's wheel runs over these
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +99,6 @@ class RunRequest:
 
     sizes: Sequence[int]
     collectives: Sequence[Collective] = ("allreduce",)
-    modes: Sequence[Mode] | None = None  # all that there are
     rank_counts: Sequence[int]
     backends: Sequence[str]
     num_blocks: int
@@ -148,7 +121,6 @@ class Run:
     ) -> None:
         self._request, self._tell, self._progress, self._clock = request, tell, progress, clock
         self._cpus = usable_cpus()
-        self._cold_bytes = 2 * last_level_cache_bytes(self._cpus[0])
         self._cluster = request.cluster
         if self._cluster:
             self._peers = cluster_peers(
@@ -162,8 +134,6 @@ class Run:
         self._campaign: MessageSizeRun | None = None
         self._sweep = schedule.SweepRequest(
             sizes=request.sizes,
-            # What lies between nodes is far slower than memory.
-            modes=request.modes or (("hot", "fresh") if request.cluster else MODES),
             num_blocks=request.num_blocks,
             seed=request.seed,
             collectives=request.collectives,
@@ -176,7 +146,7 @@ class Run:
         for num_ranks in request.rank_counts:
             per_node = self._cluster.ranks_per_node if self._cluster else num_ranks
             check_gpus(self._peers, per_node)
-            most = most_together(per_node, max(request.sizes), self._cold_bytes)
+            most = most_together(per_node, max(request.sizes))
             self._most_together[num_ranks] = most
         states = [self._state(peer) for peer in self._peers]
         if all(state.unusable for state in states):
@@ -192,13 +162,11 @@ class Run:
             wire_bytes_per_second=self._cluster.wire_bytes_per_second if self._cluster else None,
             sizes=list(request.sizes),
             rank_counts=list(request.rank_counts),
-            modes=list(self._sweep.modes),
             num_blocks=request.num_blocks,
-            cold_bytes=self._cold_bytes,
             cpus=self._cpus,
             budget_seconds=request.budget_seconds,
             seed=request.seed,
-            node=describe_machine(),
+            node=_machine(self._cpus, results),
             peers=states,
         )
         self.folder = results / "collectives" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -215,47 +183,78 @@ class Run:
             if state.unusable is None
         ]
         budget = schedule.Budget(self._request.budget_seconds, self._clock)
-        counts = self._request.rank_counts
-        oversubscribed = [count for count in counts if count > len(self._cpus) and not self._cluster]
-        free = [count for count in counts if count not in oversubscribed]
-        reserve = budget.seconds * schedule.OVERSUBSCRIBED_SHARE if free and oversubscribed else 0.0
-        for index, num_ranks in enumerate(free):
-            span = (budget.left - reserve) / (len(free) - index)
-            later = self._later(peers, free[index + 1 :], span, reserve=reserve)
-            later += self._later_oversubscribed(peers, oversubscribed, reserve)
-            self._measure_count(peers, num_ranks, budget, later, end=budget.left - span, span=span)
-        for index, num_ranks in enumerate(oversubscribed):
-            span = budget.left / (len(oversubscribed) - index)
-            part = self._oversubscribed(peers, num_ranks, budget.left - span)
-            later = self._later_oversubscribed(peers, oversubscribed[index + 1 :], budget.left - span)
-            self._run(part, later, budget)
+        counts = sorted(self._request.rank_counts, key=self._oversubscribed)
+        weights = [schedule.OVERSUBSCRIBED_WEIGHT if self._oversubscribed(count) else 1.0 for count in counts]
+        for index in range(len(counts)):
+            # Of what is left of the budget: the seconds of each number of ranks, and those after it.
+            spans = [budget.left * weight / sum(weights[index:]) for weight in weights[index:]]
+            ends = [sum(spans[position + 1 :]) for position in range(len(spans))]
+            first, *others = zip(counts[index:], ends, spans, strict=True)
+            later = [part for count in others for part in self._parts(peers, *count)]
+            self._measure_count(peers, *first, budget=budget, later=later)
 
-    def _later(
-        self, peers: Sequence[Peer], counts: Sequence[int], span: float, *, reserve: float
+    def _oversubscribed(self, num_ranks: int) -> bool:
+        """Whether ranks share CPUs."""
+        return num_ranks > len(self._cpus) and not self._cluster
+
+    def _measure_count(
+        self,
+        peers: Sequence[Peer],
+        num_ranks: int,
+        end: float,
+        span: float,
+        *,
+        budget: schedule.Budget,
+        later: Sequence[Part],
+    ) -> None:
+        """Everything with `num_ranks`; the `later` parts are those of other numbers."""
+        parts = self._parts(peers, num_ranks, end, span)
+        tried: list[MessageSizeLaunch] = []
+        for index, part in enumerate(parts[:-2], 1):
+            tried += self._run(part, [*parts[index:], *later], budget)
+        if not self._oversubscribed(num_ranks):
+            choices = [(peer, setting) for peer in peers for setting in schedule.choose_settings(peer, tried)]
+            self._note(choices, tried)
+            parts = self._parts(peers, num_ranks, end, span, choices)
+        self._run(parts[-2], [parts[-1], *later], budget)
+        self._run(parts[-1], later, budget)
+
+    def _parts(
+        self,
+        peers: Sequence[Peer],
+        num_ranks: int,
+        end: float,
+        span: float,
+        choices: Sequence[schedule.Choice] | None = None,
     ) -> list[Part]:
-        """The parts of numbers of ranks that are still to come: `span` seconds each, before others' `reserve`."""
-        ends = [reserve + span * (len(counts) - index - 1) for index in range(len(counts))]
-        return [
-            part
-            for num_ranks, end in zip(counts, ends, strict=True)
-            for part in self._parts(peers, num_ranks, end=end, span=span)
-        ]
+        """Trials of each library's settings, measurement of the `choices`, and comparison.
 
-    def _later_oversubscribed(
-        self, peers: Sequence[Peer], counts: Sequence[int], seconds: float
-    ) -> list[Part]:
-        shares = [seconds * (len(counts) - index - 1) / len(counts) for index in range(len(counts))]
-        return [
-            self._oversubscribed(peers, num_ranks, until)
-            for num_ranks, until in zip(counts, shares, strict=True)
-        ]
-
-    def _oversubscribed(self, peers: Sequence[Peer], num_ranks: int, until: float) -> Part:
-        choices = [(peer, setting) for peer in peers for setting in peer.settings]
-        orders = schedule.measurement(self._sweep, choices, num_ranks, oversubscribed=True)
-        return Part(
-            title=f"{num_ranks} ranks that share CPUs", groups=self._groups(orders, num_ranks), until=until
+        `end` is what must be left of the budget, `span` what there is before. Before the trials each library is taken
+        to get as many settings as it may. Ranks that share CPUs are measured at default settings only.
+        """
+        oversubscribed = self._oversubscribed(num_ranks)
+        choices = schedule.likely_choices(peers) if choices is None else choices
+        checks = (
+            [] if oversubscribed else schedule.validity(self._sweep, peers, self._references(), num_ranks)
         )
+        tried = [peer for peer in peers if schedule.has_choice(peer) and not oversubscribed]
+        num_trials, num_done = sum(len(peer.settings) for peer in tried), 0
+        parts = []
+        for peer in tried:
+            num_done += len(peer.settings)
+            until = end + span * (1 - schedule.TUNING_SHARE * num_done / num_trials)
+            trials = schedule.tuning(self._sweep, peer, num_ranks)
+            parts.append(
+                Part(title=f"settings of {peer.title}", groups=self._groups(trials, num_ranks), until=until)
+            )
+        measured = schedule.measurement(self._sweep, choices, num_ranks, oversubscribed=oversubscribed)
+        reserve = schedule.VALIDITY_SHARE * span if checks else 0.0
+        title = f"measuring {num_ranks} ranks{' that share CPUs' if oversubscribed else ''}"
+        return [
+            *parts,
+            Part(title=title, groups=self._groups(measured, num_ranks), until=end + reserve),
+            Part(title=f"comparing with {IMB}", groups=[[order] for order in checks], until=end),
+        ]
 
     def _groups(self, orders: Sequence[LaunchOrder], num_ranks: int) -> list[schedule.Group]:
         """Which launches run together: between nodes none, and no more than memory holds the messages of."""
@@ -263,78 +262,26 @@ class Run:
             return [[order] for order in orders]
         return schedule.groups(orders, self._most_together[num_ranks])
 
-    def _parts(
-        self,
-        peers: Sequence[Peer],
-        num_ranks: int,
-        *,
-        end: float,
-        span: float,
-        choices: Sequence[schedule.Choice] | None = None,
-    ) -> list[Part]:
-        """Trials, measurement and comparison. `end` is what must be left of the budget, `span` what there is before.
-
-        Before the trials, every library is taken to get as many settings as it may.
-        """
-        checks = schedule.validity(self._sweep, peers, self._references(), num_ranks)
-        reserve = schedule.VALIDITY_SHARE * span if checks else 0.0
-        chosen = schedule.likely_choices(peers) if choices is None else choices
-        trials = [
-            schedule.tuning(self._sweep, peer, num_ranks) for peer in peers if schedule.has_choice(peer)
-        ]
-        num_trials = sum(map(len, trials))
-        left = [num_trials - ended for ended in itertools.accumulate(map(len, trials))]
-        return [
-            *(
-                Part(
-                    title=f"settings of {orders[0].peer.title}",
-                    groups=self._groups(orders, num_ranks),
-                    until=end + span - schedule.TUNING_SHARE * span * (1 - num_left / num_trials),
-                )
-                for orders, num_left in zip(trials, left, strict=True)
-            ),
-            Part(
-                title="measuring",
-                groups=self._groups(schedule.measurement(self._sweep, chosen, num_ranks), num_ranks),
-                until=end + reserve,
-            ),
-            Part(title=f"comparing with {IMB}", groups=[[order] for order in checks], until=end),
-        ]
-
-    def _measure_count(
-        self,
-        peers: Sequence[Peer],
-        num_ranks: int,
-        budget: schedule.Budget,
-        later: Sequence[Part],
-        *,
-        end: float,
-        span: float,
-    ) -> None:
-        *trials, measuring, comparing = self._parts(peers, num_ranks, end=end, span=span)
-        tried: list[MessageSizeLaunch] = []
-        for index, part in enumerate(trials):
-            tried += self._run(part, [*trials[index + 1 :], measuring, comparing, *later], budget)
-        choices = [(peer, setting) for peer in peers for setting in schedule.choose_settings(peer, tried)]
-        self._note(choices, tried)
-        *_, measuring, comparing = self._parts(peers, num_ranks, end=end, span=span, choices=choices)
-        self._run(measuring, [comparing, *later], budget)
-        self._run(comparing, later, budget)
-
     def _run(self, part: Part, later: Sequence[Part], budget: schedule.Budget) -> list[MessageSizeLaunch]:
+        """The launches of a part for which the budget has room."""
         records: list[MessageSizeLaunch] = []
-        num_launches = len(part.orders)
+        num_launches, numbers = len(part.orders), itertools.count(1)
         for index, group in enumerate(budget.timed(part.groups, part.until)):
-            left = replace(part, groups=part.groups[index:])
-            starts = self._starts(part.title, len(records), num_launches, budget.rest([left, *later]))
+            end = self._clock() + budget.rest([replace(part, groups=part.groups[index:]), *later])
+
+            def starting(order: LaunchOrder, end: float = end) -> None:
+                left = format_seconds(max(0.0, end - self._clock()))
+                self._progress(
+                    f"{part.title} {next(numbers)}/{num_launches}: {order.name}; about {left} left"
+                )
+
             made = together.run_together(
                 group,
                 lambda name: place_of(name, self._request.environments),
                 position=self._position,
                 cpus=self._cpus,
-                cold_bytes=self._cold_bytes,
                 cluster=self._cluster,
-                starting=starts,
+                starting=starting,
             )
             self._position += len(made)
             records += made
@@ -346,18 +293,6 @@ class Run:
         if missing := num_launches - len(records):
             self._tell(f"{part.title}: the budget had no room for {missing} of {num_launches} launches")
         return records
-
-    def _starts(
-        self, title: str, num_made: int, num_launches: int, seconds_left: float
-    ) -> Callable[[LaunchOrder], None]:
-        """Tells of one launch after another that it starts, when so many seconds of the run are left at the first."""
-        numbers, end = itertools.count(num_made + 1), self._clock() + seconds_left
-
-        def starts(order: LaunchOrder) -> None:
-            left = format_seconds(max(0.0, end - self._clock()))
-            self._progress(f"{title} {next(numbers)}/{num_launches}: {order.name}; about {left} left")
-
-        return starts
 
     def _state(self, peer: Peer) -> PeerState:
         if self._cluster:

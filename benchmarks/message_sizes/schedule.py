@@ -17,17 +17,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from dlscale.benchmarks.message_sizes.launch import IMB, RING_VARIANTS, LaunchOrder
+from dlscale.benchmarks.message_sizes.launch import IMB, RING_SHARED, LaunchOrder
 from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting
-from dlscale.benchmarks.records.message_sizes import Collective, MessageSizeLaunch, Mode
+from dlscale.benchmarks.records.collective_operations import BY_NAME
+from dlscale.benchmarks.records.message_sizes import Collective, MessageSizeLaunch
 
-ALLREDUCE: Final = "allreduce"
-TUNING_SHARE, VALIDITY_SHARE, OVERSUBSCRIBED_SHARE = 0.3, 0.15, 0.1  # of the budget; measuring has the rest
+ALLREDUCE: Final = "allreduce"  # what the ring has a variant of, and what IMB-MPI1 is compared with
+TUNING_SHARE, VALIDITY_SHARE = 0.3, 0.15  # of the time of a number of ranks; measuring has the rest
 LEAST_SECONDS, MOST_SECONDS, MOST_TUNING_SECONDS = 0.4, 60.0, 3.0  # of timed calls in a launch
 # What a launch takes beside its timed calls, until some were measured.
 START_SECONDS = {"ring": 3.0, "mpi": 2.0, "torch": 6.0}
 LAUNCH_FACTOR, LAUNCH_SECONDS = 4, 60  # a launch that takes so many times its time, and so much more, hangs
 OVERTIME, LEAST_LIMIT = 0.05, 10  # a launch ends so much of the budget, or so many seconds, after its end
+OVERSUBSCRIBED_WEIGHT = 0.1  # of a number of ranks that share CPUs, in sharing the budget
 MOST_TUNED = 3  # settings beside the default ones
 LEAST_GAIN = 0.01  # a setting must make the peer's best so much faster, over all sizes
 VALIDITY_SIZES = 5
@@ -42,7 +44,6 @@ class SweepRequest:
     """What is to be measured, whatever the number of ranks."""
 
     sizes: Sequence[int]
-    modes: Sequence[Mode]
     num_blocks: int
     seed: int
     collectives: Sequence[Collective] = (ALLREDUCE,)
@@ -56,31 +57,23 @@ def operations(
     only_own: bool = False,
     several_nodes: bool = False,
 ) -> list[str]:
-    """What a launch of a peer times: its collective operations, and the memory stream that bounds an allreduce.
+    """What a launch of a peer times: its collective operations, and the memory stream that bounds some of them.
 
     Between nodes memory is no bound.
     """
     own = "mpi" if peer.kind == "mpi" else peer.name
-    words: list[str] = []
-    for collective in collectives:
-        if collective != ALLREDUCE:
-            words.append(f"{own}:{collective}")
-        else:
-            words += [own] if only_own or several_nodes else [own, "stream"]
-    return words
+    words = [own if collective == ALLREDUCE else f"{own}:{collective}" for collective in collectives]
+    bounded = any(BY_NAME[collective].memory_bound for collective in collectives)
+    return words if only_own or several_nodes or not bounded else [*words, "stream"]
 
 
 def operations_by_launch(
     peer: Peer, collectives: Sequence[Collective], *, only_own: bool, several_nodes: bool
 ) -> list[list[str]]:
-    """The launches of a peer in a block, and what each of them times.
-
-    The ring's variants, which are of one node and an allreduce, get a process of their own each, as users run them:
-    in one process the messages of each push the others' out of the caches.
-    """
+    """The launches of a peer in a block, and what each of them times."""
     own = operations(peer, collectives, only_own=only_own, several_nodes=several_nodes)
-    with_variants = peer.kind == "ring" and ALLREDUCE in collectives and not (only_own or several_nodes)
-    return [own, *([variant] for variant in RING_VARIANTS)] if with_variants else [own]
+    has_variant = peer.kind == "ring" and ALLREDUCE in collectives and not (only_own or several_nodes)
+    return [own, [RING_SHARED]] if has_variant else [own]
 
 
 def has_choice(peer: Peer) -> bool:
@@ -89,7 +82,7 @@ def has_choice(peer: Peer) -> bool:
 
 
 def tuning(request: SweepRequest, peer: Peer, num_ranks: int) -> list[LaunchOrder]:
-    """A launch of every setting of a peer, hot only; the defaults first."""
+    """A launch of every setting of a peer; the defaults first."""
     others = [setting for setting in peer.settings if not setting.default]
     random.Random(f"{request.seed} {peer.name}").shuffle(others)  # noqa: S311 - an order, not a secret
     return [
@@ -100,7 +93,6 @@ def tuning(request: SweepRequest, peer: Peer, num_ranks: int) -> list[LaunchOrde
             setting=setting,
             num_ranks=num_ranks,
             sizes=request.sizes,
-            modes=("hot",),
             operations=operations(peer, request.collectives, only_own=True),
         )
         for setting in [*(setting for setting in peer.settings if setting.default), *others]
@@ -125,7 +117,7 @@ def groups(orders: Sequence[LaunchOrder], most_together: int) -> list[Group]:
 def measurement(
     request: SweepRequest, choices: Sequence[Choice], num_ranks: int, *, oversubscribed: bool = False
 ) -> list[LaunchOrder]:
-    """Blocks with the launches of every choice; of ranks that share CPUs, default settings and hot calls only."""
+    """Blocks with the launches of every choice; of ranks that share CPUs, default settings only."""
     orders: list[LaunchOrder] = []
     for block in range(request.num_blocks):
         launches = [
@@ -136,7 +128,6 @@ def measurement(
                 setting=setting,
                 num_ranks=num_ranks,
                 sizes=request.sizes,
-                modes=("hot",) if oversubscribed else request.modes,
                 operations=words,
             )
             for peer, setting in choices
@@ -170,7 +161,6 @@ def validity(
                 setting=next(setting for setting in peer.settings if setting.default),
                 num_ranks=num_ranks,
                 sizes=sorted({*request.sizes[::step], request.sizes[-1]}),
-                modes=("hot",),
                 operations=("mpi-copy",),
             )
             theirs = replace(ours, program=IMB, reference=references[peer.name])
@@ -262,7 +252,7 @@ def _most(order: LaunchOrder) -> float:
 
 def _keys(order: LaunchOrder) -> list[tuple[object, ...]]:
     """From the launches most like an order to all of its library's."""
-    exact = (order.peer.name, order.num_ranks, order.program, tuple(order.modes), tuple(order.operations))
+    exact = (order.peer.name, order.num_ranks, order.program, tuple(order.operations))
     return [exact[: len(exact) - i] for i in range(len(exact))]
 
 
@@ -308,7 +298,7 @@ def seconds_by_point(launch: MessageSizeLaunch) -> dict[Point, float]:
     """The median over the calls of the slowest rank's time, by operation and bytes; the peer's own operations only."""
     calls: dict[Point, list[int]] = {}
     for block in launch.samples:
-        if block.operation in ("mpi", launch.backend) and block.mode == "hot":
+        if block.operation in ("mpi", launch.backend):
             slowest = [max(ranks) for ranks in zip(*block.nanoseconds, strict=True)]
             calls.setdefault((block.collective, block.message_bytes), []).extend(slowest)
     return {point: 1e-9 * statistics.median(values) for point, values in calls.items()}

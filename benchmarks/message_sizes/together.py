@@ -2,8 +2,8 @@
 
 On a virtual machine that moves its CPUs every few seconds, launches that follow each other are measured on different
 machines. So all of a group are started one by one, and then each has its turn again and again, for a fraction of a
-second, the order reversed after every pass, while the ranks of all others sleep (`driver/turns.py`). A launch that is
-alone has no turns.
+second, the order reversed after every pass, while the ranks of all others sleep (`driver/lockstep.py`). A launch
+that is alone has no turns.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ def run_together(
     *,
     position: int,
     cpus: Sequence[int],
-    cold_bytes: int,
     cluster: Cluster | None = None,
     starting: Callable[[LaunchOrder], None] = lambda _: None,
 ) -> list[MessageSizeLaunch]:
@@ -62,7 +61,6 @@ def run_together(
                 stack,
                 num_together=len(orders),
                 cpus=cpus,
-                cold_bytes=cold_bytes,
                 cluster=cluster,
             )
             for order in orders
@@ -95,7 +93,6 @@ class _Launch:
         *,
         num_together: int,
         cpus: Sequence[int],
-        cold_bytes: int,
         cluster: Cluster | None,
     ) -> None:
         self.order = order
@@ -113,7 +110,6 @@ class _Launch:
             self._folder,
             self._flags,
             cpus=cpus,
-            cold_bytes=cold_bytes,
             num_together=num_together,
             cluster=cluster,
         )

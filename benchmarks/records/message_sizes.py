@@ -7,22 +7,26 @@ SCHEMA_VERSION.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import NonNegativeInt, PositiveInt, ValidationError
+from pydantic import AfterValidator, NonNegativeInt, PositiveInt, ValidationError
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
+from dlscale.benchmarks.records.collective_operations import COLLECTIVES
 from dlscale.benchmarks.records.record import Setting
 
-# 1 had allreduce alone, 2 no choices, 3 no launches' operations, 4 no turns: a round trip around each size only.
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6  # those before had states of the caches
 
-Mode = Literal["hot", "fresh", "cold"]  # state of the caches at a call; docs/collectives-benchmark.md
-MODES: tuple[Mode, ...] = ("hot", "fresh", "cold")
-Collective = Literal["allreduce", "reduce_scatter", "allgather", "broadcast"]
-COLLECTIVES: tuple[Collective, ...] = ("allreduce", "reduce_scatter", "allgather", "broadcast")
+
+def _known(name: str) -> str:
+    if name not in COLLECTIVES:
+        raise ValueError(f"no operation {name!r}")
+    return name
+
+
+Collective = Annotated[str, AfterValidator(_known)]
 # The purpose of a launch: choosing settings, the measurement itself, or a comparison with other benchmarks.
 Purpose = Literal["tuning", "measured", "validity"]
 
@@ -32,19 +36,15 @@ class Samples(Frozen):
 
     operation: str  # name of the driver: "mpi", "ring", "stream", "gloo" ...
     collective: Collective = "allreduce"  # that of a stream too
-    mode: Mode
-    message_bytes: (
-        PositiveInt  # asked for; what it means for a collective operation: docs/collectives-benchmark.md
-    )
+    message_bytes: PositiveInt  # asked for; `CollectiveOperation.message` says what it means
     used_bytes: PositiveInt | None = None  # of whole elements per rank; None: all
     round: NonNegativeInt
-    num_warmup: NonNegativeInt  # untimed calls on this size and mode before the first block
-    nanoseconds: list[
-        list[NonNegativeInt]
-    ]  # [rank][call], on each rank's own clock; of a broadcast from the first start
+    num_warmup: NonNegativeInt  # untimed calls on this size before the first block
+    # [rank][call], on each rank's own clock; of a broadcast from the first start
+    nanoseconds: list[list[NonNegativeInt]]
     # [call]: start skew between ranks; between nodes their clocks are compared, to half a round trip (below)
     spread_nanoseconds: list[NonNegativeInt]
-    # For a flag between two ranks, on several nodes a message between two, before and after the block.
+    # On several nodes: of a message between two of them, before and after the block.
     round_trip_nanoseconds: list[NonNegativeInt] = []
 
 
@@ -53,7 +53,6 @@ class CellFailure(Frozen):
 
     operation: str
     collective: Collective = "allreduce"
-    mode: Mode
     message_bytes: PositiveInt
     used_bytes: NonNegativeInt | None = None
     reason: str
@@ -80,7 +79,7 @@ class ReferenceTime(Frozen):
 class MessageSizeLaunch(Frozen):
     """One mpiexec, from its start to its end."""
 
-    schema_version: Literal[1, 2, 3, 4, 5] = SCHEMA_VERSION
+    schema_version: Literal[6] = SCHEMA_VERSION
     purpose: Purpose
     block: NonNegativeInt  # launches of one block ran close in time
     position: NonNegativeInt  # in the order of all launches
@@ -95,17 +94,12 @@ class MessageSizeLaunch(Frozen):
     num_ranks: PositiveInt
     num_nodes: PositiveInt = 1
     program: Literal["dlscale", "IMB-MPI1"]
-    operations: list[
-        str
-    ] = []  # asked for: "mpi", an allreduce, or "mpi:broadcast"; [] in records before schema 4
+    operations: list[str] = []  # asked for: "mpi", an allreduce, or "mpi:broadcast"; [] of IMB-MPI1
     command: str
     started: str  # UTC
     seconds: float  # of its own: without those in which it waited for its turns
     library: str | None = None  # as the MPI names itself
     barrier: str | None = None
-    round_trip_nanoseconds: list[
-        NonNegativeInt
-    ] = []  # in records before schema 5: before and after each size
     samples: list[Samples] = []
     choices: list[Choice] = []
     references: list[ReferenceTime] = []
@@ -135,7 +129,7 @@ class Chosen(Frozen):
 class MessageSizeRun(Frozen):
     """The run that a folder of launches belongs to."""
 
-    schema_version: Literal[1, 2, 3, 4, 5] = SCHEMA_VERSION
+    schema_version: Literal[6] = SCHEMA_VERSION
     started: str
     commit: str
     collectives: list[Collective] = ["allreduce"]
@@ -145,9 +139,7 @@ class MessageSizeRun(Frozen):
     wire_bytes_per_second: float | None = None  # of a node, in each direction, as the system's file states it
     sizes: list[PositiveInt]
     rank_counts: list[PositiveInt]
-    modes: list[Mode]
     num_blocks: PositiveInt
-    cold_bytes: PositiveInt
     cpus: list[NonNegativeInt]
     budget_seconds: float
     seed: int

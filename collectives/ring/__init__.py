@@ -10,8 +10,6 @@ src/          the engine and its binding, the extension module `_engine`
 engine.py     the engine in Python, `Ring`
 settings.py   the user's settings
 bfloat16.py   gradients as bfloat16 on the wire, with error feedback
-plan.py       switch points for a machine, in a file
-tuner.py      finds them by trials (trials.py) and writes the file
 pieces.py     nodes cut into NUMA domains, or every so many ranks
 mpi_match.py  refuses an MPI other than the one that the engine was compiled with
 """
@@ -21,7 +19,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlscale.base.errors import UsageError
@@ -48,7 +45,6 @@ __all__ = [
     "keras_optimizer",
     "register_torch_backend",
     "torch_hook",
-    "tune",
 ]
 
 OPTION_KINDS = (Settings, Training, Compression)
@@ -67,20 +63,6 @@ def join(control: Any, settings: Settings | None = None) -> Ring:
 
         return Bfloat16Ring(control, settings)
     return Ring(control, settings)
-
-
-def tune(control: Any, path: str | Path, *, max_bytes: int = 2**26, seconds: float = 60.0) -> None:
-    """Time the algorithms on messages up to `max_bytes` for about `seconds`, and write the best to `path`; collective.
-
-        ring.tune(MPI.COMM_WORLD, "plan.json")
-        ranks = ring.join(MPI.COMM_WORLD, ring.Settings(plan="plan.json"))
-
-    A plan serves the ranks, nodes and MPI that it was made on; `join` refuses it elsewhere. Raises UsageError on all
-    ranks if it cannot be written.
-    """
-    from dlscale.collectives.ring.tuner import tune
-
-    tune(control, Path(path), max_bytes=max_bytes, seconds=seconds)
 
 
 def torch_hook(rings: Ring | Sequence[Ring], *, threads: bool | None = None) -> DdpHook:
@@ -166,13 +148,8 @@ def check(framework: str) -> None:  # noqa: ARG001
 
 
 def check_setup(options: dict[str, Any], setup: Setup) -> None:
-    """Returns if the options fit each other, and a plan is one for that many ranks. Raises UsageError."""
-    settings, _, _ = _read(options, setup.framework)
-    if settings.plan:
-        from dlscale.collectives.ring.plan import check_key, parse_plan
-
-        path = Path(settings.plan)
-        check_key(parse_plan(path)[0], path, "num_ranks", setup.num_ranks)
+    """Returns if the options fit each other. Raises UsageError."""
+    _read(options, setup.framework)
 
 
 def connect(*, control: Any, framework: str, options: dict[str, Any]) -> CollectiveBackend:

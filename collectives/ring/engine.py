@@ -26,7 +26,7 @@ from dlscale.collectives.ring.mpi_match import (
     require_same_world,
 )
 from dlscale.collectives.ring.pieces import num_numa_domains, piece_here
-from dlscale.collectives.ring.settings import Settings
+from dlscale.collectives.ring.settings import SWITCH_POINTS, Settings
 
 try:
     from dlscale.collectives.ring import _engine
@@ -50,12 +50,13 @@ RING_DTYPES = frozenset(DTYPES + EXTENDED_DTYPES)
 # would take longer than a small sum.
 REFUSALS = (BufferError, TypeError, ValueError)
 
-# Without a plan; both leave it to the engine.
+# Inside a node; both leave it to the engine, which finds out what is fastest.
 ONE_SHOT_BYTES = 0
 NO_VARIANTS: list[tuple[int, bool, bool]] = []
 BLOCK_BYTES = 8 * 1024 * 1024
 
 WORD_BYTES = 4
+NO_LIMIT = 2**63
 MOST_BYTES = 2**60  # far more than there is, and still a number for C++
 
 
@@ -92,30 +93,18 @@ class Ring:
             num_ranks=MPI.COMM_WORLD.Get_size(), loaded=MPI.get_vendor()[0], environment=os.environ
         )
         self._settings = settings or Settings()
-        self._plan: dict[str, str] = {}  # its name and digest in records
         here = piece_here(
             control, ranks_per_node=self._settings.ranks_per_node, domains=self._settings.domains
         )
-        one_shot_bytes, variants, block_bytes = ONE_SHOT_BYTES, NO_VARIANTS, BLOCK_BYTES
-        network = _engine.default_tuning(control.Get_size())
-        if self._settings.plan:
-            # On demand: reading JSON with care costs an import of 0.1 s.
-            from dlscale.collectives.ring.plan import load_plan
-
-            loaded = load_plan(self._settings.plan, control, here)
-            node = loaded.plan.node
-            one_shot_bytes, block_bytes = node.one_shot_bytes, node.block_bytes
-            variants, network = node.engine_variants(), loaded.plan.network.engine_tuning()
-            self._plan = {"plan": loaded.name, "plan_digest": loaded.digest}
         _check_cores(self._settings.cores)
         self._engine = _engine.Engine(
             comm=control.py2f(),
-            network=_with_segments(network, self._settings.segment_bytes),
+            network=_network_tuning(control.Get_size(), self._settings),
             timeout_seconds=self._settings.timeout_seconds,
             shared_memory=self._settings.shared_memory,
-            one_shot_bytes=one_shot_bytes,
-            variants=variants,
-            block_bytes=block_bytes,
+            one_shot_bytes=ONE_SHOT_BYTES,
+            variants=NO_VARIANTS,
+            block_bytes=BLOCK_BYTES,
             piece=here[1],
             debug=self._settings.debug,
             single_copy=self._settings.single_copy,
@@ -141,7 +130,6 @@ class Ring:
             "cores": engine.num_cores,
             "instruction_set": engine.instruction_set,
             "crowded": engine.oversubscribed,
-            **self._plan,
         }
 
     def leave_cores(self) -> None:
@@ -277,18 +265,17 @@ def _check_arrays(*buffers: NDArray[Any]) -> None:
             check_buffer(buffer)
 
 
-def _with_segments(tuning: _engine.NetworkTuning, segment_bytes: int) -> _engine.NetworkTuning:
-    """The same with messages of one length, if that is not 0."""
-    if not segment_bytes:
-        return tuning
+def _network_tuning(num_ranks: int, settings: Settings) -> _engine.NetworkTuning:
+    """The engine's switch points between nodes, with those of the settings in their place."""
+    tuning = _engine.default_tuning(num_ranks)
+    own = {name: getattr(settings, name) for name in SWITCH_POINTS}
+    segment_bytes = settings.segment_bytes
     return _engine.NetworkTuning(
-        one_shot_bytes=tuning.one_shot_bytes,
-        recursive_doubling_bytes=tuning.recursive_doubling_bytes,
-        halving_doubling_bytes=tuning.halving_doubling_bytes,
+        **{name: getattr(tuning, name) if value < 0 else value for name, value in own.items()},
         direct_bytes=tuning.direct_bytes,
         tree_bytes=tuning.tree_bytes,
-        segments=[(2**63, segment_bytes)],
-        direct_segment_bytes=segment_bytes,
+        segments=[(NO_LIMIT, segment_bytes)] if segment_bytes else tuning.segments,
+        direct_segment_bytes=segment_bytes or tuning.direct_segment_bytes,
         window=tuning.window,
     )
 

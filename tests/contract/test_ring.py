@@ -40,6 +40,18 @@ def test_many_segments_are_summed_once_each(ring, world):
     np.testing.assert_array_equal(buffer, (np.arange(20_011) * p**2 + p * (p - 1) // 2).astype(np.float32))
 
 
+def test_any_switch_points_give_the_right_sums(ring, world):
+    """A schedule between nodes for every size, and the default ones."""
+    points = ("one_shot_bytes", "recursive_doubling_bytes", "halving_doubling_bytes")
+    for limits in ((2**40, 0, 0), (0, 2**40, 0), (0, 0, 2**40), (0, 0, 0), (-1, -1, -1)):
+        communicator = ring(world, ranks_per_node=1, **dict(zip(points, limits, strict=True)))
+        p = communicator.size
+        buffer = (np.arange(5_003) * p + communicator.rank).astype(np.float32)
+        communicator.allreduce(buffer)
+        communicator.close()
+        np.testing.assert_array_equal(buffer, (np.arange(5_003) * p**2 + p * (p - 1) // 2).astype(np.float32))
+
+
 @pytest.mark.parametrize("operation", ["allreduce", "reduce_scatter", "allgather", "broadcast"])
 def test_single_copies_give_the_same_bits_as_staging(ring, world, operation):
     """Often enough that every way of moving a message has its turn."""
@@ -174,6 +186,7 @@ def test_a_communicator_that_is_none_is_refused(ring):
     [
         ("segment_bytes", -1),
         ("segment_bytes", 2**30 + 1),
+        ("halving_doubling_bytes", -2),
         ("timeout_seconds", 0.0),
         ("ranks_per_node", -1),
         ("domains", "core"),

@@ -69,16 +69,6 @@ from dlscale.benchmarks.systems.probe.slurm import (
     parse_partitions,
 )
 from dlscale.benchmarks.systems.system import load_system
-from dlscale.collectives.ring.plan import (
-    NO_LIMIT,
-    CopyVariant,
-    NetworkPlan,
-    NodePlan,
-    PlanKey,
-    Segment,
-    TuningPlan,
-    parse_plan,
-)
 from dlscale.models.cosmogan import WORKLOAD as COSMOGAN
 from dlscale.models.cosmogan import data as maps
 from dlscale.models.hep_cnn import WORKLOAD as HEP_CNN
@@ -242,20 +232,6 @@ target = { metric = "auc", threshold = 0.993, held_out = 0.125, scaling = "none"
 """
 
 
-def ring_plan() -> bytes:
-    sizes = dict.fromkeys(("one_shot", "recursive_doubling", "halving_doubling", "direct", "tree"), 2**14)
-    network = NetworkPlan(
-        **{f"{name}_bytes": size for name, size in sizes.items()},
-        segments=[Segment(up_to_bytes=NO_LIMIT, segment_bytes=2**18)],
-        direct_segment_bytes=2**16,
-        window=4,
-    )
-    key = PlanKey(num_ranks=4, num_nodes=2, node_size=2, num_lanes=2, mpi="MPICH Version: 5.0.2", cpu="a CPU")
-    variant = CopyVariant(chunk_bytes=2**19, prefetch=False, streaming=True)
-    node = NodePlan(one_shot_bytes=2**15, variants=[variant], block_bytes=2**23)
-    return TuningPlan(key=key, node=node, network=network).model_dump_json(by_alias=True).encode()
-
-
 def checkpoint() -> bytes:
     with TemporaryDirectory() as folder:
         save_checkpoint(
@@ -367,7 +343,6 @@ PARSERS = {
         name="launch-overheads.json", content=lambda: b'{"hep_cnn-torch-ring-2": 3.5, "b": 12.25}', read=start_times
     ),
     "tuned rates": Parser(name="tuned.toml", content=lambda: TUNED, read=read_tuned),
-    "plan of the ring": Parser(name="plan.json", content=ring_plan, read=parse_plan),
     "checkpoint": Parser(
         name="step-0000000005.safetensors", content=checkpoint,
         read=lambda p: (checkpoint_notes(p.parent, step=5), load_checkpoint(p.parent, step=5)),

@@ -69,13 +69,12 @@ def test_a_whole_run(environments: Path, peer: Peer, tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    for backend in ("ring", peer.name, "memory", "unsynchronised"):
+    for backend in ("ring", peer.name, "memory"):
         for size in (4 * KIB, 256 * KIB):
             rates = [
                 row["algbw_gb_per_second"]
                 for row in said["rows"]
-                if (row["backend"], row["message_bytes"], row["num_ranks"], row["mode"])
-                == (backend, size, 2, "hot")
+                if (row["backend"], row["message_bytes"], row["num_ranks"]) == (backend, size, 2)
             ]
             assert rates, (backend, size)
             assert min(rates) > 0
@@ -116,21 +115,15 @@ def test_a_settings_thread_level_reaches_the_library(tmp_path: Path, asked: str)
     ("backend", "operations"),
     [
         ("mpi", "mpi,mpi-copy,stream,mpi:reduce_scatter,mpi:allgather,mpi:broadcast"),
-        (
-            "ring",
-            "ring,ring-shared,ring-unsynchronised,stream,ring:reduce_scatter,ring:allgather,ring:broadcast",
-        ),
+        ("ring", "ring,ring-shared,stream,ring:reduce_scatter,ring:allgather,ring:broadcast"),
     ],
 )
 def test_every_call_of_every_rank_is_there(tmp_path: Path, backend: str, operations: str):
-    options = {"operations": operations, "modes": "hot,fresh,cold", "cold-bytes": "65536"}
-    done, lines = driver(tmp_path, backend=backend, **options)
+    done, lines = driver(tmp_path, backend=backend, operations=operations)
     assert done.returncode == 0, done.stderr
     blocks = [line for line in lines if line["kind"] == "block"]
-    assert {(block["operation"], block["collective"], block["mode"]) for block in blocks} == {
-        (word.partition(":")[0], word.partition(":")[2] or "allreduce", mode)
-        for word in operations.split(",")
-        for mode in ("hot", "fresh", "cold")
+    assert {(block["operation"], block["collective"]) for block in blocks} == {
+        (word.partition(":")[0], word.partition(":")[2] or "allreduce") for word in operations.split(",")
     }
     for block in blocks:
         assert len(block["nanoseconds"]) == 1
@@ -157,7 +150,8 @@ def test_what_would_not_end_in_time_is_not_begun(tmp_path: Path):
     start = "lambda *_: libraries.Library('x', 'single', [sleeping], lambda: None)"
     done, lines = spoiled_driver(
         tmp_path,
-        "import time; sleeping = libraries.Operation('mpi', lambda _: lambda: time.sleep(0.02), checked=False)\n"
+        "import time; slow = lambda _: lambda: time.sleep(0.02)\n"
+        "sleeping = libraries.Operation('mpi', 'allreduce', slow, checked=False)\n"
         f"libraries.START['mpi'] = {start}\n",
         "--backend mpi --operations mpi --sizes 4096,8192,16384 --seconds 100 --limit 6",
     )
@@ -191,7 +185,8 @@ def spoiled_driver(
     flags, output = tmp_path / "flags", tmp_path / "output"
     flags.touch()
     program = (
-        f"import sys; sys.path.insert(0, {str(DRIVER.parent)!r}); from driver import libraries, rank\n{change}"
+        f"import sys; sys.path.insert(0, {str(DRIVER.parents[2])!r})\n"
+        f"from benchmarks.message_sizes.driver import libraries, rank\n{change}"
         f"sys.argv[1:] = '--cpus {min(os.sched_getaffinity(0))} {words} --output {output} --flags {flags} "
         f"--store {tmp_path / 'store'}'.split()\n"
         "rank.main()\n"
@@ -216,7 +211,7 @@ def test_a_wrong_result_is_a_failure_and_no_number(tmp_path: Path):
         "    def call():\n"
         "        message[:-1] *= 1; message[-1] = 0\n"
         "    return call\n"
-        "forgetting = libraries.Operation('mpi', forgetful)\n"
+        "forgetting = libraries.Operation('mpi', 'allreduce', forgetful)\n"
         "libraries.START['mpi'] = lambda *_: libraries.Library('x', 'single', [forgetting], lambda: None)\n",
         "--backend mpi --operations mpi,mpi:broadcast --sizes 4096",
     )
@@ -236,7 +231,7 @@ def test_tensors_of_a_device_go_through_the_same_loop(tmp_path: Path):
         "libraries.START['nccl'] = lambda options, place: libraries.on_devices(\n"
         "    options, place, 'gloo', torch.device('cpu'), lambda: waits.append(1), title='x')\n"
         "atexit.register(lambda: print(len(waits)))\n",
-        f"--backend nccl --operations {words} --sizes 4096 --modes hot,fresh,cold --cold-bytes 65536",
+        f"--backend nccl --operations {words} --sizes 4096",
     )
     assert done.returncode == 0, done.stderr
     assert not [line["reason"] for line in lines if line["kind"] == "failure"]

@@ -1,12 +1,12 @@
-"""Starts the driver where it is no part of dlscale: as the package `driver`, found beside this file alone."""
+"""Starts the driver where it is no part of dlscale: as `benchmarks.message_sizes.driver`, with the rows beside it."""
 
 import importlib
-import os
 import sys
+from pathlib import Path
 
 if __name__ == "__main__":
-    # Files of this folder and the one above it must not hide libraries of the same name.
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    rank = importlib.import_module("driver.rank")
+    # Only while the driver's own files are imported: what lies there must not hide libraries of the same name.
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+    rank = importlib.import_module("benchmarks.message_sizes.driver.rank")
     del sys.path[0]
     rank.start()

@@ -1,24 +1,27 @@
-"""The libraries, each called as its own users call it."""
+"""The libraries, each called as its own users call it: a table of calls by collective operation.
+
+A message is an array of the library's memory; a table turns it into the call, outside the timed interval.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
+from ...records.collective_operations import ITEM_BYTES, part
+from .memory import HOST, Call, Memory, TorchMemory, ended
 
-from .conventions import ALLGATHER, ALLREDUCE, BROADCAST, ITEM_BYTES, REDUCE_SCATTER, part
-from .memory import HOST, Call, Memory, TorchMemory, arena_elements, ended
+Prepare = Callable[[Any], Call]
 
 
 class Operation(NamedTuple):
-    """What is timed: `prepare` turns a message into the call, outside the timed interval."""
+    """What is timed."""
 
     name: str
-    prepare: Callable[[Any], Call]
-    collective: str = ALLREDUCE
+    collective: str
+    prepare: Prepare
     checked: bool = True  # its result is the collective's
     memory: Any = None  # an array that it wants its messages in
     result: Callable[[Any, Any], Any] | None = None  # from message and what the call gave; else the message
@@ -29,7 +32,7 @@ class Library(NamedTuple):
 
     description: str
     thread_level: str
-    operations: list[Operation]
+    operations: Sequence[Operation]
     close: Call
     memory: Memory = HOST
     choices: Callable[[], list[dict[str, Any]]] = list  # how it found messages to move fastest
@@ -47,17 +50,31 @@ class RankNumbers(NamedTuple):
         return message[part(len(message), self.rank, self.size)]
 
 
-class Parts:
-    """The memory that a reduce-scatter writes its parts to, the same at every size."""
+class Results:
+    """Memory for results that do not take the message's place, the same at every size."""
 
     def __init__(self, options: argparse.Namespace, place: RankNumbers, empty: Callable[[int], Any]) -> None:
-        asked = any(word.endswith(f":{REDUCE_SCATTER}") for word in options.operations)
-        self._memory = empty(max(options.sizes) // ITEM_BYTES // place.size if asked else 0)
-        self._size = place.size
+        self._elements, self._size, self._empty = max(options.sizes) // ITEM_BYTES, place.size, empty
+        self._memory: Any = None
 
-    def of(self, message: Any, _: Any = None) -> Any:
-        """The memory for the part of a message."""
-        return self._memory[: len(message) // self._size]
+    def like(self, message: Any, _: Any = None) -> Any:
+        """Memory for as much as the message."""
+        if self._memory is None:
+            self._memory = self._empty(self._elements)
+        return self._memory[: len(message)]
+
+    def part(self, message: Any, _: Any = None) -> Any:
+        """Memory for a part of the message."""
+        return self.like(message)[: len(message) // self._size]
+
+
+def _operations(
+    name: str, calls: Mapping[str, Prepare], results: Mapping[str, Callable[[Any, Any], Any]]
+) -> list[Operation]:
+    return [
+        Operation(name, collective, call, result=results.get(collective))
+        for collective, call in calls.items()
+    ]
 
 
 def _mpi(options: argparse.Namespace, place: RankNumbers) -> Library:
@@ -67,38 +84,36 @@ def _mpi(options: argparse.Namespace, place: RankNumbers) -> Library:
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    parts = Parts(options, place, HOST.empty)
-    result = np.ones(max(options.sizes) // ITEM_BYTES if "mpi-copy" in options.operations else 0, np.float32)
+    to = Results(options, place, HOST.empty)
 
     def spec(message: Any) -> Any:
         return [message, MPI.FLOAT]
 
-    operations = [
-        Operation("mpi", lambda message: partial(world.Allreduce, MPI.IN_PLACE, spec(message))),
-        Operation(
-            "mpi-copy",
-            lambda message: partial(world.Allreduce, spec(message), spec(result[: len(message)])),
-            checked=False,
+    calls = {
+        "allreduce": lambda message: partial(world.Allreduce, MPI.IN_PLACE, spec(message)),
+        "reduce_scatter": lambda message: partial(
+            world.Reduce_scatter_block, spec(message), spec(to.part(message))
         ),
-        Operation(
-            "mpi",
-            lambda message: partial(world.Reduce_scatter_block, spec(message), spec(parts.of(message))),
-            REDUCE_SCATTER,
-            result=parts.of,
-        ),
-        Operation("mpi", lambda message: partial(world.Allgather, MPI.IN_PLACE, spec(message)), ALLGATHER),
-        Operation("mpi", lambda message: partial(world.Bcast, spec(message), 0), BROADCAST),
-    ]
+        "allgather": lambda message: partial(world.Allgather, MPI.IN_PLACE, spec(message)),
+        "broadcast": lambda message: partial(world.Bcast, spec(message), 0),
+    }
+    out_of_place = Operation(
+        "mpi-copy",  # as IMB-MPI1 does it
+        "allreduce",
+        lambda message: partial(world.Allreduce, spec(message), spec(to.like(message))),
+        checked=False,
+    )
     levels = {
         MPI.THREAD_SINGLE: "single",
         MPI.THREAD_FUNNELED: "funneled",
         MPI.THREAD_SERIALIZED: "serialized",
     }
-    provided = levels.get(MPI.Query_thread(), "multiple")
-    return Library(_first_line(MPI.Get_library_version()), provided, operations, MPI.Finalize)
-
-
-RINGS = ("ring", "ring-shared", "ring-unsynchronised")
+    return Library(
+        _first_line(MPI.Get_library_version()),
+        levels.get(MPI.Query_thread(), "multiple"),
+        [*_operations("mpi", calls, {"reduce_scatter": to.part}), out_of_place],
+        MPI.Finalize,
+    )
 
 
 def _ring(options: argparse.Namespace, place: RankNumbers) -> Library:
@@ -106,49 +121,33 @@ def _ring(options: argparse.Namespace, place: RankNumbers) -> Library:
 
     from dlscale.collectives import ring
 
-    parts = Parts(options, place, HOST.empty)
-    names = dict.fromkeys(word.partition(":")[0] for word in options.operations)
-    rings = {name: ring.join(MPI.COMM_WORLD) for name in names if name in RINGS}
-    operations = []
-    for name, engine in rings.items():
-        memory = engine.empty(arena_elements(options)) if name == "ring-shared" else None
-        waits = name != "ring-unsynchronised"
-        if not waits:
-            engine._engine.set_free_running(True)  # the same loads and stores; the sums are wrong
-        operations.append(Operation(name, partial(partial, engine.allreduce), checked=waits, memory=memory))
-    if plain := rings.get("ring"):
-        operations += [
-            Operation(
-                "ring",
-                lambda message: partial(plain.reduce_scatter, message, parts.of(message)),
-                REDUCE_SCATTER,
-                result=parts.of,
-            ),
-            Operation(
-                "ring", lambda message: partial(plain.allgather, place.own(message), message), ALLGATHER
-            ),
-            Operation("ring", lambda message: partial(plain.broadcast, message, 0), BROADCAST),
-        ]
-
-    def close() -> None:
-        for engine in rings.values():
-            engine.close()
+    engine = ring.join(MPI.COMM_WORLD)
+    to = Results(options, place, HOST.empty)
+    calls: dict[str, Prepare] = {
+        "allreduce": partial(partial, engine.allreduce),
+        "reduce_scatter": lambda message: partial(engine.reduce_scatter, message, to.part(message)),
+        "allgather": lambda message: partial(engine.allgather, place.own(message), message),
+        "broadcast": lambda message: partial(engine.broadcast, message, 0),
+    }
+    operations = _operations("ring", calls, {"reduce_scatter": to.part})
+    if "ring-shared" in options.operations:
+        memory = engine.empty(max(options.sizes) // ITEM_BYTES)
+        operations.append(Operation("ring-shared", "allreduce", calls["allreduce"], memory=memory))
 
     def choices() -> list[dict[str, Any]]:
         return [
             {
-                "operation": name,
+                "operation": options.operations[0].partition(":")[0],
                 "collective": choice.operation,
                 "up_to_bytes": choice.up_to_bytes,
                 "variant": choice.variant,
                 "gigabytes_per_second": choice.gigabytes_per_second,
             }
-            for name, engine in rings.items()
             for choice in engine.choices()
         ]
 
     title = f"ring over {_first_line(MPI.Get_library_version())}"
-    return Library(title, "multiple", operations, close, choices=choices)
+    return Library(title, "multiple", operations, engine.close, choices=choices)
 
 
 def _first_line(text: str) -> str:
@@ -162,8 +161,8 @@ def _gloo(options: argparse.Namespace, place: RankNumbers) -> Library:
     torch.set_num_threads(1)
     store = dist.FileStore(options.store, place.size)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
-    parts = Parts(options, place, torch.empty)
-    operations = torch_operations("gloo", place, parts, view=torch.from_numpy, wait=None)
+    to = Results(options, place, torch.empty)
+    operations = torch_operations("gloo", place, to, view=torch.from_numpy, wait=None)
     return Library(f"Gloo of torch {torch.__version__}", "multiple", operations, dist.destroy_process_group)
 
 
@@ -191,13 +190,13 @@ def on_devices(
     bound = device if device.type == "cuda" else None
     dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, device_id=bound)
     memory = TorchMemory(device, wait)
-    parts = Parts(options, place, memory.empty)
-    operations = torch_operations("nccl", place, parts, view=lambda message: message, wait=wait)
+    to = Results(options, place, memory.empty)
+    operations = torch_operations("nccl", place, to, view=lambda message: message, wait=wait)
     return Library(title, "multiple", operations, dist.destroy_process_group, memory)
 
 
 def torch_operations(
-    name: str, place: RankNumbers, parts: Parts, *, view: Callable[[Any], Any], wait: Call | None
+    name: str, place: RankNumbers, to: Results, *, view: Callable[[Any], Any], wait: Call | None
 ) -> list[Operation]:
     """torch.distributed's operations; `view` makes a message a tensor, and a call ends with `wait`."""
     import torch.distributed as dist
@@ -205,19 +204,18 @@ def torch_operations(
     # Since torch 2.13 the names that everybody uses only warn, at every call, and call the new ones.
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    calls: dict[str, Prepare] = {
+        "allreduce": lambda message: partial(dist.all_reduce, view(message)),
+        "reduce_scatter": lambda message: partial(scatter, to.part(message), view(message)),
+        "allgather": lambda message: partial(gather, view(message), place.own(view(message))),
+        "broadcast": lambda message: partial(dist.broadcast, view(message), 0),
+    }
 
-    def reduce_scatter(message: Any) -> Call:
-        return ended(partial(scatter, parts.of(message), view(message)), wait)
+    def waiting(call: Prepare) -> Prepare:
+        return lambda message: ended(call(message), wait)
 
-    def allgather(message: Any) -> Call:
-        return ended(partial(gather, view(message), place.own(view(message))), wait)
-
-    return [
-        Operation(name, lambda message: ended(partial(dist.all_reduce, view(message)), wait)),
-        Operation(name, reduce_scatter, REDUCE_SCATTER, result=parts.of),
-        Operation(name, allgather, ALLGATHER),
-        Operation(name, lambda message: ended(partial(dist.broadcast, view(message), 0), wait), BROADCAST),
-    ]
+    all_ended = {collective: waiting(call) for collective, call in calls.items()}
+    return _operations(name, all_ended, {"reduce_scatter": to.part})
 
 
 def _horovod(options: argparse.Namespace, place: RankNumbers) -> Library:  # noqa: ARG001
@@ -232,27 +230,20 @@ def _horovod(options: argparse.Namespace, place: RankNumbers) -> Library:  # noq
     def named(message: Any) -> str:
         return f"message.{len(message)}"
 
-    def allreduce(message: Any) -> Call:
-        return partial(hvd.allreduce_, torch.from_numpy(message), op=hvd.Sum, name=named(message))
+    def tensor(message: Any) -> Any:
+        return torch.from_numpy(message)
 
-    def reduce_scatter(message: Any) -> Call:
-        return partial(hvd.reducescatter, torch.from_numpy(message), op=hvd.Sum, name=named(message))
-
-    def allgather(message: Any) -> Call:
-        return partial(hvd.allgather, torch.from_numpy(place.own(message)), name=named(message))
-
-    def broadcast(message: Any) -> Call:
-        return partial(hvd.broadcast_, torch.from_numpy(message), 0, name=named(message))
+    calls: dict[str, Prepare] = {
+        "allreduce": lambda m: partial(hvd.allreduce_, tensor(m), op=hvd.Sum, name=named(m)),
+        "reduce_scatter": lambda m: partial(hvd.reducescatter, tensor(m), op=hvd.Sum, name=named(m)),
+        "allgather": lambda m: partial(hvd.allgather, tensor(place.own(m)), name=named(m)),
+        "broadcast": lambda m: partial(hvd.broadcast_, tensor(m), 0, name=named(m)),
+    }
 
     def returned(_: Any, given: Any) -> Any:
         return given  # memory of its own
 
-    operations = [
-        Operation("horovod", allreduce),
-        Operation("horovod", reduce_scatter, REDUCE_SCATTER, result=returned),
-        Operation("horovod", allgather, ALLGATHER, result=returned),
-        Operation("horovod", broadcast, BROADCAST),
-    ]
+    operations = _operations("horovod", calls, dict.fromkeys(("reduce_scatter", "allgather"), returned))
     return Library(f"Horovod {horovod.__version__}", "multiple", operations, hvd.shutdown)
 
 

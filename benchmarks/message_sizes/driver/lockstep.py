@@ -1,11 +1,10 @@
-"""Where ranks wait for each other before every call, and where their times are collected: on one node.
+"""Where ranks wait for each other before every call and collect their times, on one node (`nodes.py`: on several).
 
-`nodes.py` has the same for several.
+`Turns` are those of launches that run at the same time: while one measures, the ranks of all others sleep.
 """
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import time
@@ -32,8 +31,8 @@ class StartLine(Protocol):
     def slowest(self, seconds: float) -> float:
         """The largest of all ranks' values, on all of them."""
 
-    def round_trip(self) -> float:
-        """Seconds that a flag takes from one rank to another and back."""
+    def compare_clocks(self) -> float | None:
+        """Seconds that the message took from one node to another and back; None on one node, which has one clock."""
 
     def gather(self, starts: list[float], seconds: list[float]) -> tuple[Times, Times] | None:
         """Starts and seconds, [rank][call], on the clock of rank 0, and on rank 0 only."""
@@ -42,21 +41,20 @@ class StartLine(Protocol):
 class Lockstep:
     """A start line in shared memory, and room behind it for every rank's times.
 
-    A cache line per rank counts arrivals, two more are for `round_trip`; then [rank][start, seconds][call].
+    A cache line per rank counts arrivals; then [rank][start, seconds][call].
     """
 
     barrier = "shared"
 
     def __init__(self, path: str, rank: int, size: int, *, yields: bool) -> None:
         self.rank, self.size, self._yields = rank, size, yields
-        num_bytes = 64 * (size + 2) + 8 * size * 2 * MAX_CALLS
+        num_bytes = 64 * size + 8 * size * 2 * MAX_CALLS
         with open(path, "r+b") as file:
             file.truncate(num_bytes)  # the same on all ranks
             self._map = mmap.mmap(file.fileno(), num_bytes)
-        self._flags = np.frombuffer(self._map, np.int64, 8 * (size + 2)).reshape(size + 2, 8)[:, 0]
-        times = np.frombuffer(self._map, np.float64, offset=64 * (size + 2))
-        self.times = times.reshape(size, 2, MAX_CALLS)
-        self._arrivals = self._bounces = 0
+        self._flags = np.frombuffer(self._map, np.int64, 8 * size).reshape(size, 8)[:, 0]
+        self.times = np.frombuffer(self._map, np.float64, offset=64 * size).reshape(size, 2, MAX_CALLS)
+        self._arrivals = 0
         self.wait()
         if rank == 0:
             os.unlink(path)  # whatever happens now, nothing is left behind
@@ -64,16 +62,14 @@ class Lockstep:
     def wait(self) -> None:
         """All ranks are here."""
         self._arrivals += 1
-        self._flags[self.rank] = self._arrivals
+        flags, arrivals = self._flags, self._arrivals
+        flags[self.rank] = arrivals
         for other in range(self.size):
-            self._poll(other, self._arrivals)
-
-    def _poll(self, place: int, least: int) -> None:
-        flags, num_polls = self._flags, 0
-        while flags[place] < least:
-            num_polls += 1
-            if self._yields or num_polls > NUM_SPINS:
-                os.sched_yield()
+            num_polls = 0
+            while flags[other] < arrivals:
+                num_polls += 1
+                if self._yields or num_polls > NUM_SPINS:
+                    os.sched_yield()
 
     def slowest(self, seconds: float) -> float:
         """The largest of all ranks' values, on all of them."""
@@ -83,28 +79,46 @@ class Lockstep:
         self.wait()
         return largest
 
-    def round_trip(self, runs: int = 5, bounces: int = 100) -> float:
-        """The best mean of seconds that a flag takes from rank 0 to rank 1 and back."""
-        best = math.inf if self.size > 1 else 0.0
-        for _ in range(runs if self.size > 1 else 0):
-            self.wait()
-            begin = time.perf_counter()
-            for _ in range(bounces if self.rank < 2 else 0):
-                self._bounces += 1
-                if self.rank == 1:
-                    self._poll(self.size, self._bounces)
-                self._flags[self.size + self.rank] = self._bounces
-                if self.rank == 0:
-                    self._poll(self.size + 1, self._bounces)
-            best = min(best, time.perf_counter() - begin)
-        self.wait()
-        return best / bounces
+    def compare_clocks(self) -> None:
+        """One clock serves all ranks."""
 
     def gather(self, starts: list[float], seconds: list[float]) -> tuple[Times, Times] | None:
-        """Starts and seconds, [rank][call]; one clock serves all ranks. On rank 0 only."""
+        """Starts and seconds, [rank][call]. On rank 0 only."""
         count = len(starts)
         self.times[self.rank, :, :count] = starts, seconds
         self.wait()
         mine = self.times[:, :, :count].copy()
         self.wait()
         return (mine[:, 0], mine[:, 1]) if self.rank == 0 else None
+
+
+class Turns:
+    """The turns of one launch on this rank. A launch that is alone always has its turn.
+
+    Who started the launches gives the turns (`together.py`): it writes a byte per rank to the launch's FIFO `turn`, and
+    reads from `waiting` a byte of rank 0 whenever all ranks have come to the end of their turn, or of their start.
+    """
+
+    def __init__(self, folder: str, num_launches: int, lockstep: StartLine) -> None:
+        self._lockstep = lockstep
+        self._shared = num_launches > 1
+        self._waited = 0.0
+        if self._shared:
+            self._turn = os.open(f"{folder}/turn", os.O_RDONLY | os.O_CLOEXEC)
+            if lockstep.rank == 0:
+                self._waiting = os.open(f"{folder}/waiting", os.O_WRONLY | os.O_CLOEXEC)
+
+    def next(self) -> None:
+        """Ends the turn of this launch, and waits for its next one. Collective."""
+        if not self._shared:
+            return
+        self._lockstep.wait()
+        begin = time.monotonic()
+        if self._lockstep.rank == 0:
+            os.write(self._waiting, b"x")
+        os.read(self._turn, 1)
+        self._waited += time.monotonic() - begin
+
+    def seconds_since(self, begin: float) -> float:
+        """Seconds of this launch's own since then, by the monotonic clock: without those in which it waited."""
+        return time.monotonic() - begin - self._waited

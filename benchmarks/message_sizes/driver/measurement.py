@@ -1,4 +1,4 @@
-"""The one loop that times every operation of every library: messages, warm-up, checks, rounds."""
+"""The one loop that times every operation of every library: messages, warm-up, checks, rounds. All calls are hot."""
 
 from __future__ import annotations
 
@@ -11,48 +11,54 @@ from typing import Any
 
 import numpy as np
 
-from .conventions import ALLREDUCE, ITEM_BYTES, counted, given, num_elements, wanted
+from ...records.collective_operations import BY_NAME, COLLECTIVES, ITEM_BYTES
 from .libraries import Library, Operation
-from .lockstep import MAX_CALLS, StartLine
-from .memory import HOST, Arena, Call, arena_elements
-from .turns import Turns
+from .lockstep import MAX_CALLS, StartLine, Turns
+from .memory import Call
 
 ROUNDS = 8  # turns at each size, of the operations of a launch and of launches that run at the same time
 LEAST_IN_ROUND = 2  # calls
 MIN_CALLS = 5  # of an operation at a size, in all rounds
 NUM_WARMUP = 5
 # The ring tries its variants of moving large messages in its first calls.
-NUM_TRIALS = {"ring": 30, "ring-shared": 30, "ring-unsynchronised": 30}
+NUM_TRIALS = {"ring": 30, "ring-shared": 30}
 MARGIN = 0.2  # of the seconds that a launch may take: before that, the last size is begun
 PATIENCE = 2  # times its share of the time that an operation may take to warm up, and again to be timed
 
 
 class Measurement:
-    """All modes, sizes and operations of a launch."""
+    """All sizes and operations of a launch."""
 
     def __init__(
         self, options: argparse.Namespace, lockstep: StartLine, turns: Turns, library: Library
     ) -> None:
         self._options, self._lockstep, self._turns = options, lockstep, turns
-        stream = Operation("stream", library.memory.stream, checked=False)
+        stream = Operation("stream", COLLECTIVES[0], library.memory.stream, checked=False)
         offered = {
             (operation.name, operation.collective): operation for operation in [*library.operations, stream]
         }
         self._operations = [_asked(word, offered) for word in options.operations]
         self._choices = library.choices
-        own = {operation.name: operation.memory for operation in self._operations}
-        self._arenas = {name: Arena(HOST, memory) for name, memory in own.items() if memory is not None}
-        if others := own.keys() - self._arenas.keys():
-            common = Arena(library.memory, library.memory.empty(arena_elements(options)))
-            self._arenas |= dict.fromkeys(others, common)
-        self._wrong: dict[tuple[str, str, int], str] = {}
+        self._memory = library.memory
+        self._messages: dict[
+            str, Any
+        ] = {}  # memory for the largest message, by operation: one for all that ask for none
+        common: Any = None
+        for operation in self._operations:
+            array = operation.memory
+            if array is None:
+                common = self._memory.empty(max(options.sizes) // ITEM_BYTES) if common is None else common
+                array = common
+            # Positive, so that sums over sums only grow to infinity: zeros might be stored more cheaply, and denormal
+            # numbers are added slowly.
+            self._memory.fill(array, 1.0)
+            self._messages[operation.name] = array
         # What is measured late must end before the launch is ended, which would take its end with it.
         starting = lockstep.slowest(turns.seconds_since(options.begin))
         self._most_seconds = max(0.0, (1 - MARGIN) * options.limit - starting)
         self._begin = options.begin + starting
         self._seconds = min(options.seconds, self._most_seconds)
-        cells = len(options.modes) * len(options.sizes) * len(self._operations)
-        self._num_left = cells
+        self._num_left = len(options.sizes) * len(self._operations)
         self._file = os.fdopen(_created(options.output), "w") if lockstep.rank == 0 else None
         self._write(
             kind="launch",
@@ -60,30 +66,24 @@ class Measurement:
             thread_level=library.thread_level,
             num_ranks=lockstep.size,
             barrier=lockstep.barrier,
-            cold_bytes=options.cold_bytes,
         )
 
     def run(self) -> None:
         """Measure and write everything down."""
-        for mode in self._options.modes:
-            for message_bytes in self._options.sizes:
-                # A message as large as that is cold in any mode.
-                if mode != "cold" or message_bytes < self._options.cold_bytes:
-                    self._measure(mode, message_bytes)
+        for message_bytes in self._options.sizes:
+            self._measure(message_bytes)
         for choice in self._choices():
             self._write(kind="choice", **choice)
         self._write(kind="end")
 
-    def _measure(self, mode: str, message_bytes: int) -> None:
+    def _measure(self, message_bytes: int) -> None:
         """The operations take turns, so that a machine that drifts changes them alike."""
         self._turns.next()
-        plans = [
-            (operation, *self._warm_up(operation, mode, message_bytes)) for operation in self._operations
-        ]
+        plans = [(operation, *self._warm_up(operation, message_bytes)) for operation in self._operations]
         for index in range(ROUNDS):
             self._turns.next()
             blocks = []
-            before = self._lockstep.round_trip()
+            before = self._lockstep.compare_clocks()
             # Every other round runs backwards: no operation always follows the same one.
             for operation, num_warmup, total in plans if index % 2 == 0 else plans[::-1]:
                 # Slow calls do not reach the last rounds: each begins with one that is not timed.
@@ -91,16 +91,17 @@ class Measurement:
                 num_calls = -(-(total - index) // num_rounds) if index < num_rounds else 0
                 if num_calls <= 0:
                     continue
-                self._call(operation, mode, message_bytes)  # finds the other operation's traces in the caches
-                times = [self._call(operation, mode, message_bytes) for _ in range(num_calls)]
-                cell = self._cell(operation, mode, message_bytes)
+                self._call(operation, message_bytes)  # finds the other operation's traces in the caches
+                times = [self._call(operation, message_bytes) for _ in range(num_calls)]
+                cell = self._cell(operation, message_bytes)
                 gathered = self._gather(operation.collective, times)
                 blocks.append({**cell, "round": index, "num_warmup": num_warmup, **gathered})
-            around = [round(1e9 * seconds) for seconds in (before, self._lockstep.round_trip())]
+            trips = [before, self._lockstep.compare_clocks()]
+            around = [round(1e9 * seconds) for seconds in trips if seconds is not None]
             for block in blocks:
                 self._write(kind="block", **block, round_trip_nanoseconds=around)
 
-    def _warm_up(self, operation: Operation, mode: str, message_bytes: int) -> tuple[int, int]:
+    def _warm_up(self, operation: Operation, message_bytes: int) -> tuple[int, int]:
         """Untimed calls that were made, and how many to time in all rounds; (0, 0) if it cannot be measured."""
         spent = self._lockstep.slowest(self._turns.seconds_since(self._begin))
         share = max(self._seconds - spent, 0.1 * self._seconds) / self._num_left
@@ -108,66 +109,57 @@ class Measurement:
         share = min(share, max(0.0, self._most_seconds - spent) / (2 * PATIENCE))
         self._num_left -= 1
         late = spent > min(1.5 * self._seconds + 1, self._most_seconds)
-        if reason := "no time was left" if late else self._verify(operation, mode, message_bytes):
-            self._write(kind="failure", **self._cell(operation, mode, message_bytes), reason=reason)
+        if reason := "no time was left" if late else self._verify(operation, message_bytes):
+            self._write(kind="failure", **self._cell(operation, message_bytes), reason=reason)
             return 0, 0
         num_wanted = NUM_WARMUP + NUM_TRIALS.get(operation.name, 0)
         num_warmup, shortest, spent = 0, math.inf, 0.0
         while num_warmup < num_wanted and (num_warmup < 1 or spent < PATIENCE * share):
-            seconds = self._lockstep.slowest(self._call(operation, mode, message_bytes)[1])
+            seconds = self._lockstep.slowest(self._call(operation, message_bytes)[1])
             shortest, spent, num_warmup = min(shortest, seconds), spent + seconds, num_warmup + 1
         at_most = min(MAX_CALLS, PATIENCE * share / shortest)
         num_calls = min(max(share / shortest, min(MIN_CALLS, at_most)), at_most)
         return num_warmup, max(1, math.ceil(num_calls))
 
-    def _cell(self, operation: Operation, mode: str, message_bytes: int) -> dict[str, object]:
-        count = num_elements(operation.collective, message_bytes, self._lockstep.size)
+    def _cell(self, operation: Operation, message_bytes: int) -> dict[str, object]:
         return {
             "operation": operation.name,
             "collective": operation.collective,
-            "mode": mode,
             "message_bytes": message_bytes,
-            "used_bytes": ITEM_BYTES * count,
+            "used_bytes": ITEM_BYTES * self._num_elements(operation, message_bytes),
         }
 
-    def _next(self, operation: Operation, mode: str, message_bytes: int) -> Any:
-        count = num_elements(operation.collective, message_bytes, self._lockstep.size)
-        return self._arenas[operation.name].next(mode, message_bytes, count)
+    def _num_elements(self, operation: Operation, message_bytes: int) -> int:
+        return BY_NAME[operation.collective].num_elements(message_bytes, self._lockstep.size)
 
-    def _call(self, operation: Operation, mode: str, message_bytes: int) -> tuple[float, float]:
-        message = self._next(operation, mode, message_bytes)
-        call = operation.prepare(message)
-        if mode == "fresh":
-            self._arenas[operation.name].memory.fill(message, 1.0)
+    def _message(self, operation: Operation, message_bytes: int) -> Any:
+        return self._messages[operation.name][: self._num_elements(operation, message_bytes)]
+
+    def _call(self, operation: Operation, message_bytes: int) -> tuple[float, float]:
+        call = operation.prepare(self._message(operation, message_bytes))
         self._lockstep.wait()
         start = time.perf_counter()
         call()
         return start, time.perf_counter() - start
 
-    def _verify(self, operation: Operation, mode: str, message_bytes: int) -> str:
-        """What is wrong with a call's result on any rank; empty if nothing is. Once for each size."""
-        key = (operation.name, operation.collective, message_bytes)
-        if key in self._wrong:
-            return self._wrong[key]
-        message = self._next(operation, mode, message_bytes)
-        memory = self._arenas[operation.name].memory
+    def _verify(self, operation: Operation, message_bytes: int) -> str:
+        """What is wrong with a call's result on any rank; empty if nothing is."""
+        message, row = self._message(operation, message_bytes), BY_NAME[operation.collective]
         if len(message) == 0:
-            self._wrong[key] = f"{message_bytes} B have no element for each of {self._lockstep.size} ranks"
-            return self._wrong[key]
-        case = (operation.collective, len(message), self._lockstep.rank, self._lockstep.size)
+            return f"{message_bytes} B have no element for each of {self._lockstep.size} ranks"
+        shape = (len(message), self._lockstep.rank, self._lockstep.size)
         complaint = ""
         try:
-            memory.put(message, given(*case))
+            self._memory.put(message, row.given(*shape))
             returned = operation.prepare(message)()
             result = operation.result(message, returned) if operation.result else message
-            if operation.checked and not np.array_equal(memory.get(result), wanted(*case)):
+            if operation.checked and not np.array_equal(self._memory.get(result), row.wanted(*shape)):
                 complaint = "wrong result"
         except Exception as error:
             complaint = " ".join(f"{type(error).__name__}: {error}".split())
-        memory.fill(message, 1.0)
+        self._memory.fill(message, 1.0)
         failed = self._lockstep.slowest(float(bool(complaint))) > 0
-        self._wrong[key] = complaint or ("failed on another rank" if failed else "")
-        return self._wrong[key]
+        return complaint or ("failed on another rank" if failed else "")
 
     def _gather(self, collective: str, times: list[tuple[float, float]]) -> dict[str, object]:
         gathered = self._lockstep.gather([start for start, _ in times], [seconds for _, seconds in times])
@@ -176,7 +168,9 @@ class Measurement:
         starts, seconds = gathered
         spread = starts.max(axis=0) - starts.min(axis=0)
         return {
-            "nanoseconds": np.rint(counted(collective, starts, seconds) * 1e9).astype(int).tolist(),
+            "nanoseconds": np.rint(BY_NAME[collective].call_seconds(starts, seconds) * 1e9)
+            .astype(int)
+            .tolist(),
             "spread_nanoseconds": np.rint(spread * 1e9).astype(int).tolist(),
         }
 
@@ -195,8 +189,8 @@ def _asked(word: str, offered: dict[tuple[str, str], Operation]) -> Operation:
     def missing(_: Any) -> Call:
         raise LookupError(f"this library has no {collective}")
 
-    key = (name, collective or ALLREDUCE)
-    return offered.get(key, Operation(name, missing, key[1]))
+    key = (name, collective or COLLECTIVES[0])
+    return offered.get(key, Operation(*key, missing))
 
 
 def _created(path: str) -> int:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-
-from .conventions import ITEM_BYTES
-
-PAGE_ELEMENTS = 1024
 
 Call = Callable[[], Any]
 
@@ -105,38 +100,3 @@ def ended(call: Call, wait: Call | None) -> Call:
         wait()
 
     return both
-
-
-class Arena:
-    """All messages of an operation. A cold one comes after all others, so that no cache has it."""
-
-    def __init__(self, memory: Memory, array: Any) -> None:
-        self.memory, self._array, self._cursor = memory, array, 0
-        # Positive, so that sums over sums only grow to infinity: zeros might be stored more cheaply, and denormal
-        # numbers are added slowly.
-        memory.fill(array, 1.0)
-
-    def next(self, mode: str, message_bytes: int, count: int) -> Any:
-        """The message of the next call, `count` elements that take up to `message_bytes`."""
-        if mode != "cold":
-            return self._array[:count]
-        if self._cursor + whole_pages(message_bytes) > len(self._array):
-            self._cursor = 0
-        message = self._array[self._cursor : self._cursor + count]
-        self._cursor += whole_pages(message_bytes)
-        return message
-
-
-def arena_elements(options: argparse.Namespace) -> int:
-    """The length of an arena: the largest message, and behind it more than the caches hold if calls are cold.
-
-    No message that is as large as that is cold.
-    """
-    return whole_pages(max(options.sizes)) + (
-        whole_pages(options.cold_bytes) if "cold" in options.modes else 0
-    )
-
-
-def whole_pages(num_bytes: int) -> int:
-    """Elements of as many whole pages as `num_bytes` need."""
-    return -(-num_bytes // (ITEM_BYTES * PAGE_ELEMENTS)) * PAGE_ELEMENTS

@@ -102,8 +102,8 @@ class NodesLockstep:
         self._local.wait()
         return largest
 
-    def round_trip(self) -> float:
-        """Seconds that a message takes from the first node to the second and back; compares all clocks, too."""
+    def compare_clocks(self) -> float:
+        """Seconds that a message takes from the first node to the second and back; all clocks are compared."""
         self.wait()
         best = 0.0
         for node, other in enumerate(self._others, start=1):

@@ -13,10 +13,9 @@ import traceback
 from pathlib import Path
 
 from .libraries import START, RankNumbers
-from .lockstep import Lockstep, StartLine
+from .lockstep import Lockstep, StartLine, Turns
 from .measurement import Measurement
 from .nodes import NodesLockstep
-from .turns import Turns
 
 # In that order: under srun, a launcher's own variables are those of the job step that mpiexec itself is.
 RANK_VARIABLES = (
@@ -97,12 +96,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--backend", choices=START, default="mpi")
     parser.add_argument("--operations", type=words, default=[])
     parser.add_argument("--sizes", type=numbers, default=[])
-    parser.add_argument("--modes", type=words, default=["hot"])
     parser.add_argument("--thread-level", default="single")
     parser.add_argument("--output")
     parser.add_argument("--flags")
     parser.add_argument("--store")
-    parser.add_argument("--cold-bytes", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--limit", type=int, default=600)
     parser.add_argument("--turns", type=int, default=1)

@@ -1,6 +1,5 @@
 """Made-up launches of the message-size benchmark, with known times."""
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -9,7 +8,6 @@ from dlscale.benchmarks.records.message_sizes import (
     CellFailure,
     MessageSizeLaunch,
     MessageSizeRun,
-    Mode,
     PeerState,
     ReferenceTime,
     Samples,
@@ -29,22 +27,18 @@ def _launch(
     block: int = 0,
     num_ranks: int = 2,
     purpose: str = "measured",
-    modes: Sequence[Mode] = ("hot",),
     noise: float = 1.0,
     failure: str | None = None,
     cell_failures: Mapping[str, str] | None = None,
     references: Mapping[int, float] | None = None,
     operations: Sequence[str] = (),
-    round_trips: Sequence[int] | Mapping[tuple[Mode, int], Sequence[int]] = (60, 70),
     together: int | None = None,
     rounds: Mapping[int, float] | None = None,
 ) -> MessageSizeLaunch:
     """`microseconds[operation][size]` is the time of the slowest rank; others take a third. All times `noise`.
 
-    `rounds` are two, or those given, in which everything takes so many times as long. `round_trips` are those before
-    and after every block of calls, or by mode and size.
+    `rounds` are two, or those given, in which everything takes so many times as long.
     """
-    trips = round_trips if isinstance(round_trips, Mapping) else defaultdict(lambda: round_trips)
     rounds = rounds or {0: 1.0, 1: 1.0}
     return MessageSizeLaunch(
         purpose=purpose,
@@ -65,7 +59,6 @@ def _launch(
         samples=[
             Samples(
                 operation=operation,
-                mode=mode,
                 message_bytes=size,
                 round=index,
                 num_warmup=5,
@@ -74,15 +67,14 @@ def _launch(
                     for rank in range(num_ranks)
                 ],
                 spread_nanoseconds=[20] * 4,
-                round_trip_nanoseconds=list(trips[mode, size]),
+                round_trip_nanoseconds=[60, 70],
             )
             for operation, by_size in (microseconds or {}).items()
             for size, time in by_size.items()
-            for mode in modes
             for index, longer in rounds.items()
         ],
         failures=[
-            CellFailure(operation=operation, mode="hot", message_bytes=4 * KIB, reason=reason)
+            CellFailure(operation=operation, message_bytes=4 * KIB, reason=reason)
             for operation, reason in (cell_failures or {}).items()
         ],
         references=[
@@ -98,9 +90,7 @@ def _campaign(**changes: object) -> MessageSizeRun:
         "commit": "c" * 40,
         "sizes": [4 * KIB, MIB],
         "rank_counts": [2],
-        "modes": ["hot", "fresh", "cold"],
         "num_blocks": 3,
-        "cold_bytes": 64 * MIB,
         "cpus": [0, 1],
         "budget_seconds": 60.0,
         "seed": 1,

@@ -19,14 +19,12 @@ from .conftest import KIB, MIB, MakeCampaign, MakeLaunch
 DRIFT = (1.0, 3.0, 0.5)  # of the machine, from block to block
 
 
-def row(
-    summary: MessageSizeSummary, backend: str, size: int, setting: str = "default", mode: str = "hot"
-) -> MessageSizeRow:
+def row(summary: MessageSizeSummary, backend: str, size: int, setting: str = "default") -> MessageSizeRow:
     (found,) = [
         one
         for one in summary.rows
-        if (one.backend, one.message_bytes, one.mode) == (backend, size, mode)
-        and (one.setting == setting or backend in ("memory", "unsynchronised"))
+        if (one.backend, one.message_bytes) == (backend, size)
+        and (one.setting == setting or backend == "memory")
     ]
     return found
 
@@ -40,12 +38,11 @@ def summary(make_campaign: MakeCampaign, make_launch: MakeLaunch) -> MessageSize
             "mpi": {4 * KIB: 3.0, MIB: 400.0},
             "ring": {4 * KIB: 1.0, MIB: 200.0},
             "ring-shared": {4 * KIB: 1.0, MIB: 100.0},
-            "ring-unsynchronised": {4 * KIB: 0.9, MIB: 180.0},
             "stream": {4 * KIB: 0.1, MIB: 80.0},
         }
         tuned = {"mpi": {4 * KIB: 5.0, MIB: 300.0}, "ring": {4 * KIB: 1.0, MIB: 200.0}}
         launches += [
-            make_launch(mpich, block=block, noise=noise, modes=("hot", "cold")),
+            make_launch(mpich, block=block, noise=noise),
             make_launch(tuned, block=block, noise=noise * 1.5, setting="tuned"),
             make_launch({"gloo": {4 * KIB: 100.0, MIB: 1000.0}}, block=block, noise=noise, backend="gloo"),
         ]
@@ -93,9 +90,6 @@ def test_the_ring_and_its_references_have_rows_of_their_own(summary: MessageSize
     assert ring.fraction_of_bound is not None
     assert ring.fraction_of_bound.center == pytest.approx(0.4, rel=1e-3)
     assert ring.num_launches == 3  # blocks, not processes
-    unsynchronised = row(summary, "unsynchronised", MIB)
-    assert unsynchronised.ring_speedup is not None
-    assert unsynchronised.ring_speedup.center == pytest.approx(0.9, rel=1e-3)
 
 
 def test_the_best_setting_is_found_size_by_size(summary: MessageSizeSummary):
@@ -104,18 +98,12 @@ def test_the_best_setting_is_found_size_by_size(summary: MessageSizeSummary):
     assert row(summary, "mpich", MIB, "tuned").tuned
 
 
-def test_modes_are_kept_apart(summary: MessageSizeSummary):
-    assert row(summary, "mpich", MIB, mode="cold").seconds is not None
-    assert not [one for one in summary.rows if one.mode == "fresh"]
-
-
 def test_json_has_the_keys_of_the_contract(summary: MessageSizeSummary):
     said = json.loads(json.dumps(message_sizes_json(summary)))
     assert said["schema"] == 1
     contract = ("backend", "setting", "operation", "num_ranks", "message_bytes", "algbw_gb_per_second")
     for one in said["rows"]:
         assert {*contract, "busbw_gb_per_second"} <= set(one)
-    assert said["goals"] == []
     assert {check["backend"] for check in said["validity"]} == {"mpich"}
 
 
@@ -124,7 +112,7 @@ def test_what_is_missing_is_a_row_and_a_sentence(make_campaign: MakeCampaign, ma
     mpich = PeerState(name="mpich", title="MPICH", kind="mpi", versions={}, unusable=None)
     launches = [
         make_launch({"mpi": {4 * KIB: 1.0}}, cell_failures={"ring": "wrong result at element 3"}),
-        make_launch(setting="tuned", failure="a rank died: signal 9"),
+        make_launch(setting="tuned", operations=["mpi"], failure="a rank died: signal 9"),
     ]
     summary = summarise(make_campaign(peers=[mpich, intel]), launches)
     assert row(summary, "intelmpi", MIB, "not measured").failure == "no wheel"
@@ -168,7 +156,6 @@ def test_the_ring_in_launches_of_its_own_is_paired_block_by_block(
                 {"ring": {MIB: 200.0}, "stream": {MIB: 80.0}}, backend="ring", block=block, noise=noise
             ),
             make_launch({"ring-shared": {MIB: 100.0}}, backend="ring", block=block, noise=noise),
-            make_launch({"ring-unsynchronised": {MIB: 160.0}}, backend="ring", block=block, noise=noise),
             make_launch({"mpi": {MIB: 400.0}, "stream": {MIB: 40.0}}, block=block, noise=noise),
         ]
     summary = summarise(make_campaign(peers=[ring, mpich]), launches)
@@ -178,18 +165,12 @@ def test_the_ring_in_launches_of_its_own_is_paired_block_by_block(
     assert peer.ring_speedup.center == pytest.approx(2.0, rel=1e-3)
     assert peer.fraction_of_bound.center == pytest.approx(0.1, rel=1e-3)  # of its own launches' bound
     assert own_row.num_launches == 3
-    shared, unsynchronised = (
-        row(summary, "ring", MIB, "memory of its own, direct push"),
-        row(summary, "unsynchronised", MIB),
-    )
-    for found, fraction, speedup in ((shared, 0.8, 0.5), (unsynchronised, 0.5, 0.8)):
-        assert found.fraction_of_bound is not None
-        assert found.ring_speedup is not None
-        assert found.num_launches == 3
-        assert found.fraction_of_bound.center == pytest.approx(
-            fraction, rel=1e-3
-        )  # of the ring's launches' bound
-        assert found.ring_speedup.center == pytest.approx(speedup, rel=1e-3)
+    shared = row(summary, "ring", MIB, "memory of its own, direct push")
+    assert shared.fraction_of_bound is not None
+    assert shared.ring_speedup is not None
+    assert shared.num_launches == 3
+    assert shared.fraction_of_bound.center == pytest.approx(0.8, rel=1e-3)  # of the ring's launches' bound
+    assert shared.ring_speedup.center == pytest.approx(0.5, rel=1e-3)
     assert [one.backend for one in summary.rows if one.role == "peer"] == ["mpich"]
     assert average_bus_bandwidths(summary.rows) == {
         (2, "ring"): pytest.approx(MIB / 200e-6 / 1e9),
@@ -199,7 +180,9 @@ def test_the_ring_in_launches_of_its_own_is_paired_block_by_block(
 
 def test_a_ring_that_fails_says_why(make_campaign: MakeCampaign, make_launch: MakeLaunch):
     ring = PeerState(name="ring", title="ring", kind="ring", versions={}, unusable=None)
-    summary = summarise(make_campaign(peers=[ring]), [make_launch(backend="ring", failure="no memory")])
+    summary = summarise(
+        make_campaign(peers=[ring]), [make_launch(backend="ring", operations=["ring"], failure="no memory")]
+    )
     assert {one.failure for one in summary.rows} == {"no memory"}
     assert {one.backend for one in summary.rows} == {"ring"}
 
@@ -209,7 +192,7 @@ def test_a_launch_that_fails_says_which_of_the_rings_it_was(
 ):
     ring = PeerState(name="ring", title="ring", kind="ring", versions={}, unusable=None)
     own, shared = ["ring", "stream", "ring:broadcast"], ["ring-shared"]
-    campaign = make_campaign(peers=[ring], modes=["hot"], sizes=[MIB], collectives=["allreduce", "broadcast"])
+    campaign = make_campaign(peers=[ring], sizes=[MIB], collectives=["allreduce", "broadcast"])
     good = make_launch({"ring": {MIB: 200.0}, "stream": {MIB: 80.0}}, backend="ring", operations=own)
     bad = make_launch(backend="ring", operations=shared, failure="a rank died: signal 9")
     summary = summarise(campaign, [good, bad])

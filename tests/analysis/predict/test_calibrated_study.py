@@ -89,9 +89,7 @@ def write_run(folder, *, title="Cori"):
         ranks_per_node=1,
         sizes=list(SMALL),
         rank_counts=[2, 4],
-        modes=["fresh"],
         num_blocks=1,
-        cold_bytes=1,
         cpus=[0],
         budget_seconds=1.0,
         seed=1,
@@ -109,7 +107,6 @@ def write_run(folder, *, title="Cori"):
             samples.append(
                 Samples(
                     operation="ring",
-                    mode="fresh",
                     message_bytes=size,
                     round=0,
                     num_warmup=1,

@@ -48,13 +48,10 @@ def exchange(make_record):
     return make
 
 
-def run_launch(
-    num_nodes, sizes, *, block=0, operation="gloo", backend="gloo", per_node=1, mode="fresh", **more
-):
+def run_launch(num_nodes, sizes, *, block=0, operation="gloo", backend="gloo", per_node=1, **more):
     samples = [
         Samples(
             operation=operation,
-            mode=mode,
             message_bytes=size,
             round=0,
             num_warmup=1,
@@ -146,8 +143,7 @@ def test_the_profile_must_be_of_the_same_code(exchange):
 @pytest.mark.parametrize(
     ("launches", "problem"),
     [
-        ([], "no allreduce of it between nodes in mode fresh"),
-        ([run_launch(2, (4096,), mode="hot")], "in mode fresh"),
+        ([], "no allreduce of it between nodes"),
         ([run_launch(2, (4096,)).model_copy(update={"num_nodes": 1})], "between nodes"),
         ([run_launch(2, (4096,), samples=[], failure="no route")], r"\(no route\)"),
         (

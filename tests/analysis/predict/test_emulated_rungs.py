@@ -59,7 +59,6 @@ def runs():
     samples = [
         Samples(
             operation="gloo",
-            mode="fresh",
             message_bytes=size,
             round=0,
             num_warmup=1,

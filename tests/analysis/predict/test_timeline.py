@@ -115,7 +115,7 @@ def test_the_sizes_of_buckets_are_those_of_the_trainers():
 @pytest.mark.parametrize(
     ("backend", "options", "said"),
     [
-        ("ring", {"plan": "plan.json"}, "predictions do not model ring.plan=plan.json"),
+        ("ring", {"segment_bytes": 4096}, "predictions do not model ring.segment_bytes=4096"),
         ("ring", {"teams": 2}, "ring.teams=2"),
         ("mpi", {"compression": "topk"}, "mpi.compression=topk"),
         ("horovod", {"operations": "nccl"}, "horovod.operations=nccl"),

@@ -30,9 +30,7 @@ def run(tmp_path):
             commit="c",
             sizes=SIZES,
             rank_counts=[2, 4],
-            modes=["fresh"],
             num_blocks=1,
-            cold_bytes=1,
             cpus=[0],
             budget_seconds=1.0,
             seed=1,
@@ -44,7 +42,6 @@ def run(tmp_path):
         samples = [
             Samples(
                 operation="ring",
-                mode="fresh",
                 message_bytes=size,
                 round=0,
                 num_warmup=1,

@@ -171,7 +171,7 @@ def test_options_change_what_is_predicted():
         (["--backends", "gloo"], "backend gloo does not train in tensorflow"),
         (["--backend-options", "gloo.bucket_cap_mb=5"], "gloo, which is not among --backends ring"),
         (["--backend-options", "ring.teams=0|1"], "ring.teams has several values"),
-        (["--backend-options", "ring.plan=plan.json"], "predictions do not model ring.plan"),
+        (["--backend-options", "ring.segment_bytes=4096"], "predictions do not model ring.segment_bytes"),
         (["--slow-nodes", "5"], "'5' is no node and share of its link's rate"),
         (["--slow-nodes", "5=2"], "shares are above 0 and at most 1"),
         (["--slow-nodes", "5=nan"], "shares are above 0 and at most 1"),

@@ -9,13 +9,11 @@ from dlscale.benchmarks.message_sizes.peers import Peer, PeerSetting, Place
 
 HEADER = '{"kind": "launch", "library": "MPICH 5", "thread_level": "single", "barrier": "shared"}'
 BLOCK = (
-    '{"kind": "block", "operation": "mpi", "mode": "hot", "message_bytes": 4096, "round": 0, "num_warmup": 5, '
+    '{"kind": "block", "operation": "mpi", "message_bytes": 4096, "round": 0, "num_warmup": 5, '
     '"nanoseconds": [[1000, 1100], [1050, 1090]], "spread_nanoseconds": [10, 20], '
     '"round_trip_nanoseconds": [60, 65]}'
 )
-FAILURE = (
-    '{"kind": "failure", "operation": "mpi", "mode": "hot", "message_bytes": 4096, "reason": "wrong result"}'
-)
+FAILURE = '{"kind": "failure", "operation": "mpi", "message_bytes": 4096, "reason": "wrong result"}'
 END = '{"kind": "end"}'
 
 
@@ -39,7 +37,6 @@ def order(peer: Peer) -> LaunchOrder:
         setting=peer.settings[0],
         num_ranks=2,
         sizes=(4096, 8192),
-        modes=("hot", "cold"),
         operations=("mpi", "stream"),
         seconds=1.5,
         limit_seconds=66,

@@ -54,9 +54,7 @@ def cluster(report: Probe, tmp_path: Path) -> Cluster:
 
 def test_the_systems_launcher_starts_the_same_driver(cluster: Cluster, order: LaunchOrder):
     spanning = replace(order, num_ranks=16)
-    words = command_of(
-        spanning, Place(Path("/x")), Path("/spool"), Path("/f"), cpus=[0, 1], cold_bytes=1, cluster=cluster
-    )
+    words = command_of(spanning, Place(Path("/x")), Path("/spool"), Path("/f"), cpus=[0, 1], cluster=cluster)
     line = " ".join(words)
     assert line.startswith("env GLOO_SOCKET_IFNAME=hsn0 CUDA_VISIBLE_DEVICES=3,2,1,0 ")
     assert (

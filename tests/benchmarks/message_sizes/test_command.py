@@ -18,14 +18,14 @@ from dlscale.benchmarks.message_sizes.peers import PeerSetting, Place, load_peer
 from .conftest import write_mpiexec
 
 COMMON = (
-    "--sizes 4096,8192 --modes hot,cold --cold-bytes 1048576 --seconds 1.50 --limit 66 --turns 1 "
+    "--sizes 4096,8192 --seconds 1.50 --limit 66 --turns 1 "
     "--output {spool}/samples.jsonl --flags /flags --store {spool}/store"
 )
 
 
 def line(order: LaunchOrder, place: Place | None = None, spool: Path = Path("/spool")) -> str:
     place = place or Place(Path("/env"))
-    return " ".join(command_of(order, place, spool, Path("/flags"), cpus=[0, 1], cold_bytes=2**20))
+    return " ".join(command_of(order, place, spool, Path("/flags"), cpus=[0, 1]))
 
 
 def driver(backend: str, operations: str, thread_level: str = "single") -> str:

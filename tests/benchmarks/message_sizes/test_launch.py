@@ -32,9 +32,7 @@ def run(order: LaunchOrder, place: Place, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def run_alone(order: LaunchOrder, place: Place, position: int = 0) -> MessageSizeLaunch:
-    (record,) = together.run_together(
-        [order], lambda _: place, position=position, cpus=[0, 1], cold_bytes=2**20
-    )
+    (record,) = together.run_together([order], lambda _: place, position=position, cpus=[0, 1])
     return record
 
 
@@ -127,7 +125,7 @@ def named_orders(order: LaunchOrder, place: Place) -> Callable[[str], list[Launc
 
 
 def run_all(orders: list[LaunchOrder], place: Place) -> list[MessageSizeLaunch]:
-    return together.run_together(orders, lambda _: place, position=5, cpus=[0, 1], cold_bytes=2**20)
+    return together.run_together(orders, lambda _: place, position=5, cpus=[0, 1])
 
 
 def name_from_arguments() -> str:

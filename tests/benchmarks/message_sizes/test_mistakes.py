@@ -14,8 +14,7 @@ from dlscale.benchmarks.message_sizes.peers import check_gpus, choose_peers
     [
         ("--operations sum", ["'sum'", "allreduce, reduce_scatter, allgather, broadcast, all"]),
         ("--operations ,", ["''", "allreduce"]),
-        ("--modes warm", ["'warm'", "hot, fresh, cold"]),
-        ("--modes fresh,cold", ["--modes fresh,cold", "hot"]),
+        ("tune plan.json", ["collectives tune", "recursive_doubling_bytes"]),
         ("--nodes 2", ["--nodes", "--system"]),
         ("--system local --nodes 2", ["--system local", "no scheduler"]),
         ("--system cori", ["--system cori", "--nodes"]),
@@ -39,7 +38,7 @@ from dlscale.benchmarks.message_sizes.peers import check_gpus, choose_peers
 )
 def test_mistakes(words: str, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     given = ["collectives", *words.format(folder=tmp_path).split()]
-    if given[1] not in ("report", "setup"):
+    if given[1] not in ("report", "setup", "tune"):
         given += ["--results", str(tmp_path / "results")]
     with pytest.raises(SystemExit) as caught:
         main(given)

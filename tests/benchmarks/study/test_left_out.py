@@ -12,7 +12,6 @@ from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import Setup, check_setup
-from dlscale.collectives.ring.plan import PlanKey, TuningPlan
 from dlscale.models import load_workload
 from dlscale.models.workload import Workload
 
@@ -193,22 +192,6 @@ def test_a_plan_asks_what_ranks_ask(backend, options, setup, problem):
     with pytest.raises(UsageError, match=problem):
         check_setup(backend, options, Setup(**setup))
     check_setup("ring", {}, Setup(framework="torch", num_ranks=2, one_machine=False))
-
-
-def test_a_plan_of_the_ring_is_read_before_ranks_start(tmp_path, monkeypatch):
-    path = tmp_path / "plan.json"
-    asked = {"backends": ["none", "ring"], "backend_options": {"ring": {"plan": str(path)}}}
-    with pytest.raises(UsageError, match=r"plan .*plan.json cannot be read: No such file"):
-        plan(**asked)
-    path.write_text("{}")
-    with pytest.raises(UsageError, match=r"plan.json is no plan"):
-        plan(**asked)
-    key = {"num_ranks": 2, "num_nodes": 1, "node_size": 2, "num_lanes": 2, "mpi": "m", "cpu": "c"}
-    made = TuningPlan.model_construct(key=PlanKey(**key))
-    monkeypatch.setattr("dlscale.collectives.ring.plan.parse_plan", lambda _: (made, b""))
-    with pytest.raises(UsageError, match="was made for num_ranks 2, but here it is 4"):
-        plan(**asked)
-    assert nodes_of(plan(**asked, sizes=NODES[:2]), "ring") == [1]
 
 
 def test_jax_is_compiled_in_any_case_and_has_one_curve_of_both():

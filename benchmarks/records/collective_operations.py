@@ -1,0 +1,128 @@
+"""The collective operations of the message-size benchmark: a row each, and everybody else loops over the rows.
+
+The driver reads this file too, in environments without dlscale: it imports nothing but NumPy. Sizes are those of
+nccl-tests; where a message of S bytes is cut into parts, it is as many whole elements per rank as fit into S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+ITEM_BYTES = 4  # of a float32
+PATTERN = 1021  # a prime: parts begin at different places of it
+UNSET = -1.0
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Values = Callable[[int, int, int], Array]  # from elements of the message, rank and number of ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveOperation:
+    """One operation: what a message of S bytes on P ranks is, and what its bandwidth means."""
+
+    name: str
+    title: str
+    message: str  # who has what before and after, for people
+    bus_factor: Callable[
+        [int], float
+    ]  # from P: what each rank must send or receive per byte of the message, at least
+    given: Values  # what a rank begins with
+    wanted: Values  # what it must end with
+    in_parts: bool = False  # the message is cut into a part per rank
+    # The root may be done before another rank has started, whose own time then misses what was sent before. No other
+    # operation can end before all have started.
+    from_first_start: bool = False
+    # It reads and writes every byte once, just as an addition to all of the message does, which thus bounds it.
+    memory_bound: bool = False
+
+    def num_elements(self, message_bytes: int, size: int) -> int:
+        """Elements of a message on `size` ranks."""
+        count = message_bytes // ITEM_BYTES
+        return count - count % size if self.in_parts else count
+
+    def call_seconds(self, starts: Array, seconds: Array) -> Array:
+        """What a call took, [rank][call], from starts on a common clock and from what each rank took itself."""
+        return seconds + starts - starts.min(axis=0) if self.from_first_start else seconds
+
+
+def part(count: int, rank: int, size: int) -> slice:
+    """A rank's part of a message of `count` elements."""
+    each = count // size
+    return slice(rank * each, (rank + 1) * each)
+
+
+def _pattern(count: int) -> Array:
+    return np.resize(np.arange(PATTERN, dtype=np.float32), count)
+
+
+def _own(count: int, rank: int, size: int) -> Array:  # noqa: ARG001
+    """Different on every rank and index, and exact in float32: a dropped or doubled part cannot cancel out."""
+    return _pattern(count) + np.float32(rank)
+
+
+def _own_part(count: int, rank: int, size: int) -> Array:
+    values, own = np.full(count, UNSET, np.float32), part(count, rank, size)
+    values[own] = _own(count, rank, size)[own]
+    return values
+
+
+def _sum(count: int, rank: int, size: int) -> Array:  # noqa: ARG001
+    return _pattern(count) * size + size * (size - 1) / 2
+
+
+def _part_of_sum(count: int, rank: int, size: int) -> Array:
+    return _sum(count, rank, size)[part(count, rank, size)]
+
+
+def _all_parts(count: int, rank: int, size: int) -> Array:  # noqa: ARG001
+    return _pattern(count) + np.repeat(np.arange(size, dtype=np.float32), count // size)
+
+
+def _from_root(count: int, rank: int, size: int) -> Array:  # noqa: ARG001
+    return _pattern(count)
+
+
+OPERATIONS = (
+    CollectiveOperation(
+        name="allreduce",
+        title="allreduce, fp32 sum, in place",
+        message="S on each rank, which gets the sum in place",
+        bus_factor=lambda size: 2 * (size - 1) / size,
+        given=_own,
+        wanted=_sum,
+        memory_bound=True,
+    ),
+    CollectiveOperation(
+        name="reduce_scatter",
+        title="reduce-scatter, fp32 sum, from the message to a part of it per rank",
+        message="S on each rank, which gets its part of the sum, S/P, in other memory",
+        bus_factor=lambda size: (size - 1) / size,
+        given=_own,
+        wanted=_part_of_sum,
+        in_parts=True,
+    ),
+    CollectiveOperation(
+        name="allgather",
+        title="allgather, fp32, from a part per rank to the message",
+        message="a part of S/P on each rank, which gets all parts, S, around its own",
+        bus_factor=lambda size: (size - 1) / size,
+        given=_own_part,
+        wanted=_all_parts,
+        in_parts=True,
+    ),
+    CollectiveOperation(
+        name="broadcast",
+        title="broadcast, fp32, in place, from rank 0",
+        message="S on rank 0, and then on all in place",
+        bus_factor=lambda _: 1.0,
+        given=_own,
+        wanted=_from_root,
+        from_first_start=True,
+    ),
+)
+BY_NAME = {operation.name: operation for operation in OPERATIONS}
+COLLECTIVES = tuple(BY_NAME)
