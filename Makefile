@@ -181,12 +181,11 @@ benchmark-wrappers: .venv  ## Trainers versus plain scripts over the same backen
 benchmark-grpc: .venv  ## The parameter servers' stream versus bare grpcio and plain TCP (minutes)
 	$(BIN)/python tests/benchmark/grpc_stream.py
 
-validate-prediction: .venv  ## Predictions versus closed forms, replayed programs, emulated hosts and published curves (a minute; needs SimGrid)
-	@$(BIN)/python -m dlscale.analysis.predict.validation docs/prediction-validation.md
-	@$(BIN)/python -m dlscale.analysis.predict.extra_p docs/prediction-validation.md
+validate-prediction: .venv  ## Predictions versus closed forms, replayed programs, emulated hosts and published curves (a minute)
+	@$(BIN)/python -m tests.validation.page docs/prediction-validation.md
 
 validate-emulated: .venv  ## Measure on emulated hosts what predictions are held to (root; a quarter of an hour; LAUNCHES= EMULATION= RESULTS=)
-	@$(BIN)/python tests/benchmark/emulated_hosts.py $(foreach name,LAUNCHES EMULATION RESULTS,$(call option,$(name)))
+	@$(BIN)/python -m tests.validation.measure_hosts $(foreach name,LAUNCHES EMULATION RESULTS,$(call option,$(name)))
 
 benchmark-servers: .venv  ## Servers over MPI versus a plain mpi4py master, and a Downpour step versus training alone (a minute)
 	$(BIN)/mpiexec -n 3 $(BIN)/python tests/benchmark/master_rate.py

@@ -34,17 +34,15 @@ def draw_solutions(
     make_folder(stem.parent)
     curves: dict[str, list[PredictedSolution]] = {}
     for it in solutions:
-        curves.setdefault(f"{it.curve.situation.rule.backend}, batch {it.trained.global_batch}", []).append(
-            it
-        )
+        curves.setdefault(f"{it.curve.scenario.rule.backend}, batch {it.trained.global_batch}", []).append(it)
     names = [
-        Curve(name=name, backend=points[0].curve.situation.rule.backend, evidence="simulated", rows=())
+        Curve(name=name, backend=points[0].curve.scenario.rule.backend, evidence="simulated", rows=())
         for name, points in curves.items()
     ]
     looks = looks_of(names)
     title = solution_table(solutions).caption
     rows = [solution_row(it) for it in solutions]
-    doubts = dict.fromkeys(doubt for it in solutions for doubt in it.curve.situation.doubts)
+    doubts = dict.fromkeys(doubt for it in solutions for doubt in it.curve.scenario.doubts)
     with drawing():
         figure, (axes,) = figure_with_axes(
             width=SINGLE_COLUMN_INCHES,
@@ -91,7 +89,7 @@ def draw_solutions(
         axes.set_ylabel("training to the target [s]")
         origin = Provenance(
             studies=("prediction of time to solution",),
-            systems=(solutions[0].curve.situation.network.name,),
+            systems=(solutions[0].curve.scenario.network.name,),
             commits=(commit,),
             commands=(command,),
             data_hash=hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),

@@ -21,6 +21,7 @@ from dlscale.analysis.figures.drawing import (
 from dlscale.analysis.figures.layout import figure_with_axes
 from dlscale.analysis.figures.predicted import BAND_ALPHA
 from dlscale.analysis.figures.write import save_drawing
+from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
 from dlscale.analysis.predict.prediction import PredictedCurve
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.prediction import prediction_rows, rows_digest, title
@@ -37,26 +38,25 @@ def draw_prediction(
 ) -> list[Path]:
     """Write `<stem>.png`, `.pdf`, `.svg` and `.csv` and return their paths; no content depends on the time."""
     make_folder(stem.parent)
-    situation = curves[0].situation
+    scenario = curves[0].scenario
     names = [
         Curve(
-            name=curve.situation.rule.backend,
-            backend=curve.situation.rule.backend,
+            name=curve.scenario.rule.backend,
+            backend=curve.scenario.rule.backend,
             evidence="simulated",
             rows=(),
         )
         for curve in curves
     ]
     looks = looks_of(names)
-    doubts = dict.fromkeys(doubt for curve in curves for doubt in curve.situation.doubts)
+    doubts = dict.fromkeys(doubt for curve in curves for doubt in curve.scenario.doubts)
     with drawing():
-        engine = situation.engine
         figure, (axes,) = figure_with_axes(
             width=SINGLE_COLUMN_INCHES,
             num_panels=1,
-            title=title(situation),
+            title=title(scenario),
             warning="; ".join(["predicted, nothing was measured here", *doubts]),
-            subtitle=f"engine {engine.name} {engine.version}; band: 5 to 95 %",
+            subtitle=f"engine {ENGINE} {ENGINE_VERSION}; band: 5 to 95 %",
             handles=[
                 *(
                     Line2D(
@@ -77,7 +77,7 @@ def draw_prediction(
         axes.axhline(1.0, **IDEAL)
         highest = 1.1
         for curve in curves:
-            look = looks[curve.situation.rule.backend]
+            look = looks[curve.scenario.rule.backend]
             efficiencies = [point.efficiency for point in curve.points]
             low, high = ([getattr(it, side) for it in efficiencies] for side in ("low", "high"))
             axes.fill_between(nodes, low, high, color=look.color, alpha=BAND_ALPHA, linewidth=0)
@@ -93,12 +93,12 @@ def draw_prediction(
         axes.set_xlabel("nodes")
         axes.set_ylabel("scaling efficiency [%]")
         origin = Provenance(
-            studies=(f"prediction of {situation.scaling_mode} scaling",),
-            systems=(situation.network.name,),
+            studies=(f"prediction of {scenario.scaling_mode} scaling",),
+            systems=(scenario.network.name,),
             commits=(commit,),
             commands=(command,),
             data_hash=rows_digest(curves),
         )
         return save_drawing(
-            figure, stem, title=title(situation), rows=prediction_rows(curves), provenance=origin
+            figure, stem, title=title(scenario), rows=prediction_rows(curves), provenance=origin
         )

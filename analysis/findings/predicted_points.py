@@ -242,7 +242,6 @@ def prediction_row(record: PredictionRecord) -> dict[str, Any]:
         **{f"{name.replace(' ', '_')}_loss": share for name, share in record.parts.items()},
         "engine": record.engine,
         "engine_version": record.engine_version,
-        "engine_method": record.engine_method,
         "profile_evidence": record.profile_evidence,
         "profile_digest": record.profile_digest,
         "network_digest": record.network_digest,

@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dlscale.analysis.predict.engine import Algorithm
+from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.profile import Profile
 from dlscale.base.errors import UsageError
 from dlscale.collectives import capabilities, check_options

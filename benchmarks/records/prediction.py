@@ -74,7 +74,6 @@ class PredictionRecord(Frozen):
     seed: CountFromZero
     engine: str
     engine_version: str
-    engine_method: str
     profile_evidence: str
     profile_source: str
     profile_digest: str

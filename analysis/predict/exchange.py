@@ -1,4 +1,4 @@
-"""Algorithms as phases: which nodes send at the same time, how much, and in how many messages one after the other.
+"""An exchange of gradients between nodes as phases: who sends at the same time, how much, in how many messages.
 
 A phase ends when all its flows have ended, and the next one begins. In a ring every rank waits for the slowest within
 P - 1 steps anyway; for trees and servers it is an approximation. N nodes, P ranks, a message of n bytes:
@@ -20,13 +20,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.predict.engine import NetworkExchange
+from dlscale.analysis.predict.network import Placement, Routing
 
 Nodes = NDArray[np.int64]
+
+Algorithm = Literal[
+    "ring", "two_level_ring", "recursive_doubling", "halving_doubling", "tree", "parameter_servers"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkExchange:
+    """One kind of exchange: each node holds `ranks_per_node` ranks; `num_servers` is of parameter servers only.
+
+    Servers are processes on further nodes, `ranks_per_node` of them on each.
+    """
+
+    algorithm: Algorithm
+    num_nodes: int
+    ranks_per_node: int = 1
+    num_servers: int = 0
+    placement: Placement = "packed"
+    routing: Routing = "adaptive"
+    seed: int = 0  # of a scattered placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

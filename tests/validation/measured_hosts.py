@@ -15,8 +15,8 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from dlscale.analysis.findings.communication_only import communication_only
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.message_sizes.measurements import slowest_by_point
-from dlscale.analysis.predict.calibration_points import RUN_MODE
-from dlscale.analysis.predict.measured import profile_of
+from dlscale.analysis.predict.calibration_records import RUN_MODE
+from dlscale.analysis.predict.measured_profiles import profile_of
 from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
