@@ -19,7 +19,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlscale.analysis.families import Family
-from dlscale.analysis.predict.backend_rules import HARMLESS
 from dlscale.analysis.records import settings_text
 from dlscale.analysis.render.tables import Column, TableOf, Tags, Value, training_columns
 from dlscale.analysis.render.text import (
@@ -34,7 +33,7 @@ from dlscale.analysis.render.text import (
 )
 from dlscale.analysis.statistics import Interval
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.prediction import Band, PredictionRecord
+from dlscale.benchmarks.records.prediction import HARMLESS, Band, PredictionRecord
 from dlscale.benchmarks.records.record import Setting
 from dlscale.collectives.algorithms.registry import SYNC
 

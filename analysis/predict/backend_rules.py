@@ -33,6 +33,7 @@ import numpy as np
 from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.profile import Profile
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.prediction import HARMLESS
 from dlscale.collectives import capabilities, check_options
 from dlscale.collectives.training.deferral import PART_BYTES, Timing, bucket_limit, planned_order
 
@@ -47,9 +48,6 @@ HOROVOD_CYCLE_MS, HOROVOD_FUSION_MIB = 1.0, 128.0
 HOROVOD_BITS_BYTES = 8
 GRPC_CHUNK_KIB = 1024
 UNLIMITED = 1 << 62
-
-# Options that change no time that is predicted; all others but those of `rule_of` are refused.
-HARMLESS = {"allow_open_ports", "port", "timeout_seconds", "check_every", "error_feedback", "cache_capacity"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

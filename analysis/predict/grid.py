@@ -21,14 +21,12 @@ from dlscale.analysis.predict.scenario import Scenario, with_factors
 from dlscale.analysis.records import settings_text
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
+from dlscale.benchmarks.records.prediction import FACTORS, LOSS
 
 NUM_REPLICATES = 200  # of a point: a grid shows where things go, and single predictions how sure that is
 MOST_POINTS = 50_000
 LARGEST_FACTOR = 1e6
-FACTORS = ("link_rate", "latency", "jitter")
-LOSS = "_loss"  # ends the columns of what is lost, in shares of the predicted step
 MOST_BYTES = 64 * 2**20
-GRID, WHAT_IF = "-grid.csv", "-what-if.html"  # end the names of a grid's table and of its page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

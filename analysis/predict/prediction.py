@@ -328,9 +328,9 @@ def prediction_record(
         num_nodes=point.num_nodes,
         local_batch=point.local_batch,
         global_batch=point.local_batch * point.num_ranks,
-        samples_per_second=_record_band(point.samples_per_second),
-        efficiency=_record_band(point.efficiency),
-        step_seconds=_record_band(point.step_seconds),
+        samples_per_second=band_of(point.samples_per_second),
+        efficiency=band_of(point.efficiency),
+        step_seconds=band_of(point.step_seconds),
         parts=point.parts,
         method=METHOD,
         level=point.efficiency.level,
@@ -353,7 +353,7 @@ def prediction_record(
     )
 
 
-def _record_band(interval: Interval) -> Band:
+def band_of(interval: Interval) -> Band:
     """The band of a predicted value, which always has limits."""
     low, high = interval.low, interval.high
     return Band(

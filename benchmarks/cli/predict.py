@@ -14,8 +14,8 @@ from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
 from dlscale.analysis.predict.profile import Profile, checked
 from dlscale.analysis.predict.published_profiles import load_stored
+from dlscale.analysis.predict.render import prediction_rows
 from dlscale.analysis.predict.scenario import Scenario, check_sizes
-from dlscale.analysis.render.prediction import prediction_rows
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import named_folder
 from dlscale.benchmarks.cli.predict_options import PredictOptions, predict_options

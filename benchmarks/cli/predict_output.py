@@ -11,21 +11,21 @@ import click
 from rich.console import Console
 from rich.progress import track
 
-from dlscale.analysis.predict.grid import GRID, WHAT_IF, Axes, check_grid, grid_rows, to_csv
+from dlscale.analysis.predict.grid import Axes, check_grid, grid_rows, to_csv
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
-from dlscale.analysis.predict.scenario import Scenario
-from dlscale.analysis.render.prediction import (
+from dlscale.analysis.predict.render import (
     explanation,
     first_line,
     is_written,
     prediction_table,
     profile_lines,
 )
+from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base import redaction
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.benchmarks.cli.predict_options import PredictOptions
-from dlscale.benchmarks.records.prediction import ENDING, PREDICTIONS_FOLDER, write_predictions
+from dlscale.benchmarks.records.prediction import ENDING, GRID, PREDICTIONS_FOLDER, WHAT_IF, write_predictions
 from dlscale.benchmarks.systems.anchors import load_anchors
 
 
@@ -88,7 +88,7 @@ def _stem(scenario: Scenario, options: PredictOptions) -> Path:
 
 def _write(curves: Sequence[PredictedCurve], stem: Path) -> None:
     """Imports matplotlib, which takes longer than the prediction."""
-    from dlscale.analysis.figures.prediction import draw_prediction
+    from dlscale.analysis.predict.figures import draw_prediction
     from dlscale.benchmarks.launch.environment import commit
 
     scenario = curves[0].scenario

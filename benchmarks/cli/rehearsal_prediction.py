@@ -14,8 +14,8 @@ from dlscale.analysis.predict.network import Network, network_of, with_assumed
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve, prediction_records
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.published_profiles import derived_profile, load_stored, stored_names
+from dlscale.analysis.predict.render import first_line, prediction_table, profile_lines
 from dlscale.analysis.predict.scenario import Scenario
-from dlscale.analysis.render.prediction import first_line, prediction_table, profile_lines
 from dlscale.analysis.render.tables import render_table
 from dlscale.analysis.render.text import percent
 from dlscale.base.errors import UsageError
@@ -157,7 +157,7 @@ def _curves(
 
 
 def _draw(campaign: Campaign, profile: Profile, curves: list[PredictedCurve], *, several: bool) -> str:
-    from dlscale.analysis.figures.prediction import draw_prediction
+    from dlscale.analysis.predict.figures import draw_prediction
 
     scenario = curves[0].scenario
     folder, commit = campaign.store.figures_folder, campaign.fingerprint.commit

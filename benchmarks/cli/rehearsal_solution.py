@@ -145,7 +145,7 @@ def _solutions(campaign: Campaign, workload: str, trained: list[SamplesToTarget]
 
 
 def _write(campaign: Campaign, workload: str, solutions: list[PredictedSolution]) -> str:
-    from dlscale.analysis.figures.predicted_solution import draw_solutions
+    from dlscale.analysis.predict.figures import draw_solutions
 
     commit, command = campaign.fingerprint.commit, str(describe_campaign(campaign)["command"])
     stem = campaign.store.figures_folder / f"{workload}-{solutions[0].trained.preset}-solution-predicted"

@@ -11,8 +11,8 @@ from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.noise import Noise, noise_of, noise_of_steps, rare_events, slowest
 from dlscale.analysis.predict.prediction import predict_curve
 from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.analysis.predict.render import explanation, prediction_rows, profile_lines
 from dlscale.analysis.predict.scenario import Scenario
-from dlscale.analysis.render.prediction import explanation, prediction_rows, profile_lines
 
 PROFILE = Profile(
     workload="hep_cnn",

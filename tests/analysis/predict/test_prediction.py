@@ -12,8 +12,8 @@ from dlscale.analysis.predict.network import Groups, Network
 from dlscale.analysis.predict.noise import Noise, noise_of_steps
 from dlscale.analysis.predict.prediction import predict_curve, predict_point, sensitivity
 from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.analysis.predict.render import profile_lines
 from dlscale.analysis.predict.scenario import Scenario
-from dlscale.analysis.render.prediction import profile_lines
 from dlscale.base.errors import UsageError
 
 NETWORK = Network(

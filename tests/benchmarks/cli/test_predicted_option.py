@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.predict.grid import GRID, grid_rows, read_axes, to_csv
+from dlscale.analysis.predict.grid import grid_rows, read_axes, to_csv
 from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.benchmarks.cli import INSUFFICIENT_DATA, main
 from dlscale.benchmarks.cli.scenarios import scenario_of
-from dlscale.benchmarks.records.prediction import write_predictions
+from dlscale.benchmarks.records.prediction import GRID, write_predictions
 from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.made_predictions import prediction, predictions
 
