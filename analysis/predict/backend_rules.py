@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -282,14 +283,6 @@ def _over_collective(
     )
 
 
-def _ring(left: dict[str, Any], **setup: Any) -> ExchangeRule:
-    return _over_collective(left, backend="ring", **setup)
-
-
-def _mpi(left: dict[str, Any], **setup: Any) -> ExchangeRule:
-    return _over_collective(left, backend="mpi", **setup)
-
-
 def _gloo(left: dict[str, Any], **_: Any) -> ExchangeRule:
     cap = int(left.pop("bucket_cap_mb", 25)) * MIB
     # A size that is given holds for the first bucket too.
@@ -344,8 +337,8 @@ def _mpi_ps(left: dict[str, Any], **_: Any) -> ExchangeRule:  # noqa: ARG001
 
 _RULES: dict[str, Any] = {
     "none": _none,
-    "ring": _ring,
-    "mpi": _mpi,
+    "ring": partial(_over_collective, backend="ring"),
+    "mpi": partial(_over_collective, backend="mpi"),
     "gloo": _gloo,
     "horovod": _horovod,
     "tf_collective": _tf_collective,

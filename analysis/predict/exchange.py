@@ -69,12 +69,6 @@ class Phase:
         """The number of flows."""
         return len(self.sources) * (len(self.targets) if self.all_pairs else 1)
 
-    def pairs(self) -> tuple[Nodes, Nodes]:
-        """(source, target) of each flow."""
-        if not self.all_pairs:
-            return self.sources, self.targets
-        return np.repeat(self.sources, len(self.targets)), np.tile(self.targets, len(self.sources))
-
 
 def num_places(exchange: NetworkExchange) -> int:
     """The number of nodes that an exchange occupies, those of servers included."""

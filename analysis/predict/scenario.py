@@ -40,7 +40,9 @@ class Scenario:
     doubts: tuple[str, ...] = ()  # why it is not to be trusted, where that was asked for
     backend_options: Mapping[str, Any] = field(default_factory=dict)  # that `rule` was made from
     exchange_algorithm: str = ""  # in the place of the backend's own; empty: its own
-    step_error: float = 0.0  # of predicted steps where steps were measured, as a logarithm (`step_error.py`)
+    step_error: float = (
+        0.0  # of predicted steps where steps were measured, as a logarithm (`calibration_records`)
+    )
 
     def servers(self, num_ranks: int) -> int:
         """The parameter servers for so many ranks; 0 without any."""

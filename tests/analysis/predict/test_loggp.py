@@ -69,12 +69,11 @@ def reached(phases, num_nodes):
     """Which nodes' gradients each node has after the phases."""
     known = [{node} for node in range(num_nodes)]
     for phase in phases:
-        sources, targets = phase.pairs()
         if phase.num_steps > 1:  # all that is sent goes round
             known = [set().union(*known)] * num_nodes
             continue
         before = [set(own) for own in known]
-        for source, target in zip(sources, targets, strict=True):
+        for source, target in zip(phase.sources, phase.targets, strict=True):
             known[target] |= before[source]
     return known
 
