@@ -62,16 +62,6 @@ def _missing(name: str) -> str | None:
     if name == "slurm":
         programs = [one for one in ("munged", "slurmctld", "slurmd", "sbatch") if not shutil.which(one)]
         return f"no {', '.join(programs)}: apt-get install slurm-wlm munge" if programs else None
-    if name == "simgrid":
-        from dlscale.analysis.predict.simgrid_engine import available
-
-        return available()
-    if name == "extra_p":
-        from dlscale.analysis.predict.extra_p import unavailable
-
-        return unavailable()
-    if name == "smpirun":
-        return None if shutil.which(name) else "no smpirun: apt-get install libsimgrid-dev"
     if name == "chromium":
         programs = [one for one in ("chromium", "chromedriver") if not shutil.which(one)]
         return f"no {', '.join(programs)}: apt-get install chromium chromium-driver" if programs else None

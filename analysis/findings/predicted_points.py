@@ -36,7 +36,6 @@ from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.predict.backend_rules import HARMLESS
 from dlscale.analysis.records import settings_text
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import (
@@ -50,7 +49,7 @@ from dlscale.analysis.text import (
     with_limits,
 )
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.prediction import Band, PredictionRecord
+from dlscale.benchmarks.records.prediction import HARMLESS, Band, PredictionRecord
 from dlscale.benchmarks.records.record import Setting
 from dlscale.collectives.algorithms.registry import SYNC
 
@@ -255,7 +254,6 @@ def prediction_row(record: PredictionRecord) -> dict[str, Any]:
         **{f"{name.replace(' ', '_')}_loss": share for name, share in record.parts.items()},
         "engine": record.engine,
         "engine_version": record.engine_version,
-        "engine_method": record.engine_method,
         "profile_evidence": record.profile_evidence,
         "profile_digest": record.profile_digest,
         "network_digest": record.network_digest,

@@ -15,11 +15,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, PositiveFloat, PositiveInt, model_validator
 
-from dlscale.analysis.predict.assumed import with_assumed
-from dlscale.analysis.predict.derived import public_profile
-from dlscale.analysis.predict.engine import Algorithm
-from dlscale.analysis.predict.network import Network, network_of
+from dlscale.analysis.predict.exchange import Algorithm
+from dlscale.analysis.predict.network import Network, network_of, with_assumed
 from dlscale.analysis.predict.profile import Profile
+from dlscale.analysis.predict.published_profiles import public_profile
 from dlscale.analysis.published.catalogue import Figure, Published
 from dlscale.analysis.published.values import Statement, Value
 from dlscale.base import definitions

@@ -24,12 +24,13 @@ from dlscale.analysis.landmarks.landmark import (
     load_networks,
 )
 from dlscale.analysis.predict.backend_rules import Bucket, ExchangeRule, rule_of
-from dlscale.analysis.predict.engine import NetworkExchange
-from dlscale.analysis.predict.loggp import LogGP, cost
+from dlscale.analysis.predict.exchange import NetworkExchange
+from dlscale.analysis.predict.loggp import cost
 from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.noise import Noise, noise_of_steps, slowest
-from dlscale.analysis.predict.prediction import Situation, changed_situations, predict_point
+from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.profile import ComputedStep
+from dlscale.analysis.predict.scenario import Scenario, changed_scenarios
 from dlscale.analysis.predict.timeline import BucketExchange, step_seconds
 from dlscale.benchmarks.systems.system import load_system
 
@@ -84,8 +85,8 @@ class Predictions:
         return self._known[key]
 
 
-def situation_of_curve(curve: SystemCurve) -> Situation:
-    """What is predicted of a curve on one of our systems, by the engine that is always there. Raises UsageError."""
+def scenario_of_curve(curve: SystemCurve) -> Scenario:
+    """What is predicted of a curve on one of our systems. Raises UsageError."""
     network, profile = curve.node
     servers = curve.servers.value if curve.servers else 1
     rule = rule_of(
@@ -95,9 +96,8 @@ def situation_of_curve(curve: SystemCurve) -> Situation:
         num_servers=servers,
         spare_core=load_system(curve.system).has_spare_core(1),
     )
-    return Situation(
+    return Scenario(
         network=network,
-        engine=LogGP(),
         profile=profile,
         noise=noise_of_steps(profile.step_seconds, profile.variation),
         rule=rule,
@@ -109,10 +109,10 @@ def situation_of_curve(curve: SystemCurve) -> Situation:
 
 
 def _on_system(curve: SystemCurve, size: int, changed: str) -> Replicates:
-    situation = situation_of_curve(curve)
+    scenario = scenario_of_curve(curve)
     if changed:
-        situation = changed_situations(situation)[changed]
-    point = predict_point(situation, size)
+        scenario = changed_scenarios(scenario)[changed]
+    point = predict_point(scenario, size)
     return Replicates(size=size, efficiency=point.replicates, samples_per_second=point.rates)
 
 

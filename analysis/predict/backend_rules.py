@@ -26,13 +26,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from dlscale.analysis.predict.engine import Algorithm
+from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.profile import Profile
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.prediction import HARMLESS
 from dlscale.collectives import capabilities, check_options
 from dlscale.collectives.training.deferral import PART_BYTES, Timing, bucket_limit, planned_order
 
@@ -47,9 +49,6 @@ HOROVOD_CYCLE_MS, HOROVOD_FUSION_MIB = 1.0, 128.0
 HOROVOD_BITS_BYTES = 8
 GRPC_CHUNK_KIB = 1024
 UNLIMITED = 1 << 62
-
-# Options that change no time that is predicted; all others but those of `rule_of` are refused.
-HARMLESS = {"allow_open_ports", "port", "timeout_seconds", "check_every", "error_feedback", "cache_capacity"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,14 +283,6 @@ def _over_collective(
     )
 
 
-def _ring(left: dict[str, Any], **setup: Any) -> ExchangeRule:
-    return _over_collective(left, backend="ring", **setup)
-
-
-def _mpi(left: dict[str, Any], **setup: Any) -> ExchangeRule:
-    return _over_collective(left, backend="mpi", **setup)
-
-
 def _gloo(left: dict[str, Any], **_: Any) -> ExchangeRule:
     cap = int(left.pop("bucket_cap_mb", 25)) * MIB
     # A size that is given holds for the first bucket too.
@@ -346,8 +337,8 @@ def _mpi_ps(left: dict[str, Any], **_: Any) -> ExchangeRule:  # noqa: ARG001
 
 _RULES: dict[str, Any] = {
     "none": _none,
-    "ring": _ring,
-    "mpi": _mpi,
+    "ring": partial(_over_collective, backend="ring"),
+    "mpi": partial(_over_collective, backend="mpi"),
     "gloo": _gloo,
     "horovod": _horovod,
     "tf_collective": _tf_collective,

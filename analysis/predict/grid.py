@@ -1,4 +1,4 @@
-"""What if the network, the noise or the batch were others: every combination of factors, by the engine, as tidy rows.
+"""What if the network, the noise or the batch were others: every combination of factors, as tidy rows.
 
 Factors are on what the prediction has otherwise: `link_rate` on all links, `latency` on all latencies, `jitter` on what
 disturbs steps and messages. `batch` is samples per rank under weak scaling, else in total.
@@ -15,18 +15,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dlscale.analysis.predict.prediction import PredictedPoint, Situation, predict_point, with_factors
+from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
+from dlscale.analysis.predict.prediction import PredictedPoint, predict_point
+from dlscale.analysis.predict.scenario import Scenario, with_factors
 from dlscale.analysis.records import settings_text
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
+from dlscale.benchmarks.records.prediction import FACTORS, LOSS
 
 NUM_REPLICATES = 200  # of a point: a grid shows where things go, and single predictions how sure that is
 MOST_POINTS = 50_000
 LARGEST_FACTOR = 1e6
-FACTORS = ("link_rate", "latency", "jitter")
-LOSS = "_loss"  # ends the columns of what is lost, in shares of the predicted step
 MOST_BYTES = 64 * 2**20
-GRID, WHAT_IF = "-grid.csv", "-what-if.html"  # end the names of a grid's table and of its page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,18 +38,18 @@ class Axes:
     jitter: tuple[float, ...] = (0, 0.5, 1, 2)
     batch: tuple[int, ...] = ()
 
-    def batches(self, situation: Situation) -> tuple[int, ...]:
+    def batches(self, scenario: Scenario) -> tuple[int, ...]:
         """With the prediction's own. The usual ones are no smaller under strong scaling, as ranks must divide them."""
-        batch = situation.batch
+        batch = scenario.batch
         if self.batch:
             return tuple(sorted({batch, *self.batch}))
-        few = {max(1, batch // 4)} if situation.scaling_mode == "weak" else set()
+        few = {max(1, batch // 4)} if scenario.scaling_mode == "weak" else set()
         return tuple(sorted({*few, batch, 4 * batch}))
 
-    def num_points(self, situations: Sequence[Situation], sizes: Sequence[int]) -> int:
+    def num_points(self, scenarios: Sequence[Scenario], sizes: Sequence[int]) -> int:
         """How many points that makes in all."""
         factors = math.prod(len(getattr(self, name)) for name in FACTORS)
-        return sum(factors * len(self.batches(situation)) * len(sizes) for situation in situations)
+        return sum(factors * len(self.batches(scenario)) * len(sizes) for scenario in scenarios)
 
 
 AXES = tuple(field.name for field in fields(Axes))
@@ -77,9 +77,9 @@ def read_axes(text: str) -> Axes:
     return Axes(**values)
 
 
-def check_grid(axes: Axes, situations: Sequence[Situation], sizes: Sequence[int]) -> int:
+def check_grid(axes: Axes, scenarios: Sequence[Scenario], sizes: Sequence[int]) -> int:
     """The number of points. Raises UsageError if they are too many."""
-    number = axes.num_points(situations, sizes)
+    number = axes.num_points(scenarios, sizes)
     if number > MOST_POINTS:
         raise UsageError(
             f"--grid asks for {number:,} points, more than {MOST_POINTS:,}; give fewer values or --nodes, such as "
@@ -88,34 +88,34 @@ def check_grid(axes: Axes, situations: Sequence[Situation], sizes: Sequence[int]
     return number
 
 
-def grid_rows(axes: Axes, situations: Sequence[Situation], sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
+def grid_rows(axes: Axes, scenarios: Sequence[Scenario], sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
     """A row per point, backend after backend. Raises UsageError as `predict_point`."""
-    for situation in situations:
-        few = replace(situation, num_replicates=min(situation.num_replicates, NUM_REPLICATES))
+    for scenario in scenarios:
+        few = replace(scenario, num_replicates=min(scenario.num_replicates, NUM_REPLICATES))
         for link_rate, latency, jitter in product(*(getattr(axes, name) for name in FACTORS)):
             other = with_factors(few, link_rate=link_rate, latency=latency, jitter=jitter)
-            for batch, num_nodes in product(axes.batches(situation), sizes):
+            for batch, num_nodes in product(axes.batches(scenario), sizes):
                 own = replace(other, batch=batch)
                 factors = {"link_rate": link_rate, "latency": latency, "jitter": jitter}
                 yield _row(own, predict_point(own, num_nodes), factors)
 
 
-def _row(situation: Situation, point: PredictedPoint, factors: Mapping[str, float]) -> dict[str, Any]:
-    profile, network, engine = situation.profile, situation.network, situation.engine
+def _row(scenario: Scenario, point: PredictedPoint, factors: Mapping[str, float]) -> dict[str, Any]:
+    profile, network = scenario.profile, scenario.network
     rates, efficiency = point.samples_per_second, point.efficiency
     return {
         "system": network.name,
         "workload": profile.workload,
         "preset": profile.preset,
         "framework": profile.framework,
-        "scaling_mode": situation.scaling_mode,
-        "backend": situation.rule.backend,
-        "backend_options": settings_text(situation.backend_options),
-        "ranks_per_node": situation.ranks_per_node,
+        "scaling_mode": scenario.scaling_mode,
+        "backend": scenario.rule.backend,
+        "backend_options": settings_text(scenario.backend_options),
+        "ranks_per_node": scenario.ranks_per_node,
         **{f"{name}_factor": factor for name, factor in factors.items()},
         "link_bytes_per_second": network.node_bytes_per_second,
         "latency_seconds": network.latency_seconds,
-        "batch": situation.batch,
+        "batch": scenario.batch,
         "local_batch": point.local_batch,
         "num_nodes": point.num_nodes,
         "num_ranks": point.num_ranks,
@@ -128,10 +128,10 @@ def _row(situation: Situation, point: PredictedPoint, factors: Mapping[str, floa
         "efficiency_high": efficiency.high,
         "step_seconds": point.step_seconds.center,
         **{name.replace(" ", "_") + LOSS: share for name, share in point.parts.items()},
-        "engine": engine.name,
-        "engine_version": engine.version,
-        "num_replicates": situation.num_replicates,
-        "seed": situation.seed,
+        "engine": ENGINE,
+        "engine_version": ENGINE_VERSION,
+        "num_replicates": scenario.num_replicates,
+        "seed": scenario.seed,
         "evidence": "simulated",
     }
 

@@ -1,4 +1,4 @@
-"""The engine that always works: latency and bottleneck of each phase (LogGP without gaps between messages), in NumPy.
+"""How long an exchange takes: latency and bottleneck of each phase (LogGP without gaps between messages), in NumPy.
 
 A phase of K messages in a row, of s n bytes per flow and an added share a, takes
 
@@ -16,16 +16,17 @@ message of a ring.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.predict.engine import Method, NetworkExchange
+from dlscale.analysis.predict.exchange import NetworkExchange, Nodes, Phase, num_places, phases_of
 from dlscale.analysis.predict.network import Network, allocated
-from dlscale.analysis.predict.phases import Nodes, Phase, num_places, phases_of
 from dlscale.base.errors import UsageError
+
+ENGINE = "loggp"  # as records name it
+ENGINE_VERSION = "1"  # to be raised with every change of a number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,30 +36,16 @@ class Cost:
     seconds: float
     seconds_per_byte: float
 
-
-class LogGP:
-    """Closed forms per phase (`Engine`)."""
-
-    name = "loggp"
-    version = "1"  # to be raised with every change of a number
-
-    def exchange_seconds(
-        self, network: Network, exchange: NetworkExchange, sizes: Sequence[int]
-    ) -> list[float]:
-        """Seconds of the exchange for each of `sizes` in bytes. Raises UsageError if the network has too few nodes."""
-        total = cost(network, exchange)
-        return [total.seconds + num_bytes * total.seconds_per_byte for num_bytes in sizes]
-
-    def method(self, exchange: NetworkExchange) -> Method:  # noqa: ARG002
-        """Always the fullest link of each phase."""
-        return "fullest link"
+    def of(self, num_bytes: int) -> float:
+        """Seconds of an exchange of so many bytes."""
+        return self.seconds + num_bytes * self.seconds_per_byte
 
 
 def cost(network: Network, exchange: NetworkExchange) -> Cost:
     """The exchange alone on the network, free of noise. Raises UsageError as `allocated`."""
     phases = phases_of(exchange)
     places = allocated(network, num_places(exchange), exchange.placement, exchange.seed)
-    seconds, per_byte = 0.0, memory_seconds_per_byte(network, exchange.ranks_per_node)
+    seconds, per_byte = 0.0, _memory_seconds_per_byte(network, exchange.ranks_per_node)
     for phase in phases:
         fullest, crosses = _fullest_link(network, phase, places, minimal=exchange.routing == "minimal")
         extra = network.groups.extra_latency_seconds if network.groups and crosses else 0.0
@@ -67,7 +54,7 @@ def cost(network: Network, exchange: NetworkExchange) -> Cost:
     return Cost(seconds=seconds, seconds_per_byte=per_byte)
 
 
-def memory_seconds_per_byte(network: Network, ranks_per_node: int) -> float:
+def _memory_seconds_per_byte(network: Network, ranks_per_node: int) -> float:
     """Copies within a node per byte of the message. Raises UsageError if they are needed and not known."""
     if ranks_per_node == 1:
         return 0.0

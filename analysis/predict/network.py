@@ -1,4 +1,4 @@
-"""A machine's network as the engines see it: links of nodes and of groups of nodes, and a message's latency.
+"""A machine's network as predictions see it: links of nodes and of groups of nodes, and a message's latency.
 
 `network_of` reads it from a system's file, where every number has its source. What is computed here and stands in no
 file: adding a received byte moves three through memory (two read, one written); a dragonfly's bisection counts both
@@ -8,13 +8,14 @@ directions, so that each pair of G groups has B / 2 / (G / 2)^2 per direction, a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.systems.system import Fabric, System
+from dlscale.base.quantities import Quantity
+from dlscale.benchmarks.systems.system import Fabric, System, load_system
 
 T = TypeVar("T")
 
@@ -59,6 +60,7 @@ BYTES_MOVED_TO_ADD = 3
 # An Aries router takes 100 ns; minimal routes have at most 2 hops within a group and 5 between groups (Cray XC Series
 # Network, WP-Aries01-1112).
 GROUP_LATENCY_SECONDS = 3 * 100e-9
+COMPLETE = "cori"  # the system of the catalogue with all facts of a network, from which others are assumed
 
 
 def allocated(network: Network, count: int, placement: Placement, seed: int) -> NDArray[np.int64]:
@@ -130,3 +132,40 @@ def _missing(system: System, key: str) -> UsageError:
         f"{system.name} states no {key}, which a prediction needs; add it{section} of its file, with its source, or "
         "name a --system that has it"
     )
+
+
+def with_assumed(system: System) -> tuple[System, tuple[str, ...]]:
+    """The system with what its predictions lack, and each assumption; itself where it states everything."""
+    texts: list[str] = []
+    model = load_system(COMPLETE)
+    changes: dict[str, Any] = {}
+    fabric, node = system.fabric, system.node
+    if system.num_nodes is None and system.partitions:
+        changes["num_nodes"] = max(
+            (part.num_nodes for part in system.partitions.values()), key=lambda it: it.value
+        )
+    if node.memory_bandwidth is None and model.node.memory_bandwidth:
+        memory = model.node.memory_bandwidth
+        changes["node"] = node.model_copy(update={"memory_bandwidth": _of_model(memory)})
+        texts.append(f"memory of a node at {memory.value}, as on {COMPLETE}: not stated")
+    if fabric:
+        own: dict[str, Any] = {}
+        if fabric.latency is None and model.fabric and model.fabric.latency:
+            own["latency"] = _of_model(model.fabric.latency)
+            texts.append(f"latency of {model.fabric.latency.text}, as on {COMPLETE}: not stated")
+        grouped = fabric.groups is not None or "dragonfly" in (
+            fabric.topology.value if fabric.topology else ""
+        )
+        if grouped and not (fabric.groups and fabric.nodes_per_group and fabric.bisection):
+            own |= {"topology": None, "groups": None}
+            texts.append("no congestion between groups of nodes: their links are not stated")
+        if own:
+            changes["fabric"] = fabric.model_copy(update=own)
+    if not changes:
+        return system, ()
+    sources = system.sources | {COMPLETE: f"assumed, as on {COMPLETE}"}
+    return system.model_copy(update=changes | {"sources": sources}), tuple(texts)
+
+
+def _of_model(fact: Quantity) -> Quantity:
+    return fact.model_copy(update={"source": COMPLETE})

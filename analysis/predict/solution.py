@@ -17,8 +17,7 @@ from typing import Any
 from dlscale.analysis.declare import Column, Table, TableOf
 from dlscale.analysis.findings.predicted_points import prediction_row
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
-from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint
-from dlscale.analysis.predict.prediction_records import prediction_record
+from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint, prediction_record
 from dlscale.analysis.text import number
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
 from dlscale.collectives.algorithms.registry import SYNC
@@ -100,13 +99,13 @@ def samples_of(rows: Iterable[TimeToSolution], workload: str, study: str) -> lis
 def solution_table(solutions: Sequence[PredictedSolution]) -> Table:
     """A row per backend, global batch and number of nodes."""
     first = solutions[0]
-    profile = first.curve.situation.profile
+    profile = first.curve.scenario.profile
     return TableOf[PredictedSolution](
         name="predicted-solutions",
         caption=f"training {profile.workload} {profile.preset} to {first.trained.target} on "
-        f"{first.curve.situation.network.name}, {profile.framework}",
+        f"{first.curve.scenario.network.name}, {profile.framework}",
         columns=(
-            Column("backend", lambda it: it.curve.situation.rule.backend, numeric=False),
+            Column("backend", lambda it: it.curve.scenario.rule.backend, numeric=False),
             Column("batch", lambda it: it.trained.global_batch),
             Column("nodes", lambda it: it.point.num_nodes),
             Column("ranks", lambda it: it.point.num_ranks),
@@ -118,7 +117,7 @@ def solution_table(solutions: Sequence[PredictedSolution]) -> Table:
         ),
         data=solution_row,
         legend="low and high: the interval's fewest samples at the highest rate, its most at the lowest",
-        group=lambda it: (it.curve.situation.rule.backend, it.trained.global_batch),
+        group=lambda it: (it.curve.scenario.rule.backend, it.trained.global_batch),
     ).of(solutions)
 
 

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dlscale.analysis.predict.calibrate import CalibrationPoint, calibrated
-from dlscale.analysis.predict.calibration_points import (
+from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
+from dlscale.analysis.predict.calibration_records import (
     LINKS_OF,
     exchanges_of,
+    measured_steps,
     points_of_run,
     points_of_study,
+    step_error,
 )
-from dlscale.analysis.predict.prediction import Situation
-from dlscale.analysis.predict.prediction_records import jitter_text
-from dlscale.analysis.predict.step_error import measured_steps, step_error
+from dlscale.analysis.predict.scenario import Scenario, jitter_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import named_folder
 from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fabric
@@ -50,24 +50,24 @@ def _folder(results: Path, name: str) -> Path:
     return named_folder(results, name)
 
 
-def calibrated_situation(
-    situation: Situation,
+def calibrated_scenario(
+    scenario: Scenario,
     machine: System,
     folders: Sequence[Path],
     sizes: Sequence[int],
     *,
     profiled: Path | None,
     force: bool,
-) -> Situation:
-    """The situation on the network that `calibration_folders` calibrate; as it is without an exchange.
+) -> Scenario:
+    """The scenario on the network that `calibration_folders` calibrate; as it is without an exchange.
 
     `profiled` is the study of the profile, whose code and machine those of studies must be. Raises UsageError where
     exchanges are of another machine, code or placement, where there are too few, and where the calibration has doubts,
     unless `force`, which keeps them.
     """
-    if not situation.rule.exchanges:
-        return situation
-    backend = situation.rule.backend
+    if not scenario.rule.exchanges:
+        return scenario
+    backend = scenario.rule.backend
     links = LINKS_OF.get(backend, backend)
     fingerprint = _fingerprint(profiled)
     points: list[CalibrationPoint] = []
@@ -76,16 +76,14 @@ def calibrated_situation(
         points += own
     source = ", ".join(folder.name for folder in folders)
     source += f" (exchanges of {links})" if links != backend else ""
-    found = calibrated(
-        _placed_alike(points, situation.ranks_per_node, links), situation.network, source=source
-    )
+    found = calibrated(_placed_alike(points, scenario.ranks_per_node, links), scenario.network, source=source)
     doubts = found.doubts(max(sizes))
     if doubts and not force:
         raise UsageError(
             f"prediction over {backend}: {'; '.join(doubts)}; give fewer --nodes, or --force to see it all the same"
         )
     fitted = replace(
-        situation,
+        scenario,
         network=found.network,
         calibrated_nodes=found.largest_nodes,
         held_out_error=found.held_out_error,
@@ -97,17 +95,17 @@ def calibrated_situation(
     return replace(fitted, step_error=step_error(steps))
 
 
-def calibration_line(situation: Situation) -> str:
+def calibration_line(scenario: Scenario) -> str:
     """What the calibration found, in a sentence."""
-    network, error = situation.network, situation.held_out_error or 0.0
+    network, error = scenario.network, scenario.held_out_error or 0.0
     not_measured = "not measured: " if network.message_jitter_seconds is None else ""
     steps = (
-        f"; steps measured between nodes are {100 * situation.step_error:.1f} % off, which the band has"
-        * bool(situation.step_error)
+        f"; steps measured between nodes are {100 * scenario.step_error:.1f} % off, which the band has"
+        * bool(scenario.step_error)
     )
     return (
-        f"{situation.rule.backend}, {network.source}: {1e6 * network.latency_seconds:.3g} us per message, "
-        f"{network.node_bytes_per_second / 1e9:.3g} GB/s per node; {not_measured}{jitter_text(situation)}; the largest "
+        f"{scenario.rule.backend}, {network.source}: {1e6 * network.latency_seconds:.3g} us per message, "
+        f"{network.node_bytes_per_second / 1e9:.3g} GB/s per node; {not_measured}{jitter_text(scenario)}; the largest "
         f"point, held out, is predicted with {100 * error:+.1f} %{steps}"
     )
 

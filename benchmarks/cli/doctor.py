@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from dlscale.analysis.predict import simgrid_engine
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_USAGE
@@ -114,8 +113,6 @@ def _print(
     on_gpus = [framework for framework in probe.frameworks if framework in FRAMEWORKS]  # JAX trains on CPUs
     for visible in gpus.ask(installation, on_gpus).seen if on_gpus else []:
         click.echo(f"GPUs visible to {visible.framework}: {', '.join(visible.names) or 'none'}")
-    no_simgrid = simgrid_engine.available()
-    click.echo(f"SimGrid, for predictions: {no_simgrid or simgrid_engine.SimGrid().version}")
     for name, value in installation.variables.items():
         click.echo(f"variable: {name}={redaction.redact(value)}")
     width = max(map(len, NAMES)) + 2

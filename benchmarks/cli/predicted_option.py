@@ -11,13 +11,14 @@ import click
 
 from dlscale.analysis.declare import WhatIf
 from dlscale.analysis.findings.predicted_points import simulated_points, training_text
-from dlscale.analysis.predict.grid import GRID, read_grid
+from dlscale.analysis.predict.grid import read_grid
 from dlscale.analysis.render.html.what_if import what_if_block
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.study_report import Loaded
 from dlscale.benchmarks.records.prediction import (
     ENDING,
+    GRID,
     PREDICTIONS_FOLDER,
     read_predictions,
 )

@@ -1,7 +1,4 @@
-"""What a rehearsal predicts of its study: a table and a figure with its records per workload.
-
-The engine is the one that is always there, so that a rehearsal takes seconds; `dlscale predict` has the others.
-"""
+"""What a rehearsal predicts of its study: a table and a figure with its records per workload."""
 
 from __future__ import annotations
 
@@ -13,19 +10,16 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from dlscale.analysis.predict.assumed import with_assumed
-from dlscale.analysis.predict.derived import derived_profile
-from dlscale.analysis.predict.loggp import LogGP
-from dlscale.analysis.predict.network import Network, network_of
-from dlscale.analysis.predict.prediction import PredictedCurve, Situation, predict_curve
-from dlscale.analysis.predict.prediction_records import prediction_records
+from dlscale.analysis.predict.network import Network, network_of, with_assumed
+from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve, prediction_records
 from dlscale.analysis.predict.profile import Profile
-from dlscale.analysis.predict.stored import load_stored, stored_names
+from dlscale.analysis.predict.published_profiles import derived_profile, load_stored, stored_names
+from dlscale.analysis.predict.render import first_line, prediction_table, profile_lines
+from dlscale.analysis.predict.scenario import Scenario
 from dlscale.analysis.render.grid import render_table
-from dlscale.analysis.render.prediction import first_line, prediction_table, profile_lines
 from dlscale.analysis.text import percent
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.situations import situation_of
+from dlscale.benchmarks.cli.scenarios import scenario_of
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
 from dlscale.benchmarks.records.prediction import ENDING, write_predictions
@@ -51,15 +45,15 @@ def _show_workload(campaign: Campaign, workload: str, console: Console) -> None:
     network = network_of(system)
     profiles = list(_profiles(campaign, network, workload))
     for profile in profiles:
-        curves = list(_curves(campaign, system, network, profile, assumed))
+        curves = list(_curves(campaign, system, profile, assumed))
         if not curves:
             continue
-        situation = curves[0].situation
-        texts = [first_line(situation), *profile_lines(situation), *situation.doubts]
+        scenario = curves[0].scenario
+        texts = [first_line(scenario), *profile_lines(scenario), *scenario.doubts]
         for curve in curves:
             last = curve.points[-1]
             texts.append(
-                f"predicted, {workload} ({profile.preset}) over {curve.situation.rule.backend} on "
+                f"predicted, {workload} ({profile.preset}) over {curve.scenario.rule.backend} on "
                 f"{last.num_nodes} nodes: efficiency {percent(last.efficiency)}, simulated from a {profile.evidence} "
                 "profile"
             )
@@ -111,25 +105,22 @@ def exchanging(backend: str, framework: str) -> bool:
     return row.exchanges and framework in row.frameworks
 
 
-def predicted_situation(
+def predicted_scenario(
     campaign: Campaign,
     system: System,
-    network: Network,
     profile: Profile,
     assumed: tuple[str, ...],
     backend: str,
     *,
     mode: Literal["weak", "strong"],
     batch: int | None,
-) -> Situation:
+) -> Scenario:
     """What is predicted of the campaign's study over one backend. Raises UsageError."""
     study = campaign.plan.study
-    return situation_of(
+    return scenario_of(
         system,
-        network,
         profile,
         backend,
-        LogGP(),
         scaling_mode=mode,
         backend_options=study.backend_options.get(backend, {}),
         servers=study.servers[0],
@@ -140,7 +131,7 @@ def predicted_situation(
 
 
 def _curves(
-    campaign: Campaign, system: System, network: Network, profile: Profile, assumed: tuple[str, ...]
+    campaign: Campaign, system: System, profile: Profile, assumed: tuple[str, ...]
 ) -> Iterator[PredictedCurve]:
     """A curve per backend that exchanges; those that cannot be predicted are said."""
     study, shape = campaign.plan.study, campaign.plan.shape
@@ -157,26 +148,26 @@ def _curves(
             continue
         mode: Literal["weak", "strong"] = "strong" if study.scaling_mode == "strong" else "weak"
         try:
-            situation = predicted_situation(
-                campaign, system, network, profile, assumed, backend, mode=mode, batch=study.batch
+            scenario = predicted_scenario(
+                campaign, system, profile, assumed, backend, mode=mode, batch=study.batch
             )
-            yield predict_curve(situation, sizes)
+            yield predict_curve(scenario, sizes)
         except UsageError as error:
             click.echo(f"not predicted over {backend}: {error}")
 
 
 def _draw(campaign: Campaign, profile: Profile, curves: list[PredictedCurve], *, several: bool) -> str:
-    from dlscale.analysis.figures.prediction import draw_prediction
+    from dlscale.analysis.predict.figures import draw_prediction
 
-    situation = curves[0].situation
+    scenario = curves[0].scenario
     folder, commit = campaign.store.figures_folder, campaign.fingerprint.commit
     command = str(describe_campaign(campaign)["command"])
     name = f"{profile.workload}-{profile.preset}{f'-{profile.framework}' if several else ''}"
-    stem = folder / f"{name}-{situation.scaling_mode}-predicted"
+    stem = folder / f"{name}-{scenario.scaling_mode}-predicted"
     png, *_ = draw_prediction(
         curves,
         stem,
-        small_print=[f"Profile: {profile.source}. Network: {situation.network.source}."],
+        small_print=[f"Profile: {profile.source}. Network: {scenario.network.source}."],
         commit=commit,
         command=command,
     )

@@ -11,8 +11,7 @@ import click
 
 from dlscale.analysis.findings.solutions import times_to_solution
 from dlscale.analysis.measured import launches_of
-from dlscale.analysis.predict.assumed import with_assumed
-from dlscale.analysis.predict.network import network_of
+from dlscale.analysis.predict.network import network_of, with_assumed
 from dlscale.analysis.predict.prediction import predict_curve
 from dlscale.analysis.predict.solution import (
     PredictedSolution,
@@ -25,7 +24,7 @@ from dlscale.analysis.render.grid import render_table
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.cli.options import study_folders
-from dlscale.benchmarks.cli.rehearsal_prediction import derived_for, exchanging, predicted_situation
+from dlscale.benchmarks.cli.rehearsal_prediction import derived_for, exchanging, predicted_scenario
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
 from dlscale.benchmarks.records.files import load_records
@@ -134,10 +133,10 @@ def _solutions(campaign: Campaign, workload: str, trained: list[SamplesToTarget]
                 continue
             profile = derived_for(campaign, network, workload, it.framework)
             try:
-                situation = predicted_situation(
-                    campaign, system, network, profile, assumed, backend, mode="strong", batch=it.global_batch
+                scenario = predicted_scenario(
+                    campaign, system, profile, assumed, backend, mode="strong", batch=it.global_batch
                 )
-                curve = predict_curve(situation, nodes)
+                curve = predict_curve(scenario, nodes)
             except UsageError as error:
                 click.echo(f"not predicted over {backend}: {error}")
                 continue
@@ -146,7 +145,7 @@ def _solutions(campaign: Campaign, workload: str, trained: list[SamplesToTarget]
 
 
 def _write(campaign: Campaign, workload: str, solutions: list[PredictedSolution]) -> str:
-    from dlscale.analysis.figures.predicted_solution import draw_solutions
+    from dlscale.analysis.predict.figures import draw_solutions
 
     commit, command = campaign.fingerprint.commit, str(describe_campaign(campaign)["command"])
     stem = campaign.store.figures_folder / f"{workload}-{solutions[0].trained.preset}-solution-predicted"

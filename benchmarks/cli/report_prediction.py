@@ -9,10 +9,10 @@ import click
 from rich.console import Console
 
 from dlscale.analysis.findings.predicted_points import prediction_row
-from dlscale.analysis.predict.grid import GRID, WHAT_IF, read_grid
+from dlscale.analysis.predict.grid import read_grid
+from dlscale.analysis.predict.render import records_table
 from dlscale.analysis.render.grid import render_table
-from dlscale.analysis.render.prediction import records_table
-from dlscale.benchmarks.records.prediction import ENDING, read_predictions
+from dlscale.benchmarks.records.prediction import ENDING, GRID, WHAT_IF, read_predictions
 
 
 def report_prediction(path: Path, *, as_json: bool) -> int:

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dlscale.analysis.predict.measured import profile_of
+from dlscale.analysis.predict.measured_profiles import profile_of
 from dlscale.analysis.predict.profile import Profile, checked
-from dlscale.analysis.predict.stored import load_stored, stored_names
+from dlscale.analysis.predict.published_profiles import load_stored, stored_names
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import ByProfile
 from dlscale.benchmarks.cli.options import named_folder, study_folders

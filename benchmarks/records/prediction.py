@@ -19,6 +19,11 @@ from dlscale.benchmarks.records.record import Setting
 
 PREDICTIONS_FOLDER = "predictions"  # in the system's folder of results
 ENDING = ".jsonl"
+GRID, WHAT_IF = "-grid.csv", "-what-if.html"  # end the names of a grid's table and of its page
+FACTORS = ("link_rate", "latency", "jitter")  # axes of a grid, on what the prediction has otherwise
+LOSS = "_loss"  # ends a grid's columns of what is lost, in shares of the predicted step
+# Options of backends that change no time that is predicted.
+HARMLESS = {"allow_open_ports", "port", "timeout_seconds", "check_every", "error_feedback", "cache_capacity"}
 LARGEST_BYTES = 64 << 20  # of a file
 AGAIN = "give a file that dlscale predict wrote, or predict again"
 
@@ -74,7 +79,6 @@ class PredictionRecord(Frozen):
     seed: CountFromZero
     engine: str
     engine_version: str
-    engine_method: str
     profile_evidence: str
     profile_source: str
     profile_digest: str

@@ -39,7 +39,6 @@ def prediction(
         "seed": 0,
         "engine": "loggp",
         "engine_version": "1",
-        "engine_method": "flows",
         "profile_evidence": "measured",
         "profile_source": "a profile",
         "profile_digest": "0" * 12,

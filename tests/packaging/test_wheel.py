@@ -53,7 +53,6 @@ def test_contents(wheel):
         "analysis/landmarks/networks.toml",
         "analysis/landmarks/index.html.j2",
         "benchmarks/landmarks/horovod.toml",
-        "analysis/predict/simgrid_driver.py",
         "benchmarks/exports/templates/reframe.py.template",
         "benchmarks/exports/training_rules.yaml",
         "collectives/ring/build.json",

@@ -2,7 +2,7 @@
 
 It stands on a page of its own, and on the report of a study beside which the prediction is shown.
 
-It is made from the rows of a grid alone (`predict.grid`), so that its table and its page cannot differ.
+It is made from the rows of a grid alone (`dlscale predict --grid`), so that its table and its page cannot differ.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from markupsafe import Markup
 from dlscale.analysis.curves import Curve
 from dlscale.analysis.declare import Slider, WhatIf
 from dlscale.analysis.figures.drawing import looks_of
-from dlscale.analysis.predict.grid import FACTORS, LOSS
 from dlscale.analysis.render.html.document import environment, own, policy
 from dlscale.analysis.text import number
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
+from dlscale.benchmarks.records.prediction import FACTORS, LOSS
 
 TEMPLATE, STYLES, SCRIPT = "what_if.html.j2", ("page.css", "what_if.css"), "what_if.js"
 AXES = (

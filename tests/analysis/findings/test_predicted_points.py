@@ -130,7 +130,7 @@ def test_two_predictions_of_one_point_are_refused(table):
     with pytest.raises(
         UsageError, match=r"two predictions of ring on 2 ranks \(1 node\), hep_cnn tiny in torch"
     ):
-        simulated_points([prediction(), prediction(engine="simgrid")], scaling.FINDING.of(table))
+        simulated_points([prediction(), prediction(engine_version="2")], scaling.FINDING.of(table))
 
 
 def test_a_base_of_several_ranks_has_no_predicted_efficiency(make_study):

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict.calibration_points import points_of_study
-from dlscale.analysis.predict.engine import NetworkExchange
-from dlscale.analysis.predict.loggp import LogGP, drawn_jitter
+from dlscale.analysis.predict.calibration_records import points_of_study
+from dlscale.analysis.predict.exchange import NetworkExchange
+from dlscale.analysis.predict.loggp import cost, drawn_jitter
 from dlscale.analysis.predict.network import Network
 from dlscale.benchmarks.cli import calibration, main
 from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fabric
@@ -42,7 +42,7 @@ def ring_seconds(num_nodes, size, ranks_per_node=1):
         num_nodes=num_nodes,
         ranks_per_node=ranks_per_node,
     )
-    return exchange, LogGP().exchange_seconds(TRUTH, exchange, [size])[0]
+    return exchange, cost(TRUTH, exchange).of(size)
 
 
 @pytest.fixture
@@ -135,12 +135,11 @@ def write_run(folder, *, title="Cori"):
 
 
 @pytest.fixture
-def predicted(tmp_path, monkeypatch, capsys):
+def predicted(tmp_path, capsys):
     """(exit status, what was printed, what was complained about) of a prediction for Cori from a folder."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def run(folder, *words, calibrate=None):
-        asked = ["predict", "weak-scaling", "--system", "cori", "--engine", "loggp", "--replicates", "100"]
+        asked = ["predict", "weak-scaling", "--system", "cori", "--replicates", "100"]
         asked += ["--from", str(folder), "--calibrate", calibrate or str(folder), "--backends", "ring"]
         with pytest.raises(SystemExit) as ended:
             main([*asked, "--results", str(tmp_path / "results"), *words])

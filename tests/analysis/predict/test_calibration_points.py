@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict.calibrate import calibrated
-from dlscale.analysis.predict.calibration_points import points_of_run, points_of_study
+from dlscale.analysis.predict.calibration import calibrated
+from dlscale.analysis.predict.calibration_records import points_of_run, points_of_study
 from dlscale.analysis.predict.network import Network
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples

@@ -4,10 +4,9 @@ import math
 
 import pytest
 
-from dlscale.analysis.predict.assumed import with_assumed
-from dlscale.analysis.predict.derived import derived_profile, load_sustained
-from dlscale.analysis.predict.network import network_of
+from dlscale.analysis.predict.network import network_of, with_assumed
 from dlscale.analysis.predict.profile import checked
+from dlscale.analysis.predict.published_profiles import derived_profile, load_sustained
 from dlscale.base.definitions import names
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import load_system

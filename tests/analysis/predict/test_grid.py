@@ -1,4 +1,4 @@
-"""A grid's rows are the engine's own points, its file gives them back, and axes that make no sense are refused."""
+"""A grid's rows are predicted points, its file gives them back, and axes that make no sense are refused."""
 
 from dataclasses import replace
 
@@ -15,11 +15,11 @@ from dlscale.analysis.predict.grid import (
     read_grid,
     to_csv,
 )
-from dlscale.analysis.predict.loggp import LogGP
 from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.noise import Noise
-from dlscale.analysis.predict.prediction import Situation, predict_point
+from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
 
 NETWORK = Network(
@@ -46,10 +46,9 @@ PROFILE = Profile(
 
 
 @pytest.fixture
-def situation() -> Situation:
-    return Situation(
+def scenario() -> Scenario:
+    return Scenario(
         network=NETWORK,
-        engine=LogGP(),
         profile=PROFILE,
         noise=Noise(steps=(0.98, 1.0, 1.04)),
         rule=rule_of("ring", {}, framework="torch", num_servers=1, spare_core=True),
@@ -58,10 +57,10 @@ def situation() -> Situation:
     )
 
 
-def test_a_row_is_the_engines_point_with_that_network_noise_and_batch(situation):
+def test_a_row_is_the_predicted_point_with_that_network_noise_and_batch(scenario):
     axes = read_axes("link_rate=4,latency=0.5,jitter=0,batch=32")
-    rows = list(grid_rows(axes, [situation], [1, 16]))
-    assert len(rows) == axes.num_points([situation], [1, 16]) == 32
+    rows = list(grid_rows(axes, [scenario], [1, 16]))
+    assert len(rows) == axes.num_points([scenario], [1, 16]) == 32
     found = next(
         row
         for row in rows
@@ -71,7 +70,7 @@ def test_a_row_is_the_engines_point_with_that_network_noise_and_batch(situation)
     network = replace(NETWORK, node_bytes_per_second=4e9, latency_seconds=5e-6)
     alone = predict_point(
         replace(
-            situation,
+            scenario,
             network=network,
             noise=Noise(steps=(1.0, 1.0, 1.0)),
             batch=32,
@@ -87,12 +86,12 @@ def test_a_row_is_the_engines_point_with_that_network_noise_and_batch(situation)
     assert {row["evidence"] for row in rows} == {"simulated"}
 
 
-def test_every_axis_has_what_the_prediction_has(situation):
+def test_every_axis_has_what_the_prediction_has(scenario):
     axes = read_axes("link_rate=2,batch=32")
     assert axes.link_rate == (1, 2)
-    assert axes.batches(situation) == (8, 32)
+    assert axes.batches(scenario) == (8, 32)
     assert axes.latency == Axes().latency
-    strong = replace(situation, scaling_mode="strong", batch=64)
+    strong = replace(scenario, scaling_mode="strong", batch=64)
     assert min(Axes().batches(strong)) == 64  # which as many ranks divide as divide the prediction's
 
 
@@ -114,14 +113,14 @@ def test_axes_that_make_no_sense_are_refused(text):
         read_axes(text)
 
 
-def test_too_many_points_are_refused_before_the_first(situation):
+def test_too_many_points_are_refused_before_the_first(scenario):
     many = Axes(link_rate=tuple(range(1, 1 + MOST_POINTS)))
     with pytest.raises(UsageError, match="points, more than 50,000"):
-        check_grid(many, [situation], [1])
+        check_grid(many, [scenario], [1])
 
 
-def test_the_file_gives_the_rows_back(situation, tmp_path):
-    rows = list(grid_rows(read_axes("link_rate=1,latency=1,jitter=1,batch=8"), [situation], [1, 4]))
+def test_the_file_gives_the_rows_back(scenario, tmp_path):
+    rows = list(grid_rows(read_axes("link_rate=1,latency=1,jitter=1,batch=8"), [scenario], [1, 4]))
     path = tmp_path / "grid.csv"
     path.write_text(to_csv(rows))
     assert read_grid(path) == rows

@@ -1,4 +1,4 @@
-"""The formula engine against closed forms written down again here, and against single messages followed one by one."""
+"""Times of exchanges against closed forms written down again here, and against single messages followed one by one."""
 
 import math
 from dataclasses import replace
@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict.engine import NetworkExchange
-from dlscale.analysis.predict.loggp import LogGP, cost, ring_seconds
+from dlscale.analysis.predict.exchange import NetworkExchange, phases_of, row_length
+from dlscale.analysis.predict.loggp import cost, ring_seconds
 from dlscale.analysis.predict.network import Groups, Network, network_of
-from dlscale.analysis.predict.phases import phases_of, row_length
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import load_system
 
@@ -27,7 +26,7 @@ N = 25 << 20
 
 def seconds(algorithm, num_nodes, num_bytes=N, network=SWITCH, **more):
     exchange = NetworkExchange(algorithm=algorithm, num_nodes=num_nodes, **more)
-    return LogGP().exchange_seconds(network, exchange, [num_bytes])[0]
+    return cost(network, exchange).of(num_bytes)
 
 
 @pytest.mark.parametrize("num_nodes", [2, 4, 64, 1024, 8192])
@@ -70,12 +69,11 @@ def reached(phases, num_nodes):
     """Which nodes' gradients each node has after the phases."""
     known = [{node} for node in range(num_nodes)]
     for phase in phases:
-        sources, targets = phase.pairs()
         if phase.num_steps > 1:  # all that is sent goes round
             known = [set().union(*known)] * num_nodes
             continue
         before = [set(own) for own in known]
-        for source, target in zip(sources, targets, strict=True):
+        for source, target in zip(phase.sources, phase.targets, strict=True):
             known[target] |= before[source]
     return known
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.predict.measured import profile_of
+from dlscale.analysis.predict.measured_profiles import profile_of
 from dlscale.base.errors import UsageError
 
 

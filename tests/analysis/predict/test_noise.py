@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.predict.backend_rules import rule_of
-from dlscale.analysis.predict.loggp import LogGP
-from dlscale.analysis.predict.measured import profile_of
+from dlscale.analysis.predict.measured_profiles import profile_of
 from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.noise import Noise, noise_of, noise_of_steps, rare_events, slowest
-from dlscale.analysis.predict.prediction import Situation, predict_curve
+from dlscale.analysis.predict.prediction import predict_curve
 from dlscale.analysis.predict.profile import Gradient, Profile
-from dlscale.analysis.render.prediction import explanation, prediction_rows, profile_lines
+from dlscale.analysis.predict.render import explanation, prediction_rows, profile_lines
+from dlscale.analysis.predict.scenario import Scenario
 
 PROFILE = Profile(
     workload="hep_cnn",
@@ -136,8 +136,8 @@ def test_differences_that_no_launches_show_are_not_measured(ranks_record, profil
     assert any(why in text for text in noise_of(profile).not_measured)
 
 
-def situation(noise, **network):
-    return Situation(
+def scenario(noise, **network):
+    return Scenario(
         network=Network(
             name="switch",
             num_nodes=4096,
@@ -147,7 +147,6 @@ def situation(noise, **network):
             reduce_seconds_per_byte=0.0,
             **network,
         ),
-        engine=LogGP(),
         profile=PROFILE,
         noise=noise,
         rule=rule_of("gloo", {}, framework="torch", num_servers=1, spare_core=True),
@@ -168,7 +167,7 @@ def situation(noise, **network):
     ids=["static", "steps and rare", "rare", "messages"],
 )
 def test_half_of_each_kind_of_noise_is_another_efficiency(noise, network):
-    curve = predict_curve(situation(noise, **network), [64], explain=True)
+    curve = predict_curve(scenario(noise, **network), [64], explain=True)
     gained = curve.sensitivity["half the jitter"] - curve.sensitivity["as it is"]
     assert gained > 0.01
     assert (
@@ -177,7 +176,7 @@ def test_half_of_each_kind_of_noise_is_another_efficiency(noise, network):
 
 
 def test_what_was_not_measured_is_said_and_is_no_zero():
-    stored = situation(noise_of(PROFILE))
+    stored = scenario(noise_of(PROFILE))
     (line,) = profile_lines(stored)
     assert line.startswith(
         "noise, not measured: ranks that differ for good (a stored profile is of one rank);"
@@ -186,5 +185,5 @@ def test_what_was_not_measured_is_said_and_is_no_zero():
     assert "jitter of messages (it takes --calibrate with a run of dlscale collectives)" in line
     (row,) = prediction_rows([predict_curve(stored, [2])])
     assert (row["noise"], row["noise_not_measured"]) == ("", line.removeprefix("noise, not measured: "))
-    known = situation(replace(stored.noise, not_measured=()), message_jitter_seconds=2e-6)
+    known = scenario(replace(stored.noise, not_measured=()), message_jitter_seconds=2e-6)
     assert list(profile_lines(known)) == ["noise: messages are late by 2 us in the mean"]

@@ -1,21 +1,19 @@
-"""Predicted points against arithmetic by hand, what other inputs change, and what engines answered before."""
+"""Predicted points against arithmetic by hand, and what other inputs change."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict import engines
 from dlscale.analysis.predict.backend_rules import rule_of
-from dlscale.analysis.predict.engine import NetworkExchange
-from dlscale.analysis.predict.engines import RememberingEngine, engine_named
-from dlscale.analysis.predict.loggp import LogGP, mean_jitter
+from dlscale.analysis.predict.exchange import NetworkExchange
+from dlscale.analysis.predict.loggp import mean_jitter
 from dlscale.analysis.predict.network import Groups, Network
 from dlscale.analysis.predict.noise import Noise, noise_of_steps
-from dlscale.analysis.predict.prediction import Situation, predict_curve, predict_point, sensitivity
+from dlscale.analysis.predict.prediction import predict_curve, predict_point, sensitivity
 from dlscale.analysis.predict.profile import Gradient, Profile
-from dlscale.analysis.render.prediction import profile_lines
+from dlscale.analysis.predict.render import profile_lines
+from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
 
 NETWORK = Network(
@@ -41,12 +39,11 @@ PROFILE = Profile(
 )
 
 
-def situation(backend="gloo", *, noise=None, num_servers=1, **changes):
+def scenario(backend="gloo", *, noise=None, num_servers=1, **changes):
     options = changes.pop("options", {})
     return replace(
-        Situation(
+        Scenario(
             network=NETWORK,
-            engine=LogGP(),
             profile=PROFILE,
             noise=noise or Noise(),
             rule=rule_of(backend, options, framework="torch", num_servers=1, spare_core=True),
@@ -60,7 +57,7 @@ def situation(backend="gloo", *, noise=None, num_servers=1, **changes):
 
 
 def test_without_noise_a_point_is_arithmetic():
-    point = predict_point(situation(), 4)
+    point = predict_point(scenario(), 4)
     ring = 6 * 10e-6 + 2 * 0.75 * 0.1
     assert point.step_seconds.center == pytest.approx(0.32 + ring)
     assert point.samples_per_second.center == pytest.approx(40 / (0.32 + ring))
@@ -71,14 +68,14 @@ def test_without_noise_a_point_is_arithmetic():
 
 
 def test_one_rank_and_no_exchange_are_ideal():
-    assert predict_point(situation(), 1).efficiency.center == pytest.approx(1)
-    assert predict_point(situation("none"), 64).efficiency.center == pytest.approx(1)
-    noisy = situation("none", noise=Noise(variation=(0.1, 0.1)))
+    assert predict_point(scenario(), 1).efficiency.center == pytest.approx(1)
+    assert predict_point(scenario("none"), 64).efficiency.center == pytest.approx(1)
+    noisy = scenario("none", noise=Noise(variation=(0.1, 0.1)))
     assert predict_point(noisy, 64).efficiency.center == pytest.approx(1, abs=0.01)  # nobody waits
 
 
 def test_servers_take_time_that_grows_with_ranks_and_a_ring_does_not():
-    ring, servers = (predict_curve(situation(name), [4, 64, 512]).points for name in ("gloo", "mpi_ps"))
+    ring, servers = (predict_curve(scenario(name), [4, 64, 512]).points for name in ("gloo", "mpi_ps"))
     assert servers[2].step_seconds.center - 0.32 == pytest.approx(2 * 512 * 0.1, rel=0.01)
     exposed = [point.step_seconds.center - 0.32 for point in ring]
     assert exposed[2] < 1.5 * exposed[0]
@@ -89,14 +86,14 @@ def test_chunks_keep_a_servers_link_busy_both_ways():
     gradients = (Gradient(name="all", num_bytes=100 << 20, ready_seconds=0.3),)
     profile = replace(PROFILE, gradients=gradients)
     whole = (100 << 20) / 1e9
-    point = predict_point(situation("grpc_ps", profile=profile), 8)
+    point = predict_point(scenario("grpc_ps", profile=profile), 8)
     assert point.step_seconds.center - 0.32 == pytest.approx(8 * whole * 101 / 100, rel=0.002)
-    balanced = predict_point(situation("grpc_ps", profile=profile, num_servers=8), 8)
+    balanced = predict_point(scenario("grpc_ps", profile=profile, num_servers=8), 8)
     assert balanced.step_seconds.center - 0.32 == pytest.approx(whole * 13.5 / 12.5, rel=0.02)
 
 
 def test_asynchronous_servers_are_limited_by_their_link():
-    few = situation("grpc_ps", options={"asynchronous": True})
+    few = scenario("grpc_ps", options={"asynchronous": True})
     assert predict_point(few, 1).step_seconds.center == pytest.approx(0.32 + 0.2, rel=0.001)
     assert predict_point(few, 64).step_seconds.center == pytest.approx(64 * 0.1, rel=0.001)
     assert predict_point(few, 2).num_servers == 1
@@ -104,13 +101,13 @@ def test_asynchronous_servers_are_limited_by_their_link():
 
 def test_horovods_ranks_agree_before_an_exchange():
     cycle = {"options": {"cycle_time_ms": 1e-3}}
-    horovod, mpi = predict_point(situation("horovod", **cycle), 64), predict_point(situation("mpi"), 64)
+    horovod, mpi = predict_point(scenario("horovod", **cycle), 64), predict_point(scenario("mpi"), 64)
     later = horovod.step_seconds.center - mpi.step_seconds.center
     assert later == pytest.approx(2 * 6 * 10e-6, abs=2e-6)  # and half a cycle of a microsecond
 
 
 def test_strong_scaling_divides_the_batch_but_not_the_update():
-    point = predict_point(situation("none", scaling_mode="strong", batch=40), 4)
+    point = predict_point(scenario("none", scaling_mode="strong", batch=40), 4)
     assert point.local_batch == 10
     whole = 4 * 0.3 + 0.02
     assert point.efficiency.center == pytest.approx(whole / (4 * 0.32))
@@ -127,12 +124,12 @@ def test_strong_scaling_divides_the_batch_but_not_the_update():
 )
 def test_sizes_that_cannot_be_are_refused_before_anything_is_computed(num_nodes, changes, said):
     with pytest.raises(UsageError, match=said):
-        predict_curve(situation(**changes), [1, num_nodes])
+        predict_curve(scenario(**changes), [1, num_nodes])
 
 
 def test_bands_have_what_sources_do_not_agree_on():
     wide = replace(NETWORK, rate_factors=(0.5, 2.0))
-    point = predict_point(situation(network=wide), 64)
+    point = predict_point(scenario(network=wide), 64)
     lowest, highest = (0.32 / (0.32 + 2 * 63 / 64 * 0.1 * factor + 126e-5) for factor in (2, 0.5))
     assert lowest < point.efficiency.low < point.efficiency.center < point.efficiency.high < highest
     grouped = replace(
@@ -146,33 +143,33 @@ def test_bands_have_what_sources_do_not_agree_on():
         ),
     )
     # Halving and doubling over two groups of consecutive nodes: their direct links carry all of it, or are avoided.
-    over = situation("mpi", network=grouped)
+    over = scenario("mpi", network=grouped)
     point = predict_point(over, 128)
     assert point.efficiency.high - point.efficiency.low > 0.05
 
 
 def test_the_same_question_has_the_same_answer():
-    noisy = situation(noise=Noise(variation=(0.01, 0.1)))
+    noisy = scenario(noise=Noise(variation=(0.01, 0.1)))
     assert predict_point(noisy, 64) == predict_point(noisy, 64)
     assert predict_point(noisy, 64) != predict_point(replace(noisy, seed=1), 64)
 
 
 def test_what_a_reader_has_to_know_of_a_profile():
     derived = replace(PROFILE, derived=("the update",))
-    assert list(profile_lines(situation("none", profile=derived))) == ["derived: the update"]
-    noisy = situation("none", noise=noise_of_steps((0.9, 1.1) * 100, (0.0, 0.0)))
+    assert list(profile_lines(scenario("none", profile=derived))) == ["derived: the update"]
+    noisy = scenario("none", noise=noise_of_steps((0.9, 1.1) * 100, (0.0, 0.0)))
     (line,) = profile_lines(noisy)
     assert line.startswith("noise: 200 measured steps, standard deviation 10.0 % of their mean")
 
 
 def test_sensitivity_changes_one_input_at_a_time():
-    changed = sensitivity(situation(noise=Noise(variation=(0.05, 0.05))), 64)
+    changed = sensitivity(scenario(noise=Noise(variation=(0.05, 0.05))), 64)
     as_it_is = changed["as it is"]
     assert changed["twice the bandwidth"] > as_it_is + 0.1
     assert changed["bf16 gradients"] == pytest.approx(changed["twice the bandwidth"], abs=0.01)
     assert changed["half the latency"] > as_it_is
     assert changed["half the jitter"] > as_it_is + 0.02
-    assert "bf16 gradients" not in sensitivity(situation("ring", options={"wire": "bfloat16"}), 4)
+    assert "bf16 gradients" not in sensitivity(scenario("ring", options={"wire": "bfloat16"}), 4)
 
 
 def test_jitter_of_messages_makes_a_ring_later():
@@ -181,71 +178,5 @@ def test_jitter_of_messages_makes_a_ring_later():
     rng = np.random.default_rng(0)
     extra = mean_jitter(jittery, exchange, num_bytes=1000, rng=rng)
     assert 126 * 5e-6 < extra < 2 * 126 * 5e-6
-    slower = predict_point(situation(network=jittery), 64).step_seconds.center
-    assert slower > predict_point(situation(), 64).step_seconds.center + 126 * 5e-6
-
-
-class CountingEngine(LogGP):
-    _calls = 0
-
-    @property
-    def calls(self):
-        return self._calls
-
-    def exchange_seconds(self, *arguments):
-        self._calls += 1
-        return super().exchange_seconds(*arguments)
-
-
-def test_an_engine_is_asked_once(tmp_path):
-    counting = CountingEngine()
-    first = RememberingEngine(counting, tmp_path / "cache")
-    expected = predict_point(situation(engine=first), 8)
-    first.save()
-    asked = counting.calls
-    assert asked > 0
-    again = RememberingEngine(counting, tmp_path / "cache")
-    assert predict_point(situation(engine=again), 8) == expected
-    assert counting.calls == asked
-    other = replace(NETWORK, latency_seconds=20e-6)
-    predict_point(situation(engine=again, network=other), 8)
-    assert counting.calls > asked
-
-
-class DisturbedEngine(CountingEngine):
-    def __init__(self, background_flows):
-        self.background_flows = background_flows
-
-
-def test_an_engine_with_other_settings_is_asked_anew(tmp_path):
-    for flows in (0, 100):
-        counting = DisturbedEngine(flows)
-        remembering = RememberingEngine(counting, tmp_path)
-        predict_point(situation(engine=remembering), 8)
-        remembering.save()
-        assert counting.calls > 0
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": ["x"]}', '{"a": [-1.0]}'])
-def test_a_damaged_cache_is_as_if_it_were_not_there(tmp_path, content):
-    first = RememberingEngine(LogGP(), tmp_path)
-    expected = predict_point(situation(engine=first), 4)
-    first.save()
-    (path,) = tmp_path.iterdir()
-    keys = json.loads(path.read_text())
-    path.write_text(content.replace('"a"', json.dumps(next(iter(keys)))))
-    assert predict_point(situation(engine=RememberingEngine(LogGP(), tmp_path)), 4) == expected
-
-
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
-    (tmp_path / "cache").write_text("a file")
-    first = RememberingEngine(LogGP(), tmp_path / "cache")
-    predict_point(situation(engine=first), 4)
-    first.save()
-
-
-def test_auto_says_which_engine_it_is_and_a_missing_one_is_an_error(monkeypatch):
-    monkeypatch.setattr(engines, "SIMGRID_MODULE", "dlscale.analysis.predict.none_such")
-    assert engine_named("auto").name == engine_named("loggp").name == "loggp"
-    with pytest.raises(UsageError, match=r"engine simgrid cannot be used here: .*; or give --engine loggp"):
-        engine_named("simgrid")
+    slower = predict_point(scenario(network=jittery), 64).step_seconds.center
+    assert slower > predict_point(scenario(), 64).step_seconds.center + 126 * 5e-6

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dlscale.analysis.predict.profile import at_batch, checked
-from dlscale.analysis.predict.stored import load_stored, profile_of_file, stored_names
+from dlscale.analysis.predict.published_profiles import load_stored, profile_of_file, stored_names
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.anchors import sample_seconds
 from dlscale.benchmarks.systems.system import load_system

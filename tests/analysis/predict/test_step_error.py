@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from dlscale.analysis.predict.backend_rules import rule_of
-from dlscale.analysis.predict.loggp import LogGP
+from dlscale.analysis.predict.calibration_records import measured_steps, step_error
 from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.noise import Noise
-from dlscale.analysis.predict.prediction import Situation, predict_point
+from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.profile import Gradient, Profile
-from dlscale.analysis.predict.step_error import measured_steps, step_error
+from dlscale.analysis.predict.scenario import Scenario
 
-SITUATION = Situation(
+SITUATION = Scenario(
     network=Network(
         name="switch",
         num_nodes=64,
@@ -21,7 +21,6 @@ SITUATION = Situation(
         node_memory_bytes_per_second=None,
         reduce_seconds_per_byte=0.0,
     ),
-    engine=LogGP(),
     profile=Profile(
         workload="hep_cnn",
         preset="tiny",
@@ -61,7 +60,7 @@ def test_a_band_has_the_error_of_the_steps_that_were_measured_and_a_point_on_one
     assert alone.low == alone.high
 
 
-def test_trainings_of_the_same_situation_between_nodes_are_found(make_record):
+def test_trainings_of_the_same_scenario_between_nodes_are_found(make_record):
     def record(num_ranks, **fields):
         return make_record(**{"backend": "gloo", "num_ranks": num_ranks, "num_nodes": num_ranks, **fields})
 

@@ -78,9 +78,8 @@ def test_a_run_is_found_by_path_by_name_and_as_the_latest(run, tmp_path):
         calibration_folders(tmp_path, ["weak-scaling"])
 
 
-def test_a_prediction_is_calibrated_with_a_run(run, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    words = ["predict", "weak-scaling", "--system", "cori", "--workloads", "hep_cnn", "--engine", "loggp"]
+def test_a_prediction_is_calibrated_with_a_run(run, tmp_path, capsys):
+    words = ["predict", "weak-scaling", "--system", "cori", "--workloads", "hep_cnn"]
     words += ["--results", str(tmp_path), "--calibrate", run.name, "--nodes", "256", "--replicates", "100"]
     with pytest.raises(SystemExit) as ended:
         main([*words, "--backends", "ring", "--json"])

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.predict.grid import GRID, grid_rows, read_axes, to_csv
-from dlscale.analysis.predict.loggp import LogGP
-from dlscale.analysis.predict.network import network_of
-from dlscale.analysis.predict.stored import load_stored
+from dlscale.analysis.predict.grid import grid_rows, read_axes, to_csv
+from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.benchmarks.cli import INSUFFICIENT_DATA, main
-from dlscale.benchmarks.cli.situations import situation_of
-from dlscale.benchmarks.records.prediction import write_predictions
+from dlscale.benchmarks.cli.scenarios import scenario_of
+from dlscale.benchmarks.records.prediction import GRID, write_predictions
 from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.made_predictions import prediction, predictions
 
@@ -109,8 +107,7 @@ def test_a_study_is_compared_with_its_predictions_size_by_size(told):
     assert "Predictions against 2 measured sizes: 2 inside the band" in " ".join(out.split())
 
 
-def test_what_predict_writes_belongs_to_a_study_of_the_same_system(told, place, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_what_predict_writes_belongs_to_a_study_of_the_same_system(told, place):
     machine = {"system": "cori", "framework": "tensorflow", "preset": "paper", "local_batch": 128}
     write_study(
         place.parent / "cori",
@@ -122,7 +119,7 @@ def test_what_predict_writes_belongs_to_a_study_of_the_same_system(told, place, 
             for b in range(6)
         ],
     )
-    words = ["weak-scaling", "--system", "cori", "--engine", "loggp", "--nodes", "1,2,4,8"]
+    words = ["weak-scaling", "--system", "cori", "--nodes", "1,2,4,8"]
     assert told("predict", *words, "--replicates", "100")[0] == 0
     folder = str(place.parent / "cori" / STUDY)
     status, out, err = told("compare", folder, "--predicted", "latest", "--json")
@@ -207,19 +204,17 @@ def test_predictions_of_another_system_belong_to_no_study_here(told, place):
 
 def test_what_if_is_on_the_studys_page_where_a_grid_lies_beside_the_prediction(told, place):
     machine, page = load_system("cori"), place / STUDY / "report.html"
-    situation = situation_of(
+    scenario = scenario_of(
         machine,
-        network_of(machine),
         load_stored(machine, "hep_cnn"),
         "ring",
-        LogGP(),
         scaling_mode="weak",
         backend_options={},
         servers="1",
     )
     axes = read_axes(f"link_rate=2,latency=1,jitter=1,batch={predictions()[0].batch}")
     table = place / "predictions" / f"hep_cnn-tiny-torch-weak-scaling{GRID}"
-    table.write_text(to_csv(list(grid_rows(axes, [situation], [1, 4]))))
+    table.write_text(to_csv(list(grid_rows(axes, [scenario], [1, 4]))))
     assert told("report", "--predicted", "latest")[0] == 0
     assert page.read_text().count('class="what-if"') == 1
     assert table.name in page.read_text()

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dlscale.analysis.predict.stored import load_stored
+from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main, slept_profiles
 from dlscale.benchmarks.cli.option_kinds import ByProfile

@@ -6,14 +6,12 @@ import re
 import pytest
 
 from dlscale.analysis.predict.grid import grid_rows, read_axes
-from dlscale.analysis.predict.loggp import LogGP
-from dlscale.analysis.predict.network import network_of
-from dlscale.analysis.predict.stored import load_stored
+from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.document import render
 from dlscale.analysis.render.html.what_if import what_if, what_if_block
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.situations import situation_of
+from dlscale.benchmarks.cli.scenarios import scenario_of
 from dlscale.benchmarks.systems.system import load_system
 
 GRID = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
@@ -22,22 +20,18 @@ GRID = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
 @pytest.fixture(scope="module")
 def rows():
     machine = load_system("cori")
-    situations = [
-        situation_of(
+    scenarios = [
+        scenario_of(
             machine,
-            network_of(machine),
             load_stored(machine, "hep_cnn"),
             backend,
-            LogGP(),
             scaling_mode="weak",
             backend_options={},
             servers="1",
         )
         for backend in ("ring", "grpc_ps")
     ]
-    return list(
-        grid_rows(read_axes("link_rate=0.25,latency=1,jitter=1,batch=128"), situations, [1, 64, 4096])
-    )
+    return list(grid_rows(read_axes("link_rate=0.25,latency=1,jitter=1,batch=128"), scenarios, [1, 64, 4096]))
 
 
 def test_the_page_holds_the_grids_numbers_and_its_table_is_as_asked_for(rows):
@@ -90,7 +84,6 @@ def report_with(block):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.requires("chromium")
 @pytest.mark.requires("selenium")
 @pytest.mark.parametrize("place", ["alone", "report"])

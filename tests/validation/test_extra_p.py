@@ -7,17 +7,17 @@ import pytest
 
 from dlscale.analysis.landmarks.landmark import x_of
 from dlscale.analysis.landmarks.points import law_fit, points
-from dlscale.analysis.predict import extra_p
-from dlscale.analysis.predict.validation import published_curves
 from dlscale.analysis.published.catalogue import load_published
 from dlscale.base.errors import UsageError
+from tests.validation import extra_p, page
+from tests.validation.published_curves import published_curves
 
-PAGE = Path(__file__).parents[3] / "docs" / "prediction-validation.md"
-PINS = Path(__file__).parents[3] / "constraints-extra-p.txt"
+PAGE = Path(__file__).parents[2] / "docs" / "prediction-validation.md"
+PINS = Path(__file__).parents[2] / "constraints-extra-p.txt"
 
 
 def part_of_page():
-    return PAGE.read_text(encoding="utf-8").partition(extra_p.BEGIN)[2].partition(extra_p.END)[0]
+    return PAGE.read_text(encoding="utf-8").partition(page.EXTRA_P_BEGIN)[2].partition(page.EXTRA_P_END)[0]
 
 
 def test_the_page_has_todays_answers_of_ours_and_the_law():
@@ -36,12 +36,12 @@ def test_the_page_has_todays_answers_of_ours_and_the_law():
     )
 
 
-@pytest.mark.requires("extra_p")
+@pytest.mark.requires("extrap")
 def test_the_page_is_what_extra_p_answers():
     assert "\n".join(extra_p.rival_lines(extra_p.rivals(load_published()))).strip() == part_of_page().strip()
 
 
-@pytest.mark.requires("extra_p")
+@pytest.mark.requires("extrap")
 def test_a_planted_model_is_found():
     function = extra_p.model_of({p: 2 + 0.5 * p**0.5 for p in (1, 4, 16, 64, 256)})
     assert function.evaluate(1024) == pytest.approx(2 + 0.5 * 32, rel=0.01)
@@ -59,16 +59,18 @@ def test_the_nearest_answer_is_named_and_counted():
     assert row == "| a curve | 64 | 0.900 | 0.880 | 0.950 | 0.800 | ours | 0.900 |"
 
 
-def test_without_extra_p_the_page_stays_and_one_line_says_why(monkeypatch, tmp_path, capsys):
-    page = tmp_path / "page.md"
-    page.write_text(f"{extra_p.BEGIN}\nold\n{extra_p.END}\n")
+def test_without_extra_p_the_table_stays_and_one_line_says_why(monkeypatch, tmp_path, capsys):
+    marks = (page.BEGIN, page.END, page.EXTRA_P_BEGIN, "old", page.EXTRA_P_END)
+    written = tmp_path / "page.md"
+    written.write_text("\n".join(marks))
     monkeypatch.setattr(extra_p, "PACKAGE", "none_such_package")
-    monkeypatch.setattr("sys.argv", ["extra_p", str(page)])
-    extra_p.main()
+    monkeypatch.setattr(page, "validation_lines", lambda: ["new"])
+    monkeypatch.setattr("sys.argv", ["page", str(written)])
+    page.main()
     (said,) = capsys.readouterr().err.splitlines()
     assert "stays as it is: Extra-P cannot be used (No module named 'none_such_package')" in said
     assert said.endswith("pip install --no-deps -r constraints-extra-p.txt")
-    assert "old" in page.read_text()
+    assert ("old" in written.read_text(), "new" in written.read_text()) == (True, True)
     with pytest.raises(UsageError):
         extra_p.model_of({1: 1.0})
     assert "extrap==" in PINS.read_text()

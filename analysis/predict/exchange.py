@@ -1,4 +1,4 @@
-"""Algorithms as phases: which nodes send at the same time, how much, and in how many messages one after the other.
+"""An exchange of gradients between nodes as phases: who sends at the same time, how much, in how many messages.
 
 A phase ends when all its flows have ended, and the next one begins. In a ring every rank waits for the slowest within
 P - 1 steps anyway; for trees and servers it is an approximation. N nodes, P ranks, a message of n bytes:
@@ -20,13 +20,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.predict.engine import NetworkExchange
+from dlscale.analysis.predict.network import Placement, Routing
 
 Nodes = NDArray[np.int64]
+
+Algorithm = Literal[
+    "ring", "two_level_ring", "recursive_doubling", "halving_doubling", "tree", "parameter_servers"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkExchange:
+    """One kind of exchange: each node holds `ranks_per_node` ranks; `num_servers` is of parameter servers only.
+
+    Servers are processes on further nodes, `ranks_per_node` of them on each.
+    """
+
+    algorithm: Algorithm
+    num_nodes: int
+    ranks_per_node: int = 1
+    num_servers: int = 0
+    placement: Placement = "packed"
+    routing: Routing = "adaptive"
+    seed: int = 0  # of a scattered placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +68,6 @@ class Phase:
     def num_flows(self) -> int:
         """The number of flows."""
         return len(self.sources) * (len(self.targets) if self.all_pairs else 1)
-
-    def pairs(self) -> tuple[Nodes, Nodes]:
-        """(source, target) of each flow."""
-        if not self.all_pairs:
-            return self.sources, self.targets
-        return np.repeat(self.sources, len(self.targets)), np.tile(self.targets, len(self.sources))
 
 
 def num_places(exchange: NetworkExchange) -> int:

@@ -1,7 +1,5 @@
 """Extra-P's answers to what the published curves ask, beside the universal scalability law's and ours.
 
-python -m dlscale.analysis.predict.extra_p docs/prediction-validation.md     writes its part of the page
-
 Extra-P (https://github.com/extra-p/extrap) fits c + a p^i (log2 p)^j to the times over p ranks, with exponents from a
 list, and takes what cross-validation prefers. Its package asks for the toolkit of its windows; what models is installed
 without by constraints-extra-p.txt. Like the law it is fitted to the base and the first three sizes of a curve, and
@@ -12,23 +10,18 @@ answer with one more stands beside.
 from __future__ import annotations
 
 import importlib
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dlscale.analysis.landmarks.landmark import x_of
 from dlscale.analysis.landmarks.points import FITTED_POINTS, Point, law_fit, points
-from dlscale.analysis.predict.validation import published_curves, written_into
-from dlscale.analysis.published.catalogue import Published, load_published
+from dlscale.analysis.published.catalogue import Published
 from dlscale.analysis.render.markdown import markdown_table
 from dlscale.base.errors import UsageError
-from dlscale.base.files import write_atomically
+from tests.validation.published_curves import published_curves
 
-BEGIN = "<!-- Extra-P: written by make validate-prediction where it is installed -->"
-END = "<!-- Extra-P end -->"
 PACKAGE = "extrap"
 COLUMNS = [
     "curve",
@@ -142,21 +135,3 @@ def rival_lines(answers: list[Rivals]) -> list[str]:
         for one in answers
     ]
     return [f"{verdict}.", "", *markdown_table(COLUMNS, rows, words=["curve", "nearest"]), ""]
-
-
-def main() -> None:
-    """Write the answers into the file named on the command line; without Extra-P leave it as it is, in one line."""
-    if reason := unavailable():
-        sys.stderr.write(f"make validate-prediction: the table with Extra-P stays as it is: {reason}\n")
-        return
-    path = Path(sys.argv[1])
-    try:
-        lines = rival_lines(rivals(load_published()))
-        text = written_into(path.read_text(encoding="utf-8"), lines, begin=BEGIN, end=END)
-        write_atomically(path, text, mode=0o644)
-    except UsageError as error:
-        sys.exit(f"make validate-prediction: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict.calibrate import CalibrationPoint, calibrated
-from dlscale.analysis.predict.engine import NetworkExchange
-from dlscale.analysis.predict.loggp import LogGP, drawn_jitter
+from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
+from dlscale.analysis.predict.exchange import NetworkExchange
+from dlscale.analysis.predict.loggp import cost, drawn_jitter
 from dlscale.analysis.predict.network import Network
 from dlscale.base.errors import UsageError
 
@@ -30,9 +30,13 @@ def exchange_of(algorithm, num_nodes, ranks_per_node=1):
 def points(*exchanges, sizes=SIZES, noise=0.02, seed=1, truth=TRUTH):
     rng = np.random.default_rng(seed)
     return [
-        CalibrationPoint(exchange=exchange, num_bytes=size, seconds=seconds * np.exp(rng.normal(0, noise)))
+        CalibrationPoint(
+            exchange=exchange,
+            num_bytes=size,
+            seconds=cost(truth, exchange).of(size) * np.exp(rng.normal(0, noise)),
+        )
         for exchange in exchanges
-        for size, seconds in zip(sizes, LogGP().exchange_seconds(truth, exchange, sizes), strict=True)
+        for size in sizes
     ]
 
 
@@ -53,7 +57,7 @@ def test_a_network_is_found_from_two_and_four_nodes_and_predicts_a_thousand(seed
     assert found.scatter == pytest.approx(0.02, rel=0.5)
     for algorithm in ("ring", "halving_doubling"):
         far = exchange_of(algorithm, 1000)
-        predicted, true = (LogGP().exchange_seconds(net, far, [25 << 20])[0] for net in (network, TRUTH))
+        predicted, true = (cost(net, far).of(25 << 20) for net in (network, TRUTH))
         assert predicted == pytest.approx(true, rel=0.06)
 
 
@@ -62,9 +66,11 @@ def jittery_points(*exchanges, jitter=20e-6, sizes=SIZES, num_calls=400, spread=
     late = replace(TRUTH, message_jitter_seconds=jitter)
     made = []
     for exchange in exchanges:
-        for size, seconds in zip(sizes, LogGP().exchange_seconds(TRUTH, exchange, sizes), strict=True):
+        for size in sizes:
             rng = np.random.default_rng(size + exchange.num_nodes)
-            calls = seconds + drawn_jitter(late, exchange, num_bytes=size, rng=rng, num_draws=num_calls)
+            calls = cost(TRUTH, exchange).of(size) + drawn_jitter(
+                late, exchange, num_bytes=size, rng=rng, num_draws=num_calls
+            )
             low, median, high = np.quantile(calls, (0.25, 0.5, 0.75))
             made.append(
                 CalibrationPoint(
@@ -102,7 +108,7 @@ def test_jitter_is_not_read_from_exchanges_whose_bytes_take_longer():
 def test_what_a_ring_leaves_open_does_not_change_what_it_predicts():
     found = calibrated(points(exchange_of("ring", 2), exchange_of("ring", 4)), START, source="weak-scaling")
     far = exchange_of("ring", 64)
-    predicted, true = (LogGP().exchange_seconds(net, far, [25 << 20])[0] for net in (found.network, TRUTH))
+    predicted, true = (cost(net, far).of(25 << 20) for net in (found.network, TRUTH))
     assert predicted == pytest.approx(true, rel=0.06)
     assert found.network.source == "calibrated: 10 points of weak-scaling"
     assert found.network.num_nodes == START.num_nodes
@@ -121,7 +127,7 @@ def test_what_horovods_cycle_takes_is_no_latency_of_the_network():
     found = calibrated(measured, START, source="s").network
     assert found.latency_seconds == pytest.approx(TRUTH.latency_seconds, rel=0.05)
     far = exchange_of("halving_doubling", 64)
-    predicted, true = (LogGP().exchange_seconds(net, far, [25 << 20])[0] for net in (found, TRUTH))
+    predicted, true = (cost(net, far).of(25 << 20) for net in (found, TRUTH))
     assert predicted == pytest.approx(true, rel=0.06)
 
 

@@ -1,6 +1,13 @@
-"""Profiles that are derived from what other publications state of the same node or GPU, or of its peak.
+"""Profiles of machines that are not here, from what is published: a rate of the workload itself, or of others there.
 
-For rehearsals of a workload that has no stored profile on a system. The seconds per sample come from the first of
+Stored profiles (`profiles/<system>-<workload>.toml`) state one published rate; the rest is derived and says so. A step
+is split over the layers by the operations of the workload's facts: a layer's backward is twice its forward, for the
+gradients of its weights and of its input, and of the first layer, which has no input to differentiate for, as much as
+its forward. Its gradients are ready at the end of its backward. The update of Adam moves 28 bytes per parameter through
+memory: weight, gradient and two moments are read, all but the gradient written.
+
+Derived profiles are for rehearsals of a workload that has no stored one on a system. The seconds per sample come from
+the first of
 
     1. published rates of the workload on such nodes or GPUs
     2. its operations, at the rates in operations per second that other workloads are published with there
@@ -15,27 +22,138 @@ from __future__ import annotations
 import importlib
 import math
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
-from typing import Literal
+from itertools import accumulate
+from typing import Any, Literal
 
-from pydantic import PositiveFloat
+from pydantic import PositiveFloat, model_validator
 
 from dlscale.analysis.predict.profile import Gradient, Profile
-from dlscale.analysis.predict.stored import ADAM_BYTES_MOVED, FLOAT32_BYTES, load_stored, stored_names
+from dlscale.base import definitions
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
+from dlscale.base.quantities import Count, Fact, Seconds
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.models import load_workload
 from dlscale.models.workload import Preset
 
-PIECE_BYTES = (
-    1 << 20
-)  # gradients of a network whose facts have no layers are cut into pieces of at most so many
-MOMENTUM_BYTES_MOVED = (
-    5 * FLOAT32_BYTES
-)  # per parameter: weight, gradient and momentum read, all but the gradient written
+PACKAGE = "dlscale.analysis.predict"
+FLOAT32_BYTES = 4
+ADAM_BYTES_MOVED = 7 * FLOAT32_BYTES  # per parameter
+# Per parameter: weight, gradient and momentum read, all but the gradient written.
+MOMENTUM_BYTES_MOVED = 5 * FLOAT32_BYTES
+PIECE_BYTES = 1 << 20  # most of a piece, into which gradients of a network without facts of layers are cut
 PASSES = 3  # of a step, in forward passes
+
+
+class Variation(Fact):
+    """A coefficient of variation, between the lowest and the highest that sources give."""
+
+    low: PositiveFloat
+    high: PositiveFloat
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Variation:
+        if not self.low <= self.high < 1:
+            raise ValueError(f"low {self.low:g} and high {self.high:g} are not in ascending order below 1")
+        return self
+
+
+class StoredProfile(Frozen):
+    """A published rate of a workload on a system."""
+
+    system: str
+    workload: str
+    preset: str
+    framework: str
+    local_batch: Count
+    sample_time: Seconds  # forward and backward of one sample
+    variation: Variation  # of steps
+    sources: dict[str, str]
+
+    @model_validator(mode="after")
+    def _have_sources(self) -> StoredProfile:
+        for fact in (self.local_batch, self.sample_time, self.variation):
+            if fact.source not in self.sources:
+                raise ValueError(f"source {fact.source!r} is not in [sources]")
+        return self
+
+
+def stored_names() -> list[str]:
+    """The stored profiles, as `<system>-<workload>`."""
+    files = resources.files(PACKAGE).joinpath("profiles").iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+
+
+def load_stored(system: System, workload: str) -> Profile:
+    """The stored profile of a workload on a system. Raises UsageError if there is none or it cannot be used."""
+    name = f"{system.name}-{workload}"
+    if name not in stored_names():
+        raise UsageError(
+            f"no stored profile of {workload} on {system.name}; stored are: {', '.join(stored_names())}; or give "
+            "--from with a study that measured control profile"
+        )
+    path = str(resources.files(PACKAGE).joinpath("profiles", f"{name}.toml"))
+    return profile_of_file(path, system)
+
+
+def profile_of_file(path: str, system: System) -> Profile:
+    """The profile that a file states, on that system. Raises UsageError."""
+    stored = definitions.load(StoredProfile, path, folder="systems")
+    layers = _layers(stored)
+    memory = system.node.memory_bandwidth
+    if memory is None:
+        raise UsageError(
+            f"{system.name} states no node.memory_bandwidth, which the update's time is derived from"
+        )
+    seconds = stored.sample_time.number * stored.local_batch.value
+    forward = [layer.forward_flops for layer in layers]
+    backward = [forward[0], *(2 * flops for flops in forward[1:])]
+    per_flop = seconds / (sum(forward) + sum(backward))
+    done = list(accumulate(reversed(backward), initial=sum(forward)))[1:]  # by layer, the last one first
+    gradients = _of_layers(layers[::-1], [per_flop * flops for flops in done])
+    num_bytes = sum(gradient.num_bytes for gradient in gradients)
+    update = ADAM_BYTES_MOVED * num_bytes / FLOAT32_BYTES / memory.number
+    return Profile(
+        workload=stored.workload,
+        preset=stored.preset,
+        framework=stored.framework,
+        local_batch=stored.local_batch.value,
+        forward_seconds=per_flop * sum(forward),
+        backward_seconds=seconds,
+        update_seconds=update,
+        gradients=tuple(gradients),
+        step_seconds=(seconds + update,),
+        evidence="published",
+        source=f"{stored.sample_time.value} per sample ({stored.sources[stored.sample_time.source]})",
+        derived=(
+            "the split of a step over layers, by their operations",
+            "the update, by the bytes that it moves through memory",
+            f"variation of steps ({stored.variation.note})",
+        ),
+        variation=(stored.variation.low, stored.variation.high),
+    )
+
+
+def _layers(stored: StoredProfile) -> list[Any]:
+    module = importlib.import_module(f"dlscale.models.{stored.workload}")
+    if not hasattr(module, "layers"):
+        raise UsageError(
+            f"the facts of {stored.workload} have no layers, over which a stored profile is split; measure one "
+            "and give --from"
+        )
+    layers: list[Any] = module.layers(stored.preset)
+    return layers
+
+
+def _of_layers(layers: Sequence[Any], ready: Iterable[float]) -> list[Gradient]:
+    """The gradients of layers, the last one first, that are ready at these seconds of the step."""
+    return [
+        Gradient(name=f"{layer.name}.{part}", num_bytes=FLOAT32_BYTES * count, ready_seconds=seconds)
+        for layer, seconds in zip(layers, ready, strict=True)
+        for part, count in (("bias", layer.bias), ("weight", layer.kernel))
+    ]
 
 
 class Stated(Frozen):
@@ -55,7 +173,7 @@ class SampleRate(Stated):
     workload: str
 
 
-class Variation(Frozen):
+class StatedVariation(Frozen):
     """Coefficients of variation of steps."""
 
     low: PositiveFloat
@@ -67,14 +185,14 @@ class Sustained(Frozen):
     """The file `sustained.toml`."""
 
     peaks: str
-    variation: Variation
+    variation: StatedVariation
     rates: list[SampleRate]
     flops: list[Stated]
 
 
 def load_sustained() -> Sustained:
     """What is published."""
-    text = resources.files("dlscale.analysis.predict").joinpath("sustained.toml").read_text(encoding="utf-8")
+    text = resources.files(PACKAGE).joinpath("sustained.toml").read_text(encoding="utf-8")
     return Sustained.model_validate(tomllib.loads(text))
 
 
@@ -232,15 +350,10 @@ def _gradients(workload: str, preset: Preset, seconds: float) -> tuple[list[Grad
     facts = getattr(module, "layers", None)
     if callable(facts):  # elsewhere it is a module, once that is imported
         layers = facts(preset.name)[::-1]
-        total, done, found = sum(layer.forward_flops for layer in layers), 0.0, []
-        for layer in layers:
-            done += layer.forward_flops
-            ready = forward + (seconds - forward) * done / total
-            found += [
-                Gradient(name=f"{layer.name}.{part}", num_bytes=FLOAT32_BYTES * count, ready_seconds=ready)
-                for part, count in (("bias", layer.bias), ("weight", layer.kernel))
-            ]
-        return found, "the split of a step over layers, by their operations"
+        total = sum(layer.forward_flops for layer in layers)
+        done = accumulate(layer.forward_flops for layer in layers)
+        ready = [forward + (seconds - forward) * flops / total for flops in done]
+        return _of_layers(layers, ready), "the split of a step over layers, by their operations"
     count = max(1, math.ceil(num_bytes / PIECE_BYTES))
     ends = [num_bytes * place // count for place in range(count + 1)]
     pieces = [

@@ -1,29 +1,43 @@
-"""The exchanges that a machine has measured, as points of a calibration: control `exchange`, and collectives runs.
+"""What a machine has measured between nodes: exchanges as points of a calibration, steps as the prediction's error.
 
-A backend's exchange of n bytes is taken for the algorithm that predictions give it (`backend_rules`). Networks differ
-between backends, whose software is a part of a message's latency: points of one backend make one calibration.
+Exchanges are those of control `exchange` and of `dlscale collectives`. A backend's exchange of n bytes is taken for the
+algorithm that predictions give it (`backend_rules`). Networks differ between backends, whose software is a part of a
+message's latency: points of one backend make one calibration.
+
+A calibration fits the exchanges alone. What a training adds to them (ranks that compute more slowly beside an exchange,
+what overlaps less than planned) shows only in its steps: on each number of nodes that a study has measured, the step is
+predicted, too. The root mean square of log(predicted / measured) is the standard deviation of the model's own error,
+which a band beyond the measured sizes has to contain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from dlscale.analysis.findings.communication_only import EXCHANGE_CONTROL, communication_only
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.measured import good_launches, launches_of
 from dlscale.analysis.message_sizes.measurements import slowest_by_point
 from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of
-from dlscale.analysis.predict.calibrate import CalibrationPoint
-from dlscale.analysis.predict.engine import NetworkExchange
+from dlscale.analysis.predict.calibration import CalibrationPoint
+from dlscale.analysis.predict.exchange import NetworkExchange
+from dlscale.analysis.predict.prediction import predict_point
+from dlscale.analysis.predict.scenario import Scenario
 from dlscale.analysis.records import settings_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
 from dlscale.benchmarks.records.record import Cell, Record
 
+RUN_MODE = "fresh"  # as gradients are when they are exchanged
 # Servers have no exchange among ranks. What links are, another backend over the same sockets or MPI says.
 LINKS_OF = {"grpc_ps": "ring", "mpi_ps": "mpi"}
 MIN_CALLS = 20  # of a launch, for how they spread
+
+MeasuredStep = tuple[Scenario, int, float]
+"""What was trained, on how many nodes, and the seconds of a step."""
 
 
 def exchanges_of(records: Iterable[Record], backend: str) -> list[Record]:
@@ -104,7 +118,7 @@ def _links(record: Record) -> str:
 def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[CalibrationPoint]:
     """A point per size and number of ranks of a backend's allreduce between nodes in `dlscale collectives`.
 
-    The median over launches of each one's median call, and of how its calls spread. Raises UsageError
+    The median over launches of each one's median call in mode `fresh`, and of how its calls spread. Raises UsageError
     if there is none, or if several libraries did it.
     """
     measured = [launch for launch in launches if launch.purpose == "measured" and launch.num_nodes > 1]
@@ -114,7 +128,7 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
     failures: dict[str, None] = {}
     for launch in measured:
         for (operation, point), calls in slowest_by_point(launch).items():
-            if (operation, point.collective) == (backend, "allreduce"):
+            if (operation, point.collective, point.mode) == (backend, "allreduce", RUN_MODE):
                 libraries[f"{launch.backend} ({launch.setting})"] = None
                 key = (launch.num_nodes, launch.num_ranks, point.message_bytes)
                 times.setdefault(key, []).append(float(np.median(calls)))
@@ -126,7 +140,7 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
     if not times:
         why = f" ({next(iter(failures))})" if failures else ""
         raise UsageError(
-            f"calibration of {backend}: the run has no allreduce of it between nodes{why}; run "
+            f"calibration of {backend}: the run has no allreduce of it between nodes in mode {RUN_MODE}{why}; run "
             f"dlscale collectives with --backends {backend} on 2 nodes or more"
         )
     if len(libraries) > 1:
@@ -167,3 +181,51 @@ def _exchange(cell: Cell, num_bytes: int) -> NetworkExchange:
         ranks_per_node=-(-cell.num_ranks // cell.num_nodes),
         num_servers=cell.num_servers,
     )
+
+
+def step_error(measured: Iterable[MeasuredStep]) -> float:
+    """The root mean square of log(predicted / measured); 0 where nothing was measured."""
+    errors = [
+        math.log(predict_point(replace(scenario, step_error=0.0), num_nodes).step_seconds.center / seconds)
+        for scenario, num_nodes, seconds in measured
+    ]
+    return math.sqrt(sum(error**2 for error in errors) / len(errors)) if errors else 0.0
+
+
+def measured_steps(scenario: Scenario, records: Iterable[Record]) -> Iterator[MeasuredStep]:
+    """The trainings between nodes that these records have of the scenario, at its batch per rank."""
+    records = [record for record in records if record.case.cell.control == "train" and record.good]
+    for launches in good_launches(launches_of(records)):
+        if _is_of(scenario, launches.cell):
+            seconds = float(np.median([case.world for case in launches.cases]))
+            yield scenario, launches.cell.num_ranks // scenario.ranks_per_node, seconds
+
+
+def _is_of(scenario: Scenario, cell: Cell) -> bool:
+    profile, rule = scenario.profile, scenario.rule
+    per_node = scenario.ranks_per_node
+    if cell.num_nodes < 2 or scenario.scaling_mode != "weak":
+        return False
+    if (cell.workload, cell.preset, cell.framework, cell.backend, cell.local_batch) != (
+        profile.workload,
+        profile.preset,
+        profile.framework,
+        rule.backend,
+        scenario.batch,
+    ):
+        return False
+    if cell.num_ranks % per_node or cell.num_nodes != math.ceil(cell.num_processes / per_node):
+        return False
+    if rule.serves and cell.num_servers != scenario.num_servers(cell.num_ranks):
+        return False
+    try:
+        own = rule_of(
+            cell.backend,
+            cell.backend_options,
+            framework=cell.framework,
+            num_servers=cell.num_servers,
+            spare_core=rule.overlap in ("thread", "next_forward"),
+        )
+    except UsageError:  # options that are not modelled
+        return False
+    return own == rule

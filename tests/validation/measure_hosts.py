@@ -1,6 +1,6 @@
 """Trainings and exchanges between emulated hosts, which predictions are held to (make validate-emulated; needs root).
 
-    python tests/benchmark/emulated_hosts.py [--launches 1] [--results build/emulated] [--emulation link_rate=100Mb/s]
+    python -m tests.validation.measure_hosts [--launches 1] [--results build/emulated] [--emulation link_rate=100Mb/s]
 
 Two workloads over five backends on 1, 2, 4 and 8 hosts with sleep in the place of computation, so that links decide;
 their exchanges alone, and their profiles; a model of 4 MiB over parameter servers that nothing else keeps busy; and
@@ -18,11 +18,11 @@ from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dlscale.analysis.predict.measured_hosts import FILE, measured_hosts
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.message_sizes import latest_run, load_run
+from tests.validation.measured_hosts import FILE, measured_hosts
 
 SYSTEM = "emulated-16"  # 8 workers and 4 servers are 12 hosts
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
@@ -238,7 +238,7 @@ def main() -> None:
         write_atomically(asked.out, content, mode=0o644)
     except UsageError as error:
         sys.exit(f"make validate-emulated: {error}")
-    print(f"written: {asked.out}")
+    sys.stdout.write(f"written: {asked.out}\n")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """The textbook in one figure: servers take longer with every worker, rings and doublings hardly do.
 
-    python tests/benchmark/exchange_figure.py --out docs/figures                        (seconds; a figure and a CSV)
-    python tests/benchmark/exchange_figure.py --out docs/figures --measured results/reference/emulated.json
+    python -m tests.validation.exchange_figure --out docs/figures                        (seconds; a figure and a CSV)
+    python -m tests.validation.exchange_figure --out docs/figures --measured results/reference/emulated.json
 
-Lines are closed forms, half filled markers the engines' predictions. Measured points are those of that file (make
+Lines are closed forms, half filled markers predictions. Measured points are those of that file (make
 validate-emulated): allreduces of --bytes, and steps of the model of 4 MiB over servers, which next to nothing but the
 exchange takes time in. They must be of the network that --rate and --latency say.
 """
@@ -17,12 +17,11 @@ import matplotlib as mpl
 mpl.use("agg")
 import matplotlib.pyplot as plt
 
-from dlscale.analysis.predict.engine import NetworkExchange
-from dlscale.analysis.predict.loggp import LogGP
-from dlscale.analysis.predict.measured_hosts import load_measured
+from dlscale.analysis.predict.exchange import NetworkExchange
+from dlscale.analysis.predict.loggp import cost
 from dlscale.analysis.predict.network import Network
-from dlscale.analysis.predict.simgrid_engine import SimGrid
-from dlscale.analysis.predict.validation import closed_form_seconds
+from tests.validation.exchanges import closed_form_seconds
+from tests.validation.measured_hosts import load_measured
 
 NODES = [2**power for power in range(1, 8)]
 EXCHANGES = {
@@ -33,23 +32,17 @@ EXCHANGES = {
 }
 CARRIED_BY = {"ring": "ring", "mpi": "halving and doubling"}
 SERVED = "four_mib"  # the workload of 4 MiB
-MARKERS = {"loggp": "o", "simgrid": "s"}
-SIZES = {"loggp": 4, "simgrid": 9, "measured": 6}
+MARKERS = {"predicted": ("left", "o"), "measured": ("full", "D")}
+LABELS = {"predicted": "predicted (simulated)", "measured": "measured on emulated hosts"}
 
 
 def rows(network, num_bytes):
-    """One per exchange, number of nodes and origin: closed form, or an engine."""
+    """Two per exchange and number of nodes: closed form and prediction."""
     for title, (algorithm, num_servers, *_) in EXCHANGES.items():
         for num_nodes in NODES:
             exchange = NetworkExchange(algorithm=algorithm, num_nodes=num_nodes, num_servers=num_servers)
             yield title, num_nodes, "closed form", closed_form_seconds(network, exchange, num_bytes)
-            for engine in (LogGP(), SimGrid()):
-                yield (
-                    title,
-                    num_nodes,
-                    engine.name,
-                    engine.exchange_seconds(network, exchange, [num_bytes])[0],
-                )
+            yield title, num_nodes, "predicted", cost(network, exchange).of(num_bytes)
 
 
 def measured_rows(path, num_bytes):
@@ -76,14 +69,11 @@ def draw(found, subtitle, path):
             if origin == "closed form":
                 axis.plot(*zip(*own, strict=True), color=colour, linestyle=dashes, label=title)
             else:
-                fill, marker = ("full", "D") if origin == "measured" else ("left", MARKERS[origin])
-                axis.plot(
-                    *zip(*own, strict=True), marker, color=colour, fillstyle=fill, markersize=SIZES[origin]
-                )
+                fill, marker = MARKERS[origin]
+                axis.plot(*zip(*own, strict=True), marker, color=colour, fillstyle=fill, markersize=6)
     for origin in dict.fromkeys(origin for _, _, origin, _ in found if origin != "closed form"):
-        fill, marker = ("full", "D") if origin == "measured" else ("left", MARKERS[origin])
-        label = "measured on emulated hosts" if origin == "measured" else f"predicted by {origin} (simulated)"
-        axis.plot([], [], marker, color="black", fillstyle=fill, markersize=SIZES[origin], label=label)
+        fill, marker = MARKERS[origin]
+        axis.plot([], [], marker, color="black", fillstyle=fill, markersize=6, label=LABELS[origin])
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.set_xticks(NODES, [str(nodes) for nodes in NODES])

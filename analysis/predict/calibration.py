@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from dlscale.analysis.predict.backend_rules import HOROVOD_BITS_BYTES
-from dlscale.analysis.predict.engine import Engine, NetworkExchange
-from dlscale.analysis.predict.loggp import LogGP, cost, drawn_jitter
+from dlscale.analysis.predict.exchange import NetworkExchange
+from dlscale.analysis.predict.loggp import Cost, cost, drawn_jitter
 from dlscale.analysis.predict.network import Factors, Network
 from dlscale.base.errors import UsageError
 
@@ -93,18 +93,15 @@ class Calibration:
         return tuple(doubts)
 
 
-def calibrated(
-    points: Sequence[CalibrationPoint], start: Network, *, source: str, engine: Engine | None = None
-) -> Calibration:
+def calibrated(points: Sequence[CalibrationPoint], start: Network, *, source: str) -> Calibration:
     """The network `start` with latency, rate and adding as the points have them; `source` says where they are from.
 
     Raises UsageError for fewer than MIN_POINTS, for points of one size, between no nodes, or of no time.
     """
-    engine = engine or LogGP()
     _check(points, source)
     kept, held_out = _without_largest(points, source)
-    trial = _fitted(kept, start, engine)
-    fitted = _fitted(points, start, engine)
+    trial = _fitted(kept, start)
+    fitted = _fitted(points, start)
     scatter = float(np.sqrt(np.mean(fitted.residuals**2)))
     deviations = _deviations(fitted.jacobian, scatter)
     return Calibration(
@@ -116,7 +113,7 @@ def calibrated(
         ),
         num_points=len(points),
         held_out=held_out,
-        held_out_error=math.exp(float(_residuals([held_out], trial.network, engine)[0])) - 1,
+        held_out_error=math.exp(float(_residuals([held_out], trial.network)[0])) - 1,
         scatter=scatter,
         no_jitter=fitted.no_jitter,
     )
@@ -167,13 +164,13 @@ class _Fitted:
     no_jitter: str
 
 
-def _fitted(points: Sequence[CalibrationPoint], start: Network, engine: Engine) -> _Fitted:
+def _fitted(points: Sequence[CalibrationPoint], start: Network) -> _Fitted:
     """The network without jitter, and, where that can be measured, again with it."""
-    first = _fit(points, replace(start, message_jitter_seconds=None), engine)
+    first = _fit(points, replace(start, message_jitter_seconds=None))
     jitter, why = _message_jitter(points, first.network)
     if jitter is None:
         return replace(first, no_jitter=why)
-    return _fit(points, replace(start, message_jitter_seconds=jitter), engine)
+    return _fit(points, replace(start, message_jitter_seconds=jitter))
 
 
 def _message_jitter(points: Sequence[CalibrationPoint], network: Network) -> tuple[float | None, str]:
@@ -206,13 +203,13 @@ def _jitter_units(points: Sequence[CalibrationPoint], network: Network) -> Float
     return np.array([by_exchange[point.exchange] for point in points])
 
 
-def _fit(points: Sequence[CalibrationPoint], start: Network, engine: Engine) -> _Fitted:
+def _fit(points: Sequence[CalibrationPoint], start: Network) -> _Fitted:
     """Least squares, with the jitter of `start`."""
     first = np.log([getattr(start, name) for name in FITTED])
     late = _late_seconds(points, start)
 
     def deviations(logs: Floats) -> Floats:
-        return np.concatenate([_residuals(points, _with(start, logs), engine, late), PRIOR * (logs - first)])
+        return np.concatenate([_residuals(points, _with(start, logs), late), PRIOR * (logs - first)])
 
     solved: Any = least_squares(deviations, first, x_scale=1.0)
     return _Fitted(_with(start, solved.x), solved.jac, solved.fun[: len(points)], "")
@@ -231,30 +228,30 @@ def _with(network: Network, logs: Floats) -> Network:
     )
 
 
-def _residuals(
-    points: Sequence[CalibrationPoint], network: Network, engine: Engine, late: Floats | None = None
-) -> Floats:
+def _residuals(points: Sequence[CalibrationPoint], network: Network, late: Floats | None = None) -> Floats:
     """log(predicted / measured) of each point, `late` by jitter."""
     late = _late_seconds(points, network) if late is None else late
-    predicted = predicted_seconds(points, network, engine)
+    predicted = predicted_seconds(points, network)
     return np.asarray(np.log(predicted + late) - np.log([point.seconds for point in points]))
 
 
-def predicted_seconds(points: Sequence[CalibrationPoint], network: Network, engine: Engine) -> Floats:
-    """Seconds of each point's exchange without jitter; exchanges of one kind are asked for together."""
-    by_exchange: dict[NetworkExchange, list[int]] = {}
-    for index, point in enumerate(points):
-        by_exchange.setdefault(point.exchange, []).append(index)
-    seconds = np.empty(len(points))
-    for exchange, places in by_exchange.items():
-        seconds[places] = engine.exchange_seconds(
-            network, exchange, [points[place].num_bytes for place in places]
-        )
-        if cycle := points[places[0]].cycle_seconds:
-            bits = replace(exchange, algorithm="recursive_doubling")
-            (agreeing,) = engine.exchange_seconds(network, bits, [HOROVOD_BITS_BYTES])
-            seconds[places] += cycle / 2 + 2 * agreeing
-    return seconds
+def predicted_seconds(points: Sequence[CalibrationPoint], network: Network) -> Floats:
+    """Seconds of each point's exchange without jitter."""
+    costs: dict[NetworkExchange, Cost] = {}
+
+    def seconds(exchange: NetworkExchange, num_bytes: int) -> float:
+        if exchange not in costs:
+            costs[exchange] = cost(network, exchange)
+        return costs[exchange].of(num_bytes)
+
+    def with_cycle(point: CalibrationPoint) -> float:
+        alone = seconds(point.exchange, point.num_bytes)
+        if not point.cycle_seconds:
+            return alone
+        bits = replace(point.exchange, algorithm="recursive_doubling")
+        return alone + point.cycle_seconds / 2 + 2 * seconds(bits, HOROVOD_BITS_BYTES)
+
+    return np.array([with_cycle(point) for point in points])
 
 
 def _deviations(jacobian: Floats, scatter: float) -> Floats:

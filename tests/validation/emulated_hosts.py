@@ -17,18 +17,17 @@ from scipy.optimize import curve_fit
 
 from dlscale.analysis.landmarks.points import law_efficiency
 from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of
-from dlscale.analysis.predict.calibrate import Calibration, CalibrationPoint, calibrated, predicted_seconds
-from dlscale.analysis.predict.calibration_points import LINKS_OF
-from dlscale.analysis.predict.engine import NetworkExchange
-from dlscale.analysis.predict.loggp import LogGP
-from dlscale.analysis.predict.measured_hosts import BucketTime, MeasuredHosts, StepTime
+from dlscale.analysis.predict.calibration import Calibration, CalibrationPoint, calibrated, predicted_seconds
+from dlscale.analysis.predict.calibration_records import LINKS_OF, step_error
+from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.noise import noise_of_steps
-from dlscale.analysis.predict.prediction import Situation, predict_point
-from dlscale.analysis.predict.step_error import step_error
+from dlscale.analysis.predict.prediction import predict_point
+from dlscale.analysis.predict.scenario import Scenario
 from dlscale.analysis.render.markdown import markdown_table
 from dlscale.analysis.text import size_text
 from dlscale.benchmarks.systems.system import load_system
+from tests.validation.measured_hosts import BucketTime, MeasuredHosts, StepTime
 
 FEWEST, MEDIAN_TOLERANCE, WORST_TOLERANCE = 2, 0.05, 0.15
 KNOWN_NODES, ASKED_NODES, INSIDE_SHARE = 4, 8, 0.85
@@ -90,14 +89,13 @@ class Predictor:
     def exchange_seconds(self, bucket: BucketTime) -> float:
         """Seconds of a step's buckets of one size."""
         network = self._calibration(bucket.backend).network
-        return bucket.count * float(predicted_seconds([_point(bucket)], network, LogGP())[0])
+        return bucket.count * float(predicted_seconds([_point(bucket)], network)[0])
 
-    def situation(self, step: StepTime) -> Situation:
-        """The situation of a training on the calibrated network."""
+    def scenario(self, step: StepTime) -> Scenario:
+        """The scenario of a training on the calibrated network."""
         profile = self._hosts.profile(step.workload)
-        return Situation(
+        return Scenario(
             network=self._calibration(step.backend).network,
-            engine=LogGP(),
             profile=profile,
             noise=noise_of_steps(profile.step_seconds, (0.0, 0.0)),
             rule=_rule(step.backend, step),
@@ -156,7 +154,7 @@ def beyond_two(hosts: MeasuredHosts) -> Iterator[Compared]:
             )
     for step in hosts.steps:
         if step.seconds and step.backend != "none" and step.num_nodes > FEWEST:
-            predicted = predict_point(predictor.situation(step), step.num_nodes).step_seconds.center
+            predicted = predict_point(predictor.scenario(step), step.num_nodes).step_seconds.center
             yield _compared(step, predicted)
 
 
@@ -176,16 +174,16 @@ def largest_left_out(hosts: MeasuredHosts) -> Iterator[Compared]:
         if not step.seconds or step.backend == "none" or step.num_nodes != ASKED_NODES:
             continue
         known = [other for other in _same_training(hosts, step) if other.num_nodes <= KNOWN_NODES]
-        situation = predictor.situation(step)
-        # Servers grow with workers: each size has a situation of its own.
+        scenario = predictor.scenario(step)
+        # Servers grow with workers: each size has a scenario of its own.
         error = step_error(
             [
-                (predictor.situation(other), other.num_nodes, other.center)
+                (predictor.scenario(other), other.num_nodes, other.center)
                 for other in known
                 if other.num_nodes > 1 and other.backend != "none"
             ]
         )
-        point = predict_point(replace(situation, step_error=error), step.num_nodes).step_seconds
+        point = predict_point(replace(scenario, step_error=error), step.num_nodes).step_seconds
         found = _compared(step, point.center)
         yield replace(found, band=(point.low or 0.0, point.high or 0.0), law=_law(known, step.num_nodes))
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from dlscale.analysis.predict import emulated_rungs
-from dlscale.analysis.predict.emulated_rungs import beyond_two, hosts_lines, largest_left_out
-from dlscale.analysis.predict.measured_hosts import MeasuredHosts, load_measured, measured_hosts
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples
 from dlscale.benchmarks.records.record import Configuration, Window
+from tests.validation import emulated_hosts
+from tests.validation.emulated_hosts import beyond_two, hosts_lines, largest_left_out
+from tests.validation.measured_hosts import MeasuredHosts, load_measured, measured_hosts
 
 MIB = 1 << 20
 RATE, LATENCY, STEP = 24e6, 30e-6, 0.033  # the last is the profile's
@@ -140,5 +140,5 @@ def test_every_case_every_failure_and_the_cause_of_every_miss_are_on_the_page(ho
     ]
     slow = MeasuredHosts.model_validate(hosts.model_dump() | {"steps": [step.model_dump() for step in steps]})
     assert "* Missed, step of hep cnn over gloo: not explained." in "\n".join(hosts_lines(slow))
-    monkeypatch.setitem(emulated_rungs.CAUSES, "gloo", "a reason")
+    monkeypatch.setitem(emulated_hosts.CAUSES, "gloo", "a reason")
     assert "* Missed, step of hep cnn over gloo: a reason." in "\n".join(hosts_lines(slow))

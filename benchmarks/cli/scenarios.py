@@ -7,23 +7,21 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from dlscale.analysis.predict.backend_rules import rule_of, with_algorithm
-from dlscale.analysis.predict.engine import Algorithm, Engine
-from dlscale.analysis.predict.network import Network
+from dlscale.analysis.predict.exchange import Algorithm
+from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.noise import noise_of
-from dlscale.analysis.predict.prediction import NUM_REPLICATES, Situation
 from dlscale.analysis.predict.profile import Profile
+from dlscale.analysis.predict.scenario import NUM_REPLICATES, Scenario
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.study.servers import check_servers, num_servers
 from dlscale.benchmarks.systems.system import System
 from dlscale.models import load_workload
 
 
-def situation_of(
+def scenario_of(
     machine: System,
-    network: Network,
     profile: Profile,
     backend: str,
-    engine: Engine,
     *,
     scaling_mode: Literal["weak", "strong"],
     backend_options: Mapping[str, Any],
@@ -33,8 +31,8 @@ def situation_of(
     algorithm: Algorithm | None = None,
     replicates: int = NUM_REPLICATES,
     assumed: tuple[str, ...] | None = None,
-) -> Situation:
-    """The situation of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
+) -> Scenario:
+    """The scenario of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
 
     A rehearsal has `assumed` what the system's file does not state. There the links between a node's GPUs are taken for
     its memory, and `nccl` exchanges as `gloo` does in torch and `tf_collective` in TensorFlow.
@@ -62,10 +60,9 @@ def situation_of(
         num_servers=num_servers(spec, per_node),
         spare_core=machine.has_spare_core(per_node),
     )
-    return Situation(
+    return Scenario(
         doubts=tuple(f"assumed: {text}" for text in assumed or ()),
-        network=network,
-        engine=engine,
+        network=network_of(machine),
         profile=profile,
         noise=noise_of(profile),
         rule=with_algorithm(replace(rule, backend=backend), algorithm),

@@ -10,13 +10,18 @@ from typing import Any
 
 from dlscale.analysis.declare import Column, Table, TableOf
 from dlscale.analysis.findings.predicted_points import prediction_row
-from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint, Situation
-from dlscale.analysis.predict.prediction_records import noise_texts, prediction_record, prediction_records
+from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
+from dlscale.analysis.predict.prediction import (
+    PredictedCurve,
+    PredictedPoint,
+    prediction_record,
+    prediction_records,
+)
+from dlscale.analysis.predict.scenario import Scenario, noise_texts
 from dlscale.analysis.text import number
 from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord
 
 LEGEND = "low and high: 5 to 95 % of the replicates' efficiencies"
-NOT_SIMULATED = "fullest link: more flows at once than SimGrid is asked to simulate"
 
 
 def prediction_table(curves: Sequence[PredictedCurve]) -> Table:
@@ -26,7 +31,6 @@ def prediction_table(curves: Sequence[PredictedCurve]) -> Table:
 
 def records_table(records: Sequence[PredictionRecord]) -> Table:
     """A row per prediction; all are of one training."""
-    not_simulated = any(_engine(record) == "fullest link" for record in records)
     return TableOf[PredictionRecord](
         name="prediction",
         caption=_setting(records[0]),
@@ -39,10 +43,9 @@ def records_table(records: Sequence[PredictionRecord]) -> Table:
             Column("efficiency", lambda record: _percent(record.efficiency.center), unit="%"),
             Column("low", lambda record: _percent(record.efficiency.low), unit="%"),
             Column("high", lambda record: _percent(record.efficiency.high), unit="%"),
-            Column("engine", _engine, numeric=False),
         ),
         data=prediction_row,
-        legend=LEGEND + (f"; {NOT_SIMULATED}" if not_simulated else ""),
+        legend=LEGEND,
         group=lambda record: record.backend,
     ).of(records)
 
@@ -72,37 +75,31 @@ def _row(curve: PredictedCurve, point: PredictedPoint) -> dict[str, Any]:
     return prediction_row(prediction_record(curve, point))
 
 
-def _engine(record: PredictionRecord) -> str:
-    """The engine, or that it has not simulated what is too large for it."""
-    left = record.engine == "simgrid" and record.engine_method != "flows"
-    return "fullest link" if left else record.engine
-
-
-def first_line(situation: Situation) -> str:
+def first_line(scenario: Scenario) -> str:
     """What every reader has to know before the numbers."""
-    profile = situation.profile
+    profile = scenario.profile
     return (
-        f"predicted, nothing was measured on {situation.network.name} here: {profile.evidence} profile, "
-        f"{profile.source}; engine {situation.engine.name} {situation.engine.version}"
+        f"predicted, nothing was measured on {scenario.network.name} here: {profile.evidence} profile, "
+        f"{profile.source}; engine {ENGINE} {ENGINE_VERSION}"
     )
 
 
-def profile_lines(situation: Situation) -> Iterator[str]:
+def profile_lines(scenario: Scenario) -> Iterator[str]:
     """What disturbs steps and was measured, what was not, and what of the profile is derived, one line each.
 
     The jitter of messages on a calibrated network is its backend's, and not in these lines.
     """
-    measured, not_measured = noise_texts(situation, of_messages=situation.calibrated_nodes is None)
+    measured, not_measured = noise_texts(scenario, of_messages=scenario.calibrated_nodes is None)
     yield from (f"noise: {text}" for text in measured)
     if not_measured:
         yield f"noise, not measured: {'; '.join(not_measured)}"
-    for text in situation.profile.derived:
+    for text in scenario.profile.derived:
         yield f"derived: {text}"
 
 
 def explanation(curve: PredictedCurve) -> Iterator[str]:
     """Where the last point loses its efficiency, and what other inputs would give it."""
-    point, rule = curve.points[-1], curve.situation.rule
+    point, rule = curve.points[-1], curve.scenario.rule
     where = f"{rule.backend} on {point.num_nodes} nodes"
     parts = ", ".join(f"{name} {_points(share)}" for name, share in point.parts.items())
     yield (
@@ -120,10 +117,10 @@ def explanation(curve: PredictedCurve) -> Iterator[str]:
     yield f"{where}, efficiency with {'; '.join(others)}"
 
 
-def title(situation: Situation) -> str:
+def title(scenario: Scenario) -> str:
     """The heading of a figure."""
-    profile, mode = situation.profile, situation.scaling_mode
-    return f"{profile.workload} {profile.preset}, {mode} scaling on {situation.network.name}"
+    profile, mode = scenario.profile, scenario.scaling_mode
+    return f"{profile.workload} {profile.preset}, {mode} scaling on {scenario.network.name}"
 
 
 def _setting(record: PredictionRecord) -> str:

@@ -1,0 +1,127 @@
+"""What a prediction follows from but for the number of nodes, in one piece, and what of it is measured, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from dlscale.analysis.predict.backend_rules import ExchangeRule
+from dlscale.analysis.predict.network import Network
+from dlscale.analysis.predict.noise import Noise
+from dlscale.analysis.predict.profile import Profile
+from dlscale.base.errors import UsageError
+
+NUM_REPLICATES = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What is predicted, but for the number of nodes. `batch` is per rank under weak scaling, else in total."""
+
+    network: Network
+    profile: Profile
+    noise: Noise
+    rule: ExchangeRule
+    scaling_mode: Literal["weak", "strong"]
+    batch: int
+    ranks_per_node: int = 1
+    num_servers: Callable[[int], int] = field(default=lambda _: 0)  # for so many ranks
+    num_replicates: int = NUM_REPLICATES
+    seed: int = 0
+    calibrated_nodes: int | None = None  # the most that the network was calibrated on; None: it was not
+    held_out_error: float | None = None  # of the largest point, by a calibration without it
+    no_jitter: str = (
+        "it takes --calibrate with a run of dlscale collectives"  # to measure the jitter of messages
+    )
+    doubts: tuple[str, ...] = ()  # why it is not to be trusted, where that was asked for
+    backend_options: Mapping[str, Any] = field(default_factory=dict)  # that `rule` was made from
+    exchange_algorithm: str = ""  # in the place of the backend's own; empty: its own
+    step_error: float = (
+        0.0  # of predicted steps where steps were measured, as a logarithm (`calibration_records`)
+    )
+
+    def servers(self, num_ranks: int) -> int:
+        """The parameter servers for so many ranks; 0 without any."""
+        return self.num_servers(num_ranks) if self.rule.serves else 0
+
+
+def check_sizes(scenario: Scenario, sizes: Sequence[int]) -> None:
+    """Returns if the machine has so many nodes, and ranks divide the batch. Raises UsageError."""
+    for num_nodes in sizes:
+        num_ranks = num_nodes * scenario.ranks_per_node
+        num_servers = scenario.servers(num_ranks)
+        count = num_nodes + math.ceil(num_servers / scenario.ranks_per_node)
+        if count > scenario.network.num_nodes:
+            servers = f" ({num_servers} servers included)" if num_servers else ""
+            raise UsageError(
+                f"{count} nodes{servers} on {scenario.network.name}, which has {scenario.network.num_nodes}; "
+                "give fewer --nodes" + (" or --servers" if servers else "")
+            )
+        if scenario.scaling_mode == "strong" and scenario.batch % num_ranks:
+            raise UsageError(
+                f"strong scaling of {scenario.profile.workload}: global batch {scenario.batch} is not a multiple of "
+                f"{num_ranks} ranks; give --nodes that divide it, or another --batch"
+            )
+
+
+def changed_scenarios(scenario: Scenario) -> dict[str, Scenario]:
+    """{what is different: the scenario then}; "as it is" is first."""
+    rule = scenario.rule
+    changed = {
+        "as it is": scenario,
+        "twice the bandwidth": with_factors(scenario, link_rate=2),
+        "half the latency": with_factors(scenario, latency=0.5),
+        "half the jitter": with_factors(scenario, jitter=0.5),
+    }
+    if rule.bytes_per_element > 2:
+        changed["bf16 gradients"] = replace(scenario, rule=replace(rule, bytes_per_element=2))
+    return changed
+
+
+def with_factors(
+    scenario: Scenario, *, link_rate: float = 1, latency: float = 1, jitter: float = 1
+) -> Scenario:
+    """The scenario with so many times the rate of all links, the latency, and the noise of steps and messages."""
+    network = scenario.network
+    groups = network.groups and replace(
+        network.groups,
+        group_bytes_per_second=network.groups.group_bytes_per_second * link_rate,
+        pair_bytes_per_second=network.groups.pair_bytes_per_second * link_rate,
+        extra_latency_seconds=network.groups.extra_latency_seconds * latency,
+    )
+    late = network.message_jitter_seconds
+    other = replace(
+        network,
+        node_bytes_per_second=network.node_bytes_per_second * link_rate,
+        latency_seconds=network.latency_seconds * latency,
+        groups=groups,
+        message_jitter_seconds=None if late is None else late * jitter,
+    )
+    return replace(scenario, network=other, noise=scenario.noise.scaled(jitter))
+
+
+def jitter_text(scenario: Scenario) -> str:
+    """How late single messages are, or why that was not measured."""
+    jitter = scenario.network.message_jitter_seconds
+    if jitter is None:
+        return f"jitter of messages ({scenario.no_jitter})"
+    return f"messages are late by {1e6 * jitter:.3g} us in the mean"
+
+
+def noise_texts(scenario: Scenario, *, of_messages: bool = True) -> tuple[list[str], list[str]]:
+    """What is measured of the noise, and what is not."""
+    measured, not_measured = list(scenario.noise.measured), list(scenario.noise.not_measured)
+    if steps := scenario.noise.steps:
+        measured.insert(
+            0,
+            f"{len(steps)} measured steps, standard deviation {100 * float(np.std(steps)):.1f} % of their mean; a busy "
+            "machine makes it too large",
+        )
+    if of_messages and scenario.rule.exchanges:
+        known = scenario.network.message_jitter_seconds is not None
+        (measured if known else not_measured).append(jitter_text(scenario))
+    return measured, not_measured

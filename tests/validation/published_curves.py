@@ -1,0 +1,146 @@
+"""Published curves versus predictions from public inputs (`landmarks`), and the universal scalability law beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dlscale.analysis.landmarks.claims import DISAGREES, ClaimVerdict, claim_verdicts
+from dlscale.analysis.landmarks.landmark import (
+    DeviceCurve,
+    Landmark,
+    Number,
+    Range,
+    load_landmarks,
+    load_networks,
+    x_of,
+)
+from dlscale.analysis.landmarks.points import law_fit, points
+from dlscale.analysis.landmarks.predicted import Predictions
+from dlscale.analysis.published.catalogue import Published, load_published
+from dlscale.analysis.render.markdown import markdown_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedCurve:
+    """A published curve over devices, with the prediction of each of its points."""
+
+    landmark: Landmark
+    curve: DeviceCurve
+    title: str
+    figure: str
+    rows: tuple[ClaimVerdict, ...]
+
+
+def published_curves(published: Published) -> list[PublishedCurve]:
+    """The curves that landmarks hold to every published value."""
+    return [
+        PublishedCurve(
+            landmark=landmark,
+            curve=curve,
+            title=f"{published.figure(claim.figure).title}: {curve.name}",
+            figure=claim.figure,
+            rows=tuple(claim_verdicts(Predictions(landmark), claim, published)),
+        )
+        for landmark in load_landmarks(published)
+        for claim in landmark.claims
+        for curve in landmark.device_curves
+        if claim.check == "values" and claim.curves == (curve.name,)
+    ]
+
+
+def landmark_lines() -> list[str]:
+    """Markdown: every published point with its band, the causes of misses, the law's predictions, and all inputs."""
+    published = load_published()
+    curves = published_curves(published)
+    points_of = [row for curve in curves for row in curve.rows]
+    inside = sum(row.verdict != DISAGREES for row in points_of)
+    rows = [
+        [
+            curve.title,
+            f"{row.x:g}",
+            f"{_middle(row):.3f}",
+            f"{row.predicted.median:.3f} [{row.predicted.low:.3f}, {row.predicted.high:.3f}]",
+            "no" if row.verdict == DISAGREES else "yes",
+        ]
+        for curve in curves
+        for row in curve.rows
+        if row.predicted
+    ]
+    missed = {curve.title: row.reason for curve in curves for row in curve.rows if row.verdict == DISAGREES}
+    columns = ["curve", "devices", "published efficiency", "predicted [5, 95] %", "inside"]
+    return [
+        f"{inside} of {len(points_of)} inside the band.",
+        "",
+        *markdown_table(columns, rows, words=["curve", "inside"]),
+        "",
+        *(f"* Missed, {title}: {reason}." for title, reason in missed.items()),
+        "",
+        *_law_lines(curves, published),
+        "Inputs:",
+        "",
+        *markdown_table(
+            ["curve", "input", "value", "kind", "source"],
+            [line for curve in curves for line in _inputs(curve)],
+            words=["curve", "input", "kind", "source"],
+        ),
+        "",
+    ]
+
+
+def _law_lines(curves: Sequence[PublishedCurve], published: Published) -> list[str]:
+    rows, nearer = [], 0
+    for entry in curves:
+        base = x_of(published.figure(entry.figure), entry.curve, entry.curve.base)
+        series = entry.curve.figures[entry.figure]
+        fit = law_fit(points(published, entry.figure, series, base=base), base)
+        last = entry.rows[-1].predicted
+        if fit is None or last is None:
+            continue
+        published_efficiency = fit.point.efficiency
+        nearer += abs(last.median - published_efficiency) < abs(fit.predicted - published_efficiency)
+        rows.append(
+            [
+                entry.title,
+                f"{fit.point.x:g}",
+                f"{published_efficiency:.3f}",
+                f"{last.median:.3f}",
+                f"{fit.predicted:.3f}",
+            ]
+        )
+    columns = ["curve", "devices", "published efficiency", "predicted", "universal scalability law"]
+    return [
+        "The law is fitted to the first three sizes of a curve beyond its base, the prediction to none of them. "
+        f"The prediction is nearer to what is published for {nearer} of {len(rows)} curves:",
+        "",
+        *markdown_table(columns, rows, words=["curve"]),
+        "",
+    ]
+
+
+def _middle(row: ClaimVerdict) -> float:
+    return ((row.low or 0.0) + (row.high or 0.0)) / 2
+
+
+def _inputs(entry: PublishedCurve) -> Iterator[list[str]]:
+    curve, facts = entry.curve, load_networks()[entry.curve.network]
+    for place, number in curve.numbers:
+        value = (
+            f"{number.value}" if isinstance(number, Number) else curve.transport.algorithm.replace("_", " ")
+        )
+        yield [entry.title, place.replace("_", " "), value, number.kind, number.source]
+    parameters = facts.num_parameters
+    yield [
+        entry.title,
+        "gradients",
+        f"{facts.num_bytes} B",
+        parameters.kind,
+        f"4 bytes per parameter: {parameters.source}",
+    ]
+    for name in curve.inputs:
+        limits = entry.landmark.inputs[name]
+        yield [entry.title, name.replace("_", " "), _input(limits), limits.kind, limits.source]
+
+
+def _input(limits: Range) -> str:
+    return f"{limits.low:g} to {limits.high:g} {limits.unit}"
