@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dlscale.analysis.landmarks.landmark import x_of
-from dlscale.analysis.landmarks.points import FITTED_POINTS, Point, law_fit, points
 from dlscale.analysis.predict.validation import published_curves, written_into
 from dlscale.analysis.published.catalogue import Published, load_published
+from dlscale.analysis.published.claim_verdicts import EfficiencyPoint, points
+from dlscale.analysis.published.claims import x_of
+from dlscale.analysis.published.law import FITTED_POINTS, law_fit
 from dlscale.analysis.render.markdown import markdown_table
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
@@ -115,7 +116,7 @@ def rivals(published: Published) -> list[Rivals]:
     return answers
 
 
-def _times(curve: Sequence[Point], base: float, count: int) -> dict[float, float]:
+def _times(curve: Sequence[EfficiencyPoint], base: float, count: int) -> dict[float, float]:
     """The times of the base and so many further sizes, all below the largest."""
     return {base: 1.0} | {point.x: 1 / point.efficiency for point in curve[:-1][:count]}
 

@@ -4,7 +4,7 @@ python -m dlscale.analysis.predict.validation docs/prediction-validation.md     
 
 Rungs: (1) both engines versus closed forms, (2) the engines versus SimGrid's replay of MPI's own algorithms, where no
 link is shared and where groups of nodes share theirs, (3) emulated hosts versus predictions from fewer of them
-(`emulated_rungs`), (4) published curves versus predictions from public inputs (`landmarks`). SimGrid is needed: a page
+(`emulated_rungs`), (4) published curves versus predictions from public inputs (`published`). SimGrid is needed: a page
 is never half old and half new.
 """
 
@@ -16,18 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlscale.analysis.landmarks.claims import DISAGREES, ClaimVerdict, claim_verdicts
-from dlscale.analysis.landmarks.landmark import (
-    DeviceCurve,
-    Landmark,
-    Number,
-    Range,
-    load_landmarks,
-    load_networks,
-    x_of,
-)
-from dlscale.analysis.landmarks.points import law_fit, points
-from dlscale.analysis.landmarks.predicted import Predictions
 from dlscale.analysis.predict.emulated_rungs import hosts_lines
 from dlscale.analysis.predict.engine import Engine, NetworkExchange
 from dlscale.analysis.predict.loggp import LogGP
@@ -36,6 +24,19 @@ from dlscale.analysis.predict.network import Groups, Network
 from dlscale.analysis.predict.simgrid_engine import SimGrid
 from dlscale.analysis.predict.smpi import replayed_seconds
 from dlscale.analysis.published.catalogue import Published, load_published
+from dlscale.analysis.published.claim_verdicts import ClaimVerdict, claim_verdicts, points
+from dlscale.analysis.published.claims import (
+    DeviceCurve,
+    Number,
+    Publication,
+    Range,
+    load_networks,
+    load_publications,
+    x_of,
+)
+from dlscale.analysis.published.compare import DISAGREES
+from dlscale.analysis.published.law import law_fit
+from dlscale.analysis.published.replicates import Predictions
 from dlscale.analysis.render.markdown import markdown_table
 from dlscale.analysis.render.text import size_text
 from dlscale.base.errors import UsageError
@@ -201,7 +202,7 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
 class PublishedCurve:
     """A published curve over devices, with the prediction of each of its points."""
 
-    landmark: Landmark
+    publication: Publication
     curve: DeviceCurve
     title: str
     figure: str
@@ -209,23 +210,23 @@ class PublishedCurve:
 
 
 def published_curves(published: Published) -> list[PublishedCurve]:
-    """The curves that landmarks hold to every published value."""
+    """The curves that are held to every published value."""
     return [
         PublishedCurve(
-            landmark=landmark,
+            publication=publication,
             curve=curve,
             title=f"{published.figure(claim.figure).title}: {curve.name}",
             figure=claim.figure,
-            rows=tuple(claim_verdicts(Predictions(landmark), claim, published)),
+            rows=tuple(claim_verdicts(Predictions(publication), claim, published)),
         )
-        for landmark in load_landmarks(published)
-        for claim in landmark.claims
-        for curve in landmark.device_curves
+        for publication in load_publications(published)
+        for claim in publication.claims
+        for curve in publication.device_curves
         if claim.check == "values" and claim.curves == (curve.name,)
     ]
 
 
-def landmark_lines() -> list[str]:
+def published_lines() -> list[str]:
     """Markdown: every published point with its band, the causes of misses, the law's predictions, and all inputs."""
     published = load_published()
     curves = published_curves(published)
@@ -314,7 +315,7 @@ def _inputs(entry: PublishedCurve) -> Iterator[list[str]]:
         f"4 bytes per parameter: {parameters.source}",
     ]
     for name in curve.inputs:
-        limits = entry.landmark.inputs[name]
+        limits = entry.publication.inputs[name]
         yield [entry.title, name.replace("_", " "), _input(limits), limits.kind, limits.source]
 
 
@@ -342,7 +343,7 @@ def validation_lines() -> list[str]:
         *hosts_lines(load_measured()),
         "### Published curves",
         "",
-        *landmark_lines(),
+        *published_lines(),
     ]
 
 

@@ -27,6 +27,7 @@ from dlscale.analysis.predict.prediction import (
 from dlscale.analysis.predict.prediction_records import prediction_records
 from dlscale.analysis.predict.profile import Profile, checked
 from dlscale.analysis.predict.stored import load_stored
+from dlscale.analysis.published.catalogue import load_published
 from dlscale.analysis.render.prediction import (
     explanation,
     first_line,
@@ -45,7 +46,6 @@ from dlscale.benchmarks.cli.options import json_option, named_folder, results_op
 from dlscale.benchmarks.cli.situations import situation_of
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.prediction import ENDING, PREDICTIONS_FOLDER, write_predictions
-from dlscale.benchmarks.systems.anchors import load_anchors
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
@@ -338,9 +338,8 @@ def _write(curves: Sequence[PredictedCurve], stem: Path, published: Sequence[str
 
 
 def _published(machine: System, workload: str, mode: str) -> Iterator[str]:
-    for anchor in load_anchors():
-        if (anchor.system, anchor.workload, anchor.scaling_mode) == (machine.name, workload, mode):
-            yield f"Published: {anchor.statement} ({anchor.source})."
+    for statement in load_published().said_of(machine.name, workload, mode):
+        yield f"Published: {statement.statement} ({statement.source})."
 
 
 def _explained(predictions: Sequence[Sequence[PredictedCurve]], *, explain: bool) -> dict[str, Any]:

@@ -68,8 +68,8 @@ def test_how_long_to_look_for_inputs_that_are_not_refused_is_a_variable():
 
 
 def test_claims_on_demand():
-    assert "--landmarks" in make("verify-figures", "LANDMARKS=yes").stdout
-    assert "--landmarks" not in make("verify-figures").stdout
+    assert "--claims" in make("verify-figures", "CLAIMS=yes").stdout
+    assert "--claims" not in make("verify-figures").stdout
 
 
 @pytest.mark.parametrize("target", ["figures", "verify-figures"])

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.landmarks.landmark import x_of
-from dlscale.analysis.landmarks.points import law_fit, points
 from dlscale.analysis.predict import extra_p
 from dlscale.analysis.predict.validation import published_curves
 from dlscale.analysis.published.catalogue import load_published
+from dlscale.analysis.published.claim_verdicts import points
+from dlscale.analysis.published.claims import x_of
+from dlscale.analysis.published.law import law_fit
 from dlscale.base.errors import UsageError
 
 PAGE = Path(__file__).parents[3] / "docs" / "prediction-validation.md"
