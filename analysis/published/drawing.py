@@ -161,8 +161,9 @@ def _draw_predicted(axes: Axes, plot: Plot, looks: Mapping[str, Look]) -> None:
             [getattr(band, end) / plot.panel.unit for _, band in curve.points]
             for end in ("low", "median", "high")
         )
-        band = {"color": look.color, "alpha": _PREDICTED_ALPHA, "linewidth": 0, "zorder": 1.1}
-        axes.fill_between(places, low, high, **band)
+        axes.fill_between(
+            places, low, high, color=look.color, alpha=_PREDICTED_ALPHA, linewidth=0, zorder=1.1
+        )
         joined = len(places) > 1
         dotted = {"linestyle": DOTTED} if joined and curve.label in published else {}
         axes.plot(places, center, zorder=2, **line_style(look, joined=joined) | dotted)

@@ -286,12 +286,12 @@ def _panel_rows(plot: Plot) -> Iterator[dict[str, Any]]:
             numbers = {"x": x, "y": band.median / unit, "low": band.low / unit, "high": band.high / unit}
             yield common | numbers | source | {"evidence": SIMULATED, "series": curve.label}
     for point in plot.ours:
-        value = point.value
+        own = point.value
         numbers = {
             name: None if end is None else end / unit
-            for name, end in (("y", value.center), ("low", value.low), ("high", value.high))
+            for name, end in (("y", own.center), ("low", own.low), ("high", own.high))
         }
-        source = {"source": f"study {point.study}", "note": f"{value.method}, n = {value.n}"}
+        source = {"source": f"study {point.study}", "note": f"{own.method}, n = {own.n}"}
         yield (
             common
             | numbers

@@ -98,7 +98,7 @@ def checks_json(checks: Sequence[Check]) -> dict[str, Any]:
     """`{"schema": 1, "rows": [...]}`, a row per comparison, per derived value, and per figure without a comparison."""
     rows: list[dict[str, Any]] = []
     for check in checks:
-        common = {
+        common: dict[str, Any] = {
             **dict.fromkeys(("figure", "kind", "series", "quantity", "unit", "x", "x_unit")),
             **dict.fromkeys((*_NUMBERS, "ratio", "ratio_low", "ratio_high")),
             "tolerance": check.figure.tolerance,

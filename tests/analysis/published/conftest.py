@@ -10,38 +10,10 @@ import pytest
 from dlscale.analysis.efficiency import ScalingTable, scaling_table
 from dlscale.analysis.published.catalogue import Published, load_published
 from dlscale.analysis.published.claims import Publication, load_networks
+from dlscale.analysis.published.values import Statement, Value
 
-COLUMNS = (
-    *(
-        "figure",
-        "series",
-        "x",
-        "x_unit",
-        "y",
-        "y_unit",
-        "quantity",
-        "workload",
-        "framework",
-        "backend",
-        "system",
-    ),
-    *("devices_per_node", "kind", "source", "note"),
-)
-STATEMENT_COLUMNS = (
-    *(
-        "figure",
-        "series",
-        "statement",
-        "label",
-        "quantity",
-        "low",
-        "high",
-        "unit",
-        "x_low",
-        "x_high",
-        "x_unit",
-    ),
-    *("kind", "source", "note"),
+COLUMNS, STATEMENT_COLUMNS = (
+    tuple(field.alias or name for name, field in kind.model_fields.items()) for kind in (Value, Statement)
 )
 CATALOGUE = """
 [figures.small]

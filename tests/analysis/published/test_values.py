@@ -103,16 +103,6 @@ def test_a_series_and_its_note_name_the_same_batch(published):
         assert re.findall(r"batch (\d+)", series) == re.findall(r"batch (\d+) per", note)
 
 
-@pytest.mark.parametrize("figure", ["cray-inception-daint", "cray-resnet50-cori"])
-def test_two_bullets_of_a_slide_are_two_statements(published, figure):
-    said = [one.statement for one in published.statements_of(figure)]
-    assert (
-        "Users can easily achieve ideal scaling performance across DL frameworks utilizing stochastic "
-        "gradient descent"
-    ) in said
-    assert "Scale up your training workload to hundreds of nodes or more on Cray systems" in said
-
-
 @pytest.mark.parametrize(
     ("figure", "quantity", "band", "places"),
     [
