@@ -263,20 +263,10 @@ def _panel_rows(plot: Plot) -> Iterator[dict[str, Any]]:
     panel, unit = plot.panel, plot.panel.unit
     common = {"panel": panel.title or panel.layout, "quantity": panel.layout, "y_unit": panel.y_unit}
     for mark in plot.marks:
-        half, value = mark.half_width, mark.value
-        ends = (None, None) if half is None else (mark.y - half, mark.y + half)
-        numbers = {"x": mark.x, "y": mark.y, "low": ends[0], "high": ends[1]}
-        source = {"kind": value.kind, "source": value.source, "note": value.note}
-        yield (
-            common
-            | numbers
-            | source
-            | {
-                "evidence": PUBLISHED,
-                "series": value.series,
-                "system": value.system,
-            }
-        )
+        value, half = mark.value, mark.half_width
+        ends = {} if half is None else {"low": mark.y - half, "high": mark.y + half}
+        texts = {name: getattr(value, name) for name in ("series", "system", "kind", "source", "note")}
+        yield common | texts | ends | {"evidence": PUBLISHED, "x": mark.x, "y": mark.y}
     for stated in plot.statements:
         y = stated.low if stated.low == stated.high else None
         yield common | _in_words(stated.statement) | {"y": y, "low": stated.low, "high": stated.high}
@@ -286,23 +276,12 @@ def _panel_rows(plot: Plot) -> Iterator[dict[str, Any]]:
             numbers = {"x": x, "y": band.median / unit, "low": band.low / unit, "high": band.high / unit}
             yield common | numbers | source | {"evidence": SIMULATED, "series": curve.label}
     for point in plot.ours:
-        own = point.value
-        numbers = {
-            name: None if end is None else end / unit
-            for name, end in (("y", own.center), ("low", own.low), ("high", own.high))
-        }
-        source = {"source": f"study {point.study}", "note": f"{own.method}, n = {own.n}"}
-        yield (
-            common
-            | numbers
-            | source
-            | {
-                "evidence": point.row.evidence,
-                "series": point.name,
-                "system": point.row.family.system,
-                "x": point.x,
-            }
-        )
+        own, row = point.value, point.row
+        known = {"y": own.center, "low": own.low, "high": own.high}
+        numbers = {name: end / unit for name, end in known.items() if end is not None}
+        origin = {"series": point.name, "system": row.family.system, "source": f"study {point.study}"}
+        note = f"{own.method}, n = {own.n}"
+        yield common | numbers | origin | {"evidence": row.evidence, "x": point.x, "note": note}
 
 
 def _in_words(statement: Statement) -> dict[str, Any]:

@@ -20,7 +20,11 @@ from dlscale.analysis.render.text import number, plural, rate
 SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
 CONSISTENT, INCONSISTENT = "consistent", "not within rounding"
 SMALLEST = 1e-3  # below that a gain of efficiency is none
-_NUMBERS = ("published_low", "published_high", "ours", "ours_low", "ours_high", "evidence", "system", "study")
+_KEYS = (
+    *("figure", "kind", "series", "quantity", "unit", "x", "x_unit", "published_low", "published_high"),
+    *("ours", "ours_low", "ours_high", "evidence", "system", "study", "ratio", "ratio_low", "ratio_high"),
+    *("tolerance", "verdict", "relation", "reasons"),
+)
 
 
 def render_checks(checks: Sequence[Check], *, everything: bool = True) -> RenderableType:
@@ -98,15 +102,11 @@ def checks_json(checks: Sequence[Check]) -> dict[str, Any]:
     """`{"schema": 1, "rows": [...]}`, a row per comparison, per derived value, and per figure without a comparison."""
     rows: list[dict[str, Any]] = []
     for check in checks:
-        common: dict[str, Any] = {
-            **dict.fromkeys(("figure", "kind", "series", "quantity", "unit", "x", "x_unit")),
-            **dict.fromkeys((*_NUMBERS, "ratio", "ratio_low", "ratio_high")),
-            "tolerance": check.figure.tolerance,
-            "verdict": None,
-            "relation": None,
-            "reasons": [],
+        common: dict[str, Any] = dict.fromkeys(_KEYS) | {
             "figure": check.figure.id,
             "x_unit": check.figure.x_unit or None,
+            "tolerance": check.figure.tolerance,
+            "reasons": [],
         }
         rows += [common | _compared(comparison) for comparison in check.comparisons]
         for relation in check.relations:
