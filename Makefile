@@ -8,7 +8,7 @@ PYTHON ?= python3
 VARIABLES := SYSTEM EMULATION ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS ALGORITHMS ALGORITHM_OPTIONS ENVIRONMENT_VARIABLES SERVERS CONTROLS ALLOW_OPEN_PORTS RANKS NODES BASE RANKS_PER_NODE ALLOCATIONS PRESET BATCH PRECISION \
              COMPILED MEMORY_FORMAT COMPUTE DEVICE DATA SKIP_BAD BUDGET LAUNCHES TRAIN_STEPS CHECKPOINT_EVERY TARGET EVALUATE_SAMPLES EVALUATE_SECONDS MAX_SECONDS MAX_SAMPLES LEARNING_RATE LEARNING_RATE_SCALING TUNED WARM_UP_SAMPLES DECAY_SAMPLES DECAY_FACTOR GROWTH_SAMPLES GROWTH_FACTOR OPTIMIZER MOMENTUM WEIGHT_DECAY TRUST_COEFFICIENT SEED WAIT_QUIET ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
 # Those of other targets.
-KNOWN := $(VARIABLES) NAME LEARNING_RATES NUM_RATES TUNING_LAUNCHES LOSSES JOB_LIMIT FORMATS SIZES OPERATIONS REFERENCE FIGURE ON ALL PREDICTED LANDMARKS THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+KNOWN := $(VARIABLES) NAME LEARNING_RATES NUM_RATES TUNING_LAUNCHES LOSSES JOB_LIMIT FORMATS SIZES OPERATIONS REFERENCE FIGURE ON ALL PREDICTED CLAIMS THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
@@ -71,8 +71,8 @@ collectives: .venv  ## Collectives over message sizes: the ring versus other lib
 figures: .venv  ## Published figures in their own layout, with predictions and our series (FIGURE=, ALL=yes, ON=a system of ours)
 	@$(BIN)/dlscale figures --published $(FIGURE_NAMES) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
 
-verify-figures: .venv  ## Our numbers versus the published ones: exit status 2 if they disagree, 4 if none can be compared (LANDMARKS=yes: predictions versus claims)
-	@$(BIN)/dlscale verify-figures $(FIGURE_NAMES) $(if $(LANDMARKS),--landmarks) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
+verify-figures: .venv  ## Our numbers versus the published ones: exit status 2 if they disagree, 4 if none can be compared (CLAIMS=yes: predictions versus claims)
+	@$(BIN)/dlscale verify-figures $(FIGURE_NAMES) $(if $(CLAIMS),--claims) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
 
 report: .venv  ## One screen about the latest study (SYSTEM= BASE=1|node|smallest PREDICTED=latest), and its page: report.html in its folder
 	@$(BIN)/dlscale report $(foreach name,SYSTEM BASE PREDICTED RESULTS,$(call option,$(name)))

@@ -15,6 +15,7 @@ from dlscale.analysis.declare import Block, Sentence, Table, TableOf
 from dlscale.analysis.measured import Measured
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 
 def _nothing(_: object) -> tuple[()]:
@@ -73,7 +74,7 @@ def collect(findings: Iterable[Finding[Any]], measured: Measured) -> list[Found]
     return [_found(finding, measured) for finding in findings]
 
 
-def or_else(default: T, make: Callable[[], T]) -> T:
+def or_else(default: D, make: Callable[[], T]) -> T | D:
     """What `make` gives; `default` where it rests on a finding that raised an error, which has told so by itself."""
     try:
         return make()

@@ -69,6 +69,11 @@ def load(kind: type[M], name: str, *, folder: str) -> M:
         raise UsageError(
             f"no {what} {name!r}; choose one of: {', '.join(names(folder))}, or give the path of a .toml file"
         )
+    return load_file(kind, path)
+
+
+def load_file(kind: type[M], path: Path) -> M:
+    """The definition in a TOML file that exists. Raises UsageError for invalid TOML, and wrong or unknown fields."""
     try:
         content = parse_toml(read_regular(path, limit=LARGEST_BYTES).decode())
     except ValueError as error:

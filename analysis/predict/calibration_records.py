@@ -31,7 +31,6 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
 from dlscale.benchmarks.records.record import Cell, Record
 
-RUN_MODE = "fresh"  # as gradients are when they are exchanged
 # Servers have no exchange among ranks. What links are, another backend over the same sockets or MPI says.
 LINKS_OF = {"grpc_ps": "ring", "mpi_ps": "mpi"}
 MIN_CALLS = 20  # of a launch, for how they spread
@@ -118,7 +117,7 @@ def _links(record: Record) -> str:
 def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[CalibrationPoint]:
     """A point per size and number of ranks of a backend's allreduce between nodes in `dlscale collectives`.
 
-    The median over launches of each one's median call in mode `fresh`, and of how its calls spread. Raises UsageError
+    The median over launches of each one's median call, and of how its calls spread. Raises UsageError
     if there is none, or if several libraries did it.
     """
     measured = [launch for launch in launches if launch.purpose == "measured" and launch.num_nodes > 1]
@@ -128,7 +127,7 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
     failures: dict[str, None] = {}
     for launch in measured:
         for (operation, point), calls in slowest_by_point(launch).items():
-            if (operation, point.collective, point.mode) == (backend, "allreduce", RUN_MODE):
+            if (operation, point.collective) == (backend, "allreduce"):
                 libraries[f"{launch.backend} ({launch.setting})"] = None
                 key = (launch.num_nodes, launch.num_ranks, point.message_bytes)
                 times.setdefault(key, []).append(float(np.median(calls)))
@@ -140,7 +139,7 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
     if not times:
         why = f" ({next(iter(failures))})" if failures else ""
         raise UsageError(
-            f"calibration of {backend}: the run has no allreduce of it between nodes in mode {RUN_MODE}{why}; run "
+            f"calibration of {backend}: the run has no allreduce of it between nodes{why}; run "
             f"dlscale collectives with --backends {backend} on 2 nodes or more"
         )
     if len(libraries) > 1:

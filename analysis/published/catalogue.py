@@ -1,4 +1,4 @@
-"""The catalogue `results/published/figures.toml`: each figure's layout, and which of our series are compared with it.
+"""The catalogue `results/published/figures.toml`: each figure's panels, and which of our series are compared with it.
 
 It is read together with the values and statements, which must match it.
 """
@@ -9,9 +9,9 @@ import fnmatch
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import PositiveFloat, PositiveInt, field_validator, model_validator
 
 from dlscale.analysis.published.values import (
     FOLDER,
@@ -22,23 +22,14 @@ from dlscale.analysis.published.values import (
     read_statements,
     read_values,
 )
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, load_file
 from dlscale.base.errors import UsageError
-from dlscale.base.files import read_regular
-from dlscale.base.parsing import parse_toml
 from dlscale.benchmarks.records.record import Cell
-from dlscale.collectives import NAMES as BACKENDS
-from dlscale.collectives import capabilities
 
+FIGURES = "figures.toml"
 REAL = "real"  # matches any data that is read: publications do not know our names of data sets
 SYNTHETIC = "synthetic"
-NEEDED = (
-    "workload",
-    "scaling_mode",
-    "framework",
-    "backend",
-    "system",
-)  # fields needed to compare a series with ours
+NEEDED = ("workload", "scaling_mode", "framework", "backend", "system")  # to compare a series with ours
 
 
 class Own(Frozen):
@@ -67,41 +58,47 @@ class Own(Frozen):
     def accepts(self, cell: Cell, *, system: str) -> bool:
         """Whether a cell that ran on `system` meets the requirements."""
         fields = cell.model_dump() | {"system": system}
-        for name, wanted in self.model_dump(exclude_none=True, exclude={"data", "ranks_per_node"}).items():
-            if fields[name] != wanted:
-                return False
+        wanted = self.model_dump(exclude_none=True, exclude={"data", "ranks_per_node"})
+        if any(fields[name] != value for name, value in wanted.items()):
+            return False
         if self.ranks_per_node and cell.num_ranks != cell.num_nodes * self.ranks_per_node:
             return False
-        return self.data is None or self._accepts_data(cell.data)
-
-    def _accepts_data(self, data: str) -> bool:
-        if SYNTHETIC in (self.data, data):
-            return self.data == data
-        name = data.partition(":")[0].lower()
-        return self.data == REAL or fnmatch.fnmatchcase(name, str(self.data).lower())
-
-    @property
-    def unfillable(self) -> str:
-        """Why no cell of ours can ever meet the requirements; empty where one can."""
-        if self.backend is None or self.backend not in BACKENDS:
-            return ""
-        row = capabilities(self.backend)
-        if self.device and self.device not in row.devices:
-            return f"backend {self.backend} does not train on device {self.device}"
-        if self.framework and self.framework not in row.frameworks:
-            return f"backend {self.backend} does not train in {self.framework}"
-        return ""
+        if self.data is None:
+            return True
+        if SYNTHETIC in (self.data, cell.data):
+            return self.data == cell.data
+        name = cell.data.partition(":")[0].lower()
+        return self.data == REAL or fnmatch.fnmatchcase(name, self.data.lower())
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The needed properties that are not given, without which no cell of ours can be compared."""
         return tuple(name for name in NEEDED if getattr(self, name) is None)
 
+    @property
+    def text(self) -> str:
+        """The required properties, in words."""
+        words = [
+            self.workload,
+            self.preset and f"preset {self.preset}",
+            self.scaling_mode and f"{self.scaling_mode} scaling",
+            self.framework,
+            self.backend,
+            self.system and f"on {self.system}",
+            self.device and f"device {self.device}",
+            self.precision,
+            self.local_batch and f"{self.local_batch} samples per rank",
+            self.global_batch and f"{self.global_batch} samples over all ranks",
+            self.data and (f"{self.data} data" if self.data in (REAL, SYNTHETIC) else f"data {self.data}"),
+            self.ranks_per_node and f"{self.ranks_per_node} rank{'s' * (self.ranks_per_node > 1)} per node",
+        ]
+        return ", ".join(word for word in words if word)
+
 
 class Panel(Frozen):
     """One plot of a quantity over the figure's x axis. `series` are its series, by default all with the quantity."""
 
-    layout: str
+    layout: str  # the quantity
     y_label: str
     y_unit: str
     y_scale: Literal["linear", "log"]
@@ -114,6 +111,11 @@ class Panel(Frozen):
     def _check_unit(self) -> Panel:
         factor(self.layout, self.y_unit)
         return self
+
+    @property
+    def unit(self) -> float:
+        """The panel's unit in the quantity's base unit."""
+        return factor(self.layout, self.y_unit)
 
     def holds(self, series: str) -> bool:
         """Whether the panel includes a published series, if that has the quantity."""
@@ -130,7 +132,7 @@ class Series(Frozen):
 class Figure(Frozen):
     """One published figure. `public` is a sentence that says which data are public.
 
-    `missing` says which input of a prediction is not public, in figures that no landmark predicts.
+    `missing` says which input of a prediction is not public, in figures without one.
     """
 
     id: str
@@ -179,12 +181,12 @@ class Figure(Frozen):
 
 
 class Place(Frozen):
-    """The location of one published value."""
+    """Where a published number stands."""
 
     figure: str
-    series: str
+    series: str = ""
     quantity: str
-    x: float
+    x: float | None = None
 
 
 class Same(Frozen):
@@ -196,8 +198,21 @@ class Same(Frozen):
     tolerance: PositiveFloat | None = None
 
 
-FIGURES = "figures.toml"
-Checked = TypeVar("Checked", bound=Frozen)
+class Catalogue(Frozen):
+    """The file."""
+
+    figures: Mapping[str, Figure] = {}
+    same: tuple[Same, ...] = ()
+
+    @field_validator("figures", mode="before")
+    @classmethod
+    def _named(cls, entries: Any) -> Any:
+        if not isinstance(entries, dict):
+            return entries
+        return {
+            name: {"id": name} | entry if isinstance(entry, dict) else entry
+            for name, entry in entries.items()
+        }
 
 
 class Published(Frozen):
@@ -206,7 +221,7 @@ class Published(Frozen):
     figures: Mapping[str, Figure]
     values: Mapping[str, tuple[Value, ...]]
     statements: Mapping[str, tuple[Statement, ...]]
-    same: tuple[Same, ...]
+    same: tuple[Same, ...] = ()
 
     def figure(self, name: str) -> Figure:
         """The figure of that name. Raises UsageError if it is unknown."""
@@ -222,72 +237,52 @@ class Published(Frozen):
         """The statements of that figure."""
         return self.statements.get(figure, ())
 
-    def unfillable(self, figure: Figure) -> dict[str, list[str]]:
-        """Reason why ours can never be there -> labels of the series that it holds for."""
-        series = {row.series for row in (*self.values_of(figure.id), *self.statements_of(figure.id))}
-        found: dict[str, list[str]] = {}
-        for name in sorted(series):
-            if reason := figure.comparable(name).unfillable:
-                found.setdefault(reason, []).append(figure.label(name))
-        return found
+    def series_of(self, figure: str) -> set[str]:
+        """The names of all series of that figure."""
+        return {row.series for row in (*self.values_of(figure), *self.statements_of(figure))}
 
-    def find(self, place: Place) -> Value | None:
-        """The value at a place; None if none is public."""
+    def at(self, place: Place) -> list[Value | Statement]:
+        """The values and statements at a place."""
         wanted = (place.series, place.quantity, place.x)
-        rows = self.values_of(place.figure)
-        return next((row for row in rows if (row.series, row.quantity, row.x) == wanted), None)
+        return [
+            *(v for v in self.values_of(place.figure) if (v.series, v.quantity, v.x) == wanted),
+            *(s for s in self.statements_of(place.figure) if (s.series, s.quantity, s.x_low) == wanted),
+        ]
+
+    def value(self, place: Place) -> Value | None:
+        """The value at a place; None if none is public."""
+        return next((row for row in self.at(place) if isinstance(row, Value)), None)
+
+    def said_of(self, system: str, workload: str, scaling_mode: str) -> list[Statement]:
+        """What is said of a workload's scaling on a system, in the figures of both."""
+        wanted = (system, workload, scaling_mode)
+        return [
+            statement
+            for figure in self.figures.values()
+            if figure.own and (figure.own.system, figure.own.workload, figure.own.scaling_mode) == wanted
+            for statement in self.statements_of(figure.id)
+        ]
 
 
 def load_published(folder: Path = FOLDER) -> Published:
-    """All published data in a folder, checked. Raises UsageError, with file and line, if it is missing or invalid."""
+    """All published data in a folder, checked. Raises UsageError, with file and place, if it is missing or invalid."""
     path = folder / FIGURES
     if not path.exists():
         raise UsageError(
             f"no published figures in {folder}: they come with the checkout; run dlscale there or name their folder"
         )
-    figures, same = _catalogue(path)
+    catalogue = load_file(Catalogue, path)
     statements: dict[str, list[Statement]] = {}
     for statement in read_statements(folder):
         statements.setdefault(statement.figure, []).append(statement)
     published = Published(
-        figures=figures,
+        figures=catalogue.figures,
         values=read_values(folder),
         statements={name: tuple(rows) for name, rows in statements.items()},
-        same=same,
+        same=catalogue.same,
     )
     _check(published, path)
     return published
-
-
-def _catalogue(path: Path) -> tuple[dict[str, Figure], tuple[Same, ...]]:
-    try:
-        text = read_regular(path).decode()
-        content = parse_toml(text)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {' '.join(str(error).split())}; correct it") from None
-    entries, pairs = content.get("figures", {}), content.get("same", [])
-    if not (isinstance(entries, dict) and isinstance(pairs, list)):
-        raise UsageError(f"{path}: figures are no table, or same is no list of tables; correct it")
-    figures = {
-        name: _checked(path, text, f"[figures.{name}]", Figure, entry, id=name)
-        for name, entry in entries.items()
-    }
-    same = tuple(_checked(path, text, "[[same]]", Same, entry) for entry in pairs)
-    return figures, same
-
-
-def _checked(path: Path, text: str, header: str, model: type[Checked], entry: Any, **more: str) -> Checked:
-    """`entry` with the fields `more` as a model. Raises UsageError."""
-    try:
-        return model.model_validate(more | entry if isinstance(entry, dict) else entry)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        line = text[: text.find(header)].count("\n") + 1
-        place = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise UsageError(
-            f"{path}, line {line}, {header}: {place + ': ' if place else ''}{message}; correct it"
-        ) from None
 
 
 def _check(published: Published, path: Path) -> None:
@@ -298,9 +293,8 @@ def _check(published: Published, path: Path) -> None:
                 f"{path}: no entry [figures.{name}], but there are values or statements of it; add one"
             )
     for name, figure in published.figures.items():
-        known = {row.series for row in (*published.values_of(name), *published.statements_of(name))}
         named = {*figure.series, *(series for panel in figure.panels for series in panel.series)}
-        if unknown := sorted(named - known):
+        if unknown := sorted(named - published.series_of(name)):
             raise UsageError(
                 f"{path}, [figures.{name}]: no series {', '.join(map(repr, unknown))} is public; correct it"
             )
@@ -311,5 +305,5 @@ def _check(published: Published, path: Path) -> None:
                 )
     for same in published.same:
         for place in (same.a, same.b):
-            if not published.find(place):
+            if not published.value(place):
                 raise UsageError(f"{path}, [[same]]: no value {place.model_dump()} is public; correct it")

@@ -10,15 +10,19 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
-from pydantic import PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
 
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, first_problem
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
+
+FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
+STATEMENTS = "statements.csv"
+Kind = Literal["text", "table", "source code", "read off a figure", "derived"]
+KINDS = get_args(Kind)
 
 _RATE = {"images/s": 1.0, "samples/s": 1.0}
 _RATIO = {"1": 1.0, "%": 0.01}
@@ -28,38 +32,23 @@ _COUNT = {"1": 1.0}
 
 # Unit -> factor to the quantity's base unit. `K samples` as papers print 8K for 8192.
 UNITS: dict[str, dict[str, float]] = {
-    "throughput": _RATE,
-    "throughput_per_device": _RATE,
-    "speed_up": _COUNT,
-    "efficiency": _RATIO,
-    "relative_throughput": _COUNT,
-    "relative_time": _COUNT,
-    "seconds_per_sample": _TIME,
-    "seconds_per_step": _TIME,
-    "seconds_per_epoch": _TIME,
+    **dict.fromkeys(("throughput", "throughput_per_device"), _RATE),
+    **dict.fromkeys(("speed_up", "relative_throughput", "relative_time", "training_loss"), _COUNT),
+    **dict.fromkeys(("ams", "p_value", "compression", "statements_added", "settings_faster"), _COUNT),
+    **dict.fromkeys(("efficiency", "top1_accuracy", "top1_error", "accuracy"), _RATIO),
+    **dict.fromkeys(("signal_efficiency", "background_rejection"), _RATIO),
+    **dict.fromkeys(("seconds_per_sample", "seconds_per_step", "seconds_per_epoch"), _TIME),
     "time_to_solution": _TIME,
-    "training_loss": _COUNT,
-    "top1_accuracy": _RATIO,
-    "top1_error": _RATIO,
-    "accuracy": _RATIO,
-    "signal_efficiency": _RATIO,
-    "background_rejection": _RATIO,
-    "ams": _COUNT,
-    "p_value": _COUNT,
-    "global_batch": _SAMPLES,
-    "local_batch": _SAMPLES,
+    **dict.fromkeys(("global_batch", "local_batch"), _SAMPLES),
     "images_per_epoch": {"images": 1.0},
     "gradient_bytes": {"MB": 1e6},
-    "compression": _COUNT,
     "flop_rate": {"TFLOP/s": 1e12, "PFLOP/s": 1e15},
-    "statements_added": _COUNT,
-    "settings_faster": _COUNT,
 }
 HALF_WIDTH = "_half_width"  # ends the name of an uncertainty: `throughput_half_width`
+RATIOS = ("speed_up", "efficiency")  # quantities that are 1 at a figure's base
 
 # Statements about places on the x axis: where scaling is linear, where it ends, what was run.
 PLACES = ("linear", "scaling_ends", "sweep")
-
 X_UNITS = ("nodes", "GPUs", "devices", "processes", "machines", "images", "epochs", "s")
 
 
@@ -73,34 +62,28 @@ def factor(quantity: str, unit: str) -> float:
     return units[unit]
 
 
-def check_x_unit(unit: str) -> str:
-    """The unit, if it is known. Raises ValueError otherwise."""
+def check_x_unit(unit: str) -> None:
+    """Raises ValueError unless the unit is known."""
     if unit not in X_UNITS:
         raise ValueError(f"x in {unit or 'no unit'!r}; choose one of: {', '.join(X_UNITS)}")
-    return unit
-
-
-FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
-STATEMENTS = "statements.csv"
-KINDS = ("text", "table", "source code", "read off a figure", "derived")
-_ABOUT = "about"
-_PRINTED = re.compile(r"\d+(\.\d+)?")
 
 
 class _Public(Frozen):
     """Common fields of values and statements."""
 
+    model_config = ConfigDict(populate_by_name=True)
+
     figure: str
     series: str
     quantity: str
-    kind: Literal["text", "table", "source code", "read off a figure", "derived"]
+    kind: Kind
     source: str
     note: str
 
     @property
     def about(self) -> bool:
         """Whether the publication itself calls the number approximate."""
-        return self.note.startswith(_ABOUT) or self.note.endswith(f"; {_ABOUT}")
+        return self.note.startswith("about") or self.note.endswith("; about")
 
     @field_validator("figure", "source")
     @classmethod
@@ -119,10 +102,9 @@ class _Public(Frozen):
 class Value(_Public):
     """One published number. `printed` is the number as published, which determines its rounding."""
 
-    series: str
     x: float | None  # None: not given in the publication
     x_unit: str
-    printed: str
+    printed: str = Field(alias="y")
     y_unit: str
     workload: str
     framework: str
@@ -130,17 +112,12 @@ class Value(_Public):
     system: str
     devices_per_node: PositiveInt | None
 
-    @field_validator("series")
-    @classmethod
-    def _check_series(cls, text: str) -> str:
-        if not text:
-            raise ValueError("missing; a value belongs to a series")
-        return text
-
     @model_validator(mode="after")
     def _check_units(self) -> Value:
+        if not self.series:
+            raise ValueError("series: missing; a value belongs to a series")
         factor(self.quantity, self.y_unit)
-        if not _PRINTED.fullmatch(self.printed):
+        if not re.fullmatch(r"\d+(\.\d+)?", self.printed):
             raise ValueError(
                 f"y is {self.printed or 'empty'!r}; give the number with the digits that are printed"
             )
@@ -158,6 +135,11 @@ class Value(_Public):
         """The rounding error of `y`: half a unit of the last printed digit."""
         decimals = len(self.printed.partition(".")[2])
         return 0.5 * 10.0**-decimals * factor(self.quantity, self.y_unit)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and highest number that is printed like this one."""
+        return self.y - self.rounding, self.y + self.rounding
 
 
 class Statement(_Public):
@@ -191,7 +173,7 @@ class Statement(_Public):
         return self
 
     @property
-    def band(self) -> tuple[float | None, float | None]:
+    def ends(self) -> tuple[float | None, float | None]:
         """`low` and `high` in the quantity's base unit."""
         if self.low is None and self.high is None:
             return None, None
@@ -207,56 +189,44 @@ Row = TypeVar("Row", Value, Statement)
 
 def read_values(folder: Path = FOLDER) -> dict[str, tuple[Value, ...]]:
     """The values of each figure, from its CSV. Raises UsageError with file and line."""
-    values: dict[str, tuple[Value, ...]] = {}
-    for path in sorted(folder.glob("*.csv")):
-        if path.name not in (STATEMENTS, "anchors.csv"):
-            values[path.stem] = tuple(_rows(path, Value, {"y": "printed"}))
-            _check_file(path, values[path.stem])
+    paths = sorted(path for path in folder.glob("*.csv") if path.name != STATEMENTS)
+    values = {path.stem: _rows(path, Value) for path in paths}
+    for path in paths:
+        _check_file(path, values[path.stem])
     return values
 
 
 def read_statements(folder: Path = FOLDER) -> tuple[Statement, ...]:
     """All statements, in the file's order. Raises UsageError with file and line."""
     path = folder / STATEMENTS
-    return tuple(_rows(path, Statement, {})) if path.exists() else ()
+    return _rows(path, Statement) if path.exists() else ()
 
 
-def _rows(path: Path, model: type[Row], renamed: dict[str, str]) -> Iterator[Row]:
-    columns = _columns(model, renamed)
+def _rows(path: Path, model: type[Row]) -> tuple[Row, ...]:
+    """The rows of a file; an empty cell is None unless the field is text."""
+    columns = {field.alias or name: field for name, field in model.model_fields.items()}
+    rows: list[Row] = []
     try:
-        text = read_regular(path).decode()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read ({error}); correct it") from None
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    try:
+        reader = csv.DictReader(io.StringIO(read_regular(path).decode(), newline=""))
         if sorted(reader.fieldnames or ()) != sorted(columns):
             found = str(reader.fieldnames)[:400]
             raise UsageError(f"{path}, line 1: columns {found}; expected {', '.join(columns)}")
         for row in reader:
             if None in row or None in row.values():
                 raise UsageError(f"{path}, line {reader.line_num}: not {len(columns)} cells; correct it")
-            yield model.model_validate(_cells(model, row, renamed))
+            cells: dict[str, Any] = {
+                name: None if text == "" and columns[name].annotation is not str else text
+                for name, text in row.items()
+            }
+            rows.append(model.model_validate(cells))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = "".join(f"{part}: " for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise UsageError(f"{path}, line {reader.line_num}: {place}{message}; correct it") from None
+        problem = first_problem(error).removeprefix("the file: ")
+        raise UsageError(f"{path}, line {reader.line_num}: {problem}; correct it") from None
     except csv.Error as error:
         raise UsageError(f"{path}, line {reader.line_num}: {error}; correct it") from None
-
-
-def _columns(model: type[Row], renamed: dict[str, str]) -> list[str]:
-    names = {field: column for column, field in renamed.items()}
-    return [names.get(field, field) for field in model.model_fields]
-
-
-def _cells(model: type[Row], row: dict[str, str], renamed: dict[str, str]) -> dict[str, Any]:
-    """The fields of a row; an empty cell is None unless the field is text."""
-    cells: dict[str, Any] = {renamed.get(column, column): text for column, text in row.items()}
-    return {
-        name: None if text == "" and model.model_fields[name].annotation is not str else text
-        for name, text in cells.items()
-    }
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read ({error}); correct it") from None
+    return tuple(rows)
 
 
 def _check_file(path: Path, rows: tuple[Value, ...]) -> None:

@@ -22,11 +22,11 @@ from dlscale.analysis.predict.render import (
     profile_lines,
 )
 from dlscale.analysis.predict.scenario import Scenario
+from dlscale.analysis.published.catalogue import load_published
 from dlscale.base import redaction
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.benchmarks.cli.predict_options import PredictOptions
 from dlscale.benchmarks.records.prediction import ENDING, GRID, PREDICTIONS_FOLDER, WHAT_IF, write_predictions
-from dlscale.benchmarks.systems.anchors import load_anchors
 
 
 def show_curves(curves: Sequence[PredictedCurve], options: PredictOptions) -> None:
@@ -110,6 +110,5 @@ def _write(curves: Sequence[PredictedCurve], stem: Path) -> None:
 
 def _published(scenario: Scenario) -> Iterator[str]:
     asked = (scenario.network.name, scenario.profile.workload, scenario.scaling_mode)
-    for anchor in load_anchors():
-        if (anchor.system, anchor.workload, anchor.scaling_mode) == asked:
-            yield f"Published: {anchor.statement} ({anchor.source})."
+    for statement in load_published().said_of(*asked):
+        yield f"Published: {statement.statement} ({statement.source})."

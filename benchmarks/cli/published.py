@@ -1,6 +1,6 @@
 """`dlscale verify-figures` and `dlscale figures --published`: published figures, and our own series beside them.
 
-What is predicted of them is imported where it is needed: that takes longer than reading what is published.
+Drawing and predictions are imported where they are needed: that takes longer than reading what is published.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.findings import scaling
 from dlscale.analysis.measured import Measured, measure
 from dlscale.analysis.published.catalogue import Published, load_published
-from dlscale.analysis.published.figures import write_figures
+from dlscale.analysis.published.compare import AGREES, DISAGREES, check_figures
 from dlscale.analysis.published.values import FOLDER
-from dlscale.analysis.published.verdicts import render_verdicts, to_json
-from dlscale.analysis.published.verify import Check, verify
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.options import json_option, results_option
@@ -47,7 +44,7 @@ published_option = click.option(
 @click.command("verify-figures")
 @click.argument("names", metavar="[FIGURE]...", nargs=-1)
 @click.option(
-    "--landmarks",
+    "--claims",
     is_flag=True,
     help="Check what publications claim against predictions from public inputs instead.",
 )
@@ -58,7 +55,7 @@ published_option = click.option(
 @json_option
 def verify_figures(
     names: Sequence[str],
-    landmarks: bool,
+    claims: bool,
     results: Path,
     folder: Path,
     on: str | None,
@@ -69,8 +66,8 @@ def verify_figures(
 
     Our records are those of every study in the results folder. A published number is compared with a cell of ours that
     is the same thing on as many devices; whatever cannot be compared is unknown, and never passes; --all, --json, and
-    naming a figure tell why (docs/published-figures.md). With --landmarks, each claim of a publication stands beside
-    what is predicted from single-node facts and the network's description (benchmarks/landmarks); nothing is measured.
+    naming a figure tell why (docs/published-figures.md). With --claims, what publications claim is compared with
+    predictions from single-node facts and the network's description (results/published/claims); nothing is measured.
 
     Exit status: 2 if a number of ours or two published ones disagree, 4 if nothing was compared in a figure that was
     asked for, or more launches are needed to tell.
@@ -80,44 +77,43 @@ def verify_figures(
       dlscale verify-figures
       dlscale verify-figures powerai-ddl-2 cosmogan-edison --json
       dlscale verify-figures tf-cnn-p100 --on my-dgx
-      dlscale verify-figures --landmarks horovod-efficiencies
+      dlscale verify-figures --claims horovod-efficiencies
     """  # noqa: D301
     published = load_published(folder)
     for name in names:
         published.figure(name)  # a misspelt name is reported before any record is read
-    if landmarks:
+    from dlscale.analysis.published.output import checks_json, render_checks
+
+    if claims:
         if on:
-            raise UsageError(f"--on {on}: landmarks have no records; leave --on or --landmarks out")
-        return _verify_landmarks(published, names, everything=everything, as_json=as_json)
-    studies = _studies(results, on)
-    checks = verify(published, names=names, studies=studies, stand_in=on)
+            raise UsageError(f"--on {on}: claims are not compared with records; leave --on or --claims out")
+        return _verify_claims(published, folder, names, everything=everything or bool(names), as_json=as_json)
+    checks = check_figures(published, names=names, studies=_studies(results, on), stand_in=on)
     if as_json:
-        click.echo(json.dumps(to_json(checks)))
+        click.echo(json.dumps(checks_json(checks)))
     else:
-        Console().print(render_verdicts(checks, everything=everything or bool(names)))
-    return _status(checks)
-
-
-def _verify_landmarks(published: Published, names: Sequence[str], *, everything: bool, as_json: bool) -> int:
-    from dlscale.analysis.landmarks.claims import AGREES, DISAGREES, verdicts
-    from dlscale.analysis.landmarks.landmark import load_landmarks
-    from dlscale.analysis.landmarks.render import render_claims, to_json
-
-    found = verdicts(published, load_landmarks(published), names=names)
-    if as_json:
-        click.echo(json.dumps(to_json(found)))
-    else:
-        Console().print(render_claims(found, everything=everything or bool(names)))
-    if any(row.verdict == DISAGREES for row in found):
+        Console().print(render_checks(checks, everything=everything or bool(names)))
+    if any(check.verdict == DISAGREES for check in checks):
         return FAILED_CASES
-    shown = [row for row in found if names or row.claim]
+    return 0 if all(check.verdict == AGREES for check in checks) else INSUFFICIENT_DATA
+
+
+def _verify_claims(
+    published: Published, folder: Path, names: Sequence[str], *, everything: bool, as_json: bool
+) -> int:
+    from dlscale.analysis.published.claim_verdicts import verdicts
+    from dlscale.analysis.published.claims import load_publications
+    from dlscale.analysis.published.output import claims_json, render_claims
+
+    rows = verdicts(published, load_publications(published, folder), names=names)
+    if as_json:
+        click.echo(json.dumps(claims_json(rows)))
+    else:
+        Console().print(render_claims(rows, everything=everything))
+    if any(row.verdict == DISAGREES for row in rows):
+        return FAILED_CASES
+    shown = [row for row in rows if names or row.claim]
     return 0 if shown and all(row.verdict == AGREES for row in shown) else INSUFFICIENT_DATA
-
-
-def _status(checks: Sequence[Check]) -> int:
-    if any(check.disagrees for check in checks):
-        return FAILED_CASES
-    return 0 if all(check.passes for check in checks) else INSUFFICIENT_DATA
 
 
 def draw_published(
@@ -132,24 +128,25 @@ def draw_published(
 
     By default those are drawn that show a study of ours or are predicted, else those with `names`, or `everything`.
     """
-    from dlscale.analysis.landmarks.bands import simulated_curves
-    from dlscale.analysis.landmarks.index import write_index
-    from dlscale.analysis.landmarks.landmark import load_landmarks
+    from dlscale.analysis.published.claims import load_publications
+    from dlscale.analysis.published.figures import write_figures
+    from dlscale.analysis.published.overview import write_index
+    from dlscale.analysis.published.panels import predicted_curves
 
     published = load_published(folder)
-    landmarks = load_landmarks(published)
+    publications = load_publications(published, folder)
     alone = everything or bool(names)
     written = write_figures(
         published,
         results / DRAWN,
         names=names,
         studies=_studies(results, on),
-        simulated=simulated_curves(published, landmarks, names=names),
+        predicted=predicted_curves(published, publications, names=names),
         stand_in=on,
         alone=alone,
     )
     drawn = sum(path.suffix == ".png" for path in written)
-    page = write_index(published, landmarks, results / DRAWN) if drawn else None
+    page = write_index(published, publications, results / DRAWN) if drawn else None
     click.echo(
         f"published figures: {drawn} in {results / DRAWN}\nall at one glance: {page}"
         if drawn
@@ -182,9 +179,7 @@ def _studies(results: Path, stand_in: str | None) -> list[Measured]:
         study = path.parent
         try:
             records, bad = load_records(study)
-            study_of = measure(records)
-            scaling.FINDING.of(study_of)
-            studies.append(study_of)
+            studies.append(measure(records))
         except UsageError as error:
             click.echo(f"left out: study {study.name}: {error}", err=True)
             continue

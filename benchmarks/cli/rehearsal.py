@@ -1,33 +1,35 @@
-"""A rehearsal's published anchors and network bounds, printed and drawn."""
+"""What is published of a rehearsed study, and network bounds, printed and drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from dlscale.analysis.figures.rehearsal import draw_rehearsal, rehearsal_origin
 from dlscale.analysis.findings.bounds import NetworkBound, network_bound
+from dlscale.analysis.published.catalogue import load_published
+from dlscale.analysis.published.values import Statement
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
-from dlscale.benchmarks.systems.anchors import Anchor, compute_time, load_anchors
+from dlscale.benchmarks.systems.system import System
 from dlscale.models.workload import Preset
 
 GRADIENT_BYTES = 4  # float32, in every precision (models.workload.Execution)
 
 
 def show_bounds(campaign: Campaign) -> None:
-    """Print the anchors and bounds of each workload, and draw the bounds into the campaign's folder."""
+    """Print what is published and the bounds of each workload, and draw the bounds into the campaign's folder."""
     study, system = campaign.plan.study, campaign.system
-    anchors = [anchor for anchor in load_anchors() if anchor.system == system.name]
+    published = load_published()
     for name in study.workloads:
         preset = study.facts(name).preset(study.preset)
-        key = (name, study.scaling_mode)
-        own = [anchor for anchor in anchors if (anchor.workload, anchor.scaling_mode) == key]
-        for anchor in own:
-            click.echo(f"published, {name}: {anchor.statement} ({anchor.kind}; {anchor.source})")
-        if not own:
-            click.echo(f"published, {name}: no numbers for {study.scaling_mode} scaling on {system.name}")
+        said = published.said_of(system.name, name, study.scaling_mode)
+        for statement in said:
+            click.echo(f"published, {name}: {statement.statement} ({statement.kind}; {statement.source})")
+        if not said:
+            click.echo(f"published, {name}: nothing of {study.scaling_mode} scaling on {system.name}")
         bounds, source = _bounds(campaign, preset, name)
         if not bounds:
             click.echo(
@@ -42,7 +44,40 @@ def show_bounds(campaign: Campaign) -> None:
             f"on the wire: efficiency at most {100 * last.hidden:.0f} % fully overlapped, "
             f"{100 * last.exposed:.0f} % not overlapped"
         )
-        click.echo(f"bounds drawn: {_draw(campaign, preset, name, own, bounds, source)}")
+        click.echo(f"bounds drawn: {_draw(campaign, preset, name, said, bounds, source)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """Seconds that a rank computes in a step, and how that is known."""
+
+    seconds: float
+    origin: str
+
+
+def compute_time(
+    system: System, workload: str, preset: Preset, *, precision: str, local_batch: int, ranks_per_node: int
+) -> Compute | None:
+    """A published time per sample at the published size, else FLOPs at the stated peak; None if neither is known.
+
+    No training reaches the peak: steps by FLOPs are too short, which makes the network look worse than it is.
+    """
+    published = system.sample_times.get(workload) if preset.name == "paper" else None
+    if published:
+        return Compute(
+            seconds=published.number * local_batch * ranks_per_node,
+            origin=f"published: {published.number * 1e3:g} ms per sample "
+            f"({published.kind}; {system.sources[published.source]})",
+        )
+    owner = system.devices or system.node
+    share = 1 if system.devices else ranks_per_node
+    if precision not in owner.peak:
+        return None
+    peak = owner.peak[precision]
+    return Compute(
+        seconds=3 * preset.forward_flops_per_sample * local_batch * share / peak.number,
+        origin=f"3 x forward FLOPs at the stated peak of {peak.value} ({system.sources[peak.source]})",
+    )
 
 
 def _bounds(campaign: Campaign, preset: Preset, workload: str) -> tuple[list[NetworkBound], str]:
@@ -92,7 +127,7 @@ def _draw(
     campaign: Campaign,
     preset: Preset,
     workload: str,
-    anchors: Sequence[Anchor],
+    said: Sequence[Statement],
     bounds: Sequence[NetworkBound],
     source: str,
 ) -> Path:
@@ -115,11 +150,7 @@ def _draw(
         subtitle=f"{study.precision}, {campaign.plan.shape.ranks_per_node or 1} ranks per node",
         small_print=[
             f"Compute: {source}. Wire: 2 (n - 1) / n x {megabytes:.3g} MB of gradients at {wire}.",
-            *(
-                f"Published: {anchor.statement} ({anchor.source})."
-                for anchor in anchors
-                if anchor.quantity == "statement"
-            ),
+            *(f"Published: {statement.statement} ({statement.source})." for statement in said),
         ],
         provenance=where,
     )

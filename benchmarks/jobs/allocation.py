@@ -23,7 +23,6 @@ from dlscale.benchmarks.launch.campaign import Campaign, campaign_here, run_laun
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import StudyFile, read_study_file
-from dlscale.benchmarks.systems.anchors import sample_seconds
 from dlscale.benchmarks.systems.system import find_installation
 
 RESERVE_SECONDS = WARN_SECONDS + 10.0  # between a launch's expected end and the job's
@@ -73,7 +72,7 @@ def _campaign(study: StudyFile, job: JobFile, files: JobFiles, nodes: tuple[str,
         num_launches=study.study.launches or 1,
         shape=shape(study.study, study.system),
         known_budget_per_case=job.budget_per_case,
-        sample_seconds=sample_seconds(study.system.name),
+        sample_seconds=study.system.sample_seconds,
     )
     installation = find_installation(study.system, study.environment)
     campaign = campaign_here(study.system, installation, plan, folder=files.folder)

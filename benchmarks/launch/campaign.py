@@ -36,7 +36,6 @@ from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import chosen_partition, shape
 from dlscale.benchmarks.study.study import Study
-from dlscale.benchmarks.systems.anchors import sample_seconds
 from dlscale.benchmarks.systems.system import (
     Flavour,
     Installation,
@@ -294,7 +293,7 @@ def campaign_here(system: System, installation: Installation, plan: Plan, *, fol
 
 def _plan_of(study: Study, system: System, *, environment: str, data: str | None) -> Plan:
     plan = expand(study, environment=environment, shape=shape(study, system), data=data, policy=system.policy)
-    return replace(plan, sample_seconds=sample_seconds(system.name))
+    return replace(plan, sample_seconds=system.sample_seconds)
 
 
 def _pairs(plan: Plan) -> list[tuple[str, str]]:

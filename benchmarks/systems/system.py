@@ -227,13 +227,16 @@ class System(Frozen):
     placement: Placement | None = None  # None: --ranks says how many ranks share the only node
     policy: Policy = Policy()
     defaults: Defaults | None = None
+    sample_times: dict[
+        str, Seconds
+    ] = {}  # workload -> a node's per sample, as published, at the published size
     emulation: Emulation | None = None  # of scheduler "emulated", and of no other
     environments: dict[str, Environment]
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A system of real nodes is written as before there were emulated ones, and has the digest that it had."""
-        return without_empty(handler(self), {"emulation"})
+        """What few systems have is left out where it is empty; the digest of others does not depend on it."""
+        return without_empty(handler(self), {"emulation", "sample_times"})
 
     @model_validator(mode="after")
     def _check(self) -> System:
@@ -273,6 +276,11 @@ class System(Frozen):
     def has_jobs(self) -> bool:
         """Whether a scheduler runs what is measured here; else it runs at once, on this machine."""
         return self.scheduler not in ("none", "emulated")
+
+    @property
+    def sample_seconds(self) -> dict[str, float]:
+        """Workload -> published seconds per sample of a node at the published size, where there is such a number."""
+        return {workload: fact.number for workload, fact in self.sample_times.items()}
 
     def num_cores(self) -> int:
         """Cores per node that a study may use: as stated, or those this process may run on."""

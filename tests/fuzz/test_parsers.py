@@ -28,9 +28,10 @@ import scipy.io
 from PIL import Image
 
 from dlscale.analysis.figures.form import parse_width
-from dlscale.analysis.landmarks.landmark import load_landmark
-from dlscale.analysis.published.catalogue import _catalogue, load_published
+from dlscale.analysis.published.catalogue import Catalogue, load_published
+from dlscale.analysis.published.claims import load_publication
 from dlscale.analysis.published.values import read_statements, read_values
+from dlscale.base.definitions import load_file
 from dlscale.base.errors import UsageError
 from dlscale.base.parsing import parse_json, parse_toml
 from dlscale.base.quantities import (
@@ -89,7 +90,6 @@ STUDY = GOLDEN / "survival-c8afda89" / "study.json"
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 SYSTEMS = resources.files("dlscale.benchmarks").joinpath("systems")
 STUDIES = resources.files("dlscale.benchmarks").joinpath("study", "studies")
-LANDMARKS = resources.files("dlscale.benchmarks").joinpath("landmarks")
 published_of_the_checkout = functools.cache(load_published)
 
 
@@ -301,9 +301,9 @@ PARSERS = {
         name="x.toml", content=toml(SYSTEMS, "cooley.toml"),
         read=each(lambda p: load_system(str(p)), lambda p: lint(str(p))),
     ),
-    "landmark": Parser(
-        name="x.toml", content=toml(LANDMARKS, "goyal.toml"),
-        read=lambda p: load_landmark(str(p), published_of_the_checkout()),
+    "claims": Parser(
+        name="x.toml", content=(PUBLISHED / "claims" / "goyal.toml").read_bytes,
+        read=lambda p: load_publication(p, published_of_the_checkout()),
     ),
     "study.json": Parser(
         name="study.json", content=STUDY.read_bytes,
@@ -356,7 +356,7 @@ PARSERS = {
         read=lambda p: read_statements(p.parent),
     ),
     "published figures": Parser(
-        name="figures.toml", content=(PUBLISHED / "figures.toml").read_bytes, read=_catalogue
+        name="figures.toml", content=(PUBLISHED / "figures.toml").read_bytes, read=lambda p: load_file(Catalogue, p)
     ),
     "JPEG": Parser(
         name="a/x.jpg", content=lambda: encoded("JPEG"), read=lambda p: images(p.parent.parent)

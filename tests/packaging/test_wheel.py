@@ -50,15 +50,14 @@ def test_contents(wheel):
         "analysis/render/html/page.html.j2",
         "analysis/render/html/start.js",
         "analysis/findings/productivity.csv",
-        "analysis/landmarks/networks.toml",
-        "analysis/landmarks/index.html.j2",
-        "benchmarks/landmarks/horovod.toml",
+        "analysis/published/index.html.j2",
         "benchmarks/exports/templates/reframe.py.template",
         "benchmarks/exports/training_rules.yaml",
         "collectives/ring/build.json",
         "analysis/py.typed",
         "results/published/figures.toml",
-        "results/published/anchors.csv",
+        "results/published/networks.toml",
+        "results/published/claims/horovod.toml",
     ):
         assert f"dlscale/{name}" in names
     assert any(

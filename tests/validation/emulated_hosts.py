@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import curve_fit
 
-from dlscale.analysis.landmarks.points import law_efficiency
 from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibration import Calibration, CalibrationPoint, calibrated, predicted_seconds
 from dlscale.analysis.predict.calibration_records import LINKS_OF, step_error
@@ -24,6 +23,7 @@ from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.noise import noise_of_steps
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.scenario import Scenario
+from dlscale.analysis.published.law import law_efficiency
 from dlscale.analysis.render.markdown import markdown_table
 from dlscale.analysis.text import size_text
 from dlscale.benchmarks.systems.system import load_system

@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.analysis.landmarks.landmark import x_of
-from dlscale.analysis.landmarks.points import FITTED_POINTS, Point, law_fit, points
 from dlscale.analysis.published.catalogue import Published
+from dlscale.analysis.published.claim_verdicts import EfficiencyPoint, points
+from dlscale.analysis.published.claims import x_of
+from dlscale.analysis.published.law import FITTED_POINTS, law_fit
 from dlscale.analysis.render.markdown import markdown_table
 from dlscale.base.errors import UsageError
 from tests.validation.published_curves import published_curves
@@ -108,7 +109,7 @@ def rivals(published: Published) -> list[Rivals]:
     return answers
 
 
-def _times(curve: Sequence[Point], base: float, count: int) -> dict[float, float]:
+def _times(curve: Sequence[EfficiencyPoint], base: float, count: int) -> dict[float, float]:
     """The times of the base and so many further sizes, all below the largest."""
     return {base: 1.0} | {point.x: 1 / point.efficiency for point in curve[:-1][:count]}
 

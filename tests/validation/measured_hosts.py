@@ -15,7 +15,6 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 from dlscale.analysis.findings.communication_only import communication_only
 from dlscale.analysis.measured import launches_of
 from dlscale.analysis.message_sizes.measurements import slowest_by_point
-from dlscale.analysis.predict.calibration_records import RUN_MODE
 from dlscale.analysis.predict.measured_profiles import profile_of
 from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.base.definitions import Frozen
@@ -204,7 +203,7 @@ def _buckets_of_runs(runs: Iterable[MessageSizeLaunch]) -> Iterator[BucketTime]:
     times: dict[tuple[str, int, int], list[float]] = {}
     for launch in (launch for launch in runs if launch.purpose == "measured"):
         for (operation, point), calls in slowest_by_point(launch).items():
-            if operation in NAMES and (point.collective, point.mode) == ("allreduce", RUN_MODE):
+            if operation in NAMES and point.collective == "allreduce":
                 key = (operation, launch.num_nodes, point.message_bytes)
                 times.setdefault(key, []).append(float(np.median(calls)))
     for (backend, num_nodes, num_bytes), seconds in sorted(times.items()):

@@ -20,7 +20,7 @@ from tests.validation.emulated_hosts import hosts_lines
 from tests.validation.exchanges import check_lines, closed_form_checks, replay_checks
 from tests.validation.extra_p import rival_lines, rivals, unavailable
 from tests.validation.measured_hosts import load_measured
-from tests.validation.published_curves import landmark_lines
+from tests.validation.published_curves import published_lines
 
 BEGIN, END = "<!-- validation: written by make validate-prediction -->", "<!-- validation end -->"
 EXTRA_P_BEGIN = "<!-- Extra-P: written by make validate-prediction where it is installed -->"
@@ -39,7 +39,7 @@ def validation_lines() -> list[str]:
         *hosts_lines(load_measured()),
         "### Published curves",
         "",
-        *landmark_lines(),
+        *published_lines(),
     ]
 
 

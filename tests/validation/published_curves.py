@@ -1,23 +1,24 @@
-"""Published curves versus predictions from public inputs (`landmarks`), and the universal scalability law beside."""
+"""Published curves versus predictions from public inputs (`published`), and the universal scalability law beside."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dlscale.analysis.landmarks.claims import DISAGREES, ClaimVerdict, claim_verdicts
-from dlscale.analysis.landmarks.landmark import (
+from dlscale.analysis.published.catalogue import Published, load_published
+from dlscale.analysis.published.claim_verdicts import ClaimVerdict, claim_verdicts, points
+from dlscale.analysis.published.claims import (
     DeviceCurve,
-    Landmark,
     Number,
+    Publication,
     Range,
-    load_landmarks,
     load_networks,
+    load_publications,
     x_of,
 )
-from dlscale.analysis.landmarks.points import law_fit, points
-from dlscale.analysis.landmarks.predicted import Predictions
-from dlscale.analysis.published.catalogue import Published, load_published
+from dlscale.analysis.published.compare import DISAGREES
+from dlscale.analysis.published.law import law_fit
+from dlscale.analysis.published.replicates import Predictions
 from dlscale.analysis.render.markdown import markdown_table
 
 
@@ -25,7 +26,7 @@ from dlscale.analysis.render.markdown import markdown_table
 class PublishedCurve:
     """A published curve over devices, with the prediction of each of its points."""
 
-    landmark: Landmark
+    publication: Publication
     curve: DeviceCurve
     title: str
     figure: str
@@ -33,23 +34,23 @@ class PublishedCurve:
 
 
 def published_curves(published: Published) -> list[PublishedCurve]:
-    """The curves that landmarks hold to every published value."""
+    """The curves that are held to every published value."""
     return [
         PublishedCurve(
-            landmark=landmark,
+            publication=publication,
             curve=curve,
             title=f"{published.figure(claim.figure).title}: {curve.name}",
             figure=claim.figure,
-            rows=tuple(claim_verdicts(Predictions(landmark), claim, published)),
+            rows=tuple(claim_verdicts(Predictions(publication), claim, published)),
         )
-        for landmark in load_landmarks(published)
-        for claim in landmark.claims
-        for curve in landmark.device_curves
+        for publication in load_publications(published)
+        for claim in publication.claims
+        for curve in publication.device_curves
         if claim.check == "values" and claim.curves == (curve.name,)
     ]
 
 
-def landmark_lines() -> list[str]:
+def published_lines() -> list[str]:
     """Markdown: every published point with its band, the causes of misses, the law's predictions, and all inputs."""
     published = load_published()
     curves = published_curves(published)
@@ -138,7 +139,7 @@ def _inputs(entry: PublishedCurve) -> Iterator[list[str]]:
         f"4 bytes per parameter: {parameters.source}",
     ]
     for name in curve.inputs:
-        limits = entry.landmark.inputs[name]
+        limits = entry.publication.inputs[name]
         yield [entry.title, name.replace("_", " "), _input(limits), limits.kind, limits.source]
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.landmarks.landmark import x_of
-from dlscale.analysis.landmarks.points import law_fit, points
 from dlscale.analysis.published.catalogue import load_published
+from dlscale.analysis.published.claim_verdicts import points
+from dlscale.analysis.published.claims import x_of
+from dlscale.analysis.published.law import law_fit
 from dlscale.base.errors import UsageError
 from tests.validation import extra_p, page
 from tests.validation.published_curves import published_curves

@@ -9,7 +9,7 @@ from dlscale.base.errors import UsageError
 from tests.validation import exchanges, page
 from tests.validation.emulated_hosts import hosts_lines
 from tests.validation.measured_hosts import load_measured
-from tests.validation.published_curves import landmark_lines
+from tests.validation.published_curves import published_lines
 
 PAGE = Path(__file__).parents[2] / "docs" / "prediction-validation.md"
 
@@ -38,7 +38,7 @@ def test_a_missed_check_is_marked_and_counted():
         lambda: exchanges.check_lines(list(exchanges.closed_form_checks())),
         lambda: exchanges.check_lines(list(exchanges.replay_checks())),
         lambda: hosts_lines(load_measured()),
-        landmark_lines,
+        published_lines,
     ],
     ids=["closed forms", "replayed programs", "emulated hosts", "published curves"],
 )

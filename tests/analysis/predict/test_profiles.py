@@ -7,7 +7,6 @@ import pytest
 from dlscale.analysis.predict.profile import at_batch, checked
 from dlscale.analysis.predict.published_profiles import load_stored, profile_of_file, stored_names
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.systems.anchors import sample_seconds
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import hep_cnn, load_workload
 
@@ -23,7 +22,7 @@ def test_layers_add_up_to_the_facts_of_the_preset(preset):
 
 def test_a_stored_profile_is_what_was_published():
     profile = checked(load_stored(CORI, "hep_cnn"))
-    assert profile.backward_seconds == pytest.approx(128 * sample_seconds("cori")["hep_cnn"])
+    assert profile.backward_seconds == pytest.approx(128 * CORI.sample_seconds["hep_cnn"])
     assert sum(gradient.num_bytes for gradient in profile.gradients) == 4 * 594_178
     ready = [gradient.ready_seconds for gradient in profile.gradients]
     assert ready == sorted(ready)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.analysis.published.catalogue import Figure, Panel, Place, Published, Same, load_published
+from dlscale.analysis.published.compare import relations
 from dlscale.analysis.published.values import Value
-from dlscale.analysis.published.verify import findings
 
 BASE = 4.0
 FIGURE = Figure(
@@ -50,11 +50,11 @@ def published(*rows: Value, same: tuple[Same, ...] = ()) -> Published:
 
 
 def check(*rows: Value) -> list[bool]:
-    return [one.consistent for one in findings(published(*rows), FIGURE)]
+    return [one.consistent for one in relations(published(*rows), FIGURE)]
 
 
 def test_nothing_published_contradicts_itself(published):
-    counted = {name: findings(published, figure) for name, figure in published.figures.items()}
+    counted = {name: relations(published, figure) for name, figure in published.figures.items()}
     assert {name: len(found) for name, found in counted.items() if found} == {
         "powerai-ddl-2": 8,
         "powerai-ddl-3": 7,
@@ -123,7 +123,7 @@ def test_two_publications_of_one_thing(tolerance, consistent):
     place = {"figure": "f", "quantity": "throughput", "x": 8}
     same = Same(note="n", a=Place(series="s", **place), b=Place(series="r", **place), tolerance=tolerance)
     both = published(value("throughput", 8, "229"), value("throughput", 8, "220", series="r"), same=(same,))
-    (found,) = findings(both, FIGURE)
+    (found,) = relations(both, FIGURE)
     assert found.consistent == consistent
 
 
@@ -135,5 +135,5 @@ def test_a_typing_error_in_the_stored_values_is_found(tmp_path):
     file = tmp_path / "powerai-ddl-3.csv"
     file.write_text(file.read_text().replace(",13.7,", ",17.3,"))
     changed = load_published(tmp_path)
-    wrong = [one for one in findings(changed, changed.figure("powerai-ddl-3")) if not one.consistent]
-    assert [(one.series, one.x) for one in wrong] == [("Torch", 64)]
+    wrong = [one for one in relations(changed, changed.figure("powerai-ddl-3")) if not one.consistent]
+    assert [(one.value.series, one.value.x) for one in wrong] == [("Torch", 64)]

@@ -10,9 +10,10 @@ from matplotlib.container import ErrorbarContainer
 
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.published.catalogue import load_published
+from dlscale.analysis.published.drawing import DOTTED, NOT_PUBLISHED
 from dlscale.analysis.published.figures import draw, provenance, write_figures
-from dlscale.analysis.published.panel_drawing import DOTTED, NOT_PUBLISHED
-from dlscale.analysis.published.panels import SimulatedCurve, SimulatedPoint, plots_of
+from dlscale.analysis.published.panels import PredictedCurve, plots_of
+from dlscale.analysis.published.replicates import Band
 from dlscale.base.errors import UsageError
 
 FULL = [
@@ -278,20 +279,18 @@ def test_nothing_is_cut_off_or_without_a_unit(published):
 def predicted():
     """From 98 % on 4 GPUs to 94 %, each with 2 points to both sides, of the published series in Caffe."""
     points = ((4, 0.96, 0.98, 1.0), (256, 0.92, 0.94, 0.96))
-    return SimulatedCurve(
+    return PredictedCurve(
         figure="powerai-ddl-2",
         panel=1,
         label="Caffe",
         backend="mpi",
-        points=tuple(
-            SimulatedPoint(x=x, low=low, center=center, high=high) for x, low, center, high in points
-        ),
-        landmark="a-landmark",
+        points=tuple((x, Band(low=low, median=median, high=high)) for x, low, median, high in points),
+        publication="theirs",
     )
 
 
 def test_a_predicted_curve_has_its_band_and_its_evidence(published, predicted):
-    picture = drawn(published, "powerai-ddl-2", simulated=[predicted])
+    picture = drawn(published, "powerai-ddl-2", predicted=[predicted])
     left, right = picture.axes
     bands = [shape for shape in right.collections if isinstance(shape, PolyCollection)]
     (corners,) = [shape.get_paths()[0].vertices for shape in bands]
@@ -303,7 +302,7 @@ def test_a_predicted_curve_has_its_band_and_its_evidence(published, predicted):
     # The published line has the same look, so this one is dotted.
     dashes = [list(line.get_ydata()) for line in right.lines if line._unscaled_dash_pattern == DOTTED]
     assert dashes == [pytest.approx([98, 94])]
-    assert "landmark a-landmark, from single-node facts" in words(picture)
+    assert "claims/theirs.toml, from single-node facts" in words(picture)
 
 
 def test_what_is_not_predicted_says_what_is_missing(published):
@@ -312,12 +311,12 @@ def test_what_is_not_predicted_says_what_is_missing(published):
 
 
 def test_a_predicted_figure_is_drawn_without_a_study_of_ours(published, predicted, tmp_path):
-    paths = write_figures(published, tmp_path, simulated=[predicted], alone=False)
+    paths = write_figures(published, tmp_path, predicted=[predicted], alone=False)
     assert {path.stem for path in paths} == {"powerai-ddl-2"}
     lines = (tmp_path / "powerai-ddl-2.csv").read_text().splitlines()
     rows = csv.DictReader(line for line in lines if not line.startswith("#"))
     simulated = [row for row in rows if row["evidence"] == "simulated"]
     assert [(row["x"], round(float(row["y"])), row["source"]) for row in simulated] == [
-        ("4", 98, "landmark a-landmark"),
-        ("256", 94, "landmark a-landmark"),
+        ("4", 98, "claims/theirs.toml"),
+        ("256", 94, "claims/theirs.toml"),
     ]

@@ -1,5 +1,6 @@
 """What `dlscale doctor` says beside its table of backends."""
 
+import pytest
 from click.testing import CliRunner
 
 from dlscale.benchmarks.cli import cli

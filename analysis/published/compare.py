@@ -1,4 +1,4 @@
-"""Checks whether our series agree with published ones, and whether published values agree with each other.
+"""Published values compared with our cells, and with each other.
 
 Each published number is compared with all of our matching cells (same workload, scaling mode, framework, backend,
 system and x): ratio = ours / published, which is 1 anywhere within the rounding or range of the published number.
@@ -7,7 +7,7 @@ system and x): ratio = ours / published, which is 1 anywhere within the rounding
     disagrees   it lies wholly outside
     open        neither: more launches are needed
 
-A number without a matching cell of ours is `unknown`, never a pass.
+A figure without a matching cell of ours is `unknown`, never a pass.
 
 If a publication gives two quantities of one series, one follows from the other (T throughput, S speed-up, E
 efficiency, at x; b where S and E are 1):
@@ -26,12 +26,13 @@ from dataclasses import dataclass
 
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.published.catalogue import Figure, Published, Same
-from dlscale.analysis.published.panels import RATIOS, Point, matching
-from dlscale.analysis.published.values import HALF_WIDTH, Value
+from dlscale.analysis.published.ours import Point, own_points
+from dlscale.analysis.published.values import HALF_WIDTH, RATIOS, Value
 from dlscale.analysis.statistics import Interval
 
-AGREES, DISAGREES, OPEN = "agrees", "disagrees", "open"
+AGREES, DISAGREES, OPEN, UNKNOWN = "agrees", "disagrees", "open", "unknown"
 COMPARED = ("measured", "emulated", "simulated")  # kinds of evidence of our cells
+Ends = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,29 +57,40 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """One published value and the value that follows from others; both as ranges in the quantity's base unit."""
+
+    value: Value
+    text: str
+    expected: Ends
+
+    @property
+    def consistent(self) -> bool:
+        """Whether the ranges touch, with a tolerance for floating-point rounding."""
+        (low, high), (least, most) = self.value.ends, self.expected
+        slack = 1e-9 * max(map(abs, (low, high, least, most)))
+        return low <= most + slack and least <= high + slack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The verdict on a figure. `reasons` say why public numbers were not compared."""
+    """The comparisons of a figure. `reasons` say why public numbers were not compared."""
 
     figure: Figure
     comparisons: tuple[Comparison, ...]
-    findings: tuple[Finding, ...]
+    relations: tuple[Relation, ...]
     reasons: tuple[str, ...]
 
     @property
-    def disagrees(self) -> bool:
-        """Whether our values contradict published ones, or published values contradict each other."""
-        return any(comparison.verdict == DISAGREES for comparison in self.comparisons) or not all(
-            finding.consistent for finding in self.findings
-        )
-
-    @property
-    def passes(self) -> bool:
-        """Whether at least one of our cells was compared, and all agree."""
-        agreed = [comparison.verdict == AGREES for comparison in self.comparisons]
-        return bool(agreed) and all(agreed) and not self.disagrees
+    def verdict(self) -> str:
+        """Disagreement if ours contradicts or published values contradict each other; agreement only if all agree."""
+        verdicts = {comparison.verdict for comparison in self.comparisons}
+        if DISAGREES in verdicts or not all(relation.consistent for relation in self.relations):
+            return DISAGREES
+        return OPEN if OPEN in verdicts else AGREES if verdicts else UNKNOWN
 
 
-def verify(
+def check_figures(
     published: Published,
     *,
     names: Collection[str] = (),
@@ -98,18 +110,13 @@ def targets(published: Published, figure: Figure) -> Iterator[Target]:
     for row in published.values_of(figure.id):
         first = row.quantity in RATIOS and row.x == figure.base_x
         if row.x is not None and not first and not row.quantity.endswith(HALF_WIDTH):
-            ends = (row.y - row.rounding, row.y + row.rounding)
-            yield Target(series=row.series, quantity=row.quantity, x=row.x, low=ends[0], high=ends[1])
+            low, high = row.ends
+            yield Target(series=row.series, quantity=row.quantity, x=row.x, low=low, high=high)
     for statement in published.statements_of(figure.id):
-        x, (low, high) = statement.x_low, statement.band
-        if (
-            x is None
-            or x != statement.x_high
-            or statement.x_unit != figure.x_unit
-            or (low is None and high is None)
-        ):
-            continue
-        yield Target(series=statement.series, quantity=statement.quantity, x=x, low=low, high=high)
+        x, ends = statement.x_low, statement.ends
+        placed = x == statement.x_high and statement.x_unit == figure.x_unit
+        if x is not None and placed and ends != (None, None):
+            yield Target(series=statement.series, quantity=statement.quantity, x=x, low=ends[0], high=ends[1])
 
 
 def _check(published: Published, figure: Figure, studies: Sequence[Measured], stand_in: str | None) -> Check:
@@ -119,14 +126,12 @@ def _check(published: Published, figure: Figure, studies: Sequence[Measured], st
     public = list(targets(published, figure))
     for target in public:
         wanted = figure.comparable(target.series)
-        if wanted.unfillable:
-            continue
         if [name for name in wanted.missing if not (name == "system" and stand_in)]:
             unmatched.append(figure.label(target.series))
             continue
         points = [
             point
-            for point in matching(figure, wanted, target.quantity, studies, stand_in=stand_in)
+            for point in own_points(figure, wanted, target.quantity, studies, stand_in=stand_in)
             if point.x == target.x and point.row.evidence in COMPARED
         ]
         comparisons += [compare(target, point, figure.tolerance) for point in points]
@@ -135,14 +140,8 @@ def _check(published: Published, figure: Figure, studies: Sequence[Measured], st
     return Check(
         figure=figure,
         comparisons=tuple(comparisons),
-        findings=tuple(findings(published, figure)),
-        reasons=(
-            *_reasons(figure, public, unmatched, absent),
-            *(
-                f"cannot be filled: {' / '.join(dict.fromkeys(filter(None, labels)))}: {reason}"
-                for reason, labels in published.unfillable(figure).items()
-            ),
-        ),
+        relations=tuple(relations(published, figure)),
+        reasons=tuple(_reasons(figure, public, unmatched, absent)),
     )
 
 
@@ -187,88 +186,42 @@ def _ratio(ours: float, target: Target) -> float:
     return ours / nearest if nearest else math.inf
 
 
-Range = tuple[float, float]
+def relations(published: Published, figure: Figure) -> list[Relation]:
+    """The values of a figure that follow from others, and those that another publication repeats."""
+    by_series: dict[str, dict[tuple[str, float], Value]] = {}
+    for row in published.values_of(figure.id):
+        if row.x is not None and not row.about:
+            by_series.setdefault(row.series, {})[row.quantity, row.x] = row
+    found = [relation for rows in by_series.values() for relation in _of_series(figure, rows)]
+    pairs = [same for same in published.same if figure.id in (same.a.figure, same.b.figure)]
+    return [*found, *(_same(published, figure.id, same) for same in pairs)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One published value and the value that follows from others; both as ranges in the quantity's base unit."""
-
-    figure: str
-    series: str
-    quantity: str
-    x: float | None
-    relation: str
-    published: Range
-    expected: Range
-
-    @property
-    def consistent(self) -> bool:
-        """Whether the ranges touch, with a tolerance for floating-point rounding."""
-        slack = 1e-9 * max(map(abs, (*self.published, *self.expected)))
-        return self.published[0] <= self.expected[1] + slack and self.expected[0] <= self.published[1] + slack
-
-
-def findings(published: Published, figure: Figure) -> list[Finding]:
-    """Consistency checks of a figure: values that follow from others, and values that another publication repeats."""
-    rows = [row for row in published.values_of(figure.id) if row.x is not None and not row.about]
-    results: list[Finding] = []
-    for series in dict.fromkeys(row.series for row in rows):
-        own = {(row.quantity, row.x): row for row in rows if row.series == series}
-        results += _of_series(figure, own)
-    results += [
-        _same(published, figure.id, same)
-        for same in published.same
-        if figure.id in (same.a.figure, same.b.figure)
-    ]
-    return results
-
-
-def _of_series(figure: Figure, rows: dict[tuple[str, float | None], Value]) -> Iterator[Finding]:
+def _of_series(figure: Figure, rows: Mapping[tuple[str, float], Value]) -> Iterator[Relation]:
     base = figure.base_x
     for (quantity, x), row in rows.items():
-        if x is None or quantity not in ("efficiency", "speed_up"):
+        if quantity not in RATIOS:
             continue
         rate, start = rows.get(("throughput", x)), rows.get(("throughput", base))
         if rate and start:
-            ratio = _over(_range(rate), _range(start))
+            (low, high), (least, most) = rate.ends, start.ends
             # A value over itself is 1, whatever it was rounded from.
-            ratio = (1.0, 1.0) if rate is start else ratio
+            ratio = (1.0, 1.0) if rate is start else (low / most, high / least)
             scale = base / x if quantity == "efficiency" else 1.0
             text = "T(x) b / (T(b) x)" if quantity == "efficiency" else "T(x) / T(b)"
-            yield _finding(row, text, (ratio[0] * scale, ratio[1] * scale))
+            yield Relation(value=row, text=text, expected=(ratio[0] * scale, ratio[1] * scale))
         speed_up = rows.get(("speed_up", x))
         if quantity == "efficiency" and speed_up:
-            low, high = _range(speed_up)
-            yield _finding(row, "S(x) b / x", (low * base / x, high * base / x))
+            low, high = speed_up.ends
+            yield Relation(value=row, text="S(x) b / x", expected=(low * base / x, high * base / x))
 
 
-def _finding(row: Value, relation: str, expected: Range) -> Finding:
-    return Finding(
-        figure=row.figure,
-        series=row.series,
-        quantity=row.quantity,
-        x=row.x,
-        relation=relation,
-        published=_range(row),
-        expected=expected,
-    )
-
-
-def _same(published: Published, figure: str, same: Same) -> Finding:
+def _same(published: Published, figure: str, same: Same) -> Relation:
     here, there = (same.a, same.b) if same.a.figure == figure else (same.b, same.a)
-    row, counterpart = published.find(here), published.find(there)
+    row, counterpart = published.value(here), published.value(there)
     if row is None or counterpart is None:
         raise ValueError(f"no value at {here} or {there}: the catalogue was not checked")
-    low, high = _range(counterpart)
+    low, high = counterpart.ends
     spread = (same.tolerance or 0.0) * counterpart.y
-    return _finding(row, f"{there.series} in {there.figure}: {same.note}", (low - spread, high + spread))
-
-
-def _range(row: Value) -> Range:
-    return row.y - row.rounding, row.y + row.rounding
-
-
-def _over(above: Range, below: Range) -> Range:
-    """The quotient of positive ranges."""
-    return above[0] / below[1], above[1] / below[0]
+    text = f"{there.series} in {there.figure}: {same.note}"
+    return Relation(value=row, text=text, expected=(low - spread, high + spread))

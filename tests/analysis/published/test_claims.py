@@ -4,34 +4,33 @@ import re
 
 import pytest
 
-from dlscale.analysis.landmarks import landmark as module
-from dlscale.analysis.landmarks.landmark import load_landmark, load_landmarks
-from dlscale.base import definitions
+from dlscale.analysis.published.claims import load_networks, load_publication, load_publications
+from dlscale.analysis.published.values import FOLDER
 from dlscale.base.errors import UsageError
 
 
 @pytest.fixture
 def changed(tmp_path, published):
-    """Load a landmark of ours with a text replaced; it must be there."""
+    """Load a file of ours with a text replaced; it must be there."""
 
     def load(name, was, becomes):
-        text = definitions.path_of(name, folder=module.FOLDER).read_text()
+        text = (FOLDER / "claims" / f"{name}.toml").read_text()
         assert was in text
         path = tmp_path / f"{name}.toml"
         path.write_text(text.replace(was, becomes, 1))
-        return load_landmark(str(path), published)
+        return load_publication(path, published)
 
     return load
 
 
 def test_all_are_named_as_their_files(published):
-    found = load_landmarks(published)
-    assert [mark.name for mark in found] == module.landmark_names()
+    found = load_publications(published)
+    assert [mark.name for mark in found] == sorted(path.stem for path in (FOLDER / "claims").iterdir())
     assert len(found) >= 7
 
 
 def test_every_figure_with_axes_is_predicted_or_says_what_is_missing(published):
-    predicted = {figure for mark in load_landmarks(published) for figure in mark.figures}
+    predicted = {figure for mark in load_publications(published) for figure in mark.figures}
     for name, figure in published.figures.items():
         if figure.panels:
             assert bool(figure.missing) != (name in predicted), name
@@ -89,6 +88,6 @@ def test_what_a_figure_states_of_its_base_is_an_input(changed):
 
 def test_shares_of_a_network_add_up(tmp_path):
     path = tmp_path / "networks.toml"
-    path.write_text(module.NETWORKS.read_text().replace("[0.08, 0.001]", "[0.9, 0.001]", 1))
+    path.write_text((FOLDER / "networks.toml").read_text().replace("[0.08, 0.001]", "[0.9, 0.001]", 1))
     with pytest.raises(UsageError, match="do not add up to 1"):
-        module.load_networks(path)
+        load_networks(path)

@@ -1,4 +1,4 @@
-"""Claims of publications versus what is predicted.
+"""Claims of publications compared with what is predicted.
 
     disagrees     the prediction's band and what is published have no value in common
     agrees        they have, and the band lies within the figure's tolerance of what is published
@@ -13,36 +13,39 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from dlscale.analysis.landmarks.landmark import AnyCurve, Claim, Landmark, statement_of, x_of
-from dlscale.analysis.landmarks.points import points
-from dlscale.analysis.landmarks.predicted import Band, Floats, Predictions, Replicates, band_of
 from dlscale.analysis.published.catalogue import Figure, Published
+from dlscale.analysis.published.claims import AnyCurve, Claim, Publication, statement_of, x_of
+from dlscale.analysis.published.compare import AGREES, DISAGREES
+from dlscale.analysis.published.replicates import Band, Predictions, band_of, quantity_of
+from dlscale.analysis.published.values import HALF_WIDTH
 from dlscale.base.errors import UsageError
 
-VERDICTS = AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
+CANNOT_TELL = "cannot tell"
+VERDICTS = (AGREES, DISAGREES, CANNOT_TELL)
 QUANTITIES = (
     *("efficiency", "speed_up", "throughput"),
     *("seconds_per_step", "seconds_per_epoch", "relative_time"),
 )
+_ABOUT = 0.005  # efficiencies in words are rounded to a percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimVerdict:
     """A claim with its prediction; `low` and `high` are None where what is published is open. Base units throughout.
 
-    Without a landmark it has neither a claim nor a prediction: `missing` says which input is not public.
+    A figure that nothing predicts has one without a claim: `missing` says which input is not public.
     """
 
     figure: Figure
-    landmark: Landmark | None
-    claim: Claim | None
+    publication: Publication | None = None
+    claim: Claim | None = None
     words: str
-    quantity: str
-    x: float | None
-    low: float | None
-    high: float | None
-    predicted: Band | None
-    verdict: str
+    quantity: str = ""
+    x: float | None = None
+    low: float | None = None
+    high: float | None = None
+    predicted: Band | None = None
+    verdict: str = CANNOT_TELL
     missing: str = ""
 
     @property
@@ -56,61 +59,62 @@ class ClaimVerdict:
 
 
 def verdicts(
-    published: Published, landmarks: Sequence[Landmark], *, names: Collection[str] = ()
+    published: Published, publications: Sequence[Publication], *, names: Collection[str] = ()
 ) -> list[ClaimVerdict]:
     """The verdicts on all claims, by figure in the catalogue's order; with `names` of those figures alone.
 
     A figure without a claim has one verdict: what is missing. Raises UsageError for an unknown figure.
     """
     figures = [published.figure(name) for name in names or published.figures]
-    by_figure: dict[str, list[ClaimVerdict]] = {}
-    for landmark in landmarks:
-        predictions = Predictions(landmark)
-        for claim in landmark.claims:
-            if claim.figure in {figure.id for figure in figures}:
-                found = by_figure.setdefault(claim.figure, [])
-                found += claim_verdicts(predictions, claim, published)
-    return [row for figure in figures for row in by_figure.get(figure.id, [_without_landmark(figure)])]
+    by_figure: dict[str, list[ClaimVerdict]] = {figure.id: [] for figure in figures}
+    for publication in publications:
+        predictions = Predictions(publication)
+        for claim in publication.claims:
+            if claim.figure in by_figure:
+                by_figure[claim.figure] += claim_verdicts(predictions, claim, published)
+    return [row for figure in figures for row in by_figure[figure.id] or [_unpredicted(figure)]]
 
 
-def _without_landmark(figure: Figure) -> ClaimVerdict:
-    return ClaimVerdict(
-        figure=figure,
-        landmark=None,
-        claim=None,
-        words=figure.title,
-        quantity="",
-        x=None,
-        low=None,
-        high=None,
-        predicted=None,
-        verdict=CANNOT_TELL,
-        missing=figure.missing or "nothing to predict",
-    )
+def _unpredicted(figure: Figure) -> ClaimVerdict:
+    return ClaimVerdict(figure=figure, words=figure.title, missing=figure.missing or "nothing to predict")
 
 
 def claim_verdicts(predictions: Predictions, claim: Claim, published: Published) -> Iterator[ClaimVerdict]:
     """The verdict on a claim; on check `values` one per published value. Raises UsageError."""
-    figure = published.figure(claim.figure)
-    landmark = predictions.landmark
-    curve = landmark.curve(claim.curves[0])
+    figure, publication = published.figure(claim.figure), predictions.publication
+    curve = publication.curve(claim.curves[0])
     if claim.check == "values":
-        yield from _values(predictions, claim, figure, curve, published)
+        base, series = x_of(figure, curve, curve.base), curve.figures[figure.id]
+        for point in points(published, figure.id, series, base=base):
+            size = round(point.x / base * curve.base)
+            predicted = band_of(predictions.replicates(curve.name, size).efficiency)
+            low, high = point.efficiency - point.half_width, point.efficiency + point.half_width
+            yield ClaimVerdict(
+                figure=figure,
+                publication=publication,
+                claim=claim,
+                words=series,
+                quantity="efficiency",
+                x=point.x,
+                low=low,
+                high=high,
+                predicted=predicted,
+                verdict=verdict_of(predicted, low, high, tolerance=figure.tolerance),
+            )
         return
-    low, high = _published_range(claim, published)
-    predicted = _predicted(predictions, claim, figure, curve)
+    ends, predicted = _published_ends(claim, published), _predicted(predictions, claim, figure, curve)
     tolerance = 0.0 if claim.check in ("gain", "scaling_ends") else figure.tolerance
     yield ClaimVerdict(
         figure=figure,
-        landmark=landmark,
+        publication=publication,
         claim=claim,
         words=claim.statement,
-        quantity=_quantity(claim),
+        quantity=claim.compared,
         x=x_of(figure, curve, claim.at) if claim.at else None,
-        low=low,
-        high=high,
+        low=ends[0],
+        high=ends[1],
         predicted=predicted,
-        verdict=verdict_of(predicted, low, high, tolerance=tolerance),
+        verdict=verdict_of(predicted, *ends, tolerance=tolerance),
     )
 
 
@@ -123,62 +127,52 @@ def verdict_of(predicted: Band, low: float | None, high: float | None, *, tolera
     return AGREES if within else CANNOT_TELL
 
 
-def quantity_of(curve: AnyCurve, replicates: Replicates, quantity: str, figure: Figure) -> Floats | None:
-    """(R,) a published quantity of a curve's replicates, in its base unit; None if it has none."""
-    rate, size = replicates.samples_per_second, replicates.size
-    if quantity == "efficiency":
-        return replicates.efficiency
-    if quantity == "speed_up":
-        return replicates.efficiency * size / curve.base
-    if quantity == "throughput":
-        return rate
-    if quantity == "seconds_per_step":
-        return (curve.batch.value if curve.strong else size * curve.batch.value) / rate
-    if quantity == "seconds_per_epoch" and figure.images_per_epoch:
-        return figure.images_per_epoch / rate
-    if quantity == "relative_time" and not curve.strong:
-        return 1 / replicates.efficiency
-    return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EfficiencyPoint:
+    """An efficiency as published at `x` of the figure's axis; `half_width` is rounding or scatter, also of the base."""
+
+    x: float
+    efficiency: float
+    half_width: float
 
 
-def _values(
-    predictions: Predictions, claim: Claim, figure: Figure, curve: AnyCurve, published: Published
-) -> Iterator[ClaimVerdict]:
-    base, series = x_of(figure, curve, curve.base), curve.figures[figure.id]
-    for point in points(published, figure.id, series, base=base):
-        size = round(point.x / base * curve.base)
-        predicted = band_of(predictions.replicates(curve.name, size).efficiency)
-        low, high = point.efficiency - point.half_width, point.efficiency + point.half_width
-        yield ClaimVerdict(
-            figure=figure,
-            landmark=predictions.landmark,
-            claim=claim,
-            words=series,
-            quantity="efficiency",
-            x=point.x,
-            low=low,
-            high=high,
-            predicted=predicted,
-            verdict=verdict_of(predicted, low, high, tolerance=figure.tolerance),
-        )
+def points(published: Published, figure: str, series: str, *, base: float) -> list[EfficiencyPoint]:
+    """The published efficiencies beyond the base, ascending: from throughputs, as printed, or in words."""
+    rows = [row for row in published.values_of(figure) if row.series == series and row.x]
+    throughput, scatter, efficiency = (
+        {row.x: row for row in rows if row.x and row.quantity == quantity}
+        for quantity in ("throughput", f"throughput{HALF_WIDTH}", "efficiency")
+    )
+    if throughput:
+        per_device = throughput[base].y / base
+        # Relative, and added: both ends of a ratio are uncertain.
+        error = {x: (scatter[x].y if x in scatter else row.rounding) / row.y for x, row in throughput.items()}
+        found = [
+            (x, row.y / x / per_device, (error[x] + error[base]) * row.y / x / per_device)
+            for x, row in throughput.items()
+        ]
+    elif efficiency:
+        found = [(x, row.y, row.rounding) for x, row in efficiency.items()]
+    else:
+        found = [
+            (row.x_high, row.ends[0], _ABOUT)
+            for row in published.statements_of(figure)
+            if (row.series, row.quantity) == (series, "efficiency") and row.x_high and row.ends[0] is not None
+        ]
+    return [EfficiencyPoint(x=x, efficiency=y, half_width=half) for x, y, half in sorted(found) if x > base]
 
 
-def _quantity(claim: Claim) -> str:
-    named = {"ratio": "relative_throughput", "gain": f"efficiency gained by {claim.changed}"}
-    return named.get(claim.check, claim.quantity or claim.check)
-
-
-def _published_range(claim: Claim, published: Published) -> tuple[float | None, float | None]:
+def _published_ends(claim: Claim, published: Published) -> tuple[float | None, float | None]:
     """The claim's own numbers where it has some, else the statement's. Raises UsageError if neither has any."""
     if claim.low is not None or claim.high is not None:
         return claim.low, claim.high
     statement = statement_of(claim, published)
     if statement and claim.check == "scaling_ends":
         return statement.x_low, statement.x_high
-    if statement and statement.quantity == _quantity(claim):
-        return statement.band
+    if statement and statement.quantity == claim.compared:
+        return statement.ends
     raise UsageError(
-        f"a claim of {claim.figure}, {claim.statement!r}: no {_quantity(claim)} in statements.csv; give low or "
+        f"a claim of {claim.figure}, {claim.statement!r}: no {claim.compared} in statements.csv; give low or "
         "high, with a reading"
     )
 

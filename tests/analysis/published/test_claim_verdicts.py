@@ -5,18 +5,20 @@ import json
 import numpy as np
 import pytest
 
-from dlscale.analysis.landmarks.claims import (
-    AGREES,
+from dlscale.analysis.published.claim_verdicts import (
     CANNOT_TELL,
-    DISAGREES,
+    EfficiencyPoint,
     claim_verdicts,
+    points,
     verdict_of,
     verdicts,
 )
-from dlscale.analysis.landmarks.index import index_page, write_index
-from dlscale.analysis.landmarks.landmark import Claim, load_landmark
-from dlscale.analysis.landmarks.points import Point, law_efficiency, law_fit, points
-from dlscale.analysis.landmarks.predicted import Band, Predictions
+from dlscale.analysis.published.claims import Claim, load_publication, load_publications
+from dlscale.analysis.published.compare import AGREES, DISAGREES
+from dlscale.analysis.published.law import law_efficiency, law_fit
+from dlscale.analysis.published.overview import index_page, write_index
+from dlscale.analysis.published.replicates import Band, Predictions
+from dlscale.analysis.published.values import FOLDER
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import published as command
 
@@ -40,11 +42,11 @@ def test_a_verdict_follows_from_band_range_and_tolerance(band, published, verdic
 
 
 @pytest.fixture
-def planted(landmark, networks, published):
+def planted(publication, networks, published):
     """The verdict on one claim about the planted curve."""
 
     def verdict(claim, **more):
-        mark = landmark(claims=({"figure": "powerai-ddl-3", "curves": ["a curve"]} | claim,), **more)
+        mark = publication(claims=({"figure": "powerai-ddl-3", "curves": ["a curve"]} | claim,), **more)
         return list(claim_verdicts(Predictions(mark, networks()), mark.claims[0], published))
 
     return verdict
@@ -58,7 +60,7 @@ def test_values_are_all_published_efficiencies_beyond_the_base(planted):
     assert found[0].reason == "no reason is written"
 
 
-def test_the_end_of_scaling_lies_between_the_edges_of_the_band(landmark, networks, published):
+def test_the_end_of_scaling_lies_between_the_edges_of_the_band(publication, networks, published):
     """The exchange leaves 0.77 of the ideal on 16 devices and 0.4 on 64."""
     claim = {
         "figure": "cug18-strong-cori",
@@ -68,7 +70,7 @@ def test_the_end_of_scaling_lies_between_the_edges_of_the_band(landmark, network
         "statement": "Efficient strong scaling ends at around 8 or 16 nodes, for all three frameworks",
         "reading": "a test",
     }
-    mark = landmark(claims=(claim,), strong=True)
+    mark = publication(claims=(claim,), strong=True)
     (row,) = claim_verdicts(Predictions(mark, networks()), mark.claims[0], published)
     assert (row.low, row.high) == (8, 16)
     assert (row.predicted.low, row.predicted.high) == (16, 64)
@@ -93,7 +95,7 @@ def test_a_ratio_needs_two_curves():
 
 def test_points_are_read_as_they_are_published(published):
     torch = points(published, "powerai-ddl-3", "Torch", base=4)
-    assert torch[0] == Point(x=16, efficiency=0.86, half_width=0.005)
+    assert torch[0] == EfficiencyPoint(x=16, efficiency=0.86, half_width=0.005)
     (goyal,) = points(published, "goyal-8", "ResNet-50", base=8)
     assert (goyal.x, goyal.efficiency) == (352, 0.9)
     edison = points(published, "cosmogan-edison", "Horovod over Cray MPI", base=1)
@@ -123,14 +125,14 @@ def verify(capsys, tmp_path):
 
     def run(*words):
         status = command.verify_figures.main(
-            ["--landmarks", *words, "--results", str(tmp_path)], standalone_mode=False
+            ["--claims", *words, "--results", str(tmp_path)], standalone_mode=False
         )
         return status, " ".join(capsys.readouterr().out.split())
 
     return run
 
 
-def test_three_landmarks_hold(verify):
+def test_three_publications_hold(verify):
     """Every claim of PowerAI DDL, of Horovod on 128 GPUs, and of HEP-CNN over two of three frameworks on Cori."""
     status, said = verify("powerai-ddl-2", "powerai-ddl-3", "horovod-efficiencies", "--json")
     rows = json.loads(said)["rows"]
@@ -155,23 +157,21 @@ def test_what_nobody_can_predict_says_what_is_missing(verify, published):
     assert f"mpi-learn-cooley, cannot tell: {published.figure('mpi-learn-cooley').missing}" in said
 
 
-def test_a_stand_in_has_no_landmarks(verify):
-    with pytest.raises(UsageError, match="--on cori: landmarks have no records"):
+def test_a_stand_in_has_no_claims(verify):
+    with pytest.raises(UsageError, match="--on cori: claims are not compared with records"):
         verify("--on", "cori")
     with pytest.raises(UsageError, match="no published figure 'goyal'"):
         verify("goyal")
 
 
 def test_every_disagreement_of_the_checkout_has_a_reason(published):
-    from dlscale.analysis.landmarks.landmark import load_landmarks
-
-    rows = verdicts(published, load_landmarks(published))
+    rows = verdicts(published, load_publications(published))
     assert {row.figure.id for row in rows} == set(published.figures)
     assert [row.words for row in rows if row.verdict == DISAGREES and not row.claim.reason] == []
 
 
 def test_the_overview_is_one_page_without_a_network(published, tmp_path):
-    mark = load_landmark("goyal", published)
+    mark = load_publication(FOLDER / "claims" / "goyal.toml", published)
     (tmp_path / "goyal-8.png").write_bytes(b"")
     text = write_index(published, [mark], tmp_path).read_text()
     assert text.count("<section") == len(published.figures)
@@ -184,7 +184,9 @@ def test_the_overview_is_one_page_without_a_network(published, tmp_path):
 
 
 def test_the_overview_escapes_what_it_shows(published):
-    rows = verdicts(published, [load_landmark("goyal", published)], names=["goyal-8"])
+    rows = verdicts(
+        published, [load_publication(FOLDER / "claims" / "goyal.toml", published)], names=["goyal-8"]
+    )
     changed = [
         type(row)(**{name: getattr(row, name) for name in row.__slots__} | {"words": "<b>&"}) for row in rows
     ]

@@ -2,7 +2,6 @@
 
 import io
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -10,24 +9,23 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from dlscale.analysis.published.catalogue import load_published
-from dlscale.analysis.published.panels import Point
-from dlscale.analysis.published.verdicts import render_verdicts, to_json, verdict
-from dlscale.analysis.published.verify import Target, compare, verify
+from dlscale.analysis.published.compare import Target, check_figures, compare
+from dlscale.analysis.published.ours import Point
+from dlscale.analysis.published.output import checks_json, render_checks
 from dlscale.analysis.statistics import Interval
 from dlscale.base.errors import UsageError
-from dlscale.collectives.registry import TABLE
 
 RATES = {"x": "1", "y": "100"}, {"x": "2", "y": "190"}, {"x": "4", "y": "360"}
 
 
 def one(folder, tables, **options):
-    (check,) = verify(load_published(folder), tables=tables, **options)
+    (check,) = check_figures(load_published(folder), tables=tables, **options)
     return check
 
 
 def said(checks):
     console = Console(file=io.StringIO(), width=120)
-    console.print(render_verdicts(checks))
+    console.print(render_checks(checks))
     return " ".join(console.file.getvalue().split())
 
 
@@ -40,9 +38,7 @@ def test_a_study_that_repeats_a_publication_agrees(folder, cori):
     ]
     assert all(c.ratio.center == pytest.approx(1, abs=0.01) for c in check.comparisons)
     assert {c.point.row.cell.backend for c in check.comparisons} == {"ring"}
-    assert check.passes
-    assert not check.disagrees
-    assert verdict(check) == "agrees"
+    assert check.verdict == "agrees"
     assert "1 of 1 figures agree, 0 disagree; in 0 nothing was compared" in said([check])
 
 
@@ -50,8 +46,7 @@ def test_a_slower_machine_disagrees_where_it_is_slower(folder, cori):
     check = one(folder(*RATES), [cori({"ring": (1.0, 0.95, 0.7)})])
     assert [c.verdict for c in check.comparisons] == ["agrees", "agrees", "disagrees"]
     assert check.comparisons[-1].ratio.center == pytest.approx(0.7 / 0.9, rel=0.01)
-    assert check.disagrees
-    assert not check.passes
+    assert check.verdict == "disagrees"
     assert "at 4 nodes: published 360" in said([check])
 
 
@@ -80,9 +75,7 @@ def test_what_is_published_is_not_compared_with_itself(folder, cori):
 def test_another_setting_is_unknown_and_never_a_pass(folder, cori, fields):
     check = one(folder(*RATES), [cori({"ring": (1.0, 0.95, 0.9)}, **fields)])
     assert check.comparisons == ()
-    assert verdict(check) == "unknown"
-    assert not check.passes
-    assert not check.disagrees
+    assert check.verdict == "unknown"
     assert check.reasons == ("no record of ours on cori (nodes: 1, 2, 4)",)
 
 
@@ -92,7 +85,7 @@ def test_another_backend_is_not_compared(folder, cori):
 
 def test_a_system_may_stand_in(folder, cori):
     tables = [cori({"ring": (1.0, 0.95, 0.9)}, system="mine")]
-    assert one(folder(*RATES), tables, stand_in="mine").passes
+    assert one(folder(*RATES), tables, stand_in="mine").verdict == "agrees"
     assert one(folder(*RATES), tables, stand_in="yours").reasons == (
         "no record of ours on yours (nodes: 1, 2, 4)",
     )
@@ -108,8 +101,8 @@ def test_a_contradiction_among_published_values_is_no_pass(folder, cori):
     wrong = {"x": "4", "y": "60", "y_unit": "%", "quantity": "efficiency"}
     tables = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
     check = one(folder(*RATES, wrong), tables)
-    assert [finding.consistent for finding in check.findings] == [False]
-    assert check.disagrees
+    assert [relation.consistent for relation in check.relations] == [False]
+    assert check.verdict == "disagrees"
     assert "by T(x) b / (T(b) x)" in said([check])
 
 
@@ -146,58 +139,36 @@ def test_where_ratios_begin_there_is_nothing_to_compare(folder, cori):
     ratios = {"y_unit": "1", "quantity": "efficiency"}
     path = folder({"x": "1", "y": "1.00", **ratios}, {"x": "2", "y": "0.95", **ratios})
     tables = [cori({"none": (1.0,), "ring": (1.0,)}, nodes=(1,))]
-    assert verdict(one(path, tables)) == "unknown"
+    assert one(path, tables).verdict == "unknown"
     tables = [cori({"none": (1.0, 1.0), "ring": (1.0, 0.95)}, nodes=(1, 2))]
     assert [c.target.x for c in one(path, tables).comparisons] == [2]
 
 
 def test_an_unknown_figure_is_told(folder):
     with pytest.raises(UsageError, match="no published figure 'large'; choose one of: small"):
-        verify(load_published(folder(*RATES)), names=["large"])
+        check_figures(load_published(folder(*RATES)), names=["large"])
 
 
 def test_without_records_nothing_in_the_checkout_passes(published):
-    checks = verify(published)
+    checks = check_figures(published)
     assert [check.figure.id for check in checks] == list(published.figures)
-    assert not any(check.passes or check.disagrees for check in checks)
+    assert {check.verdict for check in checks} == {"unknown"}
     assert all(check.reasons for check in checks)
     assert f"in {len(checks)} nothing was compared" in said(checks)
 
 
-KEYS = {
-    *(
-        "figure",
-        "kind",
-        "series",
-        "quantity",
-        "unit",
-        "x",
-        "x_unit",
-        "published_low",
-        "published_high",
-        "ours",
-    ),
-    *(
-        "ours_low",
-        "ours_high",
-        "evidence",
-        "system",
-        "study",
-        "ratio",
-        "ratio_low",
-        "ratio_high",
-        "tolerance",
-    ),
-    *("verdict", "relation", "reasons"),
-}
+KEYS = (
+    "figure kind series quantity unit x x_unit published_low published_high ours ours_low ours_high evidence system "
+    "study ratio ratio_low ratio_high tolerance verdict relation reasons"
+)
 
 
 def test_json_has_a_row_for_everything_with_the_same_keys(folder, cori, published):
     tables = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
     efficiency = {"x": "2", "y": "0.95", "y_unit": "1", "quantity": "efficiency"}
-    found = to_json([one(folder(*RATES, efficiency), tables), *verify(published)])
+    found = checks_json([one(folder(*RATES, efficiency), tables), *check_figures(published)])
     assert found["schema"] == 1
-    assert all(set(row) == KEYS for row in found["rows"])
+    assert all(set(row) == set(KEYS.split()) for row in found["rows"])
     kinds = [(row["kind"], row["verdict"]) for row in found["rows"] if row["figure"] == "small"]
     assert kinds == [("compared", "agrees")] * 4 + [("derived consistency", "consistent")]
     unknown = {row["figure"] for row in found["rows"] if row["kind"] == "unknown"}
@@ -255,13 +226,3 @@ def test_open_ends_are_open():
     assert compare(under, point(interval(None, 1.0, None)), 0.1).ratio.center == 1
     nothing = Target(series="s", quantity="throughput", x=1, low=None, high=0.0)
     assert compare(nothing, point(interval(None, 1.0, None)), 0.1).ratio.center == math.inf
-
-
-def test_series_that_can_never_be_filled_are_marked(monkeypatch):
-    published = load_published()
-    monkeypatch.setitem(TABLE, "grpc_ps", replace(TABLE["grpc_ps"], devices=("cpu",)))
-    (check,) = verify(published, names=["tf-cnn-ec2"])
-    (reason,) = [text for text in check.reasons if text.startswith("cannot be filled")]
-    assert "Inception v3" in reason
-    assert reason.endswith("backend grpc_ps does not train on device gpu")
-    assert not any("no record of ours" in text for text in check.reasons), "a record would not help"

@@ -1,4 +1,4 @@
-"""The curves of a landmark as replicates: each draws what is not known, and the slowest device of every step.
+"""Predicted curves as replicates: each draws what is not known, and the slowest device of every step.
 
 Two kinds of curve: over the nodes of one of our systems, which `predict` has, and over devices on one switch, whose
 inputs are ranges. Of these each replicate draws every input from its range, any value as probable as any other, or in
@@ -15,14 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.landmarks.landmark import (
-    DeviceCurve,
-    Landmark,
-    NetworkFacts,
-    Range,
-    SystemCurve,
-    load_networks,
-)
 from dlscale.analysis.predict.backend_rules import Bucket, ExchangeRule, rule_of
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.loggp import cost
@@ -32,6 +24,16 @@ from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.profile import ComputedStep
 from dlscale.analysis.predict.scenario import Scenario, changed_scenarios
 from dlscale.analysis.predict.timeline import BucketExchange, step_seconds
+from dlscale.analysis.published.catalogue import Figure
+from dlscale.analysis.published.claims import (
+    AnyCurve,
+    DeviceCurve,
+    NetworkFacts,
+    Publication,
+    Range,
+    SystemCurve,
+    load_networks,
+)
 from dlscale.benchmarks.systems.system import load_system
 
 REPLICATES, STEPS = 2000, 10
@@ -65,10 +67,10 @@ def band_of(values: Floats) -> Band:
 
 
 class Predictions:
-    """What is predicted of a landmark; each curve and size is computed once."""
+    """What is predicted of a publication; each curve and size is computed once."""
 
-    def __init__(self, landmark: Landmark, networks: Mapping[str, NetworkFacts] | None = None) -> None:
-        self.landmark = landmark
+    def __init__(self, publication: Publication, networks: Mapping[str, NetworkFacts] | None = None) -> None:
+        self.publication = publication
         self._networks = load_networks() if networks is None else networks
         self._known: dict[tuple[str, int, str], Replicates] = {}
 
@@ -76,17 +78,35 @@ class Predictions:
         """The curve of that name on so many devices, with what is `changed` of its network or noise."""
         key = (name, size, changed)
         if key not in self._known:
-            curve = self.landmark.curve(name)
+            curve = self.publication.curve(name)
             self._known[key] = (
-                _on_devices(self.landmark, curve, self._networks[curve.network], size)
+                _on_devices(self.publication, curve, self._networks[curve.network], size)
                 if isinstance(curve, DeviceCurve)
                 else _on_system(curve, size, changed)
             )
         return self._known[key]
 
 
+def quantity_of(curve: AnyCurve, replicates: Replicates, quantity: str, figure: Figure) -> Floats | None:
+    """(R,) a published quantity of a curve's replicates, in its base unit; None if it has none."""
+    rate, size = replicates.samples_per_second, replicates.size
+    if quantity == "efficiency":
+        return replicates.efficiency
+    if quantity == "speed_up":
+        return replicates.efficiency * size / curve.base
+    if quantity == "throughput":
+        return rate
+    if quantity == "seconds_per_step":
+        return (curve.batch.value if curve.strong else size * curve.batch.value) / rate
+    if quantity == "seconds_per_epoch" and figure.images_per_epoch:
+        return figure.images_per_epoch / rate
+    if quantity == "relative_time" and not curve.strong:
+        return 1 / replicates.efficiency
+    return None
+
+
 def scenario_of_curve(curve: SystemCurve) -> Scenario:
-    """What is predicted of a curve on one of our systems. Raises UsageError."""
+    """What is predicted of a curve on one of our systems, by the engine that is always there. Raises UsageError."""
     network, profile = curve.node
     servers = curve.servers.value if curve.servers else 1
     rule = rule_of(
@@ -116,13 +136,13 @@ def _on_system(curve: SystemCurve, size: int, changed: str) -> Replicates:
     return Replicates(size=size, efficiency=point.replicates, samples_per_second=point.rates)
 
 
-def _on_devices(landmark: Landmark, curve: DeviceCurve, network: NetworkFacts, size: int) -> Replicates:
+def _on_devices(publication: Publication, curve: DeviceCurve, network: NetworkFacts, size: int) -> Replicates:
     step, backward, rate, latency, variation = (
-        drawn(name, landmark.inputs[name])
+        drawn(name, publication.inputs[name])
         for name in (curve.step, curve.backward, curve.rate, curve.latency, curve.variation)
     )
-    cycle = landmark.inputs[curve.cycle].low if curve.cycle else 0.0
-    counts = drawn(curve.servers, landmark.inputs[curve.servers]) if curve.servers else None
+    cycle = publication.inputs[curve.cycle].low if curve.cycle else 0.0
+    counts = drawn(curve.servers, publication.inputs[curve.servers]) if curve.servers else None
     share = size / curve.base if curve.strong else 1.0
     exchanges = _exchanges(curve, network, size, rate=rate, latency=latency, counts=counts)
     base = _steps(curve, step, backward, [], variation, curve.base, cycle)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from dlscale.analysis.landmarks.bands import simulated_curves
-from dlscale.analysis.landmarks.landmark import Range, load_landmark
-from dlscale.analysis.landmarks.predicted import Predictions, band_of, drawn, scenario_of_curve
+from dlscale.analysis.published.claims import Range, load_publication
+from dlscale.analysis.published.panels import predicted_curves
+from dlscale.analysis.published.replicates import Predictions, band_of, drawn, situation_of_curve
+from dlscale.analysis.published.values import FOLDER
 
 
 def exactly(value):
@@ -13,9 +14,9 @@ def exactly(value):
 
 
 @pytest.fixture
-def efficiency(landmark, networks):
+def efficiency(publication, networks):
     def median(*shares, size=64, **more):
-        predictions = Predictions(landmark(**more), networks(*shares))
+        predictions = Predictions(publication(**more), networks(*shares))
         return np.median(predictions.replicates("a curve", size).efficiency)
 
     return median
@@ -35,11 +36,11 @@ def test_overlap_hides_what_is_ready_early(efficiency):
     assert efficiency((1.0, 0.5), overlap="thread") == pytest.approx(1.0)
 
 
-def test_strong_scaling_divides_the_step_and_not_the_exchange(efficiency, landmark, networks):
+def test_strong_scaling_divides_the_step_and_not_the_exchange(efficiency, publication, networks):
     own = 0.2 / 16
     assert efficiency(strong=True) == pytest.approx(own / (own + 2 * 15 / 16 * 0.01), rel=1e-4)
     weak, strong = (
-        Predictions(landmark(strong=mode), networks()).replicates("a curve", 4) for mode in (False, True)
+        Predictions(publication(strong=mode), networks()).replicates("a curve", 4) for mode in (False, True)
     )
     assert np.median(weak.samples_per_second) == pytest.approx(4 * 32 / 0.2)
     assert np.median(strong.samples_per_second) == pytest.approx(32 / 0.2)
@@ -65,7 +66,7 @@ def test_an_input_is_drawn_once_for_all_curves_that_have_it():
 
 
 def test_a_curve_on_a_system_is_what_predict_says(published):
-    mark = load_landmark("cug18-cori", published)
+    mark = load_publication(FOLDER / "claims" / "cug18-cori.toml", published)
     predictions = Predictions(mark)
     weak = predictions.replicates("Horovod over MPI", 1024)
     quiet = predictions.replicates("Horovod over MPI", 1024, changed="half the jitter")
@@ -73,24 +74,24 @@ def test_a_curve_on_a_system_is_what_predict_says(published):
     # 40 ms per sample, and an update
     one = predictions.replicates("Horovod over MPI", 1)
     assert np.median(one.samples_per_second) == pytest.approx(25, rel=0.01)
-    rule = scenario_of_curve(mark.curve("Horovod over MPI")).rule
+    rule = situation_of_curve(mark.curve("Horovod over MPI")).rule
     assert (rule.backend, rule.cycle_seconds, rule.limits[0]) == ("horovod", 0.005, 64 << 20)
 
 
 def test_a_node_without_a_stored_profile_has_the_whole_band_of_other_networks(published):
     """0.395 to 2 TFLOP/s on a node of Cori: the rate is as uncertain, the efficiency is not."""
-    mark = load_landmark("cug18-cosmogan-cori", published)
+    mark = load_publication(FOLDER / "claims" / "cug18-cosmogan-cori.toml", published)
     one = Predictions(mark).replicates("Horovod over MPI", 1)
     rate, efficiency = band_of(one.samples_per_second), band_of(one.efficiency)
     assert rate.high / rate.low == pytest.approx((2 / 0.395) ** 0.9, rel=0.1)  # 5 to 95 % of its logarithm
     assert efficiency.low > 0.9
     assert "operations per second of other networks" in " ".join(mark.assumed("Horovod over MPI"))
-    (curve, *_) = simulated_curves(published, [mark])
+    (curve, *_) = predicted_curves(published, [mark])
     assert curve.assumed == mark.assumed(curve.label)
 
 
-def test_what_is_assumed_of_devices_is_said(landmark):
-    mark = landmark(inputs={"rate": exactly(10e9) | {"kind": "text", "unit": "B/s"}})
+def test_what_is_assumed_of_devices_is_said(publication):
+    mark = publication(inputs={"rate": exactly(10e9) | {"kind": "text", "unit": "B/s"}})
     texts = mark.assumed("a curve")
     assert "step: 0.2 to 0.2 " in texts
     assert "how gradients travel" in texts

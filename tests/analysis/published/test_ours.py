@@ -2,10 +2,9 @@
 
 import pytest
 
-from dlscale.analysis.findings import scaling
-from dlscale.analysis.measured import measure
-from dlscale.analysis.published.catalogue import Figure, Own, Panel, load_published
-from dlscale.analysis.published.panels import own_points
+from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.published.catalogue import Figure, Own
+from dlscale.analysis.published.ours import own_points
 from dlscale.benchmarks.records.record import Cell
 
 
@@ -14,9 +13,8 @@ def figure(**fields):
     return Figure(**known, panels=(), x_label="nodes", x_unit="nodes", **fields)
 
 
-def panel(layout):
-    unit = "images/s" if layout == "throughput" else "s" if layout.startswith("seconds") else "1"
-    return Panel(layout=layout, y_label="y", y_unit=unit, y_scale="log")
+def points(figure, quantity, table, **options):
+    return list(own_points(figure, figure.own, quantity, [table], **options))
 
 
 CELL = {
@@ -97,45 +95,6 @@ def test_data_may_be_asked_for_by_name(data, found, accepted):
     assert Own(data=data).accepts(cell, system="cori") == accepted
 
 
-@pytest.mark.parametrize("name", ["nysds17-cifar-10", "nysds17-imagenet", "nysds17-flowers"])
-def test_the_entries_of_nysds17_ask_for_their_data_and_for_no_framework(name):
-    own = load_published().figure(name).own
-    fields = {"workload": "inception_v3", "preset": "paper", "device": "gpu", "scaling_mode": "weak"}
-    data = {
-        "nysds17-cifar-10": "cifar-10-batches-bin",
-        "nysds17-imagenet": "imagenet",
-        "nysds17-flowers": "flowers-102",
-    }
-    for framework in ("torch", "tensorflow"):
-        accepted = {
-            other
-            for other, folder in data.items()
-            if own.accepts(
-                Cell(**CELL | fields | {"framework": framework, "data": f"{folder}:0123456789ab"}),
-                system="seawulf",
-            )
-        }
-        assert accepted == {name}
-
-
-@pytest.mark.parametrize(
-    ("own", "reason"),
-    [
-        (
-            {"backend": "tf_collective", "device": "gpu"},
-            "backend tf_collective does not train on device gpu",
-        ),
-        ({"backend": "nccl", "device": "cpu"}, "backend nccl does not train on device cpu"),
-        ({"backend": "gloo", "framework": "tensorflow"}, "backend gloo does not train in tensorflow"),
-        ({"backend": "nccl", "device": "gpu"}, ""),
-        ({"backend": "grpc_ps", "device": "gpu"}, ""),
-        ({"device": "gpu"}, ""),
-    ],
-)
-def test_some_series_can_never_be_filled(own, reason):
-    assert Own(**own).unfillable == reason
-
-
 def test_the_later_one_of_two_conditions_holds():
     own = Own(workload="hep_cnn", backend="ring").narrowed(None, Own(backend="mpi", device="gpu"))
     assert (own.workload, own.backend, own.device) == ("hep_cnn", "mpi", "gpu")
@@ -145,8 +104,8 @@ def test_the_later_one_of_two_conditions_holds():
 def test_points_are_the_table_s_numbers(cori):
     table = cori({"none": (1.0, 0.98, 0.97), "ring": (0.99, 0.95, 0.9)})
     own = Own(workload="hep_cnn", system="cori", ranks_per_node=1)
-    rates = own_points(figure(own=own), panel("throughput"), [table])
-    by_place = {(row.cell.backend, row.cell.num_nodes): row for row in scaling.FINDING.of(table)}
+    rates = points(figure(own=own), "throughput", table)
+    by_place = {(row.cell.backend, row.cell.num_nodes): row for row in table.rows}
     # Without communication on several ranks is no distributed training.
     assert [(point.row.cell.backend, point.x) for point in rates] == [
         ("none", 1),
@@ -156,11 +115,11 @@ def test_points_are_the_table_s_numbers(cori):
     ]
     for point in rates:
         assert point.value == by_place[point.row.cell.backend, point.x].throughput
-    kept = own_points(figure(own=own), panel("efficiency"), [table])
+    kept = points(figure(own=own), "efficiency", table)
     assert [point.value for point in kept] == [
         by_place[p.row.cell.backend, p.x].efficiency_none for p in kept
     ]
-    faster = own_points(figure(own=own), panel("speed_up"), [table])
+    faster = points(figure(own=own), "speed_up", table)
     for point in faster:
         assert point.value.center == pytest.approx(point.x * point.row.efficiency_none.center)
 
@@ -168,46 +127,45 @@ def test_points_are_the_table_s_numbers(cori):
 def test_times_are_those_of_the_slowest_rank_s_rate(cori):
     table = cori({"ring": (1.0, 1.0)}, nodes=(1, 2), local_batch=8)
     own = Own(workload="hep_cnn", system="cori")
-    (one, two) = own_points(figure(own=own), panel("seconds_per_step"), [table])
+    (one, two) = points(figure(own=own), "seconds_per_step", table)
     assert one.value.center == pytest.approx(8 / 100, rel=0.01)
     assert two.value.center == pytest.approx(16 / 200, rel=0.01)
     assert one.value.low < one.value.center < one.value.high
-    sample = own_points(figure(own=own), panel("seconds_per_sample"), [table])
+    sample = points(figure(own=own), "seconds_per_sample", table)
     assert [point.value.center for point in sample] == pytest.approx([0.01, 0.01], rel=0.01)
-    epoch = own_points(figure(own=own, images_per_epoch=5000), panel("seconds_per_epoch"), [table])
+    epoch = points(figure(own=own, images_per_epoch=5000), "seconds_per_epoch", table)
     assert [point.value.center for point in epoch] == pytest.approx([50, 25], rel=0.01)
-    assert own_points(figure(own=own), panel("seconds_per_epoch"), [table]) == []
+    assert points(figure(own=own), "seconds_per_epoch", table) == []
 
 
 def test_ratios_begin_where_the_publication_s_do(cori):
     table = cori({"ring": (0.9, 0.9, 0.45)}, nodes=(1, 2, 4))
     own = Own(workload="hep_cnn", system="cori")
-    found = own_points(figure(own=own, base_x=2), panel("speed_up"), [table])
+    found = points(figure(own=own, base_x=2), "speed_up", table)
     assert [(point.x, round(point.value.center, 1)) for point in found] == [(1, 0.5), (2, 1.0), (4, 1.0)]
     assert all(point.value.low is None for point in found)
-    assert own_points(figure(own=own, base_x=3), panel("speed_up"), [table]) == []
+    assert points(figure(own=own, base_x=3), "speed_up", table) == []
 
 
 def test_relative_to_another_backend_of_ours(cori):
     table = cori({"ring": (0.9, 0.9), "grpc_ps": (0.6, 0.45)}, nodes=(1, 2))
     own = Own(workload="hep_cnn", system="cori")
-    found = own_points(figure(own=own, relative_to="grpc_ps"), panel("relative_throughput"), [table])
+    found = points(figure(own=own, relative_to="grpc_ps"), "relative_throughput", table)
     assert [(point.row.cell.backend, round(point.value.center, 1)) for point in found] == [
         ("ring", 1.5),
         ("ring", 2.0),
     ]
-    assert own_points(figure(own=own, relative_to="gloo"), panel("relative_throughput"), [table]) == []
+    assert points(figure(own=own, relative_to="gloo"), "relative_throughput", table) == []
 
 
 def test_another_system_joins_only_where_it_is_asked_to(cori):
     table = cori({"ring": (0.9, 0.9)}, nodes=(1, 2), system="mine")
     one = figure(own=Own(workload="hep_cnn", system="cori"))
-    assert own_points(one, panel("throughput"), [table]) == []
-    found = own_points(one, panel("throughput"), [table], stand_in="mine")
+    assert points(one, "throughput", table) == []
+    found = points(one, "throughput", table, stand_in="mine")
     assert [point.name for point in found] == ["ring, torch on mine"] * 2
-    assert own_points(figure(), panel("throughput"), [table], stand_in="mine") == []
 
 
 def test_a_failed_cell_has_no_point(make_record):
-    table = measure([make_record(system="cori", failure="hung", backend="ring", num_ranks=2)])
-    assert own_points(figure(own=Own(system="cori")), panel("throughput"), [table]) == []
+    table = scaling_table([make_record(system="cori", failure="hung", backend="ring", num_ranks=2)])
+    assert points(figure(own=Own(system="cori")), "throughput", table) == []

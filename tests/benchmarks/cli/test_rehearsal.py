@@ -1,4 +1,4 @@
-"""Published values and statements, and what plans and rehearsals make of them."""
+"""Rehearsals of studies on systems that are not here: published facts, scripts, plans, bounds."""
 
 import json
 import subprocess
@@ -8,33 +8,19 @@ from pathlib import Path
 import pytest
 
 from dlscale.base.definitions import names
-from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import cli
+from dlscale.benchmarks.cli.rehearsal import compute_time
 from dlscale.benchmarks.records.prediction import read_predictions
 from dlscale.benchmarks.systems import system as system_module
-from dlscale.benchmarks.systems.anchors import ANCHOR_COLUMNS, compute_time, load_anchors, sample_seconds
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import NAMES, load_workload
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 
 
-def test_every_anchor_says_what_it_is_and_from_where():
-    anchors = load_anchors()
-    assert anchors
-    for anchor in anchors:
-        assert anchor.system in names("systems")
-        assert anchor.workload in NAMES
-        assert anchor.scaling_mode in ("weak", "strong")
-        assert anchor.kind in ("text", "table", "source code", "figure")
-        assert anchor.source
-        assert anchor.statement
-        assert (anchor.quantity == "statement") == (anchor.value is None)
-
-
 def test_a_time_that_is_published_is_taken_at_the_published_size_only():
-    assert sample_seconds("cori") == {"hep_cnn": 0.04}
     system, workload = load_system("cori"), load_workload("hep_cnn")
+    assert system.sample_seconds == {"hep_cnn": 0.04}
     found = compute_time(
         system, "hep_cnn", workload.preset("paper"), precision="fp32", local_batch=128, ranks_per_node=1
     )
@@ -49,22 +35,6 @@ def test_a_time_that_is_published_is_taken_at_the_published_size_only():
     assert at_peak.seconds == pytest.approx(3 * small.forward_flops_per_sample * 4 / 3e12)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("system,workload\n", "columns"),
-        (",".join(ANCHOR_COLUMNS) + "\ncori,hep_cnn,weak,seconds_per_sample,soon,s,,x,text,y\n", "line 2"),
-    ],
-)
-def test_an_unsound_file_is_one_line(tmp_path, text, problem):
-    path = tmp_path / "anchors.csv"
-    path.write_text(text)
-    with pytest.raises(UsageError) as caught:
-        load_anchors(path)
-    assert problem in str(caught.value)
-    assert load_anchors(tmp_path / "none.csv") == []
-
-
 def rehearse(tmp_path, *words):
     command = [DLSCALE, "run", "weak-scaling", "--data", "synthetic", "--results", str(tmp_path), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -75,7 +45,7 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_pat
     assert done.returncode == 0, done.stderr
     first, *_ = done.stdout.splitlines()
     assert first == "rehearsal: this machine is not cori; nothing is submitted and nothing was measured"
-    assert "published, hep_cnn: sensitive to latency and jitter" in done.stdout
+    assert "published, hep_cnn: Sensitive to the network's latency and to jitter" in done.stdout
     assert "efficiency at most 100 % fully overlapped" in " ".join(done.stdout.split())
     (folder,) = tmp_path.glob("cori/rehearsal-weak-scaling-*")
     assert {path.name for path in folder.glob("job-*.sh")} == {"job-000.sh", "job-001.sh"}

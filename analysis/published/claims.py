@@ -1,17 +1,17 @@
-"""Landmarks: published figures, and what is predicted of them from public inputs (`benchmarks/landmarks/*.toml`).
+"""Claims of publications, and what is predicted from public inputs to compare with them (`results/published/claims`).
 
-A landmark has inputs, which are facts of a single node and of the network, each with its kind and source; the curves
-that are predicted from them and the published figures that these belong in; and the publication's claims as checks.
-Nothing is fitted to a curve that is shown: an input from a figure that the landmark predicts is refused, but for what
-that figure states of the base, where the curve begins. A number without a source, or of a kind that is none, is
-refused, too.
+A file is of one publication. It has inputs, which are facts of a single node and of the network, each with its kind and
+source; the curves that are predicted from them and the published figures that these belong in; and claims, which are
+published statements and values as checks of the curves. Nothing is fitted to a curve that is shown: an input from a
+figure that the file predicts is refused, but for what that figure states of the base, where the curve begins. A number
+without a source, or of a kind that is none, is refused, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, PositiveFloat, PositiveInt, model_validator
 
@@ -19,25 +19,14 @@ from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.network import Network, network_of, with_assumed
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.published_profiles import public_profile
-from dlscale.analysis.published.catalogue import Figure, Published
-from dlscale.analysis.published.values import Statement, Value
-from dlscale.base import definitions
-from dlscale.base.definitions import FileName, Frozen
+from dlscale.analysis.published.catalogue import Figure, Place, Published
+from dlscale.analysis.published.values import FOLDER, Kind, Statement
+from dlscale.base.definitions import FileName, Frozen, load_file
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import load_system
 
-FOLDER = "landmarks"  # of benchmarks
-NETWORKS = Path(__file__).with_name("networks.toml")
-Kind = Literal["text", "table", "source code", "read off a figure", "derived", "assumed"]
-
-
-class Origin(Frozen):
-    """A row of results/published, which an input is from: a value, or a statement with numbers."""
-
-    figure: str
-    series: str = ""
-    quantity: str
-    x: float | None = None
+CLAIMS = "claims"  # the folder of the files, in that of the published values
+NETWORKS = "networks.toml"
 
 
 def _not_empty(text: str) -> str:
@@ -47,11 +36,11 @@ def _not_empty(text: str) -> str:
 
 
 class Sourced(Frozen):
-    """What an input is from; `published` are the rows that it follows from."""
+    """What an input is from; `published` are the values and statements that it follows from."""
 
-    kind: Kind
+    kind: Literal[Kind, "assumed"]
     source: Annotated[str, AfterValidator(_not_empty)]
-    published: tuple[Origin, ...] = ()
+    published: tuple[Place, ...] = ()
 
 
 class Range(Sourced):
@@ -88,7 +77,17 @@ class Transport(Sourced):
     flat: bool = False
 
 
-class DeviceCurve(Frozen):
+class _Curve(Frozen):
+    """A predicted curve."""
+
+    name: str
+    figures: Mapping[str, str] = {}  # that it is drawn in -> the published series there, or empty
+    backend: str  # of ours, whose colour it has
+    batch: Number  # per device, under strong scaling in total
+    sizes: tuple[PositiveInt, ...]
+
+
+class DeviceCurve(_Curve):
     """A curve over devices on one switch, whose inputs are ranges: the names of some in `[inputs]`.
 
     `step` is the time of a step of the base's devices, without an exchange between nodes; `backward` the share of it
@@ -96,16 +95,11 @@ class DeviceCurve(Frozen):
     steps, `cycle` how often ready gradients are looked for, `servers` the number of parameter servers.
     """
 
-    name: str
-    figures: Mapping[str, str] = {}  # that it is drawn in -> the published series there, or empty
-    backend: str  # of ours, whose colour it has
     network: str  # in networks.toml
     transport: Transport
     strong: bool = False  # the batch is that of all devices
     base: PositiveInt  # devices with an efficiency of 1
-    sizes: tuple[PositiveInt, ...]
     devices_per_node: Number
-    batch: Number  # per device, under strong scaling in total
     step: str
     backward: str
     rate: str
@@ -133,23 +127,18 @@ class DeviceCurve(Frozen):
         yield "devices_per_node", self.devices_per_node
 
 
-class SystemCurve(Frozen):
+class SystemCurve(_Curve):
     """A curve over the nodes of one of our systems, one rank each, from what is public of a workload on it.
 
     That is its stored profile, else one that is derived from rates of other networks on such nodes; and the network of
     the system's file, with what that does not state as rehearsals assume it.
     """
 
-    name: str
-    figures: Mapping[str, str] = {}
     system: str
     workload: str
-    backend: str
     options: Mapping[str, Setting] = {}
     servers: Number | None = None
     scaling_mode: Literal["weak", "strong"]
-    batch: Number  # per rank, under strong scaling in total
-    sizes: tuple[PositiveInt, ...]
     base: Literal[1] = 1
 
     @property
@@ -184,7 +173,6 @@ class SystemCurve(Frozen):
 
 
 AnyCurve = DeviceCurve | SystemCurve
-Check = Literal["values", "quantity", "ratio", "gain", "scaling_ends"]
 
 
 class Claim(Frozen):
@@ -200,7 +188,7 @@ class Claim(Frozen):
     """
 
     figure: str
-    check: Check
+    check: Literal["values", "quantity", "ratio", "gain", "scaling_ends"]
     curves: tuple[str, ...]
     statement: str = ""  # as in statements.csv
     label: str = ""  # of a ratio, where it is drawn
@@ -230,9 +218,15 @@ class Claim(Frozen):
             raise ValueError("low and high of ours, without a reading that says how the words became numbers")
         return self
 
+    @property
+    def compared(self) -> str:
+        """The quantity that is compared."""
+        named = {"ratio": "relative_throughput", "gain": f"efficiency gained by {self.changed}"}
+        return named.get(self.check, self.quantity or self.check)
 
-class Landmark(Frozen):
-    """A file: what is predicted of one publication."""
+
+class Publication(Frozen):
+    """A file: what is predicted of one publication, and the claims that this is compared with."""
 
     name: FileName
     title: str
@@ -248,7 +242,7 @@ class Landmark(Frozen):
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The figures of results/published that it predicts, each once."""
+        """The published figures that it predicts, each once."""
         drawn = [figure for curve in self.curves for figure in curve.figures]
         return tuple(dict.fromkeys([*drawn, *(claim.figure for claim in self.claims)]))
 
@@ -279,7 +273,7 @@ class Landmark(Frozen):
                 yield f"{curve.name}.{place}", number
 
     @model_validator(mode="after")
-    def _names(self) -> Landmark:
+    def _names(self) -> Publication:
         for curve in self.device_curves:
             for name in curve.inputs:
                 if name not in self.inputs:
@@ -299,13 +293,10 @@ def _whole_shares(shares: list[tuple[float, float]]) -> list[tuple[float, float]
     return shares
 
 
-Shares = Annotated[list[tuple[PositiveFloat, PositiveFloat]], AfterValidator(_whole_shares)]
-
-
 class Gradients(Sourced):
     """(share of the bytes, share of backpropagation after which it is ready) of each part of a network's gradients."""
 
-    shares: Shares
+    shares: Annotated[list[tuple[PositiveFloat, PositiveFloat]], AfterValidator(_whole_shares)]
 
 
 class NetworkFacts(Frozen):
@@ -320,92 +311,78 @@ class NetworkFacts(Frozen):
         return 4 * self.num_parameters.value
 
 
-class Networks(Frozen):
+class _Networks(Frozen):
     """The file of networks."""
 
     networks: Mapping[str, NetworkFacts]
 
 
-def load_networks(path: Path = NETWORKS) -> Mapping[str, NetworkFacts]:
+def load_networks(path: Path = FOLDER / NETWORKS) -> Mapping[str, NetworkFacts]:
     """The networks by name. Raises UsageError if the file is damaged."""
-    return definitions.load(Networks, str(path), folder=FOLDER).networks
+    return load_file(_Networks, path).networks
 
 
-def landmark_names() -> list[str]:
-    """The landmarks of the checkout."""
-    return definitions.names(FOLDER)
+def load_publications(published: Published, folder: Path = FOLDER) -> list[Publication]:
+    """The publications of that folder of published values, checked against these. Raises UsageError."""
+    return [load_publication(path, published) for path in sorted((folder / CLAIMS).glob("*.toml"))]
 
 
-def load_landmarks(published: Published) -> list[Landmark]:
-    """The landmarks whose figures are all in `published`, checked against it. Raises UsageError."""
-    found = [definitions.load(Landmark, name, folder=FOLDER) for name in landmark_names()]
-    known = [mark for mark in found if all(figure in published.figures for figure in mark.figures)]
+def load_publication(path: Path, published: Published) -> Publication:
+    """The publication in a file, checked: no input is from a figure that is predicted, every claim was published.
+
+    Raises UsageError.
+    """
+    publication = load_file(Publication, path)
+    for name in publication.figures:
+        published.figure(name)
+    for place, problem in _problems(publication, published):
+        raise UsageError(f"{path}, {place}: {problem}; correct it")
+    return publication
+
+
+def _problems(publication: Publication, published: Published) -> Iterator[tuple[str, str]]:
     networks = load_networks()
-    for mark in known:
-        check_landmark(mark, published, networks)
-    return known
-
-
-def load_landmark(name: str, published: Published) -> Landmark:
-    """The landmark of that name or in that file, checked. Raises UsageError."""
-    mark = definitions.load(Landmark, name, folder=FOLDER)
-    for figure in mark.figures:
-        published.figure(figure)
-    check_landmark(mark, published, load_networks())
-    return mark
-
-
-def check_landmark(mark: Landmark, published: Published, networks: Mapping[str, NetworkFacts]) -> None:
-    """Raises UsageError for inputs from a figure that is predicted, and for claims that nobody published."""
-    for device_curve in mark.device_curves:
+    for device_curve in publication.device_curves:
         if device_curve.network not in networks:
-            found = f"no network {device_curve.network!r} in {NETWORKS.name}"
-            raise _wrong(mark, f"curve {device_curve.name}", found)
-    for place, entry in mark.sourced:
-        _check_text(mark, place, entry.source, published)
+            yield f"curve {device_curve.name}", f"no network {device_curve.network!r} in {NETWORKS}"
+    sources = [(place, entry.source) for place, entry in publication.sourced]
+    sources += [(curve.name, curve.node[1].source) for curve in publication.system_curves]
+    for place, source in sources:
+        for name in publication.figures:
+            if name in source or published.figure(name).title in source:
+                yield place, f"its source is {name}, the figure that it predicts"
+    for place, entry in publication.sourced:
         for origin in entry.published:
-            _check_origin(mark, place, origin, published)
-    for system_curve in mark.system_curves:
-        _check_text(mark, system_curve.name, system_curve.node[1].source, published)
-    for claim in mark.claims:
+            yield from ((place, problem) for problem in _origin_problems(publication, origin, published))
+    for claim in publication.claims:
         if claim.statement and statement_of(claim, published) is None:
-            raise _wrong(mark, f"a claim of {claim.figure}", f"no statement {claim.statement!r} is public")
-        if claim.check == "values" and not mark.curve(claim.curves[0]).figures.get(claim.figure):
-            raise _wrong(mark, f"a claim of {claim.figure}", f"curve {claim.curves[0]} is of no series there")
-    for curve in mark.curves:
-        for figure, series in curve.figures.items():
-            rows = (*published.values_of(figure), *published.statements_of(figure))
-            if series and series not in {row.series for row in rows}:
-                raise _wrong(mark, f"curve {curve.name}", f"no series {series!r} is public in {figure}")
+            yield f"a claim of {claim.figure}", f"no statement {claim.statement!r} is public"
+        if claim.check == "values" and not publication.curve(claim.curves[0]).figures.get(claim.figure):
+            yield f"a claim of {claim.figure}", f"curve {claim.curves[0]} is of no series there"
+    for curve in publication.curves:
+        for name, series in curve.figures.items():
+            if series and series not in published.series_of(name):
+                yield f"curve {curve.name}", f"no series {series!r} is public in {name}"
 
 
-def _check_text(mark: Landmark, place: str, source: str, published: Published) -> None:
-    for figure in mark.figures:
-        if figure in source or published.figure(figure).title in source:
-            raise _wrong(mark, place, f"its source is {figure}, the figure that it predicts")
+def _origin_problems(publication: Publication, origin: Place, published: Published) -> Iterator[str]:
+    if not published.at(origin):
+        what = f"{origin.series or 'no series'}, {origin.quantity} at {origin.x} in {origin.figure}"
+        yield f"no such row in results/published: {what}"
+    if origin.figure in publication.figures and origin.x is not None:
+        figure = published.figure(origin.figure)
+        base = min(x_of(figure, curve, curve.base) for curve in publication.curves)
+        if origin.x > base:
+            yield (
+                f"it is from {origin.figure}, the figure that it predicts, at {origin.x:g} {figure.x_unit}; "
+                f"only what that states up to {base:g} is an input"
+            )
 
 
 def statement_of(claim: Claim, published: Published) -> Statement | None:
     """The statement that a claim is made of; None if it is not public."""
     rows = published.statements_of(claim.figure)
     return next((row for row in rows if row.statement == claim.statement), None)
-
-
-def _check_origin(mark: Landmark, place: str, origin: Origin, published: Published) -> None:
-    if not public_rows(published, origin):
-        what = f"{origin.series or 'no series'}, {origin.quantity} at {origin.x} in {origin.figure}"
-        raise _wrong(mark, place, f"no such row in results/published: {what}")
-    if origin.figure not in mark.figures or origin.x is None:
-        return
-    figure = published.figure(origin.figure)
-    base = min(x_of(figure, curve, curve.base) for curve in mark.curves)
-    if origin.x > base:
-        raise _wrong(
-            mark,
-            place,
-            f"it is from {origin.figure}, the figure that it predicts, at {origin.x:g} {figure.x_unit}; only what "
-            f"that states up to {base:g} is an input",
-        )
 
 
 def x_of(figure: Figure, curve: AnyCurve, size: int) -> float:
@@ -415,23 +392,3 @@ def x_of(figure: Figure, curve: AnyCurve, size: int) -> float:
     if figure.x_unit == "images":
         return curve.batch.value if curve.strong else size * curve.batch.value
     return size
-
-
-def public_rows(published: Published, origin: Origin) -> list[Value | Statement]:
-    """The rows that an input names."""
-    wanted: tuple[Any, ...] = (origin.series, origin.quantity, origin.x)
-    rows: list[Value | Statement] = [
-        row for row in published.values_of(origin.figure) if (row.series, row.quantity, row.x) == wanted
-    ]
-    rows += [
-        row
-        for row in published.statements_of(origin.figure)
-        if (row.series, row.quantity, row.x_low) == wanted
-    ]
-    return rows
-
-
-def _wrong(mark: Landmark, place: str, problem: str) -> UsageError:
-    return UsageError(
-        f"landmark {mark.name}, {place}: {problem}; correct benchmarks/landmarks/{mark.name}.toml"
-    )

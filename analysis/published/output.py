@@ -1,0 +1,241 @@
+"""Output of `verify-figures`, of comparisons and of claims: a table, the reasons, and rows with stable keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from dlscale.analysis.published.claim_verdicts import VERDICTS, ClaimVerdict
+from dlscale.analysis.published.compare import AGREES, DISAGREES, UNKNOWN, Check, Comparison, Target
+from dlscale.analysis.published.replicates import Band
+from dlscale.analysis.published.values import UNITS
+from dlscale.analysis.text import number, plural, rate
+
+SCHEMA = 1  # raised when a key changes its name or meaning; new keys may come at any time
+CONSISTENT, INCONSISTENT = "consistent", "not within rounding"
+SMALLEST = 1e-3  # below that a gain of efficiency is none
+_KEYS = (
+    *("figure", "kind", "series", "quantity", "unit", "x", "x_unit", "published_low", "published_high"),
+    *("ours", "ours_low", "ours_high", "evidence", "system", "study", "ratio", "ratio_low", "ratio_high"),
+    *("tolerance", "verdict", "relation", "reasons"),
+)
+
+
+def render_checks(checks: Sequence[Check], *, everything: bool = True) -> RenderableType:
+    """The verdicts, for `rich.console.Console.print`; figures without a comparison are counted, or shown with
+    `everything`. Published values that contradict each other are always shown.
+    """
+    shown = [check for check in checks if everything or check.comparisons or check.verdict == DISAGREES]
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in ("figure", "verdict"):
+        table.add_column(column, no_wrap=True)
+    for column in ("compared", "consistent"):
+        table.add_column(column, justify="right")
+    table.add_column("not compared, because", overflow="fold")
+    for check in shown:
+        agree = sum(comparison.verdict == AGREES for comparison in check.comparisons)
+        consistent = sum(relation.consistent for relation in check.relations)
+        cells = (
+            check.figure.id,
+            check.verdict,
+            f"{agree}/{len(check.comparisons)}" if check.comparisons else "-",
+            f"{consistent}/{len(check.relations)}" if check.relations else "-",
+            "; ".join(check.reasons),
+        )
+        table.add_row(*map(escape, cells))
+    counts = Counter(check.verdict for check in checks)
+    nothing = sum(not check.comparisons for check in checks)
+    last = (
+        f"{counts[AGREES]} of {len(checks)} figures agree, {counts[DISAGREES]} disagree; "
+        f"in {nothing} nothing was compared."
+    )
+    hidden = len(checks) - len(shown)
+    have = "figure has" if hidden == 1 else "figures have"
+    rest = f"{hidden} published {have} no counterpart here: dlscale verify-figures --all"
+    lines = [escape(line) for check in checks for line in _details(check)]
+    return Group(*([table] if shown else []), *lines, last, *([rest] if hidden else []))
+
+
+def _details(check: Check) -> Iterator[str]:
+    """A line per comparison, and per published value that contradicts others."""
+    for comparison in check.comparisons:
+        target, point = comparison.target, comparison.point
+        ours = f"{rate(point.value)} ({point.name}, {point.row.evidence})"
+        tolerance = f"{100 * check.figure.tolerance:.0f} %"
+        ratio = f"ratio {rate(comparison.ratio)}, {comparison.verdict} to {tolerance}"
+        what = _what(check, target.series, target.quantity, target.x)
+        yield f"{what}: published {_range(target)}, ours {ours}; {ratio}"
+    for relation in check.relations:
+        if not relation.consistent:
+            value = relation.value
+            what = _what(check, value.series, value.quantity, value.x)
+            low, high = map(_ends, (value.ends, relation.expected))
+            yield f"{what}: published {low}, but {high} by {relation.text}"
+
+
+def _what(check: Check, series: str, quantity: str, x: float | None) -> str:
+    unit = f"{quantity.replace('_', ' ')} [{_unit(quantity)}]"
+    return f"{check.figure.id}, {series}, {unit} at {x:g} {check.figure.x_unit}"
+
+
+def _unit(quantity: str) -> str:
+    return next(iter(UNITS[quantity]))
+
+
+def _range(target: Target) -> str:
+    if target.low is not None and target.high is not None:
+        return number(target.low) if target.low == target.high else _ends((target.low, target.high))
+    return f"under {number(target.high or 0)}" if target.low is None else f"over {number(target.low)}"
+
+
+def _ends(ends: tuple[float, float]) -> str:
+    return f"{number(ends[0])} to {number(ends[1])}"
+
+
+def checks_json(checks: Sequence[Check]) -> dict[str, Any]:
+    """`{"schema": 1, "rows": [...]}`, a row per comparison, per derived value, and per figure without a comparison."""
+    rows: list[dict[str, Any]] = []
+    for check in checks:
+        common: dict[str, Any] = dict.fromkeys(_KEYS) | {
+            "figure": check.figure.id,
+            "x_unit": check.figure.x_unit or None,
+            "tolerance": check.figure.tolerance,
+            "reasons": [],
+        }
+        rows += [common | _compared(comparison) for comparison in check.comparisons]
+        for relation in check.relations:
+            value = relation.value
+            rows.append(
+                common
+                | {"kind": "derived consistency", "series": value.series, "x": value.x, "tolerance": None}
+                | {"quantity": value.quantity, "unit": _unit(value.quantity), "relation": relation.text}
+                | {"published_low": value.ends[0], "published_high": value.ends[1]}
+                | {"verdict": CONSISTENT if relation.consistent else INCONSISTENT}
+            )
+        if not check.comparisons:
+            rows.append(common | {"kind": UNKNOWN, "verdict": UNKNOWN, "reasons": list(check.reasons)})
+    return {"schema": SCHEMA, "rows": rows}
+
+
+def _compared(comparison: Comparison) -> dict[str, Any]:
+    """The keys of a comparison; numbers are in the quantity's base unit."""
+    target, point, ratio = comparison.target, comparison.point, comparison.ratio
+    return {
+        "kind": "compared",
+        "series": target.series,
+        "quantity": target.quantity,
+        "unit": _unit(target.quantity),
+        "x": target.x,
+        "published_low": target.low,
+        "published_high": target.high,
+        "ours": point.value.center,
+        "ours_low": point.value.low,
+        "ours_high": point.value.high,
+        "evidence": point.row.evidence,
+        "system": point.row.family.system,
+        "study": point.study,
+        "ratio": ratio.center,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+        "verdict": comparison.verdict,
+    }
+
+
+def render_claims(rows: Sequence[ClaimVerdict], *, everything: bool) -> RenderableType:
+    """The claims, for `rich.console.Console.print`; figures that nothing predicts are counted, or shown."""
+    shown = [row for row in rows if everything or row.claim]
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("claim", overflow="fold")
+    for column in ("published", "predicted", "verdict"):
+        table.add_column(column, justify="left" if column == "verdict" else "right", no_wrap=True)
+    for index, row in enumerate(shown):
+        if index == 0 or shown[index - 1].figure is not row.figure:
+            table.add_row(f"[bold]{escape(row.figure.id)}[/bold]")
+        cells = (f"  {claim_text(row)}", range_text(row), band_text(row.predicted), row.verdict)
+        table.add_row(*map(escape, cells))
+    claimed = [row for row in rows if row.claim]
+    counts = Counter(row.verdict for row in claimed)
+    last = ", ".join(f"{verdict} {counts[verdict]}" for verdict in VERDICTS)
+    rest = len({row.figure.id for row in rows if not row.claim})
+    unseen = f"{rest} published figures are not predicted: dlscale verify-figures --claims --all"
+    return Group(
+        "predicted from public inputs, nothing was measured here",
+        *([table] if shown else []),
+        *map(escape, reason_lines(shown)),
+        f"{plural(len(claimed), 'claim')}: {last}.",
+        *([unseen] if rest and not everything else []),
+    )
+
+
+def claim_text(row: ClaimVerdict) -> str:
+    """The claim in words, with its quantity and place."""
+    quantity = row.quantity.replace("_", " ")
+    place = "" if row.x is None else f" at {row.x:g} {row.figure.x_unit}"
+    return f"{row.words}: {quantity}{place}" if quantity else row.words
+
+
+def range_text(row: ClaimVerdict) -> str:
+    """What is published, as a range."""
+    if row.low is None and row.high is None:
+        return "-"
+    if row.low is None or row.high is None:
+        return f"up to {number(row.high)}" if row.high is not None else f"from {number(row.low or 0)}"
+    return number(row.low) if row.low == row.high else _ends((row.low, row.high))
+
+
+def band_text(band: Band | None) -> str:
+    """The median with the band's ends."""
+    if band is None:
+        return "-"
+    median, low, high = (
+        number(value) if abs(value) >= SMALLEST else "0" for value in (band.median, band.low, band.high)
+    )
+    return f"{median} [{low}, {high}]"
+
+
+def reason_lines(rows: Sequence[ClaimVerdict]) -> list[str]:
+    """Why claims disagree or how words were read, each once."""
+    lines: dict[str, None] = {}
+    for row in rows:
+        curves = " over ".join(row.claim.curves) if row.claim else ""
+        name = f"{row.figure.id}, {curves}" if curves else row.figure.id
+        if row.verdict == DISAGREES or not row.claim:
+            lines[f"{name}, {row.verdict}: {row.reason}."] = None
+        if row.claim and row.claim.reading:
+            lines[f"{name}, read: {row.claim.reading}."] = None
+    return list(lines)
+
+
+def claims_json(rows: Sequence[ClaimVerdict]) -> dict[str, Any]:
+    """`{"schema": 1, "rows": [...]}`, a row per claim or published value, in base units."""
+    return {"schema": SCHEMA, "rows": [_claim_json(row) for row in rows]}
+
+
+def _claim_json(row: ClaimVerdict) -> dict[str, Any]:
+    band, claim = row.predicted, row.claim
+    return {
+        "figure": row.figure.id,
+        "publication": row.publication and row.publication.name,
+        "claim": row.words,
+        "check": claim and claim.check,
+        "curves": list(claim.curves) if claim else [],
+        "quantity": row.quantity or None,
+        "x": row.x,
+        "x_unit": row.figure.x_unit or None,
+        "published_low": row.low,
+        "published_high": row.high,
+        "predicted": band and band.median,
+        "predicted_low": band and band.low,
+        "predicted_high": band and band.high,
+        "evidence": "simulated" if band else None,
+        "tolerance": row.figure.tolerance,
+        "verdict": row.verdict,
+        "reading": claim.reading or None if claim else None,
+        "reason": row.reason or None,
+    }
