@@ -67,8 +67,8 @@ def write_figures(
 ) -> list[Path]:
     """Draw published figures (by default all with a layout) into `folder` and return the paths of the files.
 
-    Files are `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `studies` are our own studies; their cells are drawn
-    if they match the catalogue. `stand_in` is a system of ours that replaces the publication's. Without `alone`, only
+    Files are `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `studies` are our own; their cells are drawn if
+    they match the catalogue. `stand_in` is a system of ours that replaces the publication's. Without `alone`, only
     figures with cells of ours or a predicted curve are drawn. Raises UsageError for an unknown figure, and where one
     file cannot be written; those of an earlier call then stay, all of them.
     """
