@@ -13,7 +13,7 @@ from dlscale.models.workload import Shard
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "framework"),
     [
@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         pytest.param(
             "lstm_events_keras.py",
             "tensorflow",
-            marks=[pytest.mark.nightly, pytest.mark.requires("tensorflow")],
+            marks=pytest.mark.requires("tensorflow"),
         ),
     ],
 )

@@ -22,6 +22,7 @@ def heads(lines):
     return [line.rsplit(" | ", 3)[0] for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "simulate", "table", "num_studies", "points"),
     [("coverages", "coverages", "coverage_table", 600, 5.5), ("causes", "causes", "cause_table", 150, 13)],

@@ -173,6 +173,7 @@ def test_the_small_print_names_base_case_n_method_and_origin(table):
     assert table.provenance.data_hash[:12] in print_
 
 
+@pytest.mark.slow
 def test_files_are_whole_and_equal_on_a_redraw(table, make_study, tmp_path):
     first = write_figures(table, tmp_path / "first")
     again = write_figures(measure(make_study()[::-1]), tmp_path / "again")

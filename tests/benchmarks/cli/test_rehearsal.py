@@ -75,6 +75,7 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_pat
 SCHEDULED = [name for name in names("systems") if load_system(name).has_jobs]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["weak-scaling", "strong-scaling"])
 @pytest.mark.parametrize("system", SCHEDULED)
 def test_every_system_with_jobs_has_a_plan_of_every_workload(system, kind, tmp_path, capsys):
@@ -91,6 +92,7 @@ def test_every_system_with_jobs_has_a_plan_of_every_workload(system, kind, tmp_p
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SCHEDULED)
 def test_every_system_with_jobs_has_a_plan_of_a_time_to_solution(system, tmp_path, capsys):
     words = ["plan", "time-to-solution", "--system", system, "--results", str(tmp_path)]

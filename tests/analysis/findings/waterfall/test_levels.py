@@ -66,6 +66,7 @@ def coverage(noise: str, num_blocks: int, *, paired: bool = True) -> list[float]
     return list(hits / NUM_STUDIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_blocks", [3, 6, 10])
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_interval_of_a_part_holds_its_level(noise, num_blocks):
