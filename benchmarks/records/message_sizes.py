@@ -181,8 +181,13 @@ def load_run(folder: Path) -> tuple[MessageSizeRun, list[MessageSizeLaunch]]:
             f"{path} cannot be read: {error.strerror}; name a folder that dlscale collectives wrote"
         ) from None
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
+        problem = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in problem["loc"]) or "top level"
+        if where == "schema_version":
+            raise UsageError(
+                f"{path} is a record of schema {problem['input']!r}, and this version reads {SCHEMA_VERSION}; report "
+                "it with the version that wrote it, or run again"
+            ) from None
         raise UsageError(
             f"{path} is not a valid record ({where}: {problem['msg']}); restore it, or run again"
         ) from None

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from dlscale.collectives.training._tensorflow import TensorFlowTrainer, assign, on_gpu
 from dlscale.collectives.training._tensorflow_native import NativeExchange
-from dlscale.collectives.training.deferral import NUM_MEASURED_STEPS
-from dlscale.models.workload import State, Weights
+from dlscale.collectives.training.deferral import NUM_MEASURED_STEPS, DeferredUpdates
 
 NUM_OPERATIONS = 2  # at a time: one waits for means
 
@@ -29,7 +28,7 @@ def obstacle_to_deferral(replica: Any) -> str:
     return ""
 
 
-class DeferredTrainer(TensorFlowTrainer):
+class DeferredTrainer(DeferredUpdates, TensorFlowTrainer):
     """`TensorFlowTrainer` whose updates are made as the next step needs them, or on `synchronize` (`Trainer`)."""
 
     def __init__(self, replica: Any, exchange: NativeExchange) -> None:
@@ -50,26 +49,6 @@ class DeferredTrainer(TensorFlowTrainer):
         if self._num_steps == NUM_MEASURED_STEPS:
             self._make_updates()
             self._deferred_exchange.plan()
-
-    def synchronize(self) -> None:
-        """Return when all updates of earlier steps are made."""
-        self._make_updates()
-        super().synchronize()
-
-    def weights(self) -> Weights:
-        """Copies of the trainable weights, after all updates."""
-        self._make_updates()
-        return super().weights()
-
-    def state(self) -> State:
-        """The replica's state, after all updates."""
-        self._make_updates()
-        return super().state()
-
-    def restore(self, state: State) -> None:
-        """Resume from `state`."""
-        self._make_updates()
-        super().restore(state)
 
     def _make_updates(self) -> None:
         if self._is_due:

@@ -16,8 +16,7 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Collective
 from dlscale.collectives.training._torch import Setting, TorchTrainer
 from dlscale.collectives.training._torch_exchange import Bucket, BucketExchange
-from dlscale.collectives.training.deferral import NUM_MEASURED_STEPS, agreed
-from dlscale.models.workload import State, Weights
+from dlscale.collectives.training.deferral import NUM_MEASURED_STEPS, DeferredUpdates, agreed
 
 # Their updates of a parameter depend on that one alone; a user's own optimizer may look at all gradients together.
 KNOWN_OPTIMIZERS = ("torch.optim.", "dlscale.models.frameworks.")
@@ -36,7 +35,7 @@ def obstacle_to_deferral(replica: Any) -> str:
     return ""
 
 
-class DeferredTrainer(TorchTrainer):
+class DeferredTrainer(DeferredUpdates, TorchTrainer):
     """`TorchTrainer` whose updates are each made when the next step needs them, or on `synchronize` (`Trainer`).
 
     `collective` is one that the exchanges use too, free whenever nothing is under way.
@@ -89,26 +88,6 @@ class DeferredTrainer(TorchTrainer):
         if self._num_steps == NUM_MEASURED_STEPS:
             self._plan()
 
-    def synchronize(self) -> None:
-        """Return when all updates of earlier steps are made."""
-        self._apply(self._due)
-        super().synchronize()
-
-    def weights(self) -> Weights:
-        """Copies of the trainable weights, after all updates."""
-        self._apply(self._due)
-        return super().weights()
-
-    def state(self) -> State:
-        """The replica's state, after all updates."""
-        self._apply(self._due)
-        return super().state()
-
-    def restore(self, state: State) -> None:
-        """Resume from `state`."""
-        self._apply(self._due)
-        super().restore(state)
-
     def settings(self) -> dict[str, Setting]:
         """The exchanges' own decisions, and how many buckets wait for nothing but their layers."""
         late = len(self._buckets) - len(self._at_once)
@@ -119,6 +98,9 @@ class DeferredTrainer(TorchTrainer):
         for hook in self._hooks:
             hook.remove()
         super().close()
+
+    def _make_updates(self) -> None:
+        self._apply(self._due)
 
     def _apply(self, numbers: Iterable[int]) -> None:
         """Update the weights of these buckets, as far as they are due, when their means are there."""

@@ -20,6 +20,8 @@ import numpy as np
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Collective
 from dlscale.collectives.training.communication import AUTOMATIC, Training
+from dlscale.collectives.training.replica_trainer import ReplicaTrainer
+from dlscale.models.workload import State, Weights
 
 NUM_MEASURED_STEPS = 5  # in backward order, everything applied before the forward pass begins
 
@@ -43,6 +45,33 @@ def is_deferred(collective: Collective, training: Training, *, threads: bool, ob
     if obstacle:
         raise UsageError(f"deferred=1 was asked for, but {obstacle}")
     return True
+
+
+class DeferredUpdates(ReplicaTrainer):
+    """Makes what is due before anybody sees the weights; stands before the framework's trainer in a class's bases."""
+
+    def _make_updates(self) -> None:
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        """Return when all updates of earlier steps are made."""
+        self._make_updates()
+        super().synchronize()  # type: ignore[misc]
+
+    def weights(self) -> Weights:
+        """Copies of the trainable weights, after all updates."""
+        self._make_updates()
+        return super().weights()
+
+    def state(self) -> State:
+        """The replica's state, after all updates."""
+        self._make_updates()
+        return super().state()
+
+    def restore(self, state: State) -> None:
+        """Resume from `state`."""
+        self._make_updates()
+        super().restore(state)
 
 
 def bucket_limit(bytes_in_front: int) -> int:

@@ -231,23 +231,6 @@ void Engine::compare(const char* name, Type type, Op op, std::size_t count, int 
   }
 }
 
-void Engine::tune(const network::Tuning& tuning) {
-  tuning.check();
-  operate([&] { hierarchy_->tune(tuning); });
-}
-
-void Engine::tune_node(std::size_t one_shot_bytes, const std::vector<CopyVariant>& variants) {
-  operate([&] { hierarchy_->node().tune(one_shot_bytes, variants); });
-}
-
-void Engine::set_block_bytes(std::size_t block_bytes) {
-  operate([&] { hierarchy_->set_block_bytes(block_bytes); });
-}
-
-void Engine::set_free_running(bool free_running) {
-  operate([&] { hierarchy_->node().set_free_running(free_running); });
-}
-
 Engine::~Engine() {
   // In a forked child nothing here is its own: neither the memory nor what MPI has under way.
   if (generation_ != generation()) (void)hierarchy_.release();

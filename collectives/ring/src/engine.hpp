@@ -79,15 +79,6 @@ class Engine {
   bool is_shared(std::size_t name);
   static constexpr std::size_t kNamesPerArray = SharedArray::kNamesPerArray;
 
-  // Other switch points between nodes, or inside them, from the next operation on; the same on all ranks.
-  // Throws std::invalid_argument, on all, for what cannot be; see Node::tune.
-  void tune(const network::Tuning& tuning);
-  void tune_node(std::size_t one_shot_bytes, const std::vector<CopyVariant>& variants);
-  void set_block_bytes(std::size_t block_bytes);
-
-  // For measurements only: see Node::set_free_running.
-  void set_free_running(bool free_running);
-
   // Frees memory and communicators; collective unless something failed. Does nothing when called again, or in
   // a forked child.
   void close();

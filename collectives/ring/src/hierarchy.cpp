@@ -26,10 +26,6 @@ Hierarchy::Hierarchy(const Topology& topology, const NodeOptions& options, const
   exchange_ = std::make_unique<network::Exchange>(*transport_, tuning);
 }
 
-void Hierarchy::tune(const network::Tuning& tuning) {
-  if (exchange_) exchange_->tune(tuning);
-}
-
 // ---- allreduce ----
 
 // The block cut into a range per lane, in whole cache lines.

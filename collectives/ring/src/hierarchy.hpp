@@ -42,8 +42,6 @@ class Hierarchy {
   void barrier();
 
   Node& node() { return node_; }
-  void tune(const network::Tuning& tuning);
-  void set_block_bytes(std::size_t block_bytes) { block_bytes_ = block_bytes; }
 
   // After a failure of this rank: tells the ranks of the own node, and those of other nodes, why.
   void propagate(const std::exception& error);

@@ -49,6 +49,15 @@ def test_mistakes(words: str, expected: list[str], tmp_path: Path, capsys: pytes
         assert part in text
 
 
+def test_a_record_of_an_earlier_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "campaign.json").write_text('{"schema_version": 5, "modes": ["hot"]}')
+    with pytest.raises(SystemExit) as caught:
+        main(["collectives", "report", str(tmp_path)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert caught.value.code == 1
+    assert "is a record of schema 5, and this version reads 6" in line
+
+
 class NoGpu:
     """torch where there is none."""
 

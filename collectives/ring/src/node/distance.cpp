@@ -21,10 +21,10 @@ double Distance::hop_seconds() {
     if (rank_ == 0) {
       const double begin = monotonic_seconds();
       waiting_.announce(&own, number);
-      waiting_.until_safe(&others, number, before);
+      waiting_.until(&others, number, before);
       if (lap > 0) best = std::min(best, monotonic_seconds() - begin);
     } else {
-      waiting_.until_safe(&others, number, before);
+      waiting_.until(&others, number, before);
       waiting_.announce(&own, number);
     }
   }
@@ -33,7 +33,7 @@ double Distance::hop_seconds() {
     first.hop.store(static_cast<std::uint64_t>(best / size_ * 1e12), std::memory_order_relaxed);
     waiting_.announce(&own, told);
   } else {
-    waiting_.until_safe(&first.laps, told, 0);
+    waiting_.until(&first.laps, told, 0);
   }
   // Stays until all ranks are in the first lap of the next time.
   return 1e-12 * static_cast<double>(first.hop.load(std::memory_order_relaxed));

@@ -110,9 +110,6 @@ class Node {
   // if they need more memory than those that the node was made with.
   void tune(std::size_t one_shot_bytes, const std::vector<CopyVariant>& variants);
 
-  // For measurements: what the same loads and stores cost if nobody waited. Results are wrong.
-  void set_free_running(bool free_running) { waiting_.set_free_running(free_running); }
-
  private:
   Staged::Job job(const std::byte* input, std::byte* output, Type type, Op op, double scale) const;
   void exchange_blocks(Timed kind, Staged::Job* work, const std::vector<Range>& blocks);

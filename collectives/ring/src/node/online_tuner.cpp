@@ -108,7 +108,7 @@ double OnlineTuner::duration(std::uint64_t number) {
   std::uint64_t begin = 0, end = 0;
   for (int q = 0; q < size_; ++q) {
     ControlBlock& block = memory_.control_block(q);
-    waiting_.until_safe(&block.timed, number + 1, q);
+    waiting_.until(&block.timed, number + 1, q);
     begin = std::max(begin, block.times.begin[number % 4].load(std::memory_order_relaxed));
     end = std::max(end, block.times.end[number % 4].load(std::memory_order_relaxed));
   }

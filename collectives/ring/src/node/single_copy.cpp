@@ -148,7 +148,7 @@ bool SingleCopy::lend(const Job& job, std::size_t count, std::size_t kind) {
   for (int i = 1; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
     ControlBlock& other = memory_.control_block(q);
-    waiting_.until_safe(&other.lending, turn + 1, q);
+    waiting_.until(&other.lending, turn + 1, q);
     waiting_.compare(tag, other.lending.tags[turn % 4].load(std::memory_order_relaxed), q);
     lent_[static_cast<std::size_t>(q)] = other.lent[turn % 2];
     all_lent = all_lent && other.lent[turn % 2] != kNothingLent;
@@ -162,7 +162,7 @@ void SingleCopy::give_back() {
   waiting_.announce(&memory_.control_block(rank_).given_back, num_operations_);
   for (int i = 1; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
-    waiting_.until_safe(&memory_.control_block(q).given_back, num_operations_, q);
+    waiting_.until(&memory_.control_block(q).given_back, num_operations_, q);
   }
 }
 

@@ -91,22 +91,16 @@ class Waiting {
   // Returns when `value` is at least `number`; local rank `owner` announces it. Throws RankFailure.
   void until(const std::atomic<std::uint64_t>& value, std::atomic<std::uint32_t>* num_sleepers,
              std::uint64_t number, int owner) {
-    if (free_running_ || value.load(std::memory_order_acquire) >= number) return;
+    if (value.load(std::memory_order_acquire) >= number) return;
     wait_long(value, num_sleepers, number, owner);
   }
   void until(Counter* counter, std::uint64_t number, int owner) {
     until(counter->value, &counter->num_sleepers, number, owner);
   }
 
-  // As `until`, also in measurements where nobody waits: for memory that may be gone otherwise.
-  void until_safe(Counter* counter, std::uint64_t number, int owner) {
-    if (counter->value.load(std::memory_order_acquire) >= number) return;
-    wait_long(counter->value, &counter->num_sleepers, number, owner);
-  }
-
   // Throws std::runtime_error if local rank `owner` is in another operation than this rank.
   void compare(std::uint32_t mine, std::uint32_t theirs, int owner) const {
-    if (mine != theirs && !free_running_) raise_difference(owner);
+    if (mine != theirs) raise_difference(owner);
   }
 
   // Called now and then while waiting, to move what else is under way; sleeping is left out then.
@@ -130,9 +124,6 @@ class Waiting {
   bool oversubscribed() const { return oversubscribed_; }
   double timeout_seconds() const { return timeout_seconds_; }
 
-  // For measurements of what synchronisation costs: nobody waits, results are wrong.
-  void set_free_running(bool free_running) { free_running_ = free_running; }
-
  private:
   void wait_long(const std::atomic<std::uint64_t>& value, std::atomic<std::uint32_t>* num_sleepers,
                  std::uint64_t number, int owner);
@@ -149,7 +140,6 @@ class Waiting {
   int rank_;
   std::vector<int> global_ranks_;
   bool oversubscribed_;
-  bool free_running_ = false;
   double timeout_seconds_;
   double next_check_ = 0;
   std::function<void()> progress_;

@@ -293,17 +293,6 @@ NB_MODULE(_engine, m) {
       .def("broadcast", &broadcast, "buffer"_a, "root"_a)
       .def("barrier", &Engine::barrier, WithoutLock())
       .def("share", &share, "num_bytes"_a)
-      .def("tune", &Engine::tune, "network"_a, WithoutLock())
-      .def(
-          "tune_node",
-          [](Engine& engine, std::size_t one_shot_bytes, const Variants& variants) {
-            const std::vector<dlscale::CopyVariant> chosen = variants_of(variants);
-            const nb::gil_scoped_release without_lock;
-            engine.tune_node(one_shot_bytes, chosen);
-          },
-          "one_shot_bytes"_a, "variants"_a)
-      .def("set_block_bytes", &Engine::set_block_bytes, "block_bytes"_a, WithoutLock())
-      .def("set_free_running", &Engine::set_free_running, "free_running"_a)
       .def("close", &Engine::close, WithoutLock());
 
   nb::class_<dlscale::CAbi>(m, "CAbi")
