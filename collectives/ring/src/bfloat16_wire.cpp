@@ -1,5 +1,6 @@
 #include "bfloat16_wire.hpp"
 
+#include <cstdint>
 #include <iterator>
 #include <stdexcept>
 

@@ -1,5 +1,7 @@
 #include "error_propagation.hpp"
 
+#include <cstdint>
+
 #include "mpi_calls.hpp"
 
 namespace dlscale {

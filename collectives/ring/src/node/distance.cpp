@@ -1,6 +1,7 @@
 #include "distance.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 
 namespace dlscale {

@@ -1,6 +1,7 @@
 #include "online_tuner.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>

@@ -1,6 +1,7 @@
 #include "small.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "slices.hpp"

@@ -1,6 +1,7 @@
 #include "staged.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "sources.hpp"
 

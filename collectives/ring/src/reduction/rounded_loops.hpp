@@ -1,6 +1,8 @@
 // The loops of RoundedReduction, in vectors of kVectorBytes; see loops.hpp for what holds of them.
 #pragma once
 
+#include <cstdint>
+
 #include "loops.hpp"
 
 namespace dlscale {

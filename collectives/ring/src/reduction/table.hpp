@@ -1,6 +1,8 @@
 // One instruction set's kernels, for the file that includes this; see loops.hpp.
 #pragma once
 
+#include <cstdint>
+
 #include "loops.hpp"
 #include "rounded_loops.hpp"
 

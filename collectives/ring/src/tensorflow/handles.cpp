@@ -1,5 +1,6 @@
 #include "handles.hpp"
 
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <stdexcept>

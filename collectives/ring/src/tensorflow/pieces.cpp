@@ -1,6 +1,7 @@
 #include "pieces.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 namespace dlscale {
