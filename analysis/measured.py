@@ -62,7 +62,7 @@ class MeasuredCase:
         """The cell that was measured."""
         return self.record.case.cell
 
-    @property
+    @cached_property
     def block(self) -> Block:
         """The block, or the part of it, unique over studies."""
         study = self.record.study

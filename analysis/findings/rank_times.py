@@ -121,7 +121,11 @@ def _rank_times(launches: CellLaunches, max_columns: int) -> RankTimes:
 def _condensed(matrix: Matrix, room: int) -> Matrix:
     if matrix.shape[1] <= room:
         return matrix
-    return np.stack([np.median(part, axis=1) for part in np.array_split(matrix, room, axis=1)], axis=1)
+    # As np.array_split: the first parts have one column more.
+    each, num_longer = divmod(matrix.shape[1], room)
+    longer, rest = np.split(matrix, [num_longer * (each + 1)], axis=1)
+    shapes = (longer.reshape(len(matrix), num_longer, each + 1), rest.reshape(len(matrix), -1, each))
+    return np.concatenate([np.median(parts, axis=2) for parts in shapes], axis=1)
 
 
 def _rank_times_order(heat: RankTimes) -> tuple[object, ...]:

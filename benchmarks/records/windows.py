@@ -58,10 +58,11 @@ class WindowArrays:
             return self
         first, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
         chosen = slice(first, end) if len(places) == end - first else which
-        columns: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return WindowArrays(
-            **{name: None if column is None else column[chosen] for name, column in columns.items()}
-        )
+        columns: dict[str, Any] = {}
+        for field in fields(self):
+            column = getattr(self, field.name)
+            columns[field.name] = None if column is None else column[chosen]
+        return WindowArrays(**columns)
 
 
 def arrays_of(windows: Sequence[Window]) -> WindowArrays:
