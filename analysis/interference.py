@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.windows import WindowArrays
 
 BUSY_WINDOW = 0.15  # of CPU time; in a shorter window a tick of the kernel's clock is a few percent
 MOST_DISTURBED = 0.1  # of the launches of a study that claims something
@@ -52,21 +56,25 @@ def interference(records: Iterable[Record]) -> Interference | None:
     records = [record for record in records if record.foreign_cpu is not None]
     if not records:
         return None
-    shares = [
-        (max(window.seconds), window.foreign_cpu)
-        for record in records
-        for window in record.windows
-        if window.phase == "steady" and window.foreign_cpu is not None
-    ]
-    busy = [(seconds, share) for seconds, share in shares if share > BUSY_WINDOW]
-    taken = sum(seconds * share for seconds, share in busy)
+    windows = [record.columns.where(record.columns.steady) for record in records]
+    shares = np.concatenate([_column(one) for one in windows])
+    seconds = np.concatenate([one.world for one in windows])
+    with np.errstate(invalid="ignore"):
+        busy = shares > BUSY_WINDOW
+    num_busy = int(busy.sum())
+    taken = float((seconds[busy] * shares[busy]).sum() / seconds[busy].sum()) if num_busy else 0.0
     return Interference(
         num_launches=len(records),
         num_disturbed=sum(record.disturbed for record in records),
-        num_windows=len(shares),
-        num_busy=len(busy),
-        share=taken / sum(seconds for seconds, _ in busy) if busy else 0.0,
+        num_windows=int((~np.isnan(shares)).sum()),
+        num_busy=num_busy,
+        share=taken,
     )
+
+
+def _column(windows: WindowArrays) -> NDArray[np.float64]:
+    """The shares of other programs, NaN where unknown, [W]."""
+    return np.full(len(windows), np.nan) if windows.foreign_cpu is None else windows.foreign_cpu
 
 
 def why_unclaimable(found: Interference | None) -> str:

@@ -63,7 +63,7 @@ class MeasuredCase:
         """The cell that was measured."""
         return self.record.case.cell
 
-    @property
+    @cached_property
     def block(self) -> Block:
         """The block, or the part of it, unique over studies."""
         study = self.record.study
@@ -155,7 +155,7 @@ class CellLaunches:
     @property
     def together(self) -> bool:
         """Whether the ranks step together; asynchronous ones do not."""
-        return all(window.num_applied is None for window in self.cases[0].record.windows)
+        return self.cases[0].record.columns.num_applied is None
 
     @property
     def exchange(self) -> str:
@@ -212,7 +212,7 @@ def _in_parts(cases: Iterable[MeasuredCase], records: Iterable[Record]) -> Itera
     for record in records:
         started = start_time(record.started_at)
         if started and record.case.cell.control != "canary":
-            seconds = sum(max(window.seconds, default=0.0) for window in record.windows)
+            seconds = float(np.nansum(record.columns.world))
             key = (record.system, record.study, record.case.block)
             blocks.setdefault(key, []).append((started.timestamp(), seconds))
     parts = {key: _parts(times) for key, times in blocks.items()}

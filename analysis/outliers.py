@@ -37,7 +37,7 @@ def usual_deviation(logs: Values) -> float:
     return float(np.median(np.abs(deviations(logs))))
 
 
-def stands_out(from_median: Values, *, usual: float) -> Which:
+def stands_out(from_median: Values, *, usual: float | Values) -> Which:
     """Which log times are beyond the threshold, and by 2 % or more; `usual` is the median absolute deviation."""
     size = np.abs(from_median)
     out: Which = (NORMAL * size > THRESHOLD * usual) & (size > np.log1p(BAND))
@@ -126,11 +126,11 @@ class Outliers:
 
 
 def windows_out(seconds: Values) -> Which:
-    """Which windows of a launch stand out, by their seconds per step, [W]."""
-    if len(seconds) < MIN_WINDOWS:
-        return np.zeros(len(seconds), dtype=np.bool_)
-    logs = np.log(seconds)
-    return stands_out(deviations(logs), usual=usual_deviation(logs))
+    """Which windows of a launch stand out, by their seconds per step, [W], or of several, [launches, W]."""
+    if seconds.shape[-1] < MIN_WINDOWS:
+        return np.zeros(seconds.shape, dtype=np.bool_)
+    away = deviations(np.log(seconds))
+    return stands_out(away, usual=np.median(np.abs(away), axis=-1, keepdims=True))
 
 
 def outlying(cells: Sequence[Mapping[B, float]], *, systems: Sequence[str]) -> list[dict[B, float]]:
@@ -185,8 +185,13 @@ def outliers_of(
 ) -> Outliers:
     """The outliers of a cell's launches, given as block -> seconds per step of its windows, [W]."""
     blocks = {outlier.block for outlier in launches}
-    medians = {block: float(np.median(values)) for block, values in seconds.items()}
-    windows = {block: windows_out(values) for block, values in seconds.items()}
+    medians = dict.fromkeys(seconds, 0.0)
+    windows = dict.fromkeys(seconds, np.zeros(0, dtype=np.bool_))
+    for length in set(map(len, seconds.values())):  # usually one
+        alike = [block for block, values in seconds.items() if len(values) == length]
+        times = np.stack([seconds[block] for block in alike])
+        medians |= zip(alike, np.median(times, axis=1).tolist(), strict=True)
+        windows |= zip(alike, windows_out(times), strict=True)
 
     def rate(costs: Sequence[float]) -> float:
         return float(cell.global_batch / np.median(costs))

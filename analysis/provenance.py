@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.windows import windows_json
 
 _MAX_COMMANDS = 3  # every launch has its own
 _MAX_CHARACTERS = 2000  # per command: one that lists many hosts must not fill a file
@@ -59,7 +60,7 @@ def provenance(records: Iterable[Record]) -> Provenance:
     )
     digest = hashlib.sha256()
     for record in ordered:
-        digest.update(record.model_dump_json(exclude=_later_fields(record)).encode() + b"\n")
+        digest.update(_json(record) + b"\n")
     return Provenance(
         studies=tuple(sorted({record.study for record in ordered})),
         systems=tuple(sorted({record.system for record in ordered})),
@@ -69,10 +70,10 @@ def provenance(records: Iterable[Record]) -> Provenance:
     )
 
 
-def _later_fields(record: Record) -> dict[str, Any] | None:
-    """What records have got since schema 5 began, where this one does not have it: old digests must not change."""
-    unknown = all(window.foreign_cpu is None for window in record.windows)
-    return {"windows": {"__all__": {"foreign_cpu"}}} if unknown else None
+def _json(record: Record) -> bytes:
+    """The record as its file has it, without what records got later and this one does not have."""
+    rest = record.model_copy(update={"windows": []}).model_dump_json().encode()
+    return rest.replace(b',"windows":[]', b',"windows":' + windows_json(record.windows), 1)
 
 
 def printable(text: str) -> str:

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from dlscale.analysis.families import Family, environment_text
 from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting, Window
+from dlscale.benchmarks.records.windows import WindowArrays, Windows
 from dlscale.collectives.backend import BUCKET_SIZES
 from dlscale.collectives.compression.links import allreduce_bytes
 
@@ -58,12 +59,9 @@ APART = frozenset({"canary", "exchange", "profile"})
 
 
 def steady_windows(record: Record) -> list[Window]:
-    """The windows that count: those after the warm-up.
-
-    A training with a target may resume one step before its end: then that is all that the launch has.
-    """
+    """The windows that count (`Record.counted`), as objects, which are slow to make."""
     steady = [window for window in record.windows if window.phase == "steady"]
-    return steady or (record.windows if record.solution else [])
+    return steady or (list(record.windows) if record.solution else [])
 
 
 def world_step_seconds(record: Record) -> Seconds:
@@ -72,16 +70,20 @@ def world_step_seconds(record: Record) -> Seconds:
     If ranks do not step together, a step is as many applied local batches as there are ranks.
     Where the batch grew, a step is as many samples as the first one had.
     """
-    cell = record.case.cell
-    # Python's own max: on a short list it is many times faster than NumPy's, and there are millions of windows.
-    return np.array([max(window.seconds) / equal_steps(window, cell) for window in steady_windows(record)])
+    windows = record.counted
+    return windows.world / equal_steps(windows, record.case.cell)
 
 
-def equal_steps(window: Window, cell: Cell) -> float:
-    """Steps of a window, in steps with the cell's global batch."""
-    if window.num_samples is not None:
-        return window.num_samples / cell.global_batch
-    return window.num_steps if window.num_applied is None else window.num_applied / cell.num_ranks
+def equal_steps(windows: WindowArrays, cell: Cell) -> Seconds:
+    """Steps of each window, in steps with the cell's global batch, [W]."""
+    steps = windows.num_steps
+    if windows.num_applied is not None:
+        applied = windows.num_applied / cell.num_ranks
+        steps = np.where(np.isnan(applied), steps, applied)
+    if windows.num_samples is not None:
+        samples = windows.num_samples / cell.global_batch
+        steps = np.where(np.isnan(samples), steps, samples)
+    return steps
 
 
 def over_ranks(record: Record) -> tuple[float, float | None, float | None]:
@@ -92,20 +94,22 @@ def over_ranks(record: Record) -> tuple[float, float | None, float | None]:
     timestamps. So window totals give the length of steps, and timestamps only the difference between ranks: time
     missing from the timestamps (a device's queue, the end of a window) counts for all ranks alike.
     """
-    windows = steady_windows(record)
-    seconds = np.array([window.seconds for window in windows])  # [W][P]
-    means = seconds.mean(axis=1) / np.array([equal_steps(window, record.case.cell) for window in windows])
-    mean, (spreads, stamped) = float(np.median(means)), _spreads(windows)
+    windows = record.counted
+    means = windows.seconds.mean(axis=1) / equal_steps(windows, record.case.cell)
+    mean, (spreads, stamped) = float(np.median(means)), _spreads(record)
     if spreads is None or stamped is None:
         return mean, None, None
-    return mean, float(np.median(means + spreads)), float(np.median(stamped / seconds.sum(axis=1)))
+    return mean, float(np.median(means + spreads)), float(np.median(stamped / windows.seconds.sum(axis=1)))
 
 
-def _spreads(windows: Sequence[Window]) -> tuple[Seconds | None, Seconds | None]:
+def _spreads(record: Record) -> tuple[Seconds | None, Seconds | None]:
     """For each window, the mean over steps of (maximum - mean over ranks) and the sum of its timestamps.
 
     The k-th steps of all ranks are compared with each other. None unless all windows have timestamps.
     """
+    if isinstance(record.windows, Windows):  # usual ones have none
+        return None, None
+    windows = steady_windows(record)
     stamps = [window.step_seconds for window in windows if window.step_seconds is not None]
     if len(stamps) < len(windows):
         return None, None
@@ -117,6 +121,12 @@ def _spreads(windows: Sequence[Window]) -> tuple[Seconds | None, Seconds | None]
     return np.array(spreads), np.array([matrix.sum() for matrix in each])
 
 
+def has_rank_steps(record: Record) -> bool:
+    """Whether its ranks took steps of their own, as in asynchronous training."""
+    usual = isinstance(record.windows, Windows)  # those that have none
+    return not usual and any(window.rank_steps for window in record.windows)
+
+
 def slowest_in_phase(phases: Phases, name: str) -> float | None:
     """Seconds of the slowest rank; None if a rank did not reach the phase, as it may be the slowest."""
     seconds: list[float | None] = getattr(phases, name)
@@ -124,15 +134,20 @@ def slowest_in_phase(phases: Phases, name: str) -> float | None:
     return max(known) if known and len(known) == len(seconds) else None
 
 
-def num_samples(window: Window, cell: Cell) -> int:
-    """Samples of a window over all ranks: those applied if ranks do not step together, 0 for communication only."""
+def num_samples(windows: WindowArrays, cell: Cell) -> Seconds:
+    """Samples of each window over all ranks, [W]: those applied if ranks do not step together.
+
+    0 for communication only.
+    """
     if cell.control == "exchange":
-        return 0
-    if window.num_samples is not None:
-        return window.num_samples
-    if window.num_applied is None:
-        return window.num_steps * cell.global_batch
-    return window.num_applied * cell.global_batch // cell.num_ranks
+        return np.zeros(len(windows))
+    samples = windows.num_steps * cell.global_batch
+    if windows.num_applied is not None:
+        applied = windows.num_applied * cell.global_batch // cell.num_ranks
+        samples = np.where(np.isnan(applied), samples, applied)
+    if windows.num_samples is not None:
+        samples = np.where(np.isnan(windows.num_samples), samples, windows.num_samples)
+    return samples
 
 
 def start_time(started_at: str) -> datetime | None:
@@ -152,19 +167,13 @@ def start_skew(record: Record) -> float | None:
     """
     if record.case.cell.num_ranks == 1:
         return 0.0
-    windows = steady_windows(record)
+    windows = record.counted
     skews = [
-        np.median([(spread_of(window.start_seconds, ranks)) / max(window.seconds) for window in windows])
+        np.median(np.ptp(windows.start_seconds[:, ranks], axis=1) / windows.world)
         for ranks in record.clocks
         if len(ranks) > 1
     ]
     return float(max(skews)) if skews else None
-
-
-def spread_of(starts: Sequence[float], ranks: Sequence[int]) -> float:
-    """Last start - first start of these ranks, which share a clock."""
-    own = [starts[rank] for rank in ranks]
-    return max(own) - min(own)
 
 
 def why_unusable(record: Record) -> str | None:
@@ -175,10 +184,23 @@ def why_unusable(record: Record) -> str | None:
     if record.failure is not None:
         where = "" if record.failure.rank is None else f" on rank {record.failure.rank}"
         return " ".join(f"{record.failure.kind}{where}: {record.failure.message}".split())
-    windows = steady_windows(record)
+    num_ranks, windows = record.case.cell.num_ranks, record.counted
+    if len(windows) and windows.seconds.shape[1] == num_ranks and _are_possible(windows):
+        return None
+    return _what_is_wrong(steady_windows(record), num_ranks)
+
+
+def _are_possible(windows: WindowArrays) -> bool:
+    # NaN is above and below nothing.
+    times = (
+        (windows.seconds > 0).all() and (windows.seconds < inf).all() and (windows.start_seconds < inf).all()
+    )
+    return bool(times) and (windows.num_applied is None or not (windows.num_applied == 0).any())
+
+
+def _what_is_wrong(windows: Sequence[Window], num_ranks: int) -> str | None:
     if not windows:
         return "no window after the warm-up"
-    num_ranks = record.case.cell.num_ranks
     for window in windows:
         if not len(window.seconds) == len(window.start_seconds) == num_ranks:
             return f"a window has the times of {len(window.seconds)} of {num_ranks} ranks"

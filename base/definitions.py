@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -24,6 +24,15 @@ class Frozen(BaseModel):
     """Checked on the way in, immutable afterwards; unknown fields are an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Pydantic's copy, without values that were computed of the fields before they changed."""
+        copy = super().model_copy(update=update, deep=deep)
+        if update:
+            kept = type(self).model_fields
+            for name in [name for name in vars(copy) if name not in kept]:
+                del copy.__dict__[name]
+        return copy
 
 
 def _check_file_name(value: str) -> str:

@@ -7,6 +7,7 @@ program uses it: tables nested a thousand times by dots, integers that no float 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from typing import Any
 
@@ -18,9 +19,29 @@ TOO_DEEP = f"tables or lists are nested more than {DEEPEST} times"
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text. Raises ValueError."""
     try:
-        return _checked(json.loads(text))
+        value = json.loads(text)
+        return value if _is_plain(text) and not _is_deep(value) else _checked(value)
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
+
+
+def _is_plain(text: str | bytes) -> bool:
+    """Whether no integer in a JSON text can be too large and no character half of one: a quick look at a long text."""
+    content = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
+    return content.isascii() and b"\\u" not in content and not _LONG_NUMBER.search(content)
+
+
+_LONG_NUMBER = re.compile(rb"\d{20}")  # as all integers above 2**64 are
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(DEEPEST):
+        members = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [child for each in members for child in each if type(child) in (dict, list)]
+        if not level:
+            return False
+    return True
 
 
 def parse_json_object(text: str | bytes) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def _saving(key: tuple[str, str, str, int], records: Sequence[Record]) -> Saving
     saved = [record for record in records if record.checkpoints]
     each = [float(np.median([checkpoint.seconds for checkpoint in record.checkpoints])) for record in saved]
     saving = sum(checkpoint.seconds for record in saved for checkpoint in record.checkpoints)
-    stepping = sum(max(window.seconds) for record in saved for window in record.windows)
+    stepping = float(sum(record.columns.world.sum() for record in saved))
     restarts = [record.resumed for record in records if record.resumed]
     return Saving(
         workload=workload,
@@ -100,7 +100,7 @@ def _num_lost(records: Sequence[Record]) -> int:
     lost = 0
     for attempts in cases.values():
         for attempt, following in pairwise(sorted(attempts, key=lambda record: record.attempt)):
-            end = _begin(attempt) + sum(window.num_steps for window in attempt.windows)
+            end = _begin(attempt) + int(attempt.columns.num_steps.sum())
             lost += max(0, end - _begin(following))
     return lost
 

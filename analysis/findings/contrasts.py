@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -47,9 +48,15 @@ def sign_flip(logs: Sequence[float]) -> float:
     )  # tolerance for rounding: equal sums count as equal
     if len(values) <= MAX_EXACT:
         return float(np.mean(np.abs(_all_sums(values)) >= least))
-    generator = np.random.default_rng(_SEED)
-    sums = (2.0 * generator.integers(0, 2, (NUM_DRAWS, len(values))) - 1.0) @ values
+    sums = _signs(len(values)).astype(np.float64) @ values
     return float((1 + np.sum(np.abs(sums) >= least)) / (1 + NUM_DRAWS))
+
+
+@lru_cache(maxsize=2)
+def _signs(num_blocks: int) -> NDArray[np.int8]:
+    """Random signs, [NUM_DRAWS, blocks]: those of all comparisons with as many blocks."""
+    drawn = np.random.default_rng(_SEED).integers(0, 2, (NUM_DRAWS, num_blocks))
+    return (2 * drawn - 1).astype(np.int8)
 
 
 def smallest_p(num_blocks: int) -> float:

@@ -30,7 +30,6 @@ from dlscale.analysis.records import (
     num_samples,
     options_text,
     settings_text,
-    steady_windows,
     why_unusable,
 )
 from dlscale.analysis.statistics import Interval, median_interval
@@ -98,7 +97,7 @@ def reading(record: Record) -> Reading | str:
     """The sum of all machines' counters, or in a few words why there is no number."""
     if why_unusable(record) is not None:
         return "the launch gave no number"
-    samples = sum(num_samples(window, record.case.cell) for window in steady_windows(record))
+    samples = int(num_samples(record.counted, record.case.cell).sum())
     machines = {rank.rank: rank.boot_id for rank in (*record.ranks, *record.servers)}
     by_source: dict[str, dict[str, tuple[float, float]]] = {}
     for entry in record.energy:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dlscale.analysis.families import Family
 from dlscale.analysis.measured import Block, CellLaunches, good_launches
-from dlscale.analysis.records import steady_windows
+from dlscale.analysis.records import has_rank_steps, steady_windows
 from dlscale.benchmarks.records.record import Cell, Record
 
 
@@ -74,10 +74,13 @@ def relative_seconds(record: Record) -> Matrix:
 
     In asynchronous training, a rank that took no step in a window counts as if it had taken one.
     """
-    windows = steady_windows(record)
-    seconds = np.array([window.seconds for window in windows])  # [W][P]
-    steps = np.array([window.rank_steps or [window.num_steps] * len(window.seconds) for window in windows])
-    own = seconds / np.maximum(steps, 1)
+    windows = record.counted
+    steps = windows.num_steps[:, np.newaxis]  # [W][1]
+    if has_rank_steps(record):
+        steps = np.array(
+            [window.rank_steps or [window.num_steps] for window in steady_windows(record)]
+        )  # [W][P]
+    own = windows.seconds / np.maximum(steps, 1)
     relative: Matrix = (own / np.median(own, axis=1, keepdims=True)).T
     return relative
 
@@ -110,16 +113,19 @@ def _rank_times(launches: CellLaunches, max_columns: int) -> RankTimes:
         blocks=tuple(case.block for case in launches.cases),
         hosts=hosts[0],
         moved=len(set(hosts)) > 1,
-        waiting=launches.cell.backend != "none"
-        and not any(window.rank_steps for window in records[0].windows),
-        num_windows=sum(len(steady_windows(record)) for record in records),
+        waiting=launches.cell.backend != "none" and not has_rank_steps(records[0]),
+        num_windows=sum(len(record.counted) for record in records),
     )
 
 
 def _condensed(matrix: Matrix, room: int) -> Matrix:
     if matrix.shape[1] <= room:
         return matrix
-    return np.stack([np.median(part, axis=1) for part in np.array_split(matrix, room, axis=1)], axis=1)
+    # As np.array_split: the first parts have one column more.
+    each, num_longer = divmod(matrix.shape[1], room)
+    longer, rest = np.split(matrix, [num_longer * (each + 1)], axis=1)
+    shapes = (longer.reshape(len(matrix), num_longer, each + 1), rest.reshape(len(matrix), -1, each))
+    return np.concatenate([np.median(parts, axis=2) for parts in shapes], axis=1)
 
 
 def _rank_times_order(heat: RankTimes) -> tuple[object, ...]:

@@ -22,6 +22,7 @@ from dlscale.analysis.findings import slowness
 from dlscale.analysis.findings.rank_times import hosts_of, relative_seconds
 from dlscale.analysis.findings.slowness import ALPHA, Slow, slow_ones
 from dlscale.analysis.measured import CellLaunches, MeasuredCase, good_launches
+from dlscale.analysis.records import has_rank_steps
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name, interval_columns, plural, share_text, workload_title
 from dlscale.benchmarks.records.record import Record
@@ -155,7 +156,7 @@ def _linked(
     boot_ids = {rank.node: rank.boot_id for case in launches for rank in case.record.ranks}
     if reason := slowness.why_no_network(boot_ids):
         return [], reason
-    if any(window.rank_steps for case in launches for window in case.record.windows):
+    if any(has_rank_steps(case.record) for case in launches):
         slow = [suspect for suspect in _late(launches, backend=backend) if suspect.rank is None]
         return [_as_link(suspect) for suspect in slow], ""
     jobs = _jobs(launches, alone)

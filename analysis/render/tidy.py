@@ -25,11 +25,11 @@ from dlscale.analysis.records import (
     algorithm_text,
     equal_steps,
     exchange_mode,
+    has_rank_steps,
     num_samples,
     options_text,
     slowest_in_phase,
     start_skew,
-    steady_windows,
     why_unusable,
     world_step_seconds,
 )
@@ -179,7 +179,7 @@ def launch_frame(records: Sequence[Record], counts: Collection[Key]) -> pd.DataF
 
 
 def _row(record: Record, *, counts: bool) -> dict[str, object]:
-    cell, reason, windows = record.case.cell, why_unusable(record), steady_windows(record)
+    cell, reason, windows = record.case.cell, why_unusable(record), record.counted
     row: dict[str, object] = {
         "study": record.study,
         "case_id": record.case.id,
@@ -209,8 +209,8 @@ def _row(record: Record, *, counts: bool) -> dict[str, object]:
         "steady": record.steady,
         "exchange": exchange_mode(record),
         "num_windows": len(windows),
-        "num_steps": sum(window.num_steps for window in windows),
-        "num_samples": sum(num_samples(window, cell) for window in windows),
+        "num_steps": int(windows.num_steps.sum()),
+        "num_samples": int(num_samples(windows, cell).sum()),
         "peak_rss_bytes": max((rank.peak_rss_bytes for rank in record.ranks), default=0) or None,
         "num_skipped_samples": sum(count for count in record.skipped_samples if count),
         **{f"{name}_seconds": slowest_in_phase(record.phases, name) for name in Phases.model_fields},
@@ -298,17 +298,15 @@ def _words_of_key(record: Record) -> dict[str, object]:
 
 
 def _windows(record: Record, *, counts: bool) -> Arrays:
-    cell, windows = record.case.cell, record.windows
-    starts, seconds = _matrix(record, "start_seconds"), _matrix(record, "seconds")
+    cell, windows = record.case.cell, record.columns
+    starts, seconds = _whole(windows.start_seconds, cell.num_ranks), _whole(windows.seconds, cell.num_ranks)
     # Without the times of all ranks a window has no world time, as the missing rank may be the slowest.
     unsound = ~np.all((seconds > 0) & np.isfinite(seconds), axis=1)
     seconds[unsound] = np.nan
     world = seconds.max(axis=1)
-    applied = np.array([np.nan if window.num_applied is None else window.num_applied for window in windows])
-    num_steps = np.array([window.num_steps for window in windows])
-    steps = np.array([equal_steps(window, cell) for window in windows])
-    samples = np.array([num_samples(window, cell) for window in windows])
-    phases = np.array([window.phase for window in windows], dtype=object)
+    applied = np.full(len(windows), np.nan) if windows.num_applied is None else windows.num_applied
+    steps, samples = equal_steps(windows, cell), num_samples(windows, cell)
+    phases = np.where(windows.steady, "steady", "warmup").astype(object)
     own = record.clocks[0] if record.clocks else []  # other machines' clocks count from other boots
     shared = [ranks for ranks in record.clocks if len(ranks) > 1]
     return {
@@ -322,9 +320,9 @@ def _windows(record: Record, *, counts: bool) -> Arrays:
         "window": np.arange(len(windows)),
         "phase": phases,
         "counts": (phases == "steady") & counts,
-        "num_steps": num_steps,
+        "num_steps": windows.num_steps.astype(np.int64),
         "num_applied": applied,
-        "num_samples": samples,
+        "num_samples": samples.astype(np.int64),
         "start_seconds": starts[:, own].min(axis=1) if own else np.full(len(windows), np.nan),
         "start_skew_seconds": (
             np.max([np.ptp(starts[:, ranks], axis=1) for ranks in shared], axis=0)
@@ -341,15 +339,18 @@ def _windows(record: Record, *, counts: bool) -> Arrays:
 
 
 def _ranks(record: Record) -> Arrays:
-    windows, num_ranks = record.windows, record.case.cell.num_ranks
-    steps = [window.rank_steps or [window.num_steps] * num_ranks for window in windows]
+    windows, num_ranks = record.columns, record.case.cell.num_ranks
+    steps = np.repeat(windows.num_steps[:, np.newaxis], num_ranks, axis=1)
+    if has_rank_steps(record):
+        rows = [window.rank_steps or [window.num_steps] * num_ranks for window in record.windows]
+        steps = np.array([row if len(row) == num_ranks else [np.nan] * num_ranks for row in rows])
     return {
         **_key(record),
         "window": np.repeat(np.arange(len(windows)), num_ranks),
         "rank": np.tile(np.arange(num_ranks), len(windows)),
-        "num_steps": _whole(steps, num_ranks).ravel(),
-        "start_seconds": _matrix(record, "start_seconds").ravel(),
-        "seconds": _matrix(record, "seconds").ravel(),
+        "num_steps": steps.ravel(),
+        "start_seconds": _whole(windows.start_seconds, num_ranks).ravel(),
+        "seconds": _whole(windows.seconds, num_ranks).ravel(),
     }
 
 
@@ -361,14 +362,9 @@ def _key(record: Record) -> Arrays:
     }
 
 
-def _matrix(record: Record, name: str) -> Matrix:
-    return _whole([getattr(window, name) for window in record.windows], record.case.cell.num_ranks)
-
-
-def _whole(rows: Sequence[Sequence[float]], num_ranks: int) -> Matrix:
-    """[W][P]; a window whose number of values differs from the number of ranks is all NaN."""
-    nothing = [np.nan] * num_ranks
-    return np.array([row if len(row) == num_ranks else nothing for row in rows], dtype=np.float64)
+def _whole(times: Matrix, num_ranks: int) -> Matrix:
+    """A copy, [W][P], of times that are those of all ranks; else NaN."""
+    return times.copy() if times.shape[1] == num_ranks else np.full((len(times), num_ranks), np.nan)
 
 
 DTYPES = {"string": "string", "integer": "Int64", "number": "Float64", "boolean": "boolean"}

@@ -49,5 +49,5 @@ def overhead_seconds(records: Sequence[Record], launch_seconds: float) -> float 
     """What was no window on the slowest rank; None if a case did not get to its end."""
     if not records or not all(record.good and record.windows for record in records):
         return None
-    windows = math.fsum(max(window.seconds) for record in records for window in record.windows)
+    windows = math.fsum(float(record.columns.world.sum()) for record in records)
     return launch_seconds - windows if launch_seconds > windows else None

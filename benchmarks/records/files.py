@@ -17,7 +17,8 @@ from pydantic import BaseModel, PositiveInt, TypeAdapter, ValidationError
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json
-from dlscale.benchmarks.records.record import SCHEMA_VERSION, Case, Cell, Failure, Parity, Record, Window
+from dlscale.benchmarks.records.record import SCHEMA_VERSION, Case, Cell, Failure, Parity, Record
+from dlscale.benchmarks.records.windows import parse_windows
 
 RECORDS_FOLDER = "records"
 PARITY_FILE = "parity.json"
@@ -183,21 +184,34 @@ def _read_all(study: Path, parse: Callable[[bytes], T]) -> tuple[dict[str, T], l
 
 
 def _parse_whole(content: bytes) -> Record:
-    """The record, with one set of field names shared by all of its windows.
+    """The record, with compact windows (`Windows`) if they are usual ones.
 
-    pydantic stores the set of given fields with each object, which takes half of a window's memory. Records always have
-    all fields.
+    They are cut out of the text, as they are nearly all of it. Where anything is unusual, pydantic sees the whole.
     """
+    begin = content.find(_WINDOWS)
+    end = content.find(b"}]", begin)
+    if 0 <= begin < end:
+        begin, end = begin + len(_WINDOWS) - 1, end + 2
+        rest = content[:begin] + b"[]" + content[end:]
+        alone = rest.count(b'"windows"') == 1 and not _ENDLESS.search(rest)
+        windows = parse_windows(content[begin:end]) if alone else None
+        if windows is not None and (record := _valid(rest)) and not record.windows:
+            record.__dict__["windows"] = windows
+            return record
     if _ENDLESS.search(content):
         raise ValueError("a number has more than 19 digits")  # no float or array could hold it
-    record = Record.model_validate_json(content)
-    for window in record.windows:
-        object.__setattr__(window, "__pydantic_fields_set__", _WINDOW_FIELDS)
-    return record
+    return Record.model_validate_json(content)
 
 
+def _valid(content: bytes) -> Record | None:
+    try:
+        return Record.model_validate_json(content)
+    except ValidationError:
+        return None
+
+
+_WINDOWS = b',"windows":['  # in a string of JSON there would be a backslash; windows have no tables in them
 _ENDLESS = re.compile(rb"[:\[,]\s*-?\d{20}")
-_WINDOW_FIELDS = set(Window.model_fields)
 
 
 def _unreadable(path: Path, error: OSError) -> BadFile:

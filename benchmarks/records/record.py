@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Annotated, Literal, get_args
 
+import numpy as np
 from pydantic import (
     Field,
     NonNegativeFloat,
     NonNegativeInt,
+    PlainSerializer,
     PositiveFloat,
     PositiveInt,
 )
@@ -23,6 +26,7 @@ from pydantic import (
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
+from dlscale.benchmarks.records.windows import WindowArrays, arrays_of
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import load_workload
 from dlscale.models.own import OwnModel, own_workload
@@ -174,7 +178,7 @@ class Cell(Frozen):
         """The ranks of the launch: workers and servers."""
         return self.num_ranks + self.num_servers
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Readable, unique, and safe as a file name."""
         digest = hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
@@ -196,7 +200,7 @@ class Case(Frozen):
     block: NonNegativeInt  # also the index of the cell's launch: one launch per cell and block
     position: NonNegativeInt  # in the block's randomised order
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Readable, unique within a study, and safe as a file name."""
         return f"{self.cell.id}-{self.block:02d}"
@@ -348,7 +352,7 @@ class Record(Frozen):
     environment_variables: dict[str, str]  # set variables on the allow-list
     phases: Phases
     steady: bool | None  # whether the warm-up met its steady-state test
-    windows: list[Window]
+    windows: Annotated[Sequence[Window], PlainSerializer(list, return_type=list[Window])]
     bucket_bytes: list[PositiveInt] = []  # that a step of control `exchange` averages, in order
     copy_rates: list[
         PositiveFloat
@@ -383,18 +387,31 @@ class Record(Frozen):
         """True if the case is done: it ran to its end and every gate passed."""
         return self.failure is None
 
-    @property
+    @cached_property
+    def columns(self) -> WindowArrays:
+        """All windows as arrays."""
+        return arrays_of(self.windows)
+
+    @cached_property
+    def counted(self) -> WindowArrays:
+        """The windows that count, as arrays: those after the warm-up.
+
+        A training with a target may resume one step before its end: then that is all that the launch has.
+        """
+        steady = self.columns.steady
+        return self.columns if self.solution and not steady.any() else self.columns.where(steady)
+
+    @cached_property
     def foreign_cpu(self) -> float | None:
         """The share of CPU time that other programs took over all steady windows; None if it is unknown."""
-        known = [
-            (max(window.seconds), window.foreign_cpu)
-            for window in self.windows
-            if window.phase == "steady" and window.foreign_cpu is not None
-        ]
-        if not known:
+        windows = self.columns.where(self.columns.steady)
+        if windows.foreign_cpu is None:
             return None
-        seconds = sum(seconds for seconds, _ in known)
-        return max(0.0, sum(seconds * share for seconds, share in known) / seconds)
+        known = ~np.isnan(windows.foreign_cpu)
+        if not known.any():
+            return None
+        seconds = windows.world[known]
+        return max(0.0, float((seconds * windows.foreign_cpu[known]).sum() / seconds.sum()))
 
     @property
     def disturbed(self) -> bool:

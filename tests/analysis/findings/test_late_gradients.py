@@ -14,6 +14,7 @@ from dlscale.analysis.records import num_samples
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.screen import render_screen
 from dlscale.benchmarks.records.record import LateGradients, Record
+from dlscale.benchmarks.records.windows import arrays_of
 
 
 @pytest.fixture
@@ -60,5 +61,9 @@ def test_a_record_without_it_is_written_as_before(make_record):
 
 def test_samples_that_were_thrown_away_do_not_count(make_record):
     record = make_record()
-    window = record.windows[-1].model_copy(update={"num_samples": 7})
-    assert num_samples(window, record.case.cell) == 7
+    *windows, last = record.windows
+    windows += [last.model_copy(update={"num_samples": 7})]
+    every, short = (
+        num_samples(arrays_of(each), record.case.cell).sum() for each in (record.windows, windows)
+    )
+    assert every - short == last.num_steps * record.case.cell.global_batch - 7
