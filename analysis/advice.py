@@ -26,7 +26,7 @@ MOST_SENTENCES = 3
 def advice(table: ScalingTable) -> list[str]:
     """Sentences, the most important first; none where nothing follows. On a busy machine only that follows."""
     if table.interference and table.interference.busy:
-        return ["Repeat the study when nothing else runs on the machine: --wait-quiet 1h waits for that."]
+        return ["Repeat the study when nothing else runs on the machine: --set wait_quiet=1h waits for that."]
     sentences = [*_undecided(table)]
     for family in table.families:
         training = f"{family.workload} in {family.framework}: " if len(table.families) > 1 else ""

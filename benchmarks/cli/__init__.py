@@ -19,16 +19,6 @@ VERBS = {
     "run": ("run", "Run or resume a study, then print its table and draw its figures."),
     "resume": ("resume", "Resume a study that was interrupted or had failures."),
     "status": ("status", "Show the progress and failures of the studies in a results folder."),
-    "ablate": ("ablate", "Turn a backend's settings on step by step, and measure the gain of each step."),
-    "tune": ("tune", "Search the learning rate of each configuration with an equal budget."),
-    "compare-algorithms": (
-        "compare_algorithms",
-        "Search the learning rate of every algorithm, then compare their times to solution.",
-    ),
-    "compare-frameworks": (
-        "compare_frameworks",
-        "Measure TensorFlow and PyTorch, compiled or not, and answer which to use here.",
-    ),
     "report": ("report", "Print a study's table from its records."),
     "open": ("open", "Open the page of the latest study in the browser."),
     "figures": (
@@ -59,9 +49,23 @@ VERBS = {
     "version": ("help", "Print the version of dlscale."),
 }
 
+# What replaces a verb that went, or a verb's own verb.
+REMOVED = {
+    "tune": "dlscale run tuning",
+    "ablate": "dlscale run ablation",
+    "compare-algorithms": "dlscale run algorithms",
+    "compare-frameworks": "dlscale run frameworks",
+}
+
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
 LONGEST_NAME = 200  # of a file in a message
 INTERRUPTED = 130  # the shell's own number for Ctrl-C
+
+
+def _refuse_removed(verb: str) -> None:
+    """Raises UsageError if the verb went: what replaces it."""
+    if verb in REMOVED:
+        raise UsageError(f"`dlscale {verb}` is now `{REMOVED[verb]}`")
 
 
 class _Verbs(click.Group):
@@ -76,6 +80,7 @@ class _Verbs(click.Group):
                 ctx.resilient_parsing
             ):  # a shell completes a line with a mistake in it: it has nothing to offer
                 return None
+            _refuse_removed(cmd_name)
             raise UsageError(f"no verb {cmd_name!r}; choose one of: {', '.join(VERBS)}")
         module = importlib.import_module(f"dlscale.benchmarks.cli.{VERBS[cmd_name][0]}")
         name = cmd_name.replace("-", "_")
@@ -138,6 +143,8 @@ def _run(arguments: list[str] | None) -> int:
         status = FAILED_USAGE
     except (UsageError, click.ClickException) as error:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.command.name in ("run", "plan"):
+            text = _moved(error.option_name) or text
         click.echo(f"dlscale: {' '.join(text.split())}", err=True)
         status = FAILED_USAGE
     except OSError as error:
@@ -151,6 +158,17 @@ def _run(arguments: list[str] | None) -> int:
         )
         status = INTERRUPTED
     return status if isinstance(status, int) else 0
+
+
+def _moved(flag: str) -> str:
+    """A line on the field that a flag of studies has become; empty for one that never was."""
+    from dlscale.benchmarks.cli.request import OPTIONS
+    from dlscale.benchmarks.study.settings import variables
+
+    if instead := {"--no-figures": "figures=no", "--steps": "ladder='STEP > STEP'"}.get(flag):
+        return f"{flag} is now --set {instead}"
+    option = variables(OPTIONS).get(flag.removeprefix("--").replace("-", "_").upper())
+    return f"{flag} is now --set {option.name}=VALUE" if option else ""
 
 
 def _shortened(name: str) -> str:
