@@ -5,10 +5,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 
 # Variables of a study, all optional; lists have commas or spaces (dlscale run --help).
-VARIABLES := SYSTEM EMULATION ENVIRONMENT WORKLOADS FRAMEWORKS BACKENDS BACKEND_OPTIONS ALGORITHMS ALGORITHM_OPTIONS ENVIRONMENT_VARIABLES SERVERS CONTROLS ALLOW_OPEN_PORTS RANKS NODES BASE RANKS_PER_NODE ALLOCATIONS PRESET BATCH PRECISION \
-             COMPILED MEMORY_FORMAT COMPUTE DEVICE DATA SKIP_BAD BUDGET LAUNCHES TRAIN_STEPS CHECKPOINT_EVERY TARGET EVALUATE_SAMPLES EVALUATE_SECONDS MAX_SECONDS MAX_SAMPLES LEARNING_RATE LEARNING_RATE_SCALING TUNED WARM_UP_SAMPLES DECAY_SAMPLES DECAY_FACTOR GROWTH_SAMPLES GROWTH_FACTOR OPTIMIZER MOMENTUM WEIGHT_DECAY TRUST_COEFFICIENT SEED WAIT_QUIET ACCOUNT PARTITION WALLTIME MAX_NODE_HOURS RESULTS
+include benchmarks/study/variables.mk
 # Those of other targets.
-KNOWN := $(VARIABLES) NAME LEARNING_RATES NUM_RATES TUNING_LAUNCHES LOSSES JOB_LIMIT FORMATS SIZES OPERATIONS REFERENCE FIGURE ON ALL PREDICTED CLAIMS THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+KNOWN := $(VARIABLES) NAME SIZES OPERATIONS REFERENCE FIGURE ON ALL PREDICTED CLAIMS THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
@@ -16,7 +15,7 @@ $(if $(UNKNOWN),$(error no variable $(UNKNOWN); $(if $(NEAREST),did you mean: $(
 # One word of the shell, whatever is in it.
 quoted = '$(subst ','\'',$(1))'
 option = $(if $($(1)),--$(subst _,-,$(shell echo $(1) | tr A-Z a-z)) $(call quoted,$($(1))))
-OPTIONS = $(foreach name,$(VARIABLES),$(call option,$(name)))
+OPTIONS = $(foreach name,$(filter $(VARIABLES),$(GIVEN)),$(if $($(name)),--set $(call quoted,$(shell echo $(name) | tr A-Z a-z)=$($(name)))))
 RESULTS_OPTION = $(call option,RESULTS)
 FIGURE_NAMES = $(foreach name,$(FIGURE),$(call quoted,$(name)))
 
@@ -51,13 +50,13 @@ time-to-solution: $(NEEDED)  ## Trainings to a target: how long until the networ
 	@$(BIN)/dlscale run time-to-solution $(OPTIONS)
 
 tune: $(NEEDED)  ## The learning rate of each configuration of time-to-solution, with an equal budget (LEARNING_RATES='0.001|0.002')
-	@$(BIN)/dlscale tune $(call option,LEARNING_RATES) $(call option,NUM_RATES) $(OPTIONS)
+	@$(BIN)/dlscale run tuning $(OPTIONS)
 
 compare-algorithms: $(NEEDED)  ## Every algorithm with a learning rate of its own, to one target (half an hour; TUNING_LAUNCHES=1 NUM_RATES=2 for fewer)
-	@$(BIN)/dlscale compare-algorithms $(foreach name,LEARNING_RATES NUM_RATES TUNING_LAUNCHES,$(call option,$(name))) $(OPTIONS)
+	@$(BIN)/dlscale run algorithms $(OPTIONS)
 
 compare-frameworks: $(NEEDED)  ## TensorFlow and PyTorch, compiled or not: which to use here (WORKLOADS=all LOSSES=no JOB_LIMIT=30min FORMATS=all)
-	@$(BIN)/dlscale compare-frameworks $(foreach name,LOSSES JOB_LIMIT FORMATS,$(call option,$(name))) $(OPTIONS)
+	@$(BIN)/dlscale run frameworks $(OPTIONS)
 
 horovod: $(NEEDED)  ## Build Horovod for ENVIRONMENT (cached by version)
 	@$(BIN)/python -m dlscale.benchmarks.cli.horovod $(call option,SYSTEM) $(call option,ENVIRONMENT)

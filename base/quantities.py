@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PositiveFloat,
     PositiveInt,
 )
 
@@ -228,3 +230,13 @@ def parse_counts(text: str) -> list[int]:
             counts.append(value)
             value = value * step if match[3] else value + step
     return sorted(set(counts))
+
+
+def _reader(parse: Callable[[str], Any]) -> BeforeValidator:
+    """Reads text as on a command line, and leaves everything else as it is."""
+    return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
+
+
+Duration = Annotated[PositiveFloat, Field(allow_inf_nan=False), _reader(parse_seconds)]  # seconds
+Words = Annotated[list[str], _reader(split_list)]
+Counts = Annotated[list[PositiveInt], _reader(parse_counts)]

@@ -48,7 +48,7 @@ def connect(
         backend: Backend = module.connect(control=control, framework=framework, options=known)
         return backend if algorithm == SYNC else RoundsBackend(backend, rules)
     if job is None:
-        raise UsageError(f"backend {name} needs servers, which are ranks of their own; give --servers")
+        raise UsageError(f"backend {name} needs servers, which are ranks of their own; give servers")
     served: Backend = module.connect(
         control=control, framework=framework, options=known, job=job, **_rules_for(row, rules)
     )

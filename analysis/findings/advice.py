@@ -31,7 +31,7 @@ MOST_SENTENCES = 3
 def advice(study: Measured) -> list[str]:
     """Sentences, the most important first; none where nothing follows. On a busy machine only that follows."""
     if is_busy(study):
-        return ["Repeat the study when nothing else runs on the machine: --wait-quiet 1h waits for that."]
+        return ["Repeat the study when nothing else runs on the machine: --set wait_quiet=1h waits for that."]
     sentences = [*_undecided(study)]
     families = study.families
     for family in families:

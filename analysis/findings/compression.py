@@ -215,7 +215,7 @@ def command(cell: Cell) -> str:
     text = ",".join(f"{cell.backend}.{key}={value}" for key, value in asked.items())
     return (
         f"dlscale run time-to-solution --workloads {cell.workload} --frameworks {cell.framework} --backends none,"
-        f"{cell.backend} --backend-options '{text}' --ranks {cell.num_ranks} --preset {cell.preset}"
+        f"{cell.backend} --set backend_options='{text}' --ranks {cell.num_ranks} --preset {cell.preset}"
     )
 
 

@@ -132,7 +132,7 @@ class RateSearch:
             came = f"; the closest had {closest.closest:.4g} at {closest.rate:g}" if closest else ""
             return (
                 f"{where}: no training of {self.budget} reached {goal_text(target)}{came}; try other --learning-rates "
-                "or more --max-samples."
+                "or more target.max_samples."
             )
         reached = f"{best.num_reached} of {plural(len(best.trainings), 'training')} did"
         text = (
@@ -157,7 +157,7 @@ class RateSearch:
                 yield f"It is the {end} of the grid: a {more} one may be better; tune again with --learning-rates."
         if late := sum(rate.num_out_of_time for rate in self.tried):
             yield (
-                f"The clock ended {plural(late, 'training')} before the samples did; with more --max-seconds the "
+                f"The clock ended {plural(late, 'training')} before the samples did; with more target.max_seconds the "
                 "machine's speed has no part in the choice."
             )
 

@@ -57,7 +57,7 @@ def points_of_study(
     if not records:
         raise UsageError(
             f"calibration of {backend}: the study has no exchange of it; run one with --backends {backend} and "
-            "--controls exchange"
+            "--set controls=exchange"
         )
     good = [record for record in records if record.good]
     if not good:

@@ -46,7 +46,7 @@ def profile_of(records: Iterable[Record], workload: str, framework: str, **wante
     if not cases:
         raise UsageError(
             f"no profile of {what.text}; measure one: dlscale run weak-scaling --workloads {workload} "
-            f"--frameworks {framework} --controls profile"
+            f"--frameworks {framework} --set controls=profile"
         )
     _check_one_cell(cases, what)
     good = [(case.record, case.record.profile) for case in cases if case.good and case.record.profile]

@@ -18,16 +18,6 @@ VERBS = {
     "run": ("run", "Run or resume a study, then print its table and draw its figures."),
     "resume": ("resume", "Resume a study that was interrupted or had failures."),
     "status": ("status", "Show the progress and failures of the studies in a results folder."),
-    "ablate": ("ablate", "Turn a backend's settings on step by step, and measure the gain of each step."),
-    "tune": ("tune", "Search the learning rate of each configuration with an equal budget."),
-    "compare-algorithms": (
-        "compare_algorithms",
-        "Search the learning rate of every algorithm, then compare their times to solution.",
-    ),
-    "compare-frameworks": (
-        "compare_frameworks",
-        "Measure TensorFlow and PyTorch, compiled or not, and answer which to use here.",
-    ),
     "report": ("report", "Print a study's table from its records."),
     "figures": (
         "figures",
@@ -56,6 +46,10 @@ VERBS = {
 }
 # What replaces a verb that went, or a verb's own verb.
 REMOVED = {
+    "tune": "dlscale run tuning",
+    "ablate": "dlscale run ablation",
+    "compare-algorithms": "dlscale run algorithms",
+    "compare-frameworks": "dlscale run frameworks",
     "open": "dlscale report --open",
     "help": "dlscale --help",
     "version": "dlscale --version",
@@ -65,7 +59,7 @@ REMOVED = {
     "export pack": "tar czf STUDY.tar.gz STUDY",
     "export unpack": "tar xzf STUDY.tar.gz",
     "check physics": "python examples/physics_selection.py",
-    "check timeline": "dlscale run STUDY --environment-variables HOROVOD_TIMELINE=FILE",
+    "check timeline": "dlscale run STUDY --set environment_variables=HOROVOD_TIMELINE=FILE",
 }
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
@@ -161,6 +155,8 @@ def _run(arguments: list[str] | None) -> int:
         status = FAILED_USAGE
     except (UsageError, click.ClickException) as error:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.command.name in ("run", "plan"):
+            text = _moved(error.option_name) or text
         click.echo(f"dlscale: {' '.join(text.split())}", err=True)
         status = FAILED_USAGE
     except OSError as error:
@@ -174,6 +170,17 @@ def _run(arguments: list[str] | None) -> int:
         )
         status = INTERRUPTED
     return status if isinstance(status, int) else 0
+
+
+def _moved(flag: str) -> str:
+    """A line on the field that a flag of studies has become; empty for one that never was."""
+    from dlscale.benchmarks.cli.request import OPTIONS
+    from dlscale.benchmarks.study.settings import variables
+
+    if instead := {"--no-figures": "figures=no", "--steps": "ladder='STEP > STEP'"}.get(flag):
+        return f"{flag} is now --set {instead}"
+    option = variables(OPTIONS).get(flag.removeprefix("--").replace("-", "_").upper())
+    return f"{flag} is now --set {option.name}=VALUE" if option else ""
 
 
 def _shortened(name: str) -> str:

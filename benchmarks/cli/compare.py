@@ -30,11 +30,13 @@ from dlscale.analysis.interference import why_unclaimable
 from dlscale.analysis.measured import latest_good, launches_of, measure
 from dlscale.analysis.render.contrasts import render_contrasts
 from dlscale.base.errors import UsageError
+from dlscale.base.quantities import split_list
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.compare_predicted import compare_predicted
 from dlscale.benchmarks.cli.option_kinds import Backends, Counts, Words
-from dlscale.benchmarks.cli.options import choose_study, json_option, results_option
+from dlscale.benchmarks.cli.options import choose_study, json_option, named_folder, results_option
 from dlscale.benchmarks.cli.predicted_option import predicted_option
+from dlscale.benchmarks.cli.run_frameworks import answer
 from dlscale.benchmarks.cli.study_report import order_of, tell_left_out, variants_of
 from dlscale.benchmarks.launch.measured_code import changed_files, changed_text
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records, read_record
@@ -59,6 +61,11 @@ from dlscale.benchmarks.study.study import read_study_file
     "--ranks", type=Counts(), help="Numbers of ranks to compare, in one study; default: all above 1."
 )
 @click.option("--backends", type=Backends(), help="Backends to compare with the reference, in one study.")
+@click.option(
+    "--frameworks",
+    is_flag=True,
+    help="Answer which framework to use, from study A and, for trainings to a target, B; lists with commas.",
+)
 @predicted_option
 @results_option
 @json_option
@@ -69,6 +76,7 @@ def compare(
     reference: str | None,
     ranks: list[int] | None,
     backends: list[str] | None,
+    frameworks: bool,
     predicted: list[str],
     results: Path,
     as_json: bool,
@@ -85,6 +93,8 @@ def compare(
     With --predicted, predictions are held against what study A measured: the error of each size, and whether it is
     inside the band (docs/prediction.md).
 
+    With --frameworks, the answer of `dlscale run frameworks` is given again from its studies.
+
     Exit status: 2 if corrupt records of study A were left out, 3 if what is asked for is not comparable, 4 if no
     comparison inside a study is significant, or no predicted size was measured.
 
@@ -93,9 +103,15 @@ def compare(
       dlscale compare weak-scaling --reference ring
       dlscale compare weak-scaling --factor framework --ranks 8
       dlscale compare weak-scaling --predicted latest
+      dlscale compare --frameworks frameworks framework-losses
       dlscale compare weak-scaling-1a2b3c4d weak-scaling-5e6f7a8b
       dlscale compare old/results/local/weak-scaling-1a2b3c4d weak-scaling --factor code,versions
     """  # noqa: D301
+    if frameworks:
+        if factor or reference or ranks or backends or predicted:
+            raise UsageError("--frameworks compares whole studies; leave out the other options")
+        studies = [*split_list(a), *split_list(b or "")]
+        return answer([named_folder(results, name) for name in studies], results, as_json=as_json)
     if predicted:
         folder = _folder(a, results)
         if b is not None or factor or reference or ranks or backends or folder is None:

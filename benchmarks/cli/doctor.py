@@ -134,5 +134,5 @@ def _print(
     open_ports = [name for name in NAMES if capabilities(name).open_ports]
     click.echo(
         f"\n{', '.join(open_ports)}: unauthenticated sockets on all interfaces (grpc_ps in torch: with a "
-        "token, on the job's interface only); across machines they need --allow-open-ports"
+        "token, on the job's interface only); across machines they need allow_open_ports"
     )

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Counts, Words
-from dlscale.benchmarks.cli.options import data_of, study_of
+from dlscale.benchmarks.cli.request import Request, data_of, request_of, study_of
 from dlscale.benchmarks.exports.harness import HarnessRun, reframe_test
 from dlscale.benchmarks.launch.launchers import cpus_per_rank
 from dlscale.benchmarks.study.expand import expand
@@ -69,7 +68,9 @@ def _harness_run(
     """Everything checked that can be without the machine. Raises UsageError."""
     machine, given = load_system(system), _parse(study, more)
     nodes, ranks = _sizes(machine, nodes, ranks)
-    chosen = study_of(study, machine, given | {"nodes": nodes, "ranks": ranks, "backends": backends})
+    sizes = {"nodes": nodes, "ranks": ranks, "backends": backends}
+    given = given.changed(fields={name: value for name, value in sizes.items() if value})
+    chosen = study_of(study, machine, given)
     for name in chosen.backends:
         definitions.one_of("backend", name, BACKENDS)
     points = shape(chosen, machine)
@@ -90,22 +91,20 @@ def _harness_run(
     )
 
 
-def _parse(study: str, more: tuple[str, ...]) -> dict[str, Any]:
-    """The user's options as `dlscale run` parses them. Raises UsageError for those that the test sets itself."""
+def _parse(study: str, more: tuple[str, ...]) -> Request:
+    """What the user asks of `dlscale run`. Raises UsageError for options that the test sets itself."""
     from dlscale.benchmarks.cli.run import run
 
     if "--help" in more or "-h" in more:
         raise UsageError("--help after -- ; for the options that may stand there: dlscale run --help")
     with run.make_context("dlscale run", [study, *more]) as context:
-        for name in OURS:
-            if context.params.get(name) is not None and (
-                context.get_parameter_source(name) is not ParameterSource.DEFAULT
-            ):
-                option = "--" + name.replace("_", "-")
-                raise UsageError(
-                    f"{option} after --, which the exported test sets itself; leave it out there"
-                )
-        return dict(context.params)
+        given = dict(context.params)
+    request = request_of(given)
+    for name in OURS:
+        if given.get(name) or request.has(name):
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} after --, which the exported test sets itself; leave it out there")
+    return request
 
 
 def _sizes(

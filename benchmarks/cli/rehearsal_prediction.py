@@ -71,7 +71,7 @@ def _profiles(campaign: Campaign, network: Network, workload: str) -> Iterator[P
     preset = study.facts(workload).preset(study.preset).name
     if workload in study.own_models:
         raise UsageError(
-            f"{workload} is a model of your own; measure its profile (--controls profile) and give it to dlscale "
+            f"{workload} is a model of your own; measure its profile (--set controls=profile) and give it to dlscale "
             "predict --from"
         )
     if study.precision != "fp32":

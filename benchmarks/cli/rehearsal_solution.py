@@ -25,6 +25,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.cli.options import study_folders
 from dlscale.benchmarks.cli.rehearsal_prediction import derived_for, exchanging, predicted_scenario
+from dlscale.benchmarks.cli.request import Request
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
 from dlscale.benchmarks.records.files import load_records
@@ -32,20 +33,37 @@ from dlscale.benchmarks.records.prediction import ENDING, write_predictions
 from dlscale.benchmarks.study.study import Study
 
 # What a training on this machine has no use for.
-OF_NODES = ("nodes", "ranks_per_node", "account", "partition", "walltime", "max_node_hours", "servers")
+OF_NODES = ("nodes", "ranks_per_node", "partition", "servers")
 
 
 OF_SAMPLES = (
-    *("metric", "threshold", "held_out", "learning_rate", "scaling", "warm_up_samples", "decay_samples"),
+    *(
+        "metric",
+        "threshold",
+        "held_out",
+        "learning_rate",
+        "learning_rate_scaling",
+        "warm_up_samples",
+        "decay_samples",
+    ),
     *("decay_factor", "growth_samples", "growth_factor", "optimizer", "momentum", "weight_decay"),
     *("trust_coefficient", "tuned"),
 )
 
 
-def local_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that train the same here: without a communication layer and over the ring, on as many ranks as cores."""
-    here = dict.fromkeys(OF_NODES) | {"system": "local", "environment": None, "device": "cpu"}
-    return dict(options) | here | {"allow_open_ports": None, "ranks": None, "backends": ["none", "ring"]}
+def local_request(request: Request, workloads: list[str]) -> Request:
+    """What trains the same here: without a communication layer and over the ring, on as many ranks as cores."""
+    own = {"workloads": workloads, "backends": ["none", "ring"], "device": "cpu"}
+    return request.changed(
+        without=(*OF_NODES, "ranks"),
+        fields=own,
+        system="local",
+        environment=None,
+        account=None,
+        walltime=None,
+        max_node_hours=None,
+        allow_open_ports=None,
+    )
 
 
 def local_samples(results: Path, study: Study, workload: str) -> list[SamplesToTarget]:

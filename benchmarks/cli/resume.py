@@ -8,7 +8,9 @@ import click
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import run_jobs
+from dlscale.benchmarks.cli.option_kinds import Time
 from dlscale.benchmarks.cli.options import choose_study, results_option
+from dlscale.benchmarks.cli.request import Request
 from dlscale.benchmarks.cli.run import run_here
 from dlscale.benchmarks.launch.campaign import Campaign, campaign_for_jobs, prepare_campaign
 from dlscale.benchmarks.launch.measured_code import changed_text
@@ -27,7 +29,9 @@ from dlscale.benchmarks.study.study import StudyFile, read_study_file
     help="Number of failed attempts after which a case is skipped.",
 )
 @click.option("--account", help="Account to charge the jobs to; default: as before.")
-@click.option("--walltime", help="Maximum wall time per job, e.g. 30min or 4h; default: as before.")
+@click.option(
+    "--walltime", type=Time(), help="Maximum wall time per job, e.g. 30min or 4h; default: as before."
+)
 @click.option(
     "--max-node-hours", type=float, help="Limit on billed node hours; jobs that may exceed it are refused."
 )
@@ -36,7 +40,7 @@ def resume(
     results: Path,
     max_attempts: int,
     account: str | None,
-    walltime: str | None,
+    walltime: float | None,
     max_node_hours: float | None,
 ) -> int:
     """Resume STUDY (a name or its beginning; default: the latest) with its original options.
@@ -66,7 +70,7 @@ def resume(
     _check_same(campaign, folder, file)
     if not jobs:
         interrupt_on_signals()
-        return run_here(campaign, data=file.data, max_attempts=max_attempts)
+        return run_here(campaign, Request(data=file.data), max_attempts=max_attempts)
     limit = run_jobs.walltime(file.study, file.system, walltime) if walltime else file.walltime
     return run_jobs.submit(
         campaign,

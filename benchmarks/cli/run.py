@@ -8,32 +8,29 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import groupby
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from dlscale.analysis.curves import SETTINGS, named_cells
 from dlscale.analysis.records import NamedCell
-from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.base.quantities import format_seconds, parse_seconds
+from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE, run_jobs
-from dlscale.benchmarks.cli.options import (
+from dlscale.benchmarks.cli.options import json_option, say_given_up
+from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, plan_json, show_plan
+from dlscale.benchmarks.cli.progress import LaunchProgress
+from dlscale.benchmarks.cli.request import (
+    Request,
     data_of,
-    json_option,
     own_defaults,
-    say_given_up,
-    start_options,
     study_of,
     study_options,
     system_of,
 )
-from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, plan_json, show_plan
-from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.launch import parity_gate
 from dlscale.benchmarks.launch.campaign import (
     Campaign,
@@ -47,7 +44,8 @@ from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
 from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.plan import Launch
-from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.study.search import needs_search, search_of
+from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.system import System
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ if TYPE_CHECKING:
 @study_options
 @click.option("--commands", is_flag=True, help="Print the exact commands and scripts, too.")
 @json_option
-def plan(study: str, commands: bool, as_json: bool, **options: Any) -> int:
+def plan(study: str, request: Request, commands: bool, as_json: bool) -> int:
     """Print what STUDY would run: a table of its cells, launches, estimated time, jobs and node-hours. Starts nothing.
 
     \b
@@ -68,140 +66,148 @@ def plan(study: str, commands: bool, as_json: bool, **options: Any) -> int:
       dlscale plan weak-scaling --system cori --nodes 1:64:x2
       dlscale plan weak-scaling --commands
     """  # noqa: D301
-    return plan_and_run(study, options, start=False, commands=commands, as_json=as_json)
+    return plan_and_run(study, request, Start(start=False, commands=commands, as_json=as_json))
 
 
 @click.command()
 @click.argument("study")
 @study_options
-@start_options
-@click.option("--no-figures", is_flag=True, help="Draw none at the end; dlscale figures draws them later.")
-def run(
-    study: str,
-    dry_run: bool,
-    in_allocation: bool,
-    wait_quiet: str | None,
-    no_figures: bool,
-    **options: Any,
-) -> int:
-    """Run STUDY (weak-scaling, strong-scaling, time-to-solution or a .toml file) and print one screen about it.
-
-    Figures and a page are drawn, too.
+@click.option("--dry-run", is_flag=True, help="Print the exact commands and scripts, and start nothing.")
+@click.option(
+    "--in-allocation", is_flag=True, help="Use the nodes of the job that this runs in; submit nothing."
+)
+def run(study: str, request: Request, dry_run: bool, in_allocation: bool) -> int:
+    """Run STUDY (a name or a .toml file), print one screen about it, and draw its figures and page.
 
     On a system with a scheduler its jobs are submitted; anywhere else that system is rehearsed. The same command
     resumes an interrupted study. Failed cases are tried again.
 
     \b
     Examples:
-      dlscale run weak-scaling
-      dlscale run weak-scaling --backends none,ring --budget 2min --results /scratch/results
-      dlscale run weak-scaling --system cori --nodes 1,2,4 --account m1234 --max-node-hours 20
-      dlscale run weak-scaling --dry-run
-      dlscale run time-to-solution --target auc=0.98 --backends none,ring
+      dlscale run weak-scaling --backends none,ring --budget 2min
+      dlscale run weak-scaling --system cori --nodes 1,2,4 --account m1234 --set max_node_hours=20
+      dlscale run time-to-solution --target auc=0.98 --set momentum=0.9
     """  # noqa: D301
-    return plan_and_run(
-        study,
-        options,
-        start=not dry_run,
-        commands=True,
-        in_allocation=in_allocation,
-        wait_quiet=wait_quiet,
-        figures=not no_figures,
-    )
+    return plan_and_run(study, request, Start(start=not dry_run, in_allocation=in_allocation))
 
 
-def plan_and_run(
-    name: str,
-    options: dict[str, Any],
-    *,
-    start: bool,
-    commands: bool,
-    as_json: bool = False,
-    in_allocation: bool = False,
-    wait_quiet: str | None = None,
-    figures: bool = True,
-    fields: Mapping[str, Any] | None = None,
-) -> int:
-    """Plan a study, changed by the options and further `fields`, and run it if it is to `start`."""
-    system = system_of(options)
-    rehearsed = system.has_jobs and not in_allocation and not system.is_here()
-    open_ports = rehearsed and run_jobs.needs_open_ports(system, options)
-    options = options | ({"allow_open_ports": True} if open_ports else {})
-    if solving := rehearsed and definitions.load(Study, name, folder="study/studies").target is not None:
-        options, smaller = run_jobs.solution_options(name, system, options)
-    study = study_of(name, system, options, **(fields or {}))
-    if rehearsed and not as_json:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Whether a study starts, on which nodes, and what is printed of one that does not."""
+
+    start: bool = True
+    commands: bool = True
+    as_json: bool = False
+    in_allocation: bool = False
+
+
+def plan_and_run(name: str, request: Request, how: Start) -> int:
+    """Plan a study and run it if it is to start; returns the exit status. Raises UsageError."""
+    system = system_of(request)
+    if load_study(name).choice:
+        from dlscale.benchmarks.cli.run_frameworks import run_frameworks
+
+        if (losses := request.get("choice.losses")) is None or losses or not system.has_jobs:
+            return run_frameworks(name, system, request, how)
+    if system.has_jobs and not how.in_allocation:
+        return _as_jobs(name, system, request, how)
+    study = study_of(name, system, request)
+    if needs_search(study):
+        if not (study.tuning and study.tuning.only):
+            from dlscale.benchmarks.cli.run_tuned import run_tuned
+
+            return run_tuned(name, study, system, request, how)
+        study = search_of(study)
+    request = _introduced(study, system, request, how)
+    campaign = campaign_of(study, system, request)
+    if how.in_allocation:
+        campaign = replace(campaign, nodes=run_jobs.own_nodes(campaign))
+    if how.start:
+        interrupt_on_signals()
+        return run_here(campaign, request)
+    todo = campaign.todo(campaign.store.summaries())
+    if how.as_json:
+        click.echo(json.dumps(plan_json(campaign.plan, todo)))
+    else:
+        show_campaign(campaign, todo, commands=how.commands)
+    return 0
+
+
+def _as_jobs(name: str, system: System, request: Request, how: Start) -> int:
+    """Submit the study's jobs on their system, or rehearse them elsewhere."""
+    rehearsed = not system.is_here()
+    open_ports = rehearsed and run_jobs.needs_open_ports(system, request)
+    if open_ports:
+        request = request.changed(allow_open_ports=True)
+    smaller = ""
+    if solving := rehearsed and load_study(name).target is not None:
+        request, smaller = run_jobs.solution_request(name, system, request)
+    study = study_of(name, system, request)
+    if needs_search(study):
+        if not (study.tuning and study.tuning.only):
+            raise UsageError(
+                f"{study.name} on {system.name}: its second part needs the results of the first; submit dlscale run "
+                f"{name} --set tuning.only=yes, and then dlscale run {name} --set target.tuned=FILE"
+            )
+        study = search_of(study)
+    if rehearsed and not how.as_json:
         click.echo(run_jobs.rehearsal_line(system))
-        if solving and smaller:
+        if smaller:
             click.echo(smaller)
         if open_ports:
             click.echo(
-                f"rehearsed with --allow-open-ports, which {system.name} itself must be given: without it no "
+                f"rehearsed with allow_open_ports=yes, which {system.name} itself must be given: without it no "
                 "default backend for its GPUs spans nodes"
             )
-    if not as_json and (line := own_defaults(study, system, options)):
-        click.echo(line)
-    for key, slept in ({} if as_json else study.slept_by_profile).items():
-        click.echo(f"{key}: {slept.text} ({slept.source})")
-    options = options | {"data": data_of(system, options)}
-    wait_seconds = seconds_of_wait(wait_quiet)
-    if system.has_jobs and not in_allocation:
-        if wait_quiet:
-            raise UsageError(
-                f"--wait-quiet on {system.name}, whose jobs have nodes of their own; leave it out, or use it with "
-                "--in-allocation"
-            )
-        trained = _trained_here(name, study, options) if solving and start else {}
-        return run_jobs.run_as_jobs(
-            study, system, options, start=start, commands=commands, as_json=as_json, trained=trained
+    request = _introduced(study, system, request, how)
+    if request.wait_quiet:
+        raise UsageError(
+            f"wait_quiet on {system.name}, whose jobs have nodes of their own; leave it out, or use it with "
+            "--in-allocation"
         )
-    campaign = campaign_of(study, system, options)
-    if in_allocation:
-        campaign = replace(campaign, nodes=run_jobs.own_nodes(campaign))
-    if not start:
-        todo = campaign.todo(campaign.store.summaries())
-        if as_json:
-            click.echo(json.dumps(plan_json(campaign.plan, todo)))
-            return 0
-        show_campaign(campaign, todo, commands=commands)
-        return 0
-    interrupt_on_signals()
-    return run_here(
-        campaign,
-        data=options["data"],
-        wait_seconds=wait_seconds,
-        figures=figures,
+    trained = _trained_here(name, study, request) if solving and how.start else {}
+    return run_jobs.run_as_jobs(
+        study, system, request, start=how.start, commands=how.commands, as_json=how.as_json, trained=trained
     )
 
 
-def _trained_here(name: str, study: Study, options: Mapping[str, Any]) -> dict[str, list[SamplesToTarget]]:
+def _introduced(study: Study, system: System, request: Request, how: Start) -> Request:
+    """Print what the system and profiles add to what was asked for; gives back the request with its data."""
+    if not how.as_json:
+        if line := own_defaults(study, system, request):
+            click.echo(line)
+        for key, slept in study.slept_by_profile.items():
+            click.echo(f"{key}: {slept.text} ({slept.source})")
+    return request.changed(data=data_of(system, request))
+
+
+def _trained_here(name: str, study: Study, request: Request) -> dict[str, list[SamplesToTarget]]:
     """The samples to each workload's target in trainings of this machine, which are trained now if there are none."""
     # Here, because predictions take longer to import than a plan takes.
-    from dlscale.benchmarks.cli.rehearsal_solution import local_options, local_samples
+    from dlscale.benchmarks.cli.rehearsal_solution import local_request, local_samples
 
-    results = Path(options["results"])
+    results = request.results
     found = {workload: local_samples(results, study, workload) for workload in study.workloads}
     if missing := [workload for workload, samples in found.items() if not samples]:
         click.echo(
             f"no trainings of {_listed(missing)} to a target are in {results}: trained now on this machine, which is "
             "all that is measured"
         )
-        plan_and_run(
-            name, local_options(options) | {"workloads": missing}, start=True, commands=False, figures=False
-        )
+        local = local_request(request, missing).changed(figures=False)
+        plan_and_run(name, local, Start(commands=False))
         found |= {workload: local_samples(results, study, workload) for workload in missing}
-        click.echo(f"on {options['system']} again, where nothing was measured:")
+        click.echo(f"on {request.system} again, where nothing was measured:")
     return found
 
 
-def campaign_of(study: Study, system: System, options: Mapping[str, Any]) -> Campaign:
+def campaign_of(study: Study, system: System, request: Request) -> Campaign:
     """The campaign of a study on this machine. Raises UsageError for whatever would not work."""
     return prepare_campaign(
         study,
         system,
-        environment_name=options["environment"],
-        data=options["data"],
-        results=Path(options["results"]),
+        environment_name=request.environment,
+        data=request.data,
+        results=request.results,
     )
 
 
@@ -213,30 +219,23 @@ def show_campaign(campaign: Campaign, todo: list[Launch], *, commands: bool) -> 
         _print_commands(campaign, todo)
 
 
-def run_here(
-    campaign: Campaign,
-    *,
-    data: str | None,
-    max_attempts: int | None = None,
-    wait_seconds: float | None = None,
-    figures: bool = True,
-) -> int:
-    """Run what is left of a campaign on this machine, print one screen about the study and draw its `figures`.
+def run_here(campaign: Campaign, request: Request, *, max_attempts: int | None = None) -> int:
+    """Run what is left of a campaign on this machine, print one screen about the study and draw its figures.
 
-    With `wait_seconds` it begins when no other program uses the machine, or raises UsageError after that time.
+    If asked to wait it begins when no other program uses the machine, or raises UsageError after that time.
     """
     check_startable(campaign)
-    with open_campaign(campaign, {"data": data}, max_attempts=max_attempts) as launches:
+    with open_campaign(campaign, {"data": request.data}, max_attempts=max_attempts) as launches:
         _print_plan(campaign, launches)
         if max_attempts:
             say_given_up(abandoned_cases(campaign, launches), max_attempts)
         _check_parity(campaign)
         if launches:
-            _see_to_other_programs(wait_seconds, gpus=campaign.plan.study.device == "gpu")
+            _see_to_other_programs(request.wait_quiet, gpus=campaign.plan.study.device == "gpu")
         _run_launches(campaign, launches)
     from dlscale.benchmarks.cli.report import show_study
 
-    status = show_study(campaign.store, figures=figures)
+    status = show_study(campaign.store, figures=request.figures)
     done = campaign.store.finished()
     planned = {case.id for launch in campaign.plan.launches for case in launch.cases}
     if planned - done or status == FAILED_CASES:
@@ -298,14 +297,6 @@ def _print_commands(campaign: Campaign, launches: list[Launch]) -> None:
         click.echo(shlex.join(campaign.command(launch)))
 
 
-def seconds_of_wait(asked: str | None) -> float | None:
-    """The seconds that --wait-quiet allows; None without it. Raises UsageError."""
-    try:
-        return parse_seconds(asked) if asked else None
-    except ValueError as error:
-        raise UsageError(f"--wait-quiet: {error}") from None
-
-
 def _see_to_other_programs(wait_seconds: float | None, *, gpus: bool) -> None:
     """Wait until they are quiet, if asked to; else warn if they are not."""
     if wait_seconds is not None:
@@ -321,7 +312,7 @@ def _see_to_other_programs(wait_seconds: float | None, *, gpus: bool) -> None:
         wait_until_quiet(wait_seconds, gpus=gpus, tell=tell)
     elif not (load := read_other_load(gpus=gpus)).quiet:
         click.echo(
-            f"warning: {load.text}; the numbers will show it. --wait-quiet 30min waits until they are done"
+            f"warning: {load.text}; the numbers will show it. --set wait_quiet=30min waits until they are done"
         )
 
 

@@ -10,20 +10,19 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
 from dlscale.analysis.statistics import blocks_needed, half_width
 from dlscale.analysis.text import plural
-from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.base.quantities import format_seconds, parse_seconds
-from dlscale.benchmarks.cli.options import expanded, say_given_up, study_of
+from dlscale.base.quantities import format_seconds
+from dlscale.benchmarks.cli.options import say_given_up
 from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, plan_json, show_plan
+from dlscale.benchmarks.cli.request import Request, expanded, study_of
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import JobPlan, all_jobs, cut
 from dlscale.benchmarks.jobs.scheduler import scheduler
@@ -37,7 +36,7 @@ from dlscale.benchmarks.launch.campaign import (
 )
 from dlscale.benchmarks.study.plan import Launch, num_comparisons
 from dlscale.benchmarks.study.sizes import DEFAULT_MAX_NODES, chosen_partition
-from dlscale.benchmarks.study.study import DEVICE_BACKENDS, Study
+from dlscale.benchmarks.study.study import DEVICE_BACKENDS, Study, load_study
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
 
@@ -50,53 +49,52 @@ def rehearsal_line(system: System) -> str:
     return f"rehearsal: this machine is not {system.name}; nothing is submitted and nothing was measured"
 
 
-def needs_open_ports(system: System, options: dict[str, Any]) -> bool:
-    """Whether the usual backends of the study's device exchange nothing across nodes without --allow-open-ports.
+def needs_open_ports(system: System, request: Request) -> bool:
+    """Whether the usual backends of the study's device exchange nothing across nodes unless open ports are allowed.
 
     A rehearsal opens no port, so that it goes on with them where the user neither allowed nor forbade it.
     """
-    device = options["device"] or system.default_device
-    return device in DEVICE_BACKENDS and options["backends"] is None and options["allow_open_ports"] is None
+    device = request.get("device") or system.default_device
+    return device in DEVICE_BACKENDS and not request.has("backends") and request.allow_open_ports is None
 
 
-def solution_options(name: str, system: System, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """The options with the study's own preset, framework and batch instead of the system's, which train here too.
+def solution_request(name: str, system: System, request: Request) -> tuple[Request, str]:
+    """The request with the study's own preset, framework and batch instead of the system's, which train here too.
 
     Where no sizes are named they are the usual ones that the data have enough samples for, and the text says so.
     Raises UsageError for what cannot be trained on one node.
     """
-    study = definitions.load(Study, name, folder="study/studies")
+    study = load_study(name)
     own = {"preset": study.preset, "frameworks": study.frameworks, "batch": study.batch}
-    changed = dict(options) | {key: value for key, value in own.items() if options[key] is None}
-    if options["nodes"] or options["ranks"]:
+    changed = request.changed(fields={key: value for key, value in own.items() if not request.has(key)})
+    if request.has("nodes") or request.has("ranks"):
         return changed, ""
     problem = ""
     for exponent in reversed(range(DEFAULT_MAX_NODES.bit_length())):
-        nodes = [1 << power for power in range(exponent + 1)] if problem else None
+        nodes = [1 << power for power in range(exponent + 1)]
+        smaller = changed.changed(fields={"nodes": nodes}) if problem else changed
         try:
-            own_options = changed | {"nodes": nodes}
-            expanded(study_of(name, system, own_options), system, own_options)
+            expanded(study_of(name, system, smaller), system, smaller)
         except UsageError as error:
-            if nodes == [1]:
+            if problem and nodes == [1]:
                 raise
             problem = problem or str(error)
         else:
-            text = f"on up to {nodes[-1]} nodes: {problem}" if nodes else ""
-            return changed | {"nodes": nodes}, text
+            return smaller, f"on up to {nodes[-1]} nodes: {problem}" if problem else ""
     return changed, ""
 
 
 def run_as_jobs(
     study: Study,
     system: System,
-    options: dict[str, Any],
+    request: Request,
     *,
     start: bool,
     commands: bool,
     as_json: bool = False,
     trained: Mapping[str, list[SamplesToTarget]] | None = None,
 ) -> int:
-    """Plan a study's jobs, check --max-node-hours, and submit them if this machine is the system.
+    """Plan a study's jobs, check max_node_hours, and submit them if this machine is the system.
 
     A rehearsal of time to solution predicts it from the samples of `trained` trainings, by workload.
     What is not started is printed: as a table, with `commands` also the scripts, or as JSON alone.
@@ -106,18 +104,18 @@ def run_as_jobs(
     campaign = make(
         study,
         system,
-        environment_name=options["environment"],
-        data=options["data"],
-        results=_results(system, options["results"], is_here=is_here),
+        environment_name=request.environment,
+        data=request.data,
+        results=_results(system, request, is_here=is_here),
     )
-    limit = walltime(study, system, options["walltime"])
+    limit = walltime(study, system, request.walltime)
     if as_json:
         todo = campaign.todo(campaign.store.summaries()) if is_here else campaign.plan.launches
         click.echo(json.dumps(plan_json(campaign.plan, todo)))
         return 0
     if not is_here:
-        jobs = _rehearsed_jobs(campaign, limit, asked=options["walltime"] is not None)
-        _check_node_hours(jobs, options["max_node_hours"])
+        jobs = _rehearsed_jobs(campaign, limit, asked=request.walltime is not None)
+        _check_node_hours(jobs, request.max_node_hours)
         if jobs:
             show_job_costs(campaign, jobs)
         show_plan(campaign.plan, campaign.plan.launches)
@@ -131,25 +129,25 @@ def run_as_jobs(
                 from dlscale.benchmarks.cli.rehearsal_solution import show_solutions
 
                 show_solutions(campaign, trained or {})
-            write_rehearsal(campaign, jobs, account=options["account"])
+            write_rehearsal(campaign, jobs, account=request.account)
             click.echo(f"scripts and plan are in {campaign.store.folder}")
         elif commands:
-            _print_scripts(campaign, jobs, options["account"])
+            _print_scripts(campaign, jobs, request.account)
         return 0
-    if system.needs_account and not options["account"] and start:
+    if system.needs_account and not request.account and start:
         raise UsageError(f"jobs on {system.name} need an account to charge; give --account (make: ACCOUNT=)")
     if not start:
         todo = campaign.todo(campaign.store.summaries())
         jobs = _jobs(campaign, todo, limit)
-        _check_node_hours(jobs, options["max_node_hours"])
+        _check_node_hours(jobs, request.max_node_hours)
         if jobs:
             show_job_costs(campaign, jobs)
         show_plan(campaign.plan, todo)
         if commands:
-            _print_scripts(campaign, jobs, options["account"])
+            _print_scripts(campaign, jobs, request.account)
         return 0
-    account, most = options["account"], options["max_node_hours"]
-    return submit(campaign, data=options["data"], account=account, limit=limit, max_node_hours=most)
+    account, most = request.account, request.max_node_hours
+    return submit(campaign, data=request.data, account=account, limit=limit, max_node_hours=most)
 
 
 def submit(
@@ -209,28 +207,26 @@ def own_nodes(campaign: Campaign) -> tuple[str, ...]:
     return nodes
 
 
-def walltime(study: Study, system: System, asked: str | None) -> float | None:
-    """Wall-time limit of a job in seconds: --walltime, else the partition's; None if unknown. Raises UsageError."""
+def walltime(study: Study, system: System, asked: float | None) -> float | None:
+    """Wall-time limit of a job in seconds: what was asked for, else the partition's; None if unknown.
+
+    Raises UsageError.
+    """
     most = chosen_partition(study, system).max_walltime
     if asked is None:
         return most.number if most else None
-    try:
-        seconds = parse_seconds(asked)
-    except ValueError as error:
-        raise UsageError(f"--walltime: {error}") from None
-    if most and seconds > most.number:
+    if most and asked > most.number:
         raise UsageError(
-            f"--walltime {asked} exceeds the limit of {most.value} on partition "
+            f"--walltime of {format_seconds(asked)} exceeds the limit of {most.value} on partition "
             f"{study.partition or system.partition} of {system.name}; ask for less, or choose another --partition"
         )
-    return seconds
+    return asked
 
 
-def _results(system: System, results: Path, *, is_here: bool) -> Path:
+def _results(system: System, request: Request, *, is_here: bool) -> Path:
     """The system's results folder unless --results names one; a rehearsal stays here. Raises UsageError."""
-    source = click.get_current_context().get_parameter_source("results")
-    if not is_here or source is not ParameterSource.DEFAULT or not system.filesystem:
-        return results
+    if not is_here or request.has("results") or not system.filesystem:
+        return request.results
     path = os.path.expandvars(system.filesystem.results)
     if "$" in path:
         raise UsageError(
@@ -283,7 +279,7 @@ def _check_node_hours(jobs: Sequence[JobPlan], most: float | None) -> None:
     billed = sum(job.billed_node_hours for job in jobs)
     if most is not None and billed > most:
         raise UsageError(
-            f"these jobs may be billed {billed:.1f} node-hours, more than --max-node-hours {most:g}; use fewer "
+            f"these jobs may be billed {billed:.1f} node-hours, more than max_node_hours = {most:g}; use fewer "
             "nodes, launches or backends, or a smaller --budget"
         )
 

@@ -1,4 +1,4 @@
-"""Sleep by a profile (`--compute profile:STUDY`): measured or stored moments become numbers of the study."""
+"""Sleep by a profile (`--set compute=profile:STUDY`): measured or stored moments become numbers of the study."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dlscale.analysis.predict.measured_profiles import profile_of
 from dlscale.analysis.predict.profile import Profile, checked
 from dlscale.analysis.predict.published_profiles import load_stored, stored_names
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.option_kinds import ByProfile
 from dlscale.benchmarks.cli.options import named_folder, study_folders
+from dlscale.benchmarks.cli.request import ByProfile
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.benchmarks.study.study import Study
@@ -79,7 +79,7 @@ def _stored(asked: ByProfile, cell: Cell) -> Profile:
         raise UsageError(
             f"{asked.option}: {len(systems)} stored profiles of {cell.workload}; stored are: "
             f"{', '.join(stored_names())}; give the system of one, or a study that measured control profile: "
-            "--compute profile:STUDY"
+            "--set compute=profile:STUDY"
         )
     profile = load_stored(load_system(systems[0]), cell.workload)
     found = slept_key(
@@ -131,5 +131,6 @@ def _profile_records(asked: ByProfile, results: Path) -> list[Record]:
 def _mismatch(asked: ByProfile, cell: Cell, whose: str, found: Sequence[str]) -> UsageError:
     return UsageError(
         f"{asked.option}: no profile of {_key(cell)}; {whose}: {'; '.join(found) or 'none'}; give --workloads, "
-        "--preset, --frameworks and --batch of a profile, or measure one: dlscale run weak-scaling --controls profile"
+        "--preset, --frameworks and --batch of a profile, or measure one: dlscale run weak-scaling "
+        "--set controls=profile"
     )

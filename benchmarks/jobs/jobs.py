@@ -144,7 +144,7 @@ def _seconds(plan: Plan, launches: Sequence[Launch], policy: Policy, *, to_end: 
 def _shorter(plan: Plan) -> str:
     """Advice that makes a launch shorter."""
     if plan.study.rules.train_steps or plan.study.target:
-        return "checkpoints at shorter intervals (--checkpoint-every)"
+        return "checkpoints at shorter intervals (rules.checkpoint_every)"
     return "fewer windows (--budget)"
 
 

@@ -81,7 +81,7 @@ def wait_until_quiet(
         if not load.quiet and time.monotonic() > end:
             raise UsageError(
                 f"the machine was not quiet within {format_seconds(limit_seconds)}: {load.text}; stop them, or run "
-                "without --wait-quiet: the report then says that the machine was busy"
+                "without wait_quiet: the report then says that the machine was busy"
             )
         if not load.quiet:
             tell(load.text)

@@ -125,7 +125,7 @@ def check_can_resume(backend: Backend) -> None:
         what = "gradients under way" if backend.delay else "what rounding has left over"
         raise UsageError(
             f"backend {backend.capabilities.name} has {what}, which each rank has its own of and no checkpoint keeps; "
-            "leave --checkpoint-every out, or the option"
+            "leave rules.checkpoint_every out, or the option"
         )
 
 

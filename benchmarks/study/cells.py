@@ -199,7 +199,7 @@ def check_profile(study: Study, shape: Shape) -> None:
         "it is a training without a target; run weak-scaling or strong-scaling": bool(study.target),
         f"it runs on device cpu, and the study on {study.device}; give --device cpu": study.device != "cpu",
         "it runs over backend none; add none to --backends": "none" not in study.backends,
-        f"it runs on 1 rank, and the study on {', '.join(map(str, shape.ranks))}; give --base 1": 1
+        f"it runs on 1 rank, and the study on {', '.join(map(str, shape.ranks))}; set base=1": 1
         not in shape.ranks,
     }
     keras = [name for name, model in study.own_models.items() if model.framework == "tensorflow"]
@@ -208,7 +208,7 @@ def check_profile(study: Study, shape: Shape) -> None:
             f"{keras[0]} assigns variables inside its Keras network, whose order a stamped graph does not keep"
         ] = True
     if problem := next((problem for problem, lacking in lacks.items() if lacking), None):
-        raise UsageError(f"control profile of {study.name}: {problem}, or leave profile out of --controls")
+        raise UsageError(f"control profile of {study.name}: {problem}, or leave profile out of controls")
 
 
 def _check_evaluation(rules: TargetRules, preset: Preset, num_held_out: int, shape: Shape) -> None:
@@ -217,7 +217,7 @@ def _check_evaluation(rules: TargetRules, preset: Preset, num_held_out: int, sha
     seconds = num_held_out * preset.forward_flops_per_sample / speed
     if seconds > rules.max_seconds:
         raise UsageError(
-            f"--max-seconds {rules.max_seconds:g}: an evaluation on {num_held_out} held-out samples takes about "
+            f"target.max_seconds = {rules.max_seconds:g}: an evaluation on {num_held_out} held-out samples takes about "
             f"{seconds:.2g} s alone; allow more, or hold out fewer"
         )
 

@@ -223,9 +223,9 @@ def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
 def _check_served(rules: TargetRules, backend: str) -> None:
     """Raises UsageError for updates that servers cannot make."""
     for option, asked in (
-        ("--warm-up-samples", rules.warm_up_samples),
-        ("--decay-samples", rules.decay_samples),
-        ("--growth-samples", rules.growth_samples),
+        ("target.warm_up_samples", rules.warm_up_samples),
+        ("target.decay_samples", rules.decay_samples),
+        ("target.growth_samples", rules.growth_samples),
     ):
         if asked:
             raise UsageError(
@@ -234,7 +234,7 @@ def _check_served(rules: TargetRules, backend: str) -> None:
             )
     if rules.optimizer in LAYERWISE:
         raise UsageError(
-            f"--optimizer {rules.optimizer} over {backend}: its servers hold pieces of tensors, and the update needs "
+            f"optimizer {rules.optimizer} over {backend}: its servers hold pieces of tensors, and the update needs "
             f"norms of whole ones; choose another optimizer, or leave out {backend}"
         )
 
@@ -307,7 +307,7 @@ def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
                 networks.append((name, framework))
                 if framework in COMPILES_ALWAYS and any(variant.compiled for variant in variants):
                     left_out.append(
-                        f"{name} in {framework} is compiled by XLA in any case: no other curve of --compiled yes"
+                        f"{name} in {framework} is compiled by XLA in any case: no other curve of compiled=yes"
                     )
         if problems and (not study.every_framework or len(problems) == len(study.frameworks)):
             raise problems[0][1]

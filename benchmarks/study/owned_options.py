@@ -47,8 +47,8 @@ def check_owned_options(study: Study) -> None:
     for backend in study.backends if study.rules.has_training_run else ():
         if capabilities(backend).servers:
             raise UsageError(
-                f"--train-steps and --checkpoint-every do not work with backend {backend}, whose servers hold part "
-                f"of the training's state; drop {backend} or these options"
+                f"rules.train_steps and rules.checkpoint_every do not work with backend {backend}, whose servers hold "
+                f"part of the training's state; drop {backend} or these options"
             )
     for backend in study.backend_options:
         one_of("backend", backend, BACKENDS)
@@ -85,7 +85,7 @@ def _check_algorithms(study: Study) -> None:
     for name in study.algorithm_options:
         if one_of("algorithm", name, ALGORITHMS) not in study.algorithms:
             raise UsageError(
-                f"{name} has options, but is not in the study; add it to --algorithms {','.join(study.algorithms)}, "
+                f"{name} has options, but is not in the study; add it to algorithms={','.join(study.algorithms)}, "
                 "or leave them out"
             )
     for backend in study.backends:
@@ -95,7 +95,7 @@ def _check_algorithms(study: Study) -> None:
             if name == "easgd" and rules.momentum and not _plain_sgd(variant.target):
                 raise UsageError(
                     f"{name}.momentum={rules.momentum:g} is that of plain SGD; run it in time-to-solution with "
-                    "--optimizer sgd, without --momentum, or leave it out"
+                    "target.optimizer=sgd, without target.momentum, or leave it out"
                 )
             _check_windows(study, name, int(getattr(rules, "interval", 1)))
 
@@ -106,7 +106,7 @@ def _check_windows(study: Study, name: str, interval: int) -> None:
     longest = (rules.max_steps - rules.longest_warm_up) // rules.min_windows
     if study.target is None and interval > longest:
         raise UsageError(
-            f"{name}.interval={interval}: {rules.min_windows} windows of whole rounds are more than --max-steps "
+            f"{name}.interval={interval}: {rules.min_windows} windows of whole rounds are more than rules.max_steps = "
             f"{rules.max_steps} leaves; give at most {longest}, or allow more steps"
         )
 

@@ -47,7 +47,7 @@ def server_counts(specs: Sequence[str], ranks: Sequence[int]) -> tuple[dict[int,
         ]
     if not any(counts.values()):
         raise UsageError(
-            f"--servers {','.join(specs)} with ranks {','.join(map(str, ranks))}: more servers than workers "
+            f"servers={','.join(specs)} with ranks {','.join(map(str, ranks))}: more servers than workers "
             "everywhere; give at most as many servers as ranks"
         )
     return counts, left_out

@@ -62,13 +62,14 @@ def shape(study: Study, system: System) -> Shape:
         raise UsageError(
             "--ranks and --nodes exclude each other; give one: ranks fill one node after the other"
         )
-    if study.ranks:
+    if study.ranks and study.ranks != "most":
         sizes = [Size(math.ceil(ranks / per_node), ranks) for ranks in _with_base(study, study.ranks)]
     else:
         nodes = study.nodes or _default_nodes(min(most, DEFAULT_MAX_NODES))
         sizes = [Size(count, count * per_node) for count in nodes]
         # Base case (b) of M2: one rank through each backend.
         sizes += [Size(1, 1)] if min(nodes) == 1 else []
+        sizes = [max(sizes)] if study.ranks else sizes
     if too_large := [size.num_nodes for size in sizes if size.num_nodes > most]:
         raise UsageError(
             f"{too_large[0]} nodes on partition {study.partition or system.partition} of {system.name}, which allows "
@@ -93,7 +94,7 @@ def chosen_partition(study: Study, system: System) -> Partition:
     return system.partitions[name]
 
 
-def check_slept(study: Study, system: System, *, asked: str = "--compute sleep") -> None:
+def check_slept(study: Study, system: System, *, asked: str = "compute=sleep") -> None:
     """Raises UsageError for a study whose computation cannot be replaced by sleep, which was `asked` for."""
     if not system.emulation:
         raise UsageError(
@@ -102,12 +103,14 @@ def check_slept(study: Study, system: System, *, asked: str = "--compute sleep")
     if study.target:
         raise UsageError(f"{asked} in {study.name}: sleep learns nothing; leave it out, or run weak-scaling")
     if study.compiled or "compiled" in study.axes:
-        raise UsageError(f"{asked} with --compiled: there is nothing to compile; leave one out")
+        raise UsageError(f"{asked} with compiled networks: there is nothing to compile; leave one out")
 
 
 def _of_one_node(study: Study, system: System) -> Shape:
     num_cores = system.num_cores()
-    ranks = sorted(_with_base(study, study.ranks) if study.ranks else set(default_ranks(num_cores)))
+    usual = default_ranks(num_cores)
+    named = usual[-1:] if study.ranks == "most" else study.ranks
+    ranks = sorted(_with_base(study, named) if named else usual)
     return Shape(
         sizes=tuple(Size(1, count) for count in ranks),
         ranks_per_node=None,
@@ -154,7 +157,7 @@ def _ranks_per_node(study: Study, system: System) -> int:
     if per_node > system.num_cores():
         raise UsageError(
             f"{per_node} ranks per node on {system.name}, whose nodes have {system.num_cores()} usable cores; "
-            "use fewer --ranks-per-node"
+            "set fewer ranks_per_node"
         )
     return per_node
 
@@ -169,7 +172,7 @@ def _check_devices(study: Study, system: System) -> None:
     if per_node > most:
         raise UsageError(
             f"{per_node} ranks per node on device {study.device} of {system.name}, whose nodes have {most} "
-            f"({system.devices.model.value}); give --ranks-per-node {most} or fewer, or --device cpu"
+            f"({system.devices.model.value}); set ranks_per_node={most} or fewer, or --device cpu"
         )
 
 

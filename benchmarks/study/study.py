@@ -6,11 +6,14 @@ environment. What has several values makes `variants` (`axes`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeFloat,
@@ -23,12 +26,13 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic.config import JsonDict
 
 from dlscale.base import definitions
 from dlscale.base.definitions import FileName, Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
-from dlscale.base.quantities import parse_seconds
+from dlscale.base.quantities import Counts, Duration, Words, split_list
 from dlscale.benchmarks.records.record import Base, Fingerprint, Setting
 from dlscale.benchmarks.study.axes import (
     FIELDS,
@@ -43,6 +47,7 @@ from dlscale.benchmarks.study.axes import (
 )
 from dlscale.benchmarks.study.servers import check_servers
 from dlscale.benchmarks.study.target import TargetRules, with_changes
+from dlscale.benchmarks.study.tuned import Rate
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
@@ -60,24 +65,57 @@ StudyControl = Literal["synthetic", "loader", "exchange", "alone", "profile"]  #
 PositiveSteps = Annotated[PositiveInt, Field(le=10**12)]
 
 
+MOST_LAUNCHES = 10_000
+NumLaunches = Annotated[PositiveInt, Field(le=MOST_LAUNCHES)]
+DataFormat = Literal["folders", "tfrecord", "lmdb", "list"]
+
+
+def _formats(value: Any) -> Any:
+    names = split_list(value) if isinstance(value, str) else value
+    return list(get_args(DataFormat)) if names == ["all"] else names
+
+
+def _grid(value: Any) -> Any:
+    """The learning rates between `|` in ascending order. Raises ValueError for fewer than two."""
+    if not isinstance(value, str):
+        return value
+    try:
+        rates = sorted(float(word) for word in value.split("|"))
+    except ValueError:
+        raise ValueError(f"{value!r} is not a grid of numbers; write e.g. 0.0005|0.001|0.002") from None
+    if wrong := [rate for rate in rates if not 0 < rate < math.inf]:
+        raise ValueError(f"{value!r} has {wrong[0]:g}, which no training can use; give numbers above 0")
+    if len(rates) < 2:
+        raise ValueError(f"{value!r} is one rate, and a search needs two or more")
+    if twice := [rate for rate, following in pairwise(rates) if rate == following]:
+        raise ValueError(f"{value!r} has {twice[0]:g} twice; give each once")
+    return rates
+
+
 class Rules(Frozen):
-    """Lengths of warm-up and measurement per case; from the study's [rules].
+    """Lengths of warm-up and measurement per case; from the study's [rules]."""
 
-    `train_steps` is the length of a whole training over all launches it needs, regardless of the budget and
-    `max_steps`; 0 means as many steps as the windows need. Its state is saved at the first end of a window after every
-    `checkpoint_every` steps; 0 means never.
-    """
-
-    warmup_steps: PositiveSteps = 10
-    max_warmup_steps: PositiveSteps = 40
-    min_windows: PositiveSteps = 10
-    min_window_seconds: NonNegativeFloat = Field(0.15, allow_inf_nan=False)
-    min_steps: PositiveSteps = 20
-    max_steps: PositiveSteps = 5000
-    max_windows: PositiveSteps = 200
-    train_steps: Steps = 0
-    checkpoint_every: Steps = 0
-    stall_seconds: PositiveFloat = Field(300.0, allow_inf_nan=False)  # without a heartbeat from any rank
+    warmup_steps: PositiveSteps = Field(10, description="Minimum steps before the first window.")
+    max_warmup_steps: PositiveSteps = Field(40, description="Maximum steps of the warm-up.")
+    min_windows: PositiveSteps = Field(10, description="Minimum windows per case.")
+    min_window_seconds: NonNegativeFloat = Field(
+        0.15, allow_inf_nan=False, description="Minimum length of a window."
+    )
+    min_steps: PositiveSteps = Field(20, description="Minimum steps per case, over all windows.")
+    max_steps: PositiveSteps = Field(5000, description="Maximum steps per case, warm-up included.")
+    max_windows: PositiveSteps = Field(200, description="Maximum windows per case.")
+    train_steps: Steps = Field(
+        0,
+        description="Steps of each training, over as many launches as needed, regardless of the budget and max_steps; "
+        "0: as many as the windows need.",
+    )
+    checkpoint_every: Steps = Field(
+        0,
+        description="Steps between checkpoints of a training, which are saved at the next end of a window; 0: never.",
+    )
+    stall_seconds: PositiveFloat = Field(
+        300.0, allow_inf_nan=False, description="Time without a heartbeat from any rank that ends a launch."
+    )
 
     @property
     def has_training_run(self) -> bool:
@@ -100,64 +138,185 @@ class Rules(Frozen):
         return self
 
 
-MOST_LAUNCHES = 10_000
+class TuningRules(Frozen):
+    """A study's [tuning]: learning rates are searched before its trainings, or instead of them."""
+
+    only: bool = Field(
+        False, description="The search alone, without the trainings at the rates that it finds."
+    )
+    learning_rates: Annotated[list[Rate], BeforeValidator(_grid)] = Field(
+        [],
+        description="Grid of learning rates of 1 rank; default: the study's, or 1/4 to 4 times the workload's own or "
+        "target.learning_rate.",
+    )
+    num_rates: int | None = Field(
+        None, ge=2, description="Rates of each grid to try, from its middle; default: all."
+    )
+    launches: NumLaunches | None = Field(
+        None, description="Trainings at each rate of the search; default: the study's launches."
+    )
+    every_backend: bool = False  # backends are searched one by one, also where their updates are the same
+
+
+class ChoiceRules(Frozen):
+    """A study's [choice]: its records answer which framework to use here."""
+
+    losses: bool = Field(True, description="Trainings to a target beside the measurements of speed.")
+    job_limit: Duration = Field(
+        1800.0, description="Wall time of a job, of which start and checkpoint take a share."
+    )
+    formats: Annotated[list[DataFormat], BeforeValidator(_formats)] = Field(
+        [], description="Formats that the images of --data are repackaged in, timed and read, or all."
+    )
+
+
 LARGEST_SEED = 2**32 - 1  # each rank adds its own number to it
-Names = Annotated[list[str], Field(min_length=1)]
-Counts = Annotated[list[PositiveInt], Field(min_length=1)]
-NumLaunches = Annotated[PositiveInt, Field(le=MOST_LAUNCHES)]
+Names = Annotated[Words, Field(min_length=1)]
+Sizes = Annotated[Counts, Field(min_length=1)]
 EVERYTHING = {"workloads": WORKLOADS, "frameworks": FRAMEWORKS, "backends": BACKENDS}  # what `all` stands for
+# Panels of the everyday options in `dlscale run --help`; other fields with a description are set by --set.
+WHAT: JsonDict = {"panel": "What"}
+WHERE: JsonDict = {"panel": "Where"}
+HOW_LONG: JsonDict = {"panel": "How long"}
+
+
+def _controls(value: Any) -> Any:
+    """Names without repetition; `none` alone stands for no control."""
+    names = split_list(value) if isinstance(value, str) else value
+    return [] if names == ["none"] else list(dict.fromkeys(names)) if isinstance(names, list) else names
 
 
 class Study(Frozen):
-    """Which cells are compared, how often each is launched, and how long that may take."""
+    """Which cells are compared, how often each is launched, and how long that may take.
+
+    A field with a description can be set on the command line (`settings`).
+    """
 
     name: FileName
     title: str
     scaling_mode: Literal["weak", "strong"]
-    workloads: Names
-    frameworks: Names
-    backends: Names
+    workloads: Names = Field(
+        description="Workloads, e.g. hep_cnn,resnet50, or all; a file of your own: mine.py.",
+        json_schema_extra=WHAT,
+    )
+    frameworks: Names = Field(
+        description="Frameworks: torch, tensorflow, all of both; jax by name.", json_schema_extra=WHAT
+    )
+    backends: Names = Field(description="Backends, e.g. none,mpi,gloo,ring, or all.", json_schema_extra=WHAT)
     # Whether `all` was given: what is not usable here is then left out, with the reason.
     every_framework: bool = False
     every_backend: bool = False
     # Whether the user named them: of a study's own, those that may not span hosts are left out there.
     named_backends: bool = True
-    backend_options: dict[str, dict[str, Setting]] = {}
-    algorithms: Names = [SYNC]  # each with every backend that carries it
-    algorithm_options: dict[str, dict[str, Setting]] = {}
-    servers: list[str] = ["1/2"]  # for backends with servers: numbers, or ratios to the workers, rounded up
-    preset: str | None = None  # None: each workload's default
-    batch: PositiveInt | None = (
-        None  # samples: per rank if weak, over all ranks if strong; None: the preset's
+    backend_options: dict[str, dict[str, Setting]] = Field(
+        {}, description="Options of backends: horovod.cycle_time_ms=0.5|1,grpc_ps.asynchronous=true."
     )
-    precision: Literal["fp32", "bf16"]
-    compiled: bool = False  # by torch.compile, or XLA in TensorFlow
-    memory_format: Literal["channels_last", "channels_first"] = "channels_last"
-    device: Literal["cpu", "gpu"] = "cpu"
+    algorithms: Names = Field(
+        [SYNC], description="Algorithms, each with every backend that carries it: sync,local_sgd,easgd."
+    )
+    algorithm_options: dict[str, dict[str, Setting]] = Field(
+        {}, description="Options of algorithms: local_sgd.interval=1|8|64."
+    )
+    servers: Words = Field(
+        ["1/2"],
+        description="Parameter servers: numbers, or ratios to the workers, rounded up, e.g. 1/2; several make a sweep.",
+    )
+    preset: str | None = Field(
+        None,
+        description="Preset: paper, small or tiny; default: the system's or the workload's.",
+        json_schema_extra=WHAT,
+    )
+    batch: PositiveInt | None = Field(
+        None,
+        description="Samples per step: per rank (weak) or in total (strong scaling); 16|32: a curve each.",
+        json_schema_extra=WHAT,
+    )
+    precision: Literal["fp32", "bf16"] = Field(
+        description="Precision: fp32 or bf16; fp32|bf16: a curve each.", json_schema_extra=WHAT
+    )
+    compiled: bool = Field(
+        False, description="Compiled networks: torch.compile, or XLA in TensorFlow; no|yes: a curve each."
+    )
+    memory_format: Literal["channels_last", "channels_first"] = Field(
+        "channels_last", description="Memory format; channels_first is for torch only."
+    )
+    device: Literal["cpu", "gpu"] = Field(
+        "cpu",
+        description="Device: cpu, or gpu (one per rank); default: gpu where the system has any.",
+        json_schema_extra=WHERE,
+    )
     slept: Slept | None = None  # in the place of computation, on emulated hosts
     slept_by_profile: dict[str, Slept] = {}  # the same by `slept_key`, where it differs between cells
-    skip_bad: bool = False  # skip and count samples that cannot be read, instead of failing
-    ranks: Counts | None = None  # None: up to the machine's cores, or as `nodes` says
-    nodes: Counts | None = None  # on systems with a scheduler
-    base: Base | None = None  # of efficiencies; None: 1 rank, which joins `ranks`, but not `nodes`
-    ranks_per_node: PositiveInt | None = None  # None: the system's
-    partition: str | None = None  # None: the system's
-    allocations: NumLaunches = 1  # minimum number of jobs that the launches of a cell are spread over (M5)
-    launches: NumLaunches | None = None  # of each cell; None: as many as the comparisons of backends need
-    # Seconds, written as "4min" and the like; None: the rules' shortest windows.
-    budget: PositiveFloat | None = Field(None, allow_inf_nan=False)
-    controls: list[StudyControl] = []
-    reference_launches: NonNegativeInt = Field(0, le=MOST_LAUNCHES)
-    # Most launches that are run again because other programs disturbed them, as a share of all.
-    repeats: float = Field(default=0.25, ge=0, le=1)
-    seed: NonNegativeInt = Field(1, le=LARGEST_SEED)  # of initial weights and, with name and cells, order
+    skip_bad: bool = Field(
+        False, description="Skip and count samples that cannot be read, instead of failing."
+    )
+    ranks: Literal["most"] | Sizes | None = Field(
+        None,
+        description="Numbers of ranks: 1,2,4, 1:8 or 1:512:x2, or most; default: 1 to one per core.",
+        json_schema_extra=WHERE,
+    )
+    nodes: Sizes | None = Field(
+        None,
+        description="Numbers of nodes, instead of --ranks, on a system with a scheduler.",
+        json_schema_extra=WHERE,
+    )
+    base: Base | None = Field(
+        None,
+        description="Base case of efficiencies: 1 rank (default; it joins the ranks), the ranks of one node, or the "
+        "smallest number of ranks.",
+    )
+    ranks_per_node: PositiveInt | None = Field(
+        None, description="Ranks per node, on a system with a scheduler; default: the system's."
+    )
+    partition: str | None = Field(
+        None, description="Partition; default: the system's.", json_schema_extra=WHERE
+    )
+    allocations: NumLaunches = Field(
+        1, description="Minimum number of jobs to spread the launches of a cell over."
+    )
+    launches: NumLaunches | None = Field(
+        None,
+        description="Launches per cell; default: as many as the comparisons of backends need.",
+        json_schema_extra=HOW_LONG,
+    )
+    budget: Duration | None = Field(
+        None,
+        description="Wall time for the study, e.g. 240s, 4min or 1h; default: the shortest windows.",
+        json_schema_extra=HOW_LONG,
+    )
+    controls: Annotated[list[StudyControl], BeforeValidator(_controls)] = Field(
+        [], description="Controls beside the trainings, or none."
+    )
+    reference_launches: int = Field(
+        0, ge=0, le=MOST_LAUNCHES, description="Launches of 1 rank on all cores, as a reference."
+    )
+    repeats: float = Field(
+        0.25,
+        ge=0,
+        le=1,
+        description="Maximum share of launches that are repeated because other programs disturbed them.",
+    )
+    seed: int = Field(
+        1,
+        ge=0,
+        le=LARGEST_SEED,
+        description="Seed for launch order and initial weights.",
+        json_schema_extra=WHAT,
+    )
     rules: Rules = Rules()
-    environment_variables: dict[str, str] = {}  # that every launch sets
+    environment_variables: dict[str, str] = Field(
+        {}, description="Environment variables of the launches: MPICH_ASYNC_PROGRESS=0|1."
+    )
     # Setting -> its values: each a curve of its own. The fields above have the first.
     axes: dict[str, list[Setting]] = {}
-    ladder: list[dict[str, Setting]] = []  # settings that each step adds to those of the steps before it
-
+    ladder: list[dict[str, Setting]] = Field(
+        [],
+        description="Steps of an ablation between '>', each with the settings that it adds to those before: "
+        "plain > bucket_cap_mb=25,precision=bf16 > compiled.",
+    )
     target: TargetRules | None = None  # of a study of time to solution
+    tuning: TuningRules | None = None  # of one whose learning rates are searched first
+    choice: ChoiceRules | None = None  # of one that compares frameworks
     own_models: dict[str, OwnModel] = {}  # workload -> facts, of those that are files of the user's
     # Workload -> the user's file, until the study's folder has a copy: no path is a part of a study.
     own_files: dict[str, Path] = Field({}, exclude=True)
@@ -175,7 +334,7 @@ class Study(Frozen):
         )
         if key not in self.slept_by_profile:
             raise UsageError(
-                f"{self.name} has no profile of {key}, but of: {'; '.join(self.slept_by_profile)}; give --compute again"
+                f"{self.name} has no profile of {key}, but of: {'; '.join(self.slept_by_profile)}; set compute again"
             )
         return self.slept_by_profile[key]
 
@@ -201,7 +360,9 @@ class Study(Frozen):
         if any(name in TARGET_FIELDS for step in self.ladder for name in step):
             raise ValueError("a learning rate is no step of a ladder: it changes no speed; leave it out")
         if self.target and self.target.tuned and "learning_rate" in self.axes:
-            raise ValueError("--tuned says every learning rate; leave out the list of learning rates")
+            raise ValueError("target.tuned says every learning rate; leave out the list of learning rates")
+        if self.ladder and self.ranks == [1]:
+            raise ValueError("a ladder on 1 rank, which exchanges nothing; give --ranks 2 or more")
         steps = cumulative(self.ladder)
         if idle := [index for index in range(1, len(steps)) if steps[index] == steps[index - 1]]:
             raise ValueError(f"step {idle[0]} of the ladder changes nothing; leave it out")
@@ -270,8 +431,17 @@ class Study(Frozen):
 
     @model_validator(mode="after")
     def _targets_end_trainings(self) -> Study:
+        if self.tuning and not self.target:
+            raise ValueError("tuning belongs to studies with a target; leave it out, or run time-to-solution")
+        if (rule := self.target and self.target.rule) and not (
+            self.target.learning_rate or self.target.tuned or (self.tuning and self.tuning.learning_rates)
+        ):
+            raise ValueError(
+                f"optimizer {rule.name} needs a learning rate: the workloads' are those of their own optimizers; "
+                "set target.learning_rate or target.tuned"
+            )
         if self.target and self.rules.train_steps:
-            raise ValueError("trainings of time-to-solution end at their target: leave out --train-steps")
+            raise ValueError("trainings of time-to-solution end at their target: leave out rules.train_steps")
         return self
 
     @field_validator("algorithms")
@@ -287,40 +457,19 @@ class Study(Frozen):
     def _check_servers(cls, value: list[str]) -> list[str]:
         return check_servers(value)
 
-    @field_validator("budget", mode="before")
-    @classmethod
-    def _read_budget(cls, value: Any) -> Any:
-        return parse_seconds(value) if isinstance(value, str) else value
-
 
 _WHERE_GIVEN = (
-    "algorithm_options", "environment_variables", "axes", "ladder", "target", "own_models", "slept_by_profile",
+    "algorithm_options", "environment_variables", "axes", "ladder", "target", "tuning", "choice", "own_models",
+    "slept_by_profile",
 )  # fmt: skip
+
+# Tables of a study's options.
+TABLES: dict[str, type[Frozen]] = {
+    "rules": Rules, "target": TargetRules, "tuning": TuningRules, "choice": ChoiceRules,
+}  # fmt: skip
 
 # The backends of a study that names none, on devices other than cores, which its own are for.
 DEVICE_BACKENDS = {"gpu": ["none", "nccl"]}
-
-
-# Fields of a study's target that have other names on the command line.
-OPTION_OF = {
-    "metric": "--target",
-    "evaluate_samples": "--evaluate-samples",
-    "evaluate_seconds": "--evaluate-seconds",
-    "max_seconds": "--max-seconds",
-    "max_samples": "--max-samples",
-    "tuned": "--tuned",
-    "learning_rate": "--learning-rate",
-    "scaling": "--learning-rate-scaling",
-    "warm_up_samples": "--warm-up-samples",
-    "decay_samples": "--decay-samples",
-    "decay_factor": "--decay-factor",
-    "growth_samples": "--growth-samples",
-    "growth_factor": "--growth-factor",
-    "optimizer": "--optimizer",
-    "momentum": "--momentum",
-    "weight_decay": "--weight-decay",
-    "trust_coefficient": "--trust-coefficient",
-}
 
 
 def load_study(name: str, /, *, system: System | None = None, **changes: Any) -> Study:
@@ -349,12 +498,20 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
     target = {key: value for key, value in changes.pop("target", {}).items() if value is not None}
     if target and not study.target:
         raise UsageError(
-            f"study {name} has no target: {OPTION_OF.get(field := next(iter(target)), field)} belongs to "
-            "time-to-solution; leave it out, or run that study"
+            f"study {name} has no target: target.{next(iter(target))} belongs to time-to-solution; leave it out, or "
+            "run that study"
         )
-    rules = {key: value for key, value in changes.pop("rules", {}).items() if value is not None}
+    tables = {name: changes.pop(name, {}) for name in TABLES if isinstance(changes.get(name), dict)}
+    if "choice" in tables and not study.choice:
+        raise UsageError(
+            f"study {name} compares no frameworks: choice.{next(iter(tables['choice']))} belongs to frameworks; leave "
+            "it out, or run that study"
+        )
     values = study.model_dump() | {key: value for key, value in changes.items() if value is not None}
-    values["rules"] = values["rules"] | rules
+    for table, own_values in tables.items():
+        given = {key: value for key, value in own_values.items() if value is not None}
+        if given:
+            values[table] = (values.get(table) or {}) | given
     if target:
         values["target"] = with_changes(values["target"], target)
     for table, by_owner in options.items():
@@ -373,7 +530,7 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
     values["axes"] = {name: several for name, several in values.get("axes", {}).items() if name not in named}
     for table, kind in zip(OPTION_TABLES, ("backends", "algorithms"), strict=True):
         if changes.get(kind) is not None:
-            _leave_out(values, table, left=set(changes[kind]), named=set(options[table]))
+            leave_out(values, table, left=set(changes[kind]), named=set(options[table]))
     try:
         return Study.model_validate(values)
     except ValidationError as error:
@@ -381,7 +538,7 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
         raise UsageError(f"study {values['name']}: {problem}") from None
 
 
-def _leave_out(values: dict[str, Any], table: str, *, left: set[str], named: set[str]) -> None:
+def leave_out(values: dict[str, Any], table: str, *, left: set[str], named: set[str]) -> None:
     """Leave out a study's own options of backends, or of algorithms, that are not `left` of it; the user's stay."""
     known = set(ALGORITHMS if table == "algorithm_options" else BACKENDS)
     gone = known - left - named

@@ -7,12 +7,13 @@ workload and preset, steps between evaluations, and the learning rate for its gl
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BeforeValidator,
     Field,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     SerializerFunctionWrapHandler,
     field_validator,
@@ -22,9 +23,9 @@ from pydantic import (
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
-from dlscale.base.quantities import parse_seconds
+from dlscale.base.quantities import Counts, Duration
 from dlscale.benchmarks.records.target import LearningRateScaling, Target
-from dlscale.benchmarks.study.tuned import Rate, Tuned
+from dlscale.benchmarks.study.tuned import Rate, Tuned, read_tuned
 from dlscale.models.held_out import held_out_samples
 from dlscale.models.optimizers import (
     BatchGrowth,
@@ -73,31 +74,60 @@ class RateGrid(Frozen):
 INTERVALS = ("evaluate_samples", "evaluate_seconds")
 
 
+def _tuned(value: Any) -> Any:
+    """The content of the file that a text names."""
+    return read_tuned(Path(value)) if isinstance(value, str) else value
+
+
 class TargetRules(Frozen):
-    """A study's [target]."""
+    """A study's [target]. A field with a description can be set on the command line (`settings`)."""
 
     goals: dict[str, dict[str, Goal]] = {}  # workload -> preset -> goal
     metric: str | None = None  # of all workloads, instead of their goals'
     threshold: Threshold | None = None
-    held_out: float = Field(gt=0, lt=1)
+    held_out: float = Field(gt=0, lt=1, description="Share of the samples that is held out.")
     # Between two evaluations, one of both: samples, rounded to whole steps, or seconds of training.
-    evaluate_samples: PositiveInt | None = None
-    evaluate_seconds: PositiveFloat | None = Field(None, allow_inf_nan=False)
-    max_seconds: PositiveFloat = Field(allow_inf_nan=False)  # of one training, its evaluations included
-    max_samples: PositiveInt | None = None  # likewise; None: as many as the seconds allow
-    learning_rate: Rate | None = None  # of all workloads
-    scaling: LearningRateScaling = "none"
-    warm_up_samples: NonNegativeInt = 0  # over which the rate rises from that of 1 rank to the scaled one
-    decay_samples: list[PositiveInt] = []  # from each of them on the rate is multiplied by `decay_factor`
-    decay_factor: float | None = Field(None, gt=0, lt=1)  # None: `RateSchedule`'s
-    growth_samples: list[PositiveInt] = []  # from each of them on the batch is multiplied by `growth_factor`
-    growth_factor: int | None = Field(None, ge=2)  # None: `BatchGrowth`'s
-    optimizer: Literal["workload"] | OptimizerName = "workload"  # workload: each network's own
-    momentum: Momentum | None = None  # of the optimizer, as are the next two; None: its own default
-    weight_decay: Decay | None = None
-    trust_coefficient: Trust | None = None
-    tuned: Tuned | None = None  # the learning rate of each configuration
-    search: list[Rate] = []  # the grid of `dlscale tune`; empty: multiples of the workload's own rate
+    evaluate_samples: PositiveInt | None = Field(None, description="Samples between two evaluations.")
+    evaluate_seconds: Duration | None = Field(
+        None, description="Training time between two evaluations, instead of samples."
+    )
+    max_seconds: Duration = Field(description="Time limit per training, its evaluations included.")
+    max_samples: PositiveInt | None = Field(None, description="Limit of samples per training; default: none.")
+    learning_rate: Rate | None = Field(None, description="Learning rate of 1 rank, of all workloads.")
+    learning_rate_scaling: LearningRateScaling = Field(
+        "none", description="Growth of the learning rate with the global batch."
+    )
+    warm_up_samples: NonNegativeInt = Field(
+        0, description="Samples over which the learning rate rises from that of 1 rank to the scaled one."
+    )
+    decay_samples: Counts = Field(
+        [], description="Numbers of samples from each of which on the learning rate is decayed."
+    )
+    decay_factor: float | None = Field(
+        None, gt=0, lt=1, description="Factor of the learning rate at each of decay_samples; default: 0.1."
+    )
+    growth_samples: Counts = Field(
+        [], description="Numbers of samples from each of which on the batch is multiplied."
+    )
+    growth_factor: int | None = Field(
+        None, ge=2, description="Factor of the batch at each of growth_samples; default: 5."
+    )
+    optimizer: Literal["workload"] | OptimizerName = Field(
+        "workload", description="Optimizer: the workload's own, or one by name, with a learning rate."
+    )
+    momentum: Momentum | None = Field(
+        None, description="Momentum of the optimizer; default: sgd 0, lars and larc 0.9."
+    )
+    weight_decay: Decay | None = Field(
+        None, description="Weight decay of the optimizer; default: sgd and larc 0, lars 0.0005."
+    )
+    trust_coefficient: Trust | None = Field(
+        None, description="Trust coefficient of lars (default: 0.001) and larc (0.02)."
+    )
+    tuned: Annotated[Tuned | None, BeforeValidator(_tuned)] = Field(
+        None, description="File of learning rates that a tuning study wrote for these configurations."
+    )
+    search: list[Rate] = []  # the grid of a search; empty: multiples of the workload's own rate
     grids: list[RateGrid] = []  # those of some algorithms, each of as many rates
 
     @property
@@ -130,24 +160,20 @@ class TargetRules(Frozen):
 
     @model_validator(mode="after")
     def _check_optimizer(self) -> TargetRules:
-        if self.rule and self.learning_rate is None and not self.tuned:
-            raise ValueError(
-                f"optimizer {self.optimizer} needs a learning rate: the workloads' are those of their own optimizers; "
-                "give --learning-rate, or --tuned"
-            )
+        _ = self.rule  # raises for terms that it has not
         return self
 
     @model_validator(mode="after")
     def _check_schedule(self) -> TargetRules:
-        if self.warm_up_samples and self.scaling == "none":
+        if self.warm_up_samples and self.learning_rate_scaling == "none":
             raise ValueError(
                 f"a warm-up over {self.warm_up_samples} samples begins with the rate of 1 rank, which is the rate of "
-                "all here; give --learning-rate-scaling linear or sqrt"
+                "all here; set target.learning_rate_scaling to linear or sqrt"
             )
         if self.decay_factor is not None and not self.decay_samples:
-            raise ValueError(f"decay_factor {self.decay_factor:g} is of no use without --decay-samples")
+            raise ValueError(f"decay_factor {self.decay_factor:g} is of no use without decay_samples")
         if self.growth_factor is not None and not self.growth_samples:
-            raise ValueError(f"growth_factor {self.growth_factor} is of no use without --growth-samples")
+            raise ValueError(f"growth_factor {self.growth_factor} is of no use without growth_samples")
         return self
 
     @model_serializer(mode="wrap")
@@ -169,19 +195,14 @@ class TargetRules(Frozen):
     def _check_interval(self) -> TargetRules:
         if (self.evaluate_samples is None) == (self.evaluate_seconds is None):
             raise ValueError(
-                "evaluations come after samples or after seconds: give either --evaluate-samples or --evaluate-seconds"
+                "evaluations come after samples or after seconds: give either evaluate_samples or evaluate_seconds"
             )
         if self.evaluate_seconds and self.evaluate_seconds >= self.max_seconds:
             raise ValueError(
-                f"--evaluate-seconds {self.evaluate_seconds:g}: --max-seconds {self.max_seconds:g} are over before the "
+                f"evaluate_seconds = {self.evaluate_seconds:g}: max_seconds = {self.max_seconds:g} are over before the "
                 "first evaluation; evaluate more often, or allow more"
             )
         return self
-
-    @field_validator("max_seconds", "evaluate_seconds", mode="before")
-    @classmethod
-    def _read_seconds(cls, value: Any) -> Any:
-        return parse_seconds(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _check_limits(self) -> TargetRules:
@@ -196,7 +217,7 @@ class TargetRules(Frozen):
                 "as many to each, for an equal budget"
             )
         if self.tuned and self.learning_rate:
-            raise ValueError("--tuned says every learning rate; leave out --learning-rate")
+            raise ValueError("tuned says every learning rate; leave out learning_rate")
         return self
 
 
@@ -254,8 +275,8 @@ def resolved(
         evaluate_seconds=rules.evaluate_seconds,
         max_seconds=rules.max_seconds,
         max_samples=rules.max_samples,
-        learning_rate=rate * _growth(rules.scaling, global_batch / base_batch),
-        scaling=rules.scaling,
+        learning_rate=rate * _growth(rules.learning_rate_scaling, global_batch / base_batch),
+        scaling=rules.learning_rate_scaling,
         schedule=_schedule(rules, first_rate=rate),
         optimizer=rules.rule,
         growth=rules.growth,

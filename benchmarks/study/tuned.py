@@ -1,4 +1,4 @@
-"""Learning rates that `dlscale tune` found, with what the search was allowed, as tuned.toml has them."""
+"""Learning rates that a search found, with what the search was allowed, as tuned.toml has them."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ class Tuned(Frozen):
         ]
         nearest = min(differences, key=len)
         raise UsageError(
-            f"--tuned: {self.study} found no learning rate for {wanted.text}; the nearest that it has is for "
-            f"{', '.join(nearest)}; give dlscale tune this study's options, or leave out --tuned"
+            f"tuned: {self.study} found no learning rate for {wanted.text}; the nearest that it has is for "
+            f"{', '.join(nearest)}; give dlscale run tuning this study's options, or leave tuned out"
         )
 
     def doubt(self, cell: Cell) -> str:
@@ -134,7 +134,7 @@ class Tuned(Frozen):
         """Returns if no training with a seed from `first` to `last` had a part in the search. Raises UsageError."""
         if first <= self.last_seed and self.first_seed <= last:
             raise UsageError(
-                f"--tuned: seeds {first} to {last} are among those that {self.study} chose its rates by "
+                f"tuned: seeds {first} to {last} are among those that {self.study} chose its rates by "
                 f"({self.first_seed} to {self.last_seed}); give another --seed, e.g. {self.last_seed + 1}"
             )
 
@@ -146,19 +146,21 @@ def read_tuned(path: Path) -> Tuned:
         return Tuned.model_validate(content)
     except OSError as error:
         raise UsageError(
-            f"--tuned {path} cannot be read ({error.strerror}); give the {TUNED_FILE} that dlscale tune wrote"
+            f"tuned={path} cannot be read ({error.strerror}); give the {TUNED_FILE} that dlscale run tuning wrote"
         ) from None
     except ValidationError as error:
-        raise UsageError(f"--tuned {path}: {definitions.first_problem(error)}") from None
+        raise UsageError(f"tuned={path}: {definitions.first_problem(error)}") from None
     except ValueError as error:
-        raise UsageError(f"--tuned {path} is not valid TOML: {error}; correct that line") from None
+        raise UsageError(f"tuned={path} is not valid TOML: {error}; correct that line") from None
 
 
 def write_tuned(tuned: Tuned, path: Path) -> None:
     """Write the rates so that `read_tuned` reads them. Raises UsageError."""
     document = tomlkit.document()
     document.add(
-        tomlkit.comment("Found by dlscale tune. Use: dlscale run time-to-solution --tuned THIS-FILE")
+        tomlkit.comment(
+            "Found by dlscale run tuning. Use: dlscale run time-to-solution --set target.tuned=THIS-FILE"
+        )
     )
     document.update(tuned.model_dump())
     write_atomically(path, tomlkit.dumps(document))

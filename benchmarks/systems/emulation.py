@@ -1,4 +1,4 @@
-"""What a command line changes of emulated hosts: `--emulation link_rate=400Mb/s,slow_link=3:0.5`."""
+"""What a command line changes of emulated hosts: `emulation=link_rate=400Mb/s,slow_link=3:0.5`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.quantities import split_list
 from dlscale.benchmarks.systems.system import System
 
-OPTION = "--emulation"
+OPTION = "--set emulation"
 SETTINGS = ("link_rate", "queue", "congestion_control", "slow_link")
 
 
@@ -32,7 +32,7 @@ def with_emulation(system: System, text: str | None) -> System:
     for word in split_list(text):
         name, mark, value = word.partition("=")
         if name not in SETTINGS or not mark:
-            raise UsageError(f"{OPTION} {word}: give one of {', '.join(f'{one}=...' for one in SETTINGS)}")
+            raise UsageError(f"{OPTION}={word}: give one of {', '.join(f'{one}=...' for one in SETTINGS)}")
         if name == "slow_link":
             host, _, slow[host] = value.partition(":")
         elif name == "link_rate":
@@ -45,7 +45,7 @@ def with_emulation(system: System, text: str | None) -> System:
     try:
         return System.model_validate(fields)
     except ValidationError as error:
-        raise UsageError(f"{OPTION} {text}: {problems(error)[0]}") from None
+        raise UsageError(f"{OPTION}={text}: {problems(error)[0]}") from None
 
 
 def _stated(value: str) -> dict[str, str]:

@@ -150,7 +150,7 @@ class Options:
         if self.masters and setup.num_servers != self.masters + 1:
             raise UsageError(
                 f"option masters of algorithm downpour is {self.masters} with {setup.num_servers} servers: each master "
-                f"is one, and so is the one over them; give --servers {self.masters + 1}"
+                f"is one, and so is the one over them; set servers={self.masters + 1}"
             )
 
     def num_collected(self, num_workers: int) -> int:

@@ -8,7 +8,7 @@ from dlscale.base.errors import UsageError
 
 PLACEMENTS = ("size", "round_robin")
 KEPT_BY_SERVERS = (
-    "grpc_ps has no checkpoints: its servers keep what optimizers do; leave out --checkpoint-every"
+    "grpc_ps has no checkpoints: its servers keep what optimizers do; leave out rules.checkpoint_every"
 )
 
 
@@ -17,7 +17,7 @@ def refuse_compiled(compiled: bool) -> None:
     if compiled:
         raise UsageError(
             "backend grpc_ps keeps TensorFlow's variables on other hosts, where XLA cannot read them; "
-            "leave --compiled out"
+            "leave compiled out"
         )
 
 

@@ -81,7 +81,7 @@ class Options:
         if device == "gpu" and self.operations != "nccl":
             raise UsageError(
                 f"backend horovod was asked for operations {self.operations} on device gpu, where its build "
-                "decides and dlscale knows NCCL only; give --backend-options horovod.operations=nccl"
+                "decides and dlscale knows NCCL only; set horovod.operations=nccl"
             )
 
     def variables(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from dlscale.models.workload import Replica, State, Weights
 Setting = str | int | float | bool
 
 KEPT_BY_SERVERS = (
-    "mpi_ps has no checkpoints: its servers keep part of a training; leave out --checkpoint-every"
+    "mpi_ps has no checkpoints: its servers keep part of a training; leave out rules.checkpoint_every"
 )
 
 

@@ -104,7 +104,7 @@ class MapFiles:
         if number >= file.num_whole:
             raise BadSample(
                 f"{file.path}: map {number} of {file.num_maps} is cut off, the file has {file.num_whole} whole ones; "
-                "copy it again, or pass --skip-bad",
+                "copy it again, or set skip_bad",
                 index=index,
             )
         row, column = divmod(tile, file.maps.shape[2] // self._tile[1])
@@ -123,7 +123,7 @@ class MapFiles:
         row, column = np.argwhere(~np.isfinite(pixels))[0].tolist()
         return BadSample(
             f"{place.file.path}: map {place.number} has {pixels[row, column]} at row {place.top + row}, column "
-            f"{place.left + column}; mend the file, or pass --skip-bad to leave such maps out",
+            f"{place.left + column}; mend the file, or set skip_bad to leave such maps out",
             index=index,
         )
 
@@ -165,7 +165,7 @@ def open_map_file(path: Path, *, cut_off: bool = False) -> MapFile:
                 f"{path}: its header promises {num_maps} maps, {expected} bytes, and it has {size}"
                 + (f", so map {num_whole} is cut off" if size < expected else "")
                 + "; copy or make it again"
-                + (", or pass --skip-bad" if size < expected and num_whole and not fortran else "")
+                + (", or set skip_bad" if size < expected and num_whole and not fortran else "")
             )
         shape = (num_whole, *shape[1:])
         held = np.memmap(path, dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C")

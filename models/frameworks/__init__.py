@@ -48,7 +48,7 @@ def check_memory_format(framework: str, memory_format: str) -> None:
     if known and memory_format not in known:
         raise UsageError(
             f"{framework} was asked for {memory_format}, but its convolutions have: {', '.join(known)}; "
-            "choose another --memory-format or --frameworks"
+            "choose another memory_format or --frameworks"
         )
 
 
@@ -67,7 +67,7 @@ def check_execution(
     for asked, name, found in (
         (device != "cpu", f"device {device}", "trains on cpu"),
         (precision != "fp32", f"precision {precision}", "computes in fp32"),
-        (compiled, "--compiled yes", "is compiled by XLA in any case"),
+        (compiled, "compiled=yes", "is compiled by XLA in any case"),
         (slept, "steps that sleep", "computes its steps"),
         (control == "profile", "control profile", "is not stamped within a step"),
     ):

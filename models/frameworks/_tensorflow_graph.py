@@ -53,13 +53,13 @@ class GraphReplica(TensorFlowReplica):
         """Raises UsageError: the rate is a constant of the graph."""
         raise UsageError(
             f"learning rate {learning_rate:g}: a graph of TensorFlow 1 has one rate for good; leave out "
-            "--warm-up-samples and --decay-samples over grpc_ps"
+            "warm_up_samples and decay_samples over grpc_ps"
         )
 
     def set_local_batch(self, local_batch: int) -> None:
         """Raises UsageError: what batches are fed to has their size."""
         raise UsageError(
-            f"local batch {local_batch}: a graph of TensorFlow 1 has batches of one size; leave out --growth-samples "
+            f"local batch {local_batch}: a graph of TensorFlow 1 has batches of one size; leave out growth_samples "
             "over grpc_ps"
         )
 

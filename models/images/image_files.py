@@ -159,7 +159,7 @@ def open_list(path: Path, *, skip_bad: bool = False) -> ImageFiles:
         if not match:
             problem = f"line {number} is not `path label` with a label from 0: {text[:80]!r}"
             if not skip_bad:
-                raise UsageError(f"{path}: {problem}; mend it, or leave bad samples out with --skip-bad")
+                raise UsageError(f"{path}: {problem}; mend it, or leave bad samples out (skip_bad)")
             problems[len(names)] = problem
         names.append(match["path"] if match else "")
         labels.append(int(match["label"]) if match else 0)

@@ -126,5 +126,5 @@ def _check_complete(path: Path, shards: list[re.Match[str]], *, skip_bad: bool) 
         )
         raise UsageError(
             f"{path}: of {max(counts)} TFRecord files of a set it {what}; copy the rest, or leave out what is "
-            "missing with --skip-bad"
+            "missing (skip_bad)"
         )

@@ -17,7 +17,7 @@ from dlscale.base.errors import UsageError
 from dlscale.models.samples import BadSample
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")  # in any case
-REMEDY = "; mend or remove it, or leave bad samples out with --skip-bad"
+REMEDY = "; mend or remove it, or leave bad samples out (skip_bad)"
 CLASSES_FILE = "classes.txt"  # one name per line, that of label 0 first
 
 

@@ -44,5 +44,5 @@ def test_a_held_port_is_free_on_every_interface_and_nobody_gets_it():
 def test_across_machines_open_ports_must_be_allowed():
     assert refuse_machines(True, backend="gloo", allowed=False)
     assert not refuse_machines(False, backend="gloo", allowed=True)
-    with pytest.raises(UsageError, match="--allow-open-ports"):
+    with pytest.raises(UsageError, match="allow_open_ports"):
         refuse_machines(False, backend="gloo", allowed=False)

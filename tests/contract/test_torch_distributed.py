@@ -21,7 +21,7 @@ def apart(world, monkeypatch):
 def test_gloo_between_machines_is_refused_on_every_rank(world, apart):
     if world.Get_size() == 1:
         return
-    with pytest.raises(UsageError, match=r"backend gloo was asked for across machines.*--allow-open-ports"):
+    with pytest.raises(UsageError, match=r"backend gloo was asked for across machines.*allow_open_ports"):
         connect("gloo", control=world)
 
 

@@ -1,11 +1,14 @@
 """Variables of make: what the Makefile does not know is refused before anything runs."""
 
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from dlscale.benchmarks.cli import reference
 
 TOP = Path(__file__).parents[2]
 
@@ -22,7 +25,7 @@ def make(*words, dry=True):
     [
         ("BACKEND=ring", "no variable BACKEND; did you mean: BACKENDS"),
         ("ranks=2", "no variable ranks; did you mean: RANKS"),
-        ("COLOUR=red", "no variable COLOUR; choose one of: SYSTEM "),
+        ("COLOUR=red", "no variable COLOUR; choose one of: WORKLOADS "),
     ],
 )
 def test_an_unknown_variable_is_an_error(word, said):
@@ -39,7 +42,7 @@ def test_a_known_variable_is_passed_on(word):
     done = make("weak-scaling", word)
     assert done.returncode == 0, done.stderr
     name, _, value = word.partition("=")
-    assert name == "PYTHON" or f"--{name.lower()} '{value}'" in done.stdout
+    assert name == "PYTHON" or f"--set '{name.lower()}={value}'" in done.stdout
 
 
 @pytest.mark.parametrize("target", ["report", "proposal"])
@@ -51,12 +54,29 @@ def test_a_value_is_one_word_of_the_shell():
     """Else `ACCOUNT=it's` ends in a shell's complaint, and more after a quotation mark is run."""
     done = make("weak-scaling", "ACCOUNT=it's; touch x")
     (line,) = [line for line in done.stdout.splitlines() if "dlscale run" in line]
-    assert shlex.split(line)[-2:] == ["--account", "it's; touch x"]
+    assert shlex.split(line)[-2:] == ["--set", "account=it's; touch x"]
     line = make("verify-figures", "FIGURE=goyal-7 a;b").stdout.splitlines()[-1]
     assert shlex.split(line)[-2:] == ["goyal-7", "a;b"]
 
 
 MADE = ("-o", ".venv", "-o", ".venv/.installed")
+
+
+@pytest.mark.parametrize(
+    ("target", "word", "said"),
+    [
+        ("tune", "LEARNING_RATES=0.1|0.2", "run tuning .*--set 'learning_rates=0.1|0.2'"),
+        ("compare-algorithms", "TUNING_LAUNCHES=1", "run algorithms .*--set 'tuning_launches=1'"),
+        ("compare-frameworks", "LOSSES=no", "run frameworks .*--set 'losses=no'"),
+    ],
+)
+def test_studies_that_were_verbs_keep_their_targets_and_variables(target, word, said):
+    assert re.search(said.replace("|", r"\|"), make(target, word).stdout)
+
+
+def test_what_is_generated_is_up_to_date():
+    assert reference.MAKE.read_text() == reference.make_variables(), reference.REGENERATE
+    assert reference.DOCUMENT.read_text() == reference.document(), reference.REGENERATE
 
 
 def test_seconds_of_fuzzing_are_a_number():

@@ -36,7 +36,7 @@ WINDOWS, RANKS, LOGS = ("servers", "survival"), "servers", "survival"
 OTHER_FACTORS = {"strong-scaling": "framework"}  # what is compared beside the default
 PLANS = {
     "cori": "weak-scaling --system cori --nodes 1,2,4 --data synthetic",
-    "perlmutter": "strong-scaling --system perlmutter --nodes 1,2 --data synthetic --allow-open-ports",
+    "perlmutter": "strong-scaling --system perlmutter --nodes 1,2 --data synthetic --set allow_open_ports=yes",
     "theta": "weak-scaling --system theta --nodes 1:8:x2 --data synthetic --backends none,mpi --launches 8",
 }
 PUBLISHED = ("goyal-8", "powerai-ddl-2")  # of `dlscale figures --published`

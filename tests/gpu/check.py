@@ -124,8 +124,8 @@ def study(framework: str, backends: list[str], num_gpus: int) -> list[str]:
     ranks = sorted({1, num_gpus})
     return [
         *(dlscale(), "run", "weak-scaling", "--device", "gpu", "--frameworks", framework, "--preset", "tiny"),
-        *("--backends", ",".join(backends), "--backend-options", "horovod.operations=nccl"),
-        *("--ranks", ",".join(map(str, ranks)), "--servers", "1", "--data", "synthetic"),
+        *("--backends", ",".join(backends), "--set", "backend_options=horovod.operations=nccl"),
+        *("--ranks", ",".join(map(str, ranks)), "--set", "servers=1", "--data", "synthetic"),
         *("--launches", "1", "--budget", "5min"),
         *("--results", tempfile.mkdtemp(prefix="dlscale-gpu-check-results-")),
     ]

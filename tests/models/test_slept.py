@@ -120,13 +120,13 @@ def test_a_replica_sleeps_and_has_gradients_of_the_real_sizes_last_layer_first()
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--system", "local"), "--compute sleep on local, which is not emulated"),
-        (("--system", "emulated-4", "--compiled", "yes"), "there is nothing to compile"),
+        (("--system", "local"), "compute=sleep on local, which is not emulated"),
+        (("--system", "emulated-4", "--set", "compiled=yes"), "there is nothing to compile"),
     ],
 )
 def test_where_sleep_stands_for_nothing_it_is_refused(capsys, words, reason):
     with pytest.raises(SystemExit) as caught:
-        main(["plan", "weak-scaling", "--compute", "sleep:20ms,60ms", *words])
+        main(["plan", "weak-scaling", "--set", "compute=sleep:20ms,60ms", *words])
     assert caught.value.code == 1
     assert reason in capsys.readouterr().err
 

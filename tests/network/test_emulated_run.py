@@ -78,8 +78,8 @@ def test_a_study_between_two_hosts_is_killed_and_resumed(tmp_path: Path):
     study.write_text(STUDY)
     dlscale = str(Path(sys.prefix) / "bin" / "dlscale")
     words = [dlscale, "run", str(study), "--system", "emulated-4", "--results", str(results)]
-    words += ["--data", "synthetic", "--emulation", "link_rate=100Mb/s,slow_link=2:0.5"]
-    words += ["--compute", "sleep:5ms,10ms"]
+    words += ["--data", "synthetic", "--set", "emulation=link_rate=100Mb/s,slow_link=2:0.5"]
+    words += ["--set", "compute=sleep:5ms,10ms"]
     spool = str(results / "emulated-4")
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert until(lambda: len(networks(spool)) > 2, 60), process.stderr.read()  # the switch and two hosts

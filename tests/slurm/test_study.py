@@ -126,7 +126,7 @@ def test_what_slurm_refuses_is_one_line_and_nothing_is_lost(cluster, results):
 
 
 def test_what_costs_too_much_is_not_submitted(cluster):
-    done = run(cluster, "--max-node-hours", "0.001")
+    done = run(cluster, "--set", "max_node_hours=0.001")
     assert done.returncode == 1
     assert "more than --max-node-hours 0.001" in done.stderr
     assert idle(cluster)
@@ -188,8 +188,8 @@ def test_a_requeued_job_goes_on_with_a_training_to_a_target(cluster, tmp_path):
     elsewhere = tmp_path / "results"
     done = dlscale(
         *(cluster, "run", "time-to-solution", "--system", str(cluster.system), "--results", str(elsewhere)),
-        *("--backends", "ring", "--nodes", "2", "--launches", "1", "--checkpoint-every", "5"),
-        *("--target", "auc=1.0", "--evaluate-samples", "320", "--max-seconds", "10s"),
+        *("--backends", "ring", "--nodes", "2", "--launches", "1", "--set", "rules.checkpoint_every=5"),
+        *("--target", "auc=1.0", "--set", "target.evaluate_samples=320", "--set", "target.max_seconds=10s"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     folder = folder_of(elsewhere, "time-to-solution")
@@ -224,7 +224,7 @@ def test_a_job_whose_node_died_goes_on_when_the_node_is_back(cluster, tmp_path):
     """Its daemon and its ranks are gone without a word, and the controller gives the node up."""
     elsewhere = tmp_path / "results"
     done = run(
-        cluster, "--results", str(elsewhere), "--allocations", "1", "--launches", "1", "--nodes", "1,2"
+        cluster, "--results", str(elsewhere), "--set", "allocations=1", "--launches", "1", "--nodes", "1,2"
     )
     assert done.returncode == 0, done.stdout + done.stderr
     job = wait_for(lambda: job_number(elsewhere), "the job's number")

@@ -64,7 +64,7 @@ class Bench:
             str(self.folder / "results"),
             *options,
         ]
-        return words if figures else [*words, "--no-figures"]
+        return words if figures else [*words, "--set", "figures=no"]
 
     def run(
         self,

@@ -24,7 +24,7 @@ SERVED = ("--backends", "grpc_ps", "--ranks", "2")
 def test_every_backend(bench, frameworks):
     """Each cell has a good record, or the plan says why there is none."""
     bench.study.write_text(STUDY.replace('"synthetic", "loader"', ""))
-    options = ("--backends", "all", "--frameworks", frameworks, "--ranks", "2", "--max-steps", "60")
+    options = ("--backends", "all", "--frameworks", frameworks, "--ranks", "2", "--set", "rules.max_steps=60")
     done = bench.run(*options, limit=540)
     assert done.returncode == 0, done.stdout + done.stderr
     records = bench.records()
@@ -51,7 +51,14 @@ def test_every_backend(bench, frameworks):
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.nightly)])
 def test_asynchronous_servers_count_what_they_applied(bench, framework):
-    options = ("--backend-options", "grpc_ps.asynchronous=true", "--data", "synthetic", "--servers", "2")
+    options = (
+        "--set",
+        "backend_options=grpc_ps.asynchronous=true",
+        "--data",
+        "synthetic",
+        "--set",
+        "servers=2",
+    )
     done = bench.run(*SERVED, "--frameworks", framework, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = bench.records()
@@ -119,7 +126,7 @@ def test_a_port_in_use_is_a_record_that_says_so(bench, backend, framework):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        options = ("--backend-options", f"{backend}.port={port}")
+        options = ("--set", f"backend_options={backend}.port={port}")
         done = bench.run("--backends", backend, "--ranks", "2", "--frameworks", framework, *options)
     assert done.returncode == 2
     (record,) = bench.records()
@@ -167,13 +174,16 @@ def test_what_cannot_be_used_alone_is_one_line(bench, broken_horovod):
     [
         (("--backends", "nccl"), "gpu"),
         (("--backends", "tf_collective"), "does not support torch"),
-        ((*SERVED, "--servers", "0"), "is not a number of servers"),
-        ((*SERVED, "--servers", "3"), "more servers than workers"),
-        ((*SERVED, "--servers", "many"), "is not a number of servers"),
-        ((*SERVED, "--backend-options", "grpc_ps.sharding=size"), "has no option 'sharding'"),
-        ((*SERVED, "--backend-options", "grpc_ps.chunk_kib=big"), "give a int"),
-        ((*SERVED, "--backend-options", "chunk_kib=4"), "write BACKEND.OPTION=VALUE"),
-        (("--backends", "horovod", "--backend-options", "horovod.operations=tcp"), "choose from: mpi, ccl"),
+        ((*SERVED, "--set", "servers=0"), "is not a number of servers"),
+        ((*SERVED, "--set", "servers=3"), "more servers than workers"),
+        ((*SERVED, "--set", "servers=many"), "is not a number of servers"),
+        ((*SERVED, "--set", "backend_options=grpc_ps.sharding=size"), "has no option 'sharding'"),
+        ((*SERVED, "--set", "backend_options=grpc_ps.chunk_kib=big"), "give a int"),
+        ((*SERVED, "--set", "backend_options=chunk_kib=4"), "write BACKEND.OPTION=VALUE"),
+        (
+            ("--backends", "horovod", "--set", "backend_options=horovod.operations=tcp"),
+            "choose from: mpi, ccl",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_starts(bench, options, said):

@@ -26,7 +26,7 @@ def test_a_busy_machine_is_told_before_during_and_after(bench, hog):
         bench.study.read_text().replace("repeats = 0", "repeats = 1").replace("0.01", "0.1")
     )
     begin = time.monotonic()
-    refused = bench.run("--backends", "none", "--ranks", "1", "--wait-quiet", "1s")
+    refused = bench.run("--backends", "none", "--ranks", "1", "--set", "wait_quiet=1s")
     assert refused.returncode == 1
     assert "the machine was not quiet within 1 s: other programs use" in refused.stderr
     assert time.monotonic() - begin < 60

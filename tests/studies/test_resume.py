@@ -80,9 +80,9 @@ def test_killed_at_any_moments_and_resumed_it_has_every_record_once(bench, kills
 
 
 TO_TARGET = (
-    *("--backends", "ring", "--ranks", "2", "--base", "smallest", "--launches", "2"),
-    *("--checkpoint-every", "5", "--target", "auc=0.8", "--evaluate-samples", "160"),
-    *("--learning-rate", "3e-3", "--max-seconds", "10min"),
+    *("--backends", "ring", "--ranks", "2", "--set", "base=smallest", "--launches", "2"),
+    *("--set", "rules.checkpoint_every=5", "--target", "auc=0.8", "--set", "target.evaluate_samples=160"),
+    *("--set", "target.learning_rate=3e-3", "--set", "target.max_seconds=10min"),
 )
 
 

@@ -6,7 +6,16 @@ import pytest
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
 # Tiny networks tell the classes apart after a few hundred samples.
-QUICK = ("--backends", "none,ring", "--ranks", "1,2", "--evaluate-samples", "480", "--learning-rate", "3e-3")
+QUICK = (
+    "--backends",
+    "none,ring",
+    "--ranks",
+    "1,2",
+    "--set",
+    "target.evaluate_samples=480",
+    "--set",
+    "target.learning_rate=3e-3",
+)
 
 
 @pytest.mark.slow
@@ -48,15 +57,22 @@ def test_ranks_that_train_in_rounds_reach_the_target_with_what_they_learnt_toget
             "ring",
             "--ranks",
             "2",
-            "--base",
-            "smallest",
+            "--set",
+            "base=smallest",
             "--launches",
             "1",
             "--target",
             "auc=0.75",
         ),
-        *("--evaluate-samples", "480", "--learning-rate", "3e-3", "--algorithms", "local_sgd,easgd"),
-        *("--algorithm-options", "local_sgd.interval=4,local_sgd.start=10,easgd.interval=2"),
+        *(
+            "--set",
+            "target.evaluate_samples=480",
+            "--set",
+            "target.learning_rate=3e-3",
+            "--set",
+            "algorithms=local_sgd,easgd",
+        ),
+        *("--set", "algorithm_options=local_sgd.interval=4,local_sgd.start=10,easgd.interval=2"),
         study="time-to-solution",
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -78,8 +94,17 @@ def test_ranks_that_train_in_rounds_reach_the_target_with_what_they_learnt_toget
 
 @pytest.mark.nightly
 def test_learning_rates_are_tuned_and_the_study_that_they_are_for_takes_them(bench):
-    base = ("--backends", "none", "--ranks", "1", "--evaluate-samples", "480", "--target", "auc=0.75")
-    grid = ("--learning-rates", "1e-9|3e-3", "--max-samples", "2880", "--launches", "1")
+    base = (
+        "--backends",
+        "none",
+        "--ranks",
+        "1",
+        "--set",
+        "target.evaluate_samples=480",
+        "--target",
+        "auc=0.75",
+    )
+    grid = ("--learning-rates", "1e-9|3e-3", "--set", "target.max_samples=2880", "--launches", "1")
     done = bench.ask("tune", *base, *grid)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "none on 1 rank, global batch 16: learning rate 0.003 reaches AUC 0.75" in " ".join(
@@ -87,7 +112,7 @@ def test_learning_rates_are_tuned_and_the_study_that_they_are_for_takes_them(ben
     )
     assert {record.solution.end for record in bench.records()} == {"reached", "budget"}
     (path,) = bench.folder.glob("results/*/tuning-*/tuned.toml")
-    planned = bench.ask("plan", "time-to-solution", *base, "--tuned", str(path), "--json")
+    planned = bench.ask("plan", "time-to-solution", *base, "--set", f"target.tuned={path}", "--json")
     (row,) = json.loads(planned.stdout)["rows"]
     assert row["learning_rate"] == 3e-3
 
@@ -95,7 +120,10 @@ def test_learning_rates_are_tuned_and_the_study_that_they_are_for_takes_them(ben
 @pytest.mark.slow
 def test_a_target_out_of_reach_and_a_training_that_diverges_are_results(bench):
     """A learning rate of 1e30 makes the loss no number; 1e-9 changes nothing. The latter evaluates by seconds."""
-    for rate, interval in (("1e30", ("--evaluate-samples", "160")), ("1e-9", ("--evaluate-seconds", "0.3s"))):
+    for rate, interval in (
+        ("1e30", ("--set", "target.evaluate_samples=160")),
+        ("1e-9", ("--set", "target.evaluate_seconds=0.3s")),
+    ):
         done = bench.run(
             *(
                 "--backends",
@@ -106,10 +134,10 @@ def test_a_target_out_of_reach_and_a_training_that_diverges_are_results(bench):
                 "1",
                 "--target",
                 "auc=1.0",
-                "--max-seconds",
-                "1s",
+                "--set",
+                "target.max_seconds=1s",
             ),
-            *(*interval, "--learning-rate", rate),
+            *(*interval, "--set", f"target.learning_rate={rate}"),
             study="time-to-solution",
         )
         assert done.returncode == 4, done.stdout + done.stderr

@@ -12,7 +12,7 @@ from dlscale.models import load_workload
 pytestmark = [pytest.mark.slow, pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(240)]
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
-LONG = ("--backends", "ring", "--ranks", "2", "--data", "synthetic", "--checkpoint-every", "40")
+LONG = ("--backends", "ring", "--ranks", "2", "--data", "synthetic", "--set", "rules.checkpoint_every=40")
 
 
 def resume(bench):
@@ -51,7 +51,7 @@ def killed_after_a_checkpoint(bench, *options):
     ["torch", pytest.param("tensorflow", marks=[pytest.mark.nightly, pytest.mark.requires("tensorflow")])],
 )
 def test_a_training_has_all_its_steps_and_says_what_saving_it_cost(bench, framework):
-    done = bench.run(*LONG, "--frameworks", framework, "--train-steps", "300")
+    done = bench.run(*LONG, "--frameworks", framework, "--set", "rules.train_steps=300")
     assert done.returncode in (0, 4), done.stdout + done.stderr
     (record,) = bench.records()
     assert record.good
@@ -68,7 +68,7 @@ def test_a_training_has_all_its_steps_and_says_what_saving_it_cost(bench, framew
 
 
 def test_a_killed_training_goes_on_at_its_last_checkpoint(bench):
-    path = killed_after_a_checkpoint(bench, "--train-steps", "4000")
+    path = killed_after_a_checkpoint(bench, "--set", "rules.train_steps=4000")
     step = int(path.stem.removeprefix("step-"))
     done = resume(bench)
     assert done.returncode in (0, 4), done.stdout + done.stderr
@@ -83,7 +83,7 @@ def test_a_killed_training_goes_on_at_its_last_checkpoint(bench):
 
 @pytest.mark.nightly
 def test_a_damaged_checkpoint_is_one_line_and_not_passed_over(bench):
-    path = killed_after_a_checkpoint(bench, "--train-steps", "100000")
+    path = killed_after_a_checkpoint(bench, "--set", "rules.train_steps=100000")
     path = saved(bench)[0]
     path.write_bytes(path.read_bytes()[:1000])
     done = resume(bench)
@@ -95,7 +95,7 @@ def test_a_damaged_checkpoint_is_one_line_and_not_passed_over(bench):
 
 
 def test_servers_have_no_checkpoints(bench):
-    done = bench.run("--backends", "grpc_ps", "--ranks", "1", "--checkpoint-every", "10")
+    done = bench.run("--backends", "grpc_ps", "--ranks", "1", "--set", "rules.checkpoint_every=10")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert "do not work with backend grpc_ps, whose servers hold part" in line

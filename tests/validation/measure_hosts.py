@@ -190,7 +190,7 @@ def allreduces(results: Path, launches: int, log: Path, *, progress: Progress, t
     progress.update(task, description="allreduces")
     words = [DLSCALE, "collectives", "--system", SYSTEM, "--nodes", "2,4,8", "--sizes", SIZES]
     words += ["--backends", ",".join(COLLECTIVES), "--launches", str(launches), "--budget", BUDGET]
-    words += ["--allow-open-ports", "yes", "--results", str(results)]
+    words += ["--set", "allow_open_ports=yes", "--results", str(results)]
     run(words, log, count=lambda: len(list(results.glob(RUNS))), progress=progress, task=task)
 
 
@@ -206,7 +206,7 @@ def main() -> None:
     results.mkdir(parents=True, exist_ok=True)
     model = results / "four_mib.py"
     model.write_text(MODEL, encoding="utf-8")
-    links = ["--emulation", asked.emulation] if asked.emulation else []
+    links = ["--set", f"emulation={asked.emulation}"] if asked.emulation else []
     log, folders = results / "log.txt", []
     planned = parts(model)
     num_runs = asked.launches * len(COLLECTIVES) * 3
@@ -225,7 +225,7 @@ def main() -> None:
             study = results / f"{part.name}.toml"
             study.write_text(part.study(asked.launches), encoding="utf-8")
             words = [DLSCALE, "run", str(study), "--system", SYSTEM, "--results", str(results), *links]
-            words += ["--compute", f"sleep:{part.sleep}", "--no-figures", *part.options]
+            words += ["--set", f"compute=sleep:{part.sleep}", "--set", "figures=no", *part.options]
             words += ["--data", "synthetic"] if part.options else []
             pattern = f"{SYSTEM}/{part.name}-*/records/*.json"
             run(words, log, count=lambda p=pattern: len(list(results.glob(p))), progress=progress, task=task)

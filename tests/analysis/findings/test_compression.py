@@ -145,7 +145,7 @@ def test_a_study_of_throughput_says_that_quality_was_not_measured(make_record):
     cell = compared(study(make_record, plain=None, compressed=None))
     assert cell.rate_ratio.center == pytest.approx(1)
     assert "quality not measured: dlscale run time-to-solution" in cell.text
-    assert "--backend-options 'mpi.compression=none|topk,mpi.topk_share=0.02' --ranks 2" in cell.text
+    assert "--set backend_options='mpi.compression=none|topk,mpi.topk_share=0.02' --ranks 2" in cell.text
 
 
 def test_the_row_is_in_every_report(make_record):

@@ -143,7 +143,7 @@ def test_no_rate_is_chosen_before_all_had_the_same_budget(tried):
 def test_trainings_that_the_clock_ended_are_named(tried):
     found = search(tried(1e-3, 2000, (640, "budget")), tried(2e-3, 1000, (4000, "budget")))
     assert [rate.num_out_of_time for rate in found.tried] == [1, 0]
-    assert "The clock ended 1 training before the samples did; with more --max-seconds" in found.text
+    assert "The clock ended 1 training before the samples did; with more target.max_seconds" in found.text
 
 
 def test_configurations_are_searched_one_by_one_and_followed_rates_are_no_search(tried):

@@ -49,7 +49,7 @@ def test_of_several_profiles_one_is_to_be_chosen(profile_record):
 @pytest.mark.parametrize(
     ("plan", "problem"),
     [
-        ([], r"no profile of hep_cnn in torch; measure one: dlscale run .* --controls profile"),
+        ([], r"no profile of hep_cnn in torch; measure one: dlscale run .* --set controls=profile"),
         ([{"framework": "tensorflow"}], "no profile of hep_cnn in torch"),
         (
             [{"failure": "killed"}, {"failure": "killed", "block": 1}],

@@ -18,9 +18,6 @@ OF_A_STUDY = ("figures", "compare", "proposal")
 COMMANDS = {
     "plan": "plan weak-scaling",
     "run": "run weak-scaling --dry-run",
-    "tune": "tune --dry-run",
-    "compare-algorithms": "compare-algorithms --dry-run",
-    "compare-frameworks": "compare-frameworks --dry-run",
     "predict": "predict weak-scaling",
     **{verb: f"{verb} {STUDY}" for verb in OF_A_STUDY},
     "export reframe": "export reframe local",
@@ -54,14 +51,7 @@ def with_backends(command=cli, words=()):
 
 
 def test_every_command_with_backends_is_looked_at():
-    assert set(with_backends()) == {*COMMANDS, "ablate"}
-
-
-def test_a_ladder_names_its_backend_as_an_argument(told):
-    status, said = told("ablate rnig --ranks 2", "--steps", "plain > bucket_cap_mb=25")
-    assert (status, said.count("\n")) == (1, 1)
-    assert "no backend 'rnig'" in said
-    assert told("ablate gloo --ranks 2", "--steps", "plain > bucket_cap_mb=25", "--backends", "ring")[0] == 1
+    assert set(with_backends()) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS.values())
@@ -90,7 +80,7 @@ def test_other_options_of_backends_name_those_that_there_are(verb, told):
 
 
 def test_options_of_backends_have_their_names(told):
-    status, said = told("run weak-scaling --dry-run", "--backend-options", "rnig.teams=1")
+    status, said = told("run weak-scaling --dry-run", "--set", "backend_options=rnig.teams=1")
     assert (status, "no backend 'rnig'" in said) == (1, True)
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from dlscale.benchmarks.cli.options import study_of
+from dlscale.benchmarks.cli.request import request_of, study_of
 from dlscale.benchmarks.cli.run import run
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.plan import num_comparisons
@@ -57,5 +57,5 @@ def test_launches_of_a_cell_count_once():
 )
 def test_a_study_without_a_number_of_launches_gets_what_its_comparisons_need(words, launches):
     with run.make_context("dlscale run", ["weak-scaling", *words.split()]) as context:
-        study = study_of("weak-scaling", load_system("local"), context.params)
+        study = study_of("weak-scaling", load_system("local"), request_of(context.params))
     assert study.launches == launches

@@ -87,7 +87,7 @@ def test_every_system_with_jobs_has_a_plan_of_every_workload(system, kind, tmp_p
     refused = kind == "strong-scaling" and system in ("theta", "frontier")
     expected = "is too short: cosmogan" if refused else "node-hours used per case"
     assert any(expected in line for line in lines)
-    assert any("rehearsed with --allow-open-ports" in line for line in lines) == (
+    assert any("rehearsed with allow_open_ports" in line for line in lines) == (
         load_system(system).default_device == "gpu"
     )
 
@@ -121,8 +121,11 @@ def test_a_file_of_ones_own_is_rehearsed_with_a_prediction(tmp_path):
         (("--system", "cori", "--nodes", "10000"), "10000 nodes on partition regular of cori"),
         (("--system", "cori", "--nodes", "1", "--walltime", "1min"), "too short"),
         (("--system", "cori", "--nodes", "1", "--walltime", "72h"), "limit of 48 h"),
-        (("--system", "cori", "--nodes", "1", "--walltime", "soon"), "--walltime: 'soon' is not a duration"),
-        (("--system", "cori", "--max-node-hours", "0.5"), "more than --max-node-hours 0.5"),
+        (
+            ("--system", "cori", "--nodes", "1", "--walltime", "soon"),
+            "--walltime soon: 'soon' is not a duration",
+        ),
+        (("--system", "cori", "--set", "max_node_hours=0.5"), "more than max_node_hours = 0.5"),
         (("--system", "cori", "--partition", "gpu"), "no partition 'gpu' on cori"),
         (("--system", "cori", "--environment", "conda"), "conda"),
         (("--system", "local", "--in-allocation"), "--in-allocation"),

@@ -84,7 +84,11 @@ def test_only_trainings_by_the_same_rules_count():
     stored["target"]["max_seconds"] = 5.0
     stored["target"]["goals"]["hep_cnn"]["tiny"]["samples"] = 1
     assert same_rules(stored, study, "hep_cnn"), "neither changes how many samples it takes"
-    for changes in ({"threshold": 0.9, "metric": "auc"}, {"learning_rate": 0.1}, {"scaling": "linear"}):
+    for changes in (
+        {"threshold": 0.9, "metric": "auc"},
+        {"learning_rate": 0.1},
+        {"learning_rate_scaling": "linear"},
+    ):
         assert not same_rules(stored | {"target": stored["target"] | changes}, study, "hep_cnn")
     assert not same_rules(stored | {"target": None}, study, "hep_cnn")
 

@@ -1,4 +1,4 @@
-"""`--compute profile:STUDY`: what of a profile becomes the study's, and profiles of something else."""
+"""`compute=profile:STUDY`: what of a profile becomes the study's, and profiles of something else."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ import pytest
 from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main, slept_profiles
-from dlscale.benchmarks.cli.option_kinds import ByProfile
+from dlscale.benchmarks.cli.request import ByProfile
 from dlscale.benchmarks.cli.slept_profiles import slept_by, with_profiles
 from dlscale.benchmarks.records.profile import GradientReady, Quantiles, StepProfile
 from dlscale.benchmarks.study.study import load_study
@@ -50,7 +50,7 @@ def study(monkeypatch, make_record, tmp_path):
 
 def test_each_cell_sleeps_by_its_own_profile(study):
     cells = [study.cell, study.cell.model_copy(update={"num_ranks": 2, "backend": "ring"})]
-    plan = with_profiles(load_study("weak-scaling"), ByProfile("mine"), cells, results=study.results)
+    plan = with_profiles(load_study("weak-scaling"), ByProfile(name="mine"), cells, results=study.results)
     assert list(plan.slept_by_profile) == ["hep_cnn tiny in torch, fp32, batch 8"]
     slept = plan.slept_of(workload="hep_cnn", preset="tiny", framework="torch", local_batch=8)
     assert (slept.forward_seconds, slept.backward_seconds) == (0.01, 0.018)
@@ -76,9 +76,9 @@ def test_each_cell_sleeps_by_its_own_profile(study):
 def test_a_profile_of_something_else_is_one_line(study, other, asked):
     cell = study.cell.model_copy(update=other)
     with pytest.raises(UsageError) as caught:
-        with_profiles(load_study("weak-scaling"), ByProfile("mine"), [cell], results=study.results)
+        with_profiles(load_study("weak-scaling"), ByProfile(name="mine"), [cell], results=study.results)
     line = str(caught.value)
-    assert line.startswith(f"--compute profile:mine: no profile of {asked}; measured there: hep_cnn tiny")
+    assert line.startswith(f"compute=profile:mine: no profile of {asked}; measured there: hep_cnn tiny")
     assert "\n" not in line
 
 
@@ -91,14 +91,14 @@ def test_a_profile_of_sleep_is_none(study):
             for record in records
         ]
     with pytest.raises(UsageError, match="measured there: none"):
-        with_profiles(load_study("weak-scaling"), ByProfile("mine"), [study.cell], results=study.results)
+        with_profiles(load_study("weak-scaling"), ByProfile(name="mine"), [study.cell], results=study.results)
 
 
 @pytest.mark.parametrize("name", ["profile", "profile:cori"])
 def test_a_stored_profile_is_in_the_plan(capsys, name):
     words = ["plan", "weak-scaling", "--system", "emulated-4", "--nodes", "1,2", "--backends", "none,ring"]
     with pytest.raises(SystemExit) as caught:
-        main([*words, *STORED, "--data", "synthetic", "--compute", name])
+        main([*words, *STORED, "--data", "synthetic", "--set", f"compute={name}"])
     assert caught.value.code == 0
     said = capsys.readouterr().out
     assert "hep_cnn paper in tensorflow, fp32, batch 128: sleep of " in said
@@ -116,13 +116,13 @@ def test_a_stored_profile_is_in_the_plan(capsys, name):
             ["--workloads", "resnet50", "--preset", "tiny"],
             "0 stored profiles of resnet50; stored are: cori-hep",
         ),
-        (["--system", "local"], "--compute profile on local, which is not emulated"),
+        (["--system", "local"], "compute=profile on local, which is not emulated"),
     ],
 )
 def test_no_stored_profile_fits(capsys, words, problem):
     asked = ["plan", "weak-scaling", "--system", "emulated-4", *STORED, "--data", "synthetic", *words]
     with pytest.raises(SystemExit) as caught:
-        main([*asked, "--compute", "profile"])
+        main([*asked, "--set", "compute=profile"])
     assert caught.value.code == 1
     line = capsys.readouterr().err
     assert problem in line

@@ -34,7 +34,7 @@ def test_it_is_quiet_after_three_quiet_readings_in_a_row():
 
 def test_a_machine_that_stays_busy_is_an_error_with_a_remedy():
     with pytest.raises(
-        UsageError, match=r"not quiet within 0 s: other programs use 0\.8 of 2 cores.*--wait-quiet"
+        UsageError, match=r"not quiet within 0 s: other programs use 0\.8 of 2 cores.*wait_quiet"
     ):
         wait_until_quiet(0, gpus=False, tell=lambda _: None, read=readings(*[BUSY] * 3))
 

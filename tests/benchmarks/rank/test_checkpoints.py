@@ -109,7 +109,7 @@ def test_a_disk_that_takes_no_more_keeps_the_earlier_one(tmp_path):
 )
 def test_options_that_leave_something_on_every_rank_are_refused(own, words):
     plain = {"capabilities": SimpleNamespace(name="ring"), "delay": 0, "wire": "float32"}
-    with pytest.raises(UsageError, match=f"backend ring has {words}.*leave --checkpoint-every out"):
+    with pytest.raises(UsageError, match=f"backend ring has {words}.*leave rules.checkpoint_every out"):
         checkpoints.check_can_resume(SimpleNamespace(**plain | own))
     checkpoints.check_can_resume(SimpleNamespace(**plain))
 

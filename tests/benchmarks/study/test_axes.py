@@ -6,12 +6,12 @@ from importlib import resources
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.option_kinds import Several
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.axes import read_ladder, read_step, read_variables
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.owned_options import parse_algorithm_options, parse_backend_options
 from dlscale.benchmarks.study.plan import num_comparisons
+from dlscale.benchmarks.study.settings import OPTIONS
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.system import Policy
@@ -108,7 +108,7 @@ def test_a_study_of_synchronous_sgd_is_written_as_before_there_were_algorithms()
     [
         (
             {"algorithms": ["easgd"], "algorithm_options": {"easgd": {"interval": 999}}},
-            "easgd.interval=999: 10 windows of whole rounds are more than --max-steps 5000 leaves; give at most 496",
+            "easgd.interval=999: 10 windows of whole rounds are more than rules.max_steps = 5000 leaves",
         ),
         ({"algorithms": ["nix"]}, "no algorithm 'nix'; choose from: sync, local_sgd"),
         ({"algorithms": []}, "algorithms"),
@@ -264,13 +264,12 @@ def test_a_malformed_list_of_values_is_refused(text):
 
 
 def test_values_on_the_command_line_are_read_one_by_one():
-    import click
-
-    assert Several(click.INT).convert("16|32", None, None) == [16, 32]
-    assert Several(click.INT).convert("16", None, None) == 16
+    batch = OPTIONS["batch"]
+    assert batch.read("16|32") == [16, 32]
+    assert batch.read("16") == 16
     for wrong in ("16|", "16|16", "16|x"):
-        with pytest.raises(click.BadParameter):
-            Several(click.INT).convert(wrong, None, None)
+        with pytest.raises(ValueError, match=r"16|number"):
+            batch.read(wrong)
 
 
 def test_a_ladder_adds_the_settings_of_each_step_to_those_before():

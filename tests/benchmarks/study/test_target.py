@@ -49,13 +49,15 @@ def test_evaluations_come_after_equal_seconds_where_the_user_says_so():
 
 @pytest.mark.parametrize(("scaling", "growth"), [("none", 1), ("linear", 4), ("sqrt", 2)])
 def test_the_learning_rate_follows_the_batch_as_asked(scaling, growth):
-    found = targets(learning_rate=2e-3, scaling=scaling)
+    found = targets(learning_rate=2e-3, learning_rate_scaling=scaling)
     assert found[1].learning_rate == 2e-3
     assert math.isclose(found[4].learning_rate, growth * 2e-3)
 
 
 def test_the_rate_warms_up_from_that_of_1_rank_and_decays_as_asked():
-    found = targets(learning_rate=2e-3, scaling="linear", warm_up_samples=640, decay_samples=[1000, 2000])
+    found = targets(
+        learning_rate=2e-3, learning_rate_scaling="linear", warm_up_samples=640, decay_samples=[1000, 2000]
+    )
     assert found[1].rate(0) == found[1].rate(640) == 2e-3
     assert found[4].rate(0) == 2e-3
     assert math.isclose(found[4].rate(320), 5e-3)
@@ -93,11 +95,14 @@ def test_without_rules_for_large_batches_studies_and_cells_are_written_as_before
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ({"warm_up_samples": 10}, "give --learning-rate-scaling linear or sqrt"),
-        ({"warm_up_samples": -1, "scaling": "sqrt"}, "target.warm_up_samples: input should be greater than"),
-        ({"growth_factor": 2}, "no use without --growth-samples"),
+        ({"warm_up_samples": 10}, "set target.learning_rate_scaling to linear or sqrt"),
+        (
+            {"warm_up_samples": -1, "learning_rate_scaling": "sqrt"},
+            "target.warm_up_samples: input should be greater than",
+        ),
+        ({"growth_factor": 2}, "no use without growth_samples"),
         ({"growth_samples": [5], "growth_factor": 1}, "target.growth_factor: input should be greater"),
-        ({"decay_factor": 0.5}, "no use without --decay-samples"),
+        ({"decay_factor": 0.5}, "no use without decay_samples"),
         ({"decay_samples": [9, 5]}, "9,5 are not in ascending order"),
         ({"optimizer": "lars"}, "optimizer lars needs a learning rate"),
         ({"optimizer": "adam", "learning_rate": 0.1, "momentum": 0.5}, "adam has no momentum"),
@@ -117,12 +122,15 @@ def test_rules_that_do_not_fit_together_are_refused_in_one_line(target, words):
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ({"growth_samples": [50]}, "--growth-samples over grpc_ps: its servers"),
-        ({"decay_samples": [50]}, "--decay-samples over grpc_ps: its servers make the updates, with one"),
-        ({"warm_up_samples": 50, "scaling": "linear"}, "--warm-up-samples over grpc_ps"),
+        ({"growth_samples": [50]}, "target.growth_samples over grpc_ps: its servers"),
+        (
+            {"decay_samples": [50]},
+            "target.decay_samples over grpc_ps: its servers make the updates, with one",
+        ),
+        ({"warm_up_samples": 50, "learning_rate_scaling": "linear"}, "target.warm_up_samples over grpc_ps"),
         (
             {"optimizer": "larc", "learning_rate": 0.1},
-            "--optimizer larc over grpc_ps: its servers hold pieces",
+            "optimizer larc over grpc_ps: its servers hold pieces",
         ),
     ],
 )
@@ -163,9 +171,9 @@ def test_the_plan_knows_about_how_long_it_takes():
         ({"metric": "signal_efficiency"}, "has no target; give one, e.g. --target signal_efficiency=0.9"),
         (
             {"evaluate_samples": 960, "evaluate_seconds": 5.0},
-            "give either --evaluate-samples or --evaluate-seconds",
+            "give either evaluate_samples or evaluate_seconds",
         ),
-        ({"evaluate_seconds": 60.0}, "--max-seconds 60 are over before the first evaluation"),
+        ({"evaluate_seconds": 60.0}, "max_seconds = 60 are over before the first evaluation"),
         ({"evaluate_seconds": 0.0}, "evaluate_seconds: input should be greater than 0"),
         ({"evaluate_seconds": "soon"}, "evaluate_seconds"),
         ({"held_out": 1e-6}, "holds out 0 and leaves 4000"),
@@ -206,9 +214,11 @@ def test_every_grid_of_a_search_has_as_many_rates():
 
 
 def test_only_this_study_has_a_target():
-    with pytest.raises(UsageError, match="weak-scaling has no target: --learning-rate belongs to time-to"):
+    with pytest.raises(
+        UsageError, match=r"weak-scaling has no target: target\.learning_rate belongs to time-to"
+    ):
         load_study("weak-scaling", target={"learning_rate": 1e-3})
-    with pytest.raises(UsageError, match="end at their target: leave out --train-steps"):
+    with pytest.raises(UsageError, match=r"end at their target: leave out rules\.train_steps"):
         load_study("time-to-solution", rules={"train_steps": 100})
 
 

@@ -89,7 +89,7 @@ def read_again(tuned):
 
 def test_scaling_of_the_search_holds_for_the_study():
     """The file has rates of 1 rank, from which that of a larger batch follows as it did in the search."""
-    found = {cell.num_ranks: cell for cell in study(target={"scaling": "linear"})}
+    found = {cell.num_ranks: cell for cell in study(target={"learning_rate_scaling": "linear"})}
     assert found[2].target.learning_rate == 2e-3
     rates = [
         TunedRate(
@@ -109,7 +109,7 @@ def test_scaling_of_the_search_holds_for_the_study():
         seconds=1,
         rates=rates,
     )
-    used = study(target={"scaling": "linear", "tuned": tuned})
+    used = study(target={"learning_rate_scaling": "linear", "tuned": tuned})
     assert {(cell.num_ranks, cell.target.learning_rate) for cell in used} == {(1, 5e-3), (2, 1e-2)}
 
 
@@ -121,7 +121,7 @@ def test_backends_share_a_configuration_and_ranks_batches_and_targets_make_anoth
         {"precision": "bf16"},
         {"frameworks": ["tensorflow"], "backends": ["none", "ring"]},
         {"target": {"threshold": 0.9}},
-        {"target": {"scaling": "linear"}},
+        {"target": {"learning_rate_scaling": "linear"}},
     ):
         assert first not in [configuration_of(cell) for cell in study(**changes)]
     for changes in ({"target": {"max_seconds": 5.0, "learning_rate": 0.1}}, {"compiled": True}):
@@ -137,14 +137,14 @@ def test_backends_share_a_configuration_and_ranks_batches_and_targets_make_anoth
         ),
         (
             {"target": {"threshold": 0.9}},
-            r"the nearest that it has is for threshold 0\.993; give dlscale tune",
+            r"the nearest that it has is for threshold 0\.993; give dlscale run tuning",
         ),
         (
             {"seed": 1_000_000, "launches": 2},
             "seeds 1000000 to 1000001 are among those .* --seed, e.g. 1000004",
         ),
         ({"seed": 1_000_003}, "seeds 1000003 to 1000010 are among those"),
-        ({"target": {"learning_rate": 0.1}}, "leave out --learning-rate"),
+        ({"target": {"learning_rate": 0.1}}, "leave out learning_rate"),
         ({"axes": {"learning_rate": [0.1, 0.2]}}, "leave out"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_damaged_file_is_one_line(tuned, tmp_path, change, words):
 def test_no_file_and_a_folder_are_one_line(tmp_path):
     for path in (tmp_path / "no.toml", tmp_path):
         with pytest.raises(
-            UsageError, match=r"cannot be read .*; give the tuned.toml that dlscale tune wrote"
+            UsageError, match=r"cannot be read .*; give the tuned.toml that dlscale run tuning wrote"
         ):
             read_tuned(path)
 

@@ -5,7 +5,7 @@ import pytest
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
-from dlscale.benchmarks.cli.options import data_of
+from dlscale.benchmarks.cli.request import Request, data_of, request_of
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import load_study
@@ -81,8 +81,8 @@ def test_a_study_file_of_the_users_has_the_last_word_too(tmp_path):
     ],
 )
 def test_data_belong_to_the_preset(options, data):
-    assert data_of(load_system("cori"), {"data": None, "preset": None} | options) == data
-    assert data_of(load_system("local"), {"data": None, "preset": None}) is None
+    assert data_of(load_system("cori"), request_of({"set_": [], **options})) == data
+    assert data_of(load_system("local"), Request()) is None
 
 
 def test_a_gpu_on_nodes_without_any_is_refused():
@@ -112,11 +112,11 @@ def test_a_plan_says_what_it_took_from_the_system_and_why(capsys, tmp_path):
 
 def test_gpu_nodes_without_a_way_to_exchange_are_not_billed(capsys, tmp_path, monkeypatch):
     command = ["plan", "weak-scaling", "--system", "perlmutter", "--nodes", "1,2,4", "--walltime", "4h"]
-    for words in ([], ["--allow-open-ports"]):
+    for words in ([], ["--set", "allow_open_ports=yes"]):
         status, text = told(capsys, *command, *words, "--results", str(tmp_path))
         assert status == 0
         assert "hep_cnn torch nccl (allow_open_ports=True) 16 4 128 train" in text
-        assert ("rehearsed with --allow-open-ports, which perlmutter itself must be given" in text) == (
+        assert ("rehearsed with allow_open_ports=yes, which perlmutter itself must be given" in text) == (
             not words
         )
     monkeypatch.setattr(System, "is_here", lambda _: True)

@@ -69,15 +69,15 @@ def test_the_command_line_has_the_last_word_on_links_and_is_recorded_as_their_so
     ],
 )
 def test_settings_that_no_link_can_have_are_refused(emulated, text, reason):
-    with pytest.raises(UsageError, match="--emulation") as caught:
+    with pytest.raises(UsageError, match="emulation") as caught:
         with_emulation(emulated, text)
     assert reason in str(caught.value)
 
 
 def test_links_of_real_nodes_cannot_be_set(capsys):
-    status, text = said(capsys, "plan", "weak-scaling", "--emulation", "queue=1MB")
+    status, text = said(capsys, "plan", "weak-scaling", "--set", "emulation=queue=1MB")
     assert status == 1
-    assert "--emulation on local, whose nodes are not emulated" in text
+    assert "--set emulation on local, whose nodes are not emulated" in text
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_a_file_says_all_that_hosts_need(emulated, change):
     [
         (("--nodes", "8"), "8 nodes on partition all of emulated-4, which allows 4"),
         (
-            ("--nodes", "4", "--backends", "mpi_ps", "--servers", "2"),
+            ("--nodes", "4", "--backends", "mpi_ps", "--set", "servers=2"),
             "need 6 hosts of emulated-4, which has 4",
         ),
         (("--nodes", "2", "--account", "m1"), "--account on emulated-4, which has no scheduler"),
-        (("--nodes", "2", "--ranks-per-node", "2"), "whose nodes have 1 usable cores"),
+        (("--nodes", "2", "--set", "ranks_per_node=2"), "whose nodes have 1 usable cores"),
     ],
 )
 def test_what_the_hosts_do_not_have_is_one_line(capsys, words, reason):
@@ -125,7 +125,7 @@ def test_a_machine_that_cannot_be_the_hosts_says_why_and_writes_nothing(
         monkeypatch.setattr(hosts, "_TRIED", ("sh", "-c"))
     results = tmp_path / "results"
     words = ("--nodes", "2", "--backends", "mpi", "--results", str(results))
-    words += ("--emulation", "congestion_control=cubic") if lacking == "cubic" else ()
+    words += ("--set", "emulation=congestion_control=cubic") if lacking == "cubic" else ()
     status, text = said(capsys, "run", *RUN, *words)
     reason = {
         "root": "needs root",

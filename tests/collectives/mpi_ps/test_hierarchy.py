@@ -52,7 +52,7 @@ def test_ranks_are_called_what_they_do():
             5,
             "masters of algorithm downpour is 4 on 3 ranks: a master would be without workers",
         ),
-        ({"masters": 2}, 1, "give --servers 3"),
+        ({"masters": 2}, 1, "set servers=3"),
         ({}, 2, ""),
         ({"masters": 2}, 3, ""),
     ],

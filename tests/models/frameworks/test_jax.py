@@ -32,7 +32,7 @@ def test_it_is_asked_for_by_name_and_trains_over_three_backends():
     [
         ({"device": "gpu"}, "device gpu"),
         ({"precision": "bf16"}, "precision bf16"),
-        ({"compiled": True}, "--compiled yes"),
+        ({"compiled": True}, "compiled=yes"),
         ({"slept": True}, "steps that sleep"),
         ({"control": "profile"}, "control profile"),
     ],

@@ -50,7 +50,7 @@ def test_a_damaged_image_ends_the_conversion_or_is_counted(folders, tmp_path, to
     assert converted.num_samples == 8
     assert len(converted.skipped) == 1
     assert converted.skipped[0].startswith(f"{image}: the image cannot be decoded (")
-    assert "--skip-bad" not in converted.skipped[0]
+    assert "skip_bad" not in converted.skipped[0]
     expected = list(zip(folders.data, folders.labels, strict=True))
     del expected[3]
     assert content(tmp_path / "out") == expected

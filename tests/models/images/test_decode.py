@@ -157,7 +157,7 @@ def test_cut_images_are_named(kind, kept, make_pixels, encode_image):
     data = encode_image(make_pixels(2, height=200, width=200), kind)
     for message in refusals(data[: int(kept * len(data))]):
         assert message.startswith("train/ant_0.JPEG: the image cannot be decoded (")
-        assert message.endswith("leave bad samples out with --skip-bad")
+        assert message.endswith("leave bad samples out (skip_bad)")
 
 
 def test_a_damaged_png_is_named(make_pixels, encode_image):

@@ -36,7 +36,7 @@ def bad(store, index):
     assert refused.value.index == index
     message = str(refused.value)
     assert "\n" not in message
-    assert message.endswith("leave bad samples out with --skip-bad")
+    assert message.endswith("leave bad samples out (skip_bad)")
     return message
 
 

@@ -1,6 +1,6 @@
-"""`dlscale compare-frameworks`: which framework to use here, from a study of speed and one of trainings to a target.
+"""`dlscale run frameworks`: which framework to use here, from a study of speed and one of trainings to a target.
 
-Both are studies as any other, with records of their own; `--from` answers from studies that were measured.
+Both are studies as any other, with records of their own; `dlscale compare --frameworks` answers from them again.
 """
 
 from __future__ import annotations
@@ -48,22 +48,13 @@ from dlscale.analysis.render.html.frameworks import page_of_frameworks
 from dlscale.analysis.statistics import blocks_needed
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
-from dlscale.base.quantities import format_seconds, parse_seconds
+from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
-from dlscale.benchmarks.cli.format_options import format_fields, formats_of, images_of, prepare
-from dlscale.benchmarks.cli.option_kinds import Words
-from dlscale.benchmarks.cli.options import (
-    TARGET_OPTIONS,
-    data_of,
-    json_option,
-    named_folder,
-    start_options,
-    study_of,
-    study_options,
-    system_of,
-)
+from dlscale.benchmarks.cli.formats import format_request, images_of, prepare
+from dlscale.benchmarks.cli.plan_table import plan_json
 from dlscale.benchmarks.cli.report_together import FOLDER
-from dlscale.benchmarks.cli.run import campaign_of, run_here, seconds_of_wait, show_campaign
+from dlscale.benchmarks.cli.request import Request, data_of, study_of
+from dlscale.benchmarks.cli.run import Start, campaign_of, run_here, show_campaign
 from dlscale.benchmarks.cli.study_report import Loaded, load, tell_left_out
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
@@ -71,163 +62,97 @@ from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.preparation import FOLDER as FORMATS_FOLDER
 from dlscale.benchmarks.records.preparation import read_preparations
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.system import System
 
-SPEED_STUDY, LOSS_STUDY = "frameworks", "framework-losses"
-# Options that only trainings to a target have, and those that only studies of speed have.
-OF_LOSSES = ("target", *TARGET_OPTIONS, "learning_rate_scaling", "tuned")
-OF_SPEED = ("controls", "budget", "train_steps")
+LOSS_STUDY = "framework-losses"
+# Fields that only trainings to a target have, and those that only studies of speed have.
+OF_LOSSES = ("target",)
+OF_SPEED = ("controls", "budget", "rules.train_steps", "choice")
 
 
-@click.command("compare-frameworks")
-@click.option(
-    "--losses",
-    type=bool,
-    is_flag=False,
-    flag_value=True,
-    default=True,
-    show_default=True,
-    help="Trainings to a target beside the measurements of speed: --losses no leaves them out.",
-)
-@click.option(
-    "--job-limit",
-    default=f"{JOB_SECONDS / 60:.0f}min",
-    show_default=True,
-    help="Wall time of a job, of which start and checkpoint take a share.",
-)
-@click.option(
-    "--formats",
-    type=Words(),
-    help="Formats that the images of --data are repackaged in, timed and read: folders, tfrecord, lmdb, list or all.",
-)
-@click.option(
-    "--from",
-    "measured",
-    type=Words(),
-    help="Studies that were measured, to answer from without running anything: folders or beginnings of names.",
-)
-@study_options
-@start_options
-@json_option
-def compare_frameworks(
-    losses: bool,
-    job_limit: str,
-    formats: list[str] | None,
-    measured: list[str] | None,
-    dry_run: bool,
-    in_allocation: bool,
-    wait_quiet: str | None,
-    as_json: bool,
-    **options: Any,
-) -> int:
-    """Answer which framework to use here: TensorFlow or PyTorch, compiled or not.
+def run_frameworks(name: str, system: System, request: Request, how: Start) -> int:
+    """Measure speed and trainings to a target in all programs, then answer which framework to use here.
 
-    First the speed of every program is measured on 1 rank to one per core (study frameworks), then trainings run to a
-    target on the most ranks (study framework-losses). The answer compares the programs pair by pair, with intervals;
-    tables have throughput, time per step and epoch, time and steps to the target, start, memory, checkpoints, and the
-    lines that a script changes. Where the parity gate did not find the same network in both frameworks, they are not
-    compared. The same command resumes it.
-
-    Exit status: 2 if cases failed, 3 if the parity gate forbids a comparison, 4 if a question is not decided.
-
-    \b
-    Examples:
-      dlscale compare-frameworks --dry-run
-      dlscale compare-frameworks
-      dlscale compare-frameworks --workloads all --losses no --ranks 1,2,4
-      dlscale compare-frameworks --workloads resnet50 --data images --losses no --formats tfrecord,lmdb
-      dlscale compare-frameworks --from frameworks,framework-losses --json
-    """  # noqa: D301
-    job_seconds = _job_seconds(job_limit)
-    results = Path(options["results"])
-    if measured:
-        if dry_run or in_allocation or wait_quiet or formats:
-            raise UsageError(
-                "--from runs nothing; leave out --dry-run, --in-allocation, --wait-quiet and --formats"
-            )
-        folders = [named_folder(results, name) for name in measured]
-        return _answer(folders, results, job_seconds, as_json=as_json)
-    if as_json:
+    First the speed of every program is measured on 1 rank to one per core (study `name`), then trainings run to a
+    target on the most ranks (study framework-losses), then the formats of images are read. Returns the exit status:
+    2 if cases failed, 3 if the parity gate forbids a comparison, 4 if a question is not decided. Raises UsageError.
+    """
+    if system.has_jobs or how.in_allocation:
         raise UsageError(
-            f"--json is of studies that were measured; run without it, then give --from {SPEED_STUDY},{LOSS_STUDY}"
+            f"{name} on {system.name}: its answer needs the results of two studies; submit dlscale run {name} "
+            f"--set choice.losses=no and dlscale run {LOSS_STUDY}, then dlscale compare --frameworks {name} "
+            f"{LOSS_STUDY}"
         )
-    system = system_of(options)
-    if system.has_jobs or in_allocation:
-        raise UsageError(
-            f"compare-frameworks on {system.name}: its answer needs the results of two studies; submit dlscale run "
-            f"{SPEED_STUDY} and dlscale run {LOSS_STUDY}, then give --from {SPEED_STUDY},{LOSS_STUDY}"
-        )
-    wait_seconds = seconds_of_wait(wait_quiet)
-    options |= {"data": data_of(system, options)}
-    wanted = formats_of(formats)
-    images = images_of(options["data"], options["workloads"]) if wanted else None
-    campaigns, skipped = _campaigns(system, options, losses=losses)
+    request = request.changed(data=data_of(system, request))
+    rules = study_of(name, system, request.changed(without=OF_LOSSES)).choice
+    if rules is None:
+        raise UsageError(f"study {name} compares no frameworks; run frameworks")
+    images = images_of(request.data, request.get("workloads")) if rules.formats else None
+    campaigns, skipped = _campaigns(name, system, request, losses=rules.losses)
     if images:
         skipped.append(
-            f"then {images[1]} as {', '.join(wanted)}: repackaged, and read on 1 rank in both frameworks"
+            f"then {images[1]} as {', '.join(rules.formats)}: repackaged, and read on 1 rank in both frameworks"
         )
-    if dry_run:
-        for campaign in campaigns:
-            show_campaign(campaign, campaign.todo(campaign.store.summaries()), commands=False)
+    if not how.start:
+        todo = [campaign.todo(campaign.store.summaries()) for campaign in campaigns]
+        if how.as_json:
+            parts = [plan_json(campaign.plan, left) for campaign, left in zip(campaigns, todo, strict=True)]
+            click.echo(json.dumps({"schema": 1, "rows": [row for part in parts for row in part["rows"]]}))
+            return 0
+        for campaign, left in zip(campaigns, todo, strict=True):
+            show_campaign(campaign, left, commands=how.commands)
         click.echo("\n".join([*skipped, _estimate(campaigns)]))
         return 0
     interrupt_on_signals()
     click.echo("\n".join([*skipped, _estimate(campaigns)]))
-    statuses = [
-        run_here(campaign, data=options["data"], wait_seconds=wait_seconds, figures=False)
-        for campaign in campaigns
-    ]
+    quiet = request.changed(figures=False)
+    statuses = [run_here(campaign, quiet) for campaign in campaigns]
     if images:
         workload, source = images
-        own = options | dict.fromkeys((*OF_LOSSES, *OF_SPEED))
         place = campaigns[0].store.folder.parent / FORMATS_FOLDER
-        for path, _ in prepare(source, wanted, place, skip_bad=bool(options["skip_bad"])):
-            fields = format_fields(own, workload, path)
-            campaigns.append(campaign_of(study_of(SPEED_STUDY, system, fields), system, fields))
-            statuses.append(
-                run_here(campaigns[-1], data=fields["data"], wait_seconds=wait_seconds, figures=False)
-            )
-    folders = [campaign.store.folder for campaign in campaigns]
-    status = _answer(folders, results, job_seconds, as_json=False)
+        for path, _ in prepare(source, rules.formats, place, skip_bad=bool(request.get("skip_bad"))):
+            own = format_request(quiet.changed(without=(*OF_LOSSES, *OF_SPEED)), workload, path)
+            campaigns.append(campaign_of(_speed_study(name, system, own), system, own))
+            statuses.append(run_here(campaigns[-1], own))
+    status = answer([campaign.store.folder for campaign in campaigns], request.results, rules.job_limit)
     return FAILED_CASES if FAILED_CASES in statuses else status
 
 
-def _job_seconds(text: str) -> float:
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as error:
-        raise UsageError(f"--job-limit: {error}") from None
-    if not seconds > 0:
-        raise UsageError(f"--job-limit {text}: a job has some time; give e.g. 30min")
-    return seconds
+def _speed_study(name: str, system: System, request: Request) -> Study:
+    """The measurement of speed, whose records are the same whatever is asked of them later."""
+    return study_of(name, system, request).model_copy(update={"choice": None})
 
 
-def _campaigns(system: System, options: dict[str, Any], *, losses: bool) -> tuple[list[Campaign], list[str]]:
+def _campaigns(
+    name: str, system: System, request: Request, *, losses: bool
+) -> tuple[list[Campaign], list[str]]:
     """The measurement of speed and, if asked for, the trainings to a target, and sentences on what has none."""
-    own = options | dict.fromkeys(OF_LOSSES)
-    speed = campaign_of(study_of(SPEED_STUDY, system, own), system, own)
+    own = request.changed(without=OF_LOSSES)
+    speed = campaign_of(_speed_study(name, system, own), system, own)
     cells = [launch.cell for launch in speed.plan.launches]
     needed = blocks_needed(pairs) if (pairs := num_pairs(cells)) else 0
-    if options["launches"] is None and needed > speed.plan.num_launches:
-        own = own | {"launches": needed}
-        speed = campaign_of(study_of(SPEED_STUDY, system, own), system, own)
+    if not request.has("launches") and needed > speed.plan.num_launches:
+        own = own.changed(fields={"launches": needed})
+        speed = campaign_of(_speed_study(name, system, own), system, own)
     if not losses:
         return [speed], []
-    with_target, skipped = _with_target(speed.plan.study.workloads, options)
+    with_target, skipped = _with_target(speed.plan.study.workloads, request)
     if not with_target:
         return [speed], skipped
-    own = options | dict.fromkeys(OF_SPEED)
-    own |= {"workloads": with_target, "ranks": [max(speed.plan.shape.ranks)], "nodes": None}
+    own = request.changed(
+        without=(*OF_SPEED, "nodes"),
+        fields={"workloads": with_target, "ranks": [max(speed.plan.shape.ranks)]},
+    )
     return [speed, campaign_of(study_of(LOSS_STUDY, system, own), system, own)], skipped
 
 
-def _with_target(workloads: Sequence[str], options: dict[str, Any]) -> tuple[list[str], list[str]]:
+def _with_target(workloads: Sequence[str], request: Request) -> tuple[list[str], list[str]]:
     """The workloads that have a target, and a sentence for each other one."""
     study = load_study(LOSS_STUDY)
-    if options["target"] or study.target is None:
+    if request.has("target.metric") or study.target is None:
         return list(workloads), []
-    preset = options["preset"] or study.preset
+    preset = request.get("preset") or study.preset
     found = [name for name in workloads if preset in study.target.goals.get(name, {})]
     return found, [
         f"no trainings of {name}: it has no target here; run them with --workloads {name} --target METRIC=THRESHOLD"
@@ -246,7 +171,9 @@ def _estimate(campaigns: Sequence[Campaign]) -> str:
     return "; ".join(parts)
 
 
-def _answer(folders: Sequence[Path], results: Path, job_seconds: float, *, as_json: bool) -> int:
+def answer(
+    folders: Sequence[Path], results: Path, job_seconds: float = JOB_SECONDS, *, as_json: bool = False
+) -> int:
     """Answer from the studies' records on the screen and on a page below `results`; returns the exit status.
 
     Raises UsageError if nothing was measured.

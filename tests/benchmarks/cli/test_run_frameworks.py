@@ -1,4 +1,4 @@
-"""`dlscale compare-frameworks`: what it would run, and its answer from records that are there."""
+"""`dlscale run frameworks`: what it would run, and its answer from records that are there."""
 
 import json
 import shutil
@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from PIL import Image
 
-from dlscale.benchmarks.cli import compare_frameworks, main
-from dlscale.benchmarks.cli.format_options import prepare
+from dlscale.benchmarks.cli import main, run_frameworks
+from dlscale.benchmarks.cli.formats import prepare
 from dlscale.benchmarks.records.preparation import read_preparations
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
@@ -23,13 +23,13 @@ def compared(monkeypatch, tmp_path):
     """Run the verb without ranks; gives back its status and the campaigns that it would have run."""
     ran, answered = [], []
 
-    def run(campaign, **_):
+    def run(campaign, *_, **__):
         ran.append(campaign)
         return outcome["status"]
 
     def campaign(study, system, options):
         plan = expand(
-            study, environment="x", shape=shape(study, system), data=options["data"], policy=system.policy
+            study, environment="x", shape=shape(study, system), data=options.data, policy=system.policy
         )
         store = SimpleNamespace(folder=tmp_path / study.name, summaries=dict)
         return SimpleNamespace(plan=plan, store=store, todo=lambda _: list(plan.launches))
@@ -39,22 +39,22 @@ def compared(monkeypatch, tmp_path):
         return 0
 
     outcome = {"status": 0}
-    monkeypatch.setattr(compare_frameworks, "run_here", run)
-    monkeypatch.setattr(compare_frameworks, "campaign_of", campaign)
-    monkeypatch.setattr(compare_frameworks, "show_campaign", lambda *_, **__: None)
-    monkeypatch.setattr(compare_frameworks, "_answer", answer)
+    monkeypatch.setattr(run_frameworks, "run_here", run)
+    monkeypatch.setattr(run_frameworks, "campaign_of", campaign)
+    monkeypatch.setattr(run_frameworks, "show_campaign", lambda *_, **__: None)
+    monkeypatch.setattr(run_frameworks, "answer", answer)
 
     def verb(*words, **changes):
         outcome.update(changes)
         with pytest.raises(SystemExit) as ended:
-            main(["compare-frameworks", *words, "--results", str(tmp_path)])
+            main(["run", "frameworks", *words, "--results", str(tmp_path)])
         return ended.value.code, ran, answered
 
     return verb
 
 
 def test_speed_is_measured_then_losses_on_the_most_ranks(compared):
-    status, (speed, losses), answered = compared("--ranks", "1,2", "--job-limit", "10min")
+    status, (speed, losses), answered = compared("--ranks", "1,2", "--set", "job_limit=10min")
     assert (status, answered) == (0, [(["frameworks", "framework-losses"], 600.0)])
     cells = {launch.cell.id: launch.cell for launch in speed.plan.launches}.values()
     programs = {(cell.framework, cell.compiled) for cell in cells}
@@ -80,12 +80,23 @@ def test_more_comparisons_get_more_launches_and_what_has_no_target_is_named(comp
 
 
 def test_options_go_to_the_study_that_has_them(compared):
-    words = ("--ranks", "2", "--target", "auc=0.9", "--budget", "5min", "--launches", "2", "--compiled", "no")
+    words = (
+        "--ranks",
+        "2",
+        "--target",
+        "auc=0.9",
+        "--budget",
+        "5min",
+        "--launches",
+        "2",
+        "--set",
+        "compiled=no",
+    )
     _, (speed, losses), _ = compared(*words)
     assert (speed.plan.study.budget, losses.plan.study.budget) == (300.0, None)
     assert (speed.plan.study.target, losses.plan.study.target.threshold) == (None, 0.9)
     assert {launch.cell.compiled for launch in speed.plan.launches} == {False}
-    _, ran, _ = compared("--ranks", "2", "--losses", "no")
+    _, ran, _ = compared("--ranks", "2", "--set", "losses=no")
     assert len(ran) == 3, "the two before, and speed alone"
 
 
@@ -97,22 +108,22 @@ def test_failed_cases_are_answered_and_told(compared):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--json",), "--json is of studies that were measured"),
-        (("--from", "x", "--dry-run"), "--from runs nothing"),
-        (("--job-limit", "soon"), "--job-limit"),
-        (("--job-limit", "0s"), "--job-limit"),
-        (("--system", "cori"), "submit dlscale run frameworks and dlscale run framework-losses"),
-        (("--from", "nix"), "no study"),
-        (("--formats", "zip", "--dry-run"), "no format 'zip'; choose one of: folders, tfrecord, lmdb, list"),
+        (("--set", "job_limit=soon"), "job_limit"),
+        (("--set", "job_limit=0s"), "job_limit"),
         (
-            ("--formats", "lmdb", "--dry-run"),
-            "--formats needs images to repackage: give --workloads resnet50",
+            ("--system", "cori"),
+            "submit dlscale run frameworks --set choice.losses=no and dlscale run framework-losses",
+        ),
+        (("--set", "formats=zip", "--dry-run"), "'folders', 'tfrecord', 'lmdb' or 'list' (found 'zip')"),
+        (
+            ("--set", "formats=lmdb", "--dry-run"),
+            "choice.formats needs images to repackage: give --workloads resnet50",
         ),
     ],
 )
 def test_mistakes_are_one_line(words, said, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
-        main(["compare-frameworks", *words, "--results", str(tmp_path)])
+        main(["run", "frameworks", *words, "--results", str(tmp_path)])
     assert ended.value.code == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert said in line
@@ -129,7 +140,7 @@ def answer(capsys, tmp_path):
         if parity is not None:
             (folder / "parity.json").write_text(json.dumps(parity))
         with pytest.raises(SystemExit) as ended:
-            main(["compare-frameworks", "--from", "strong", *words, "--results", str(tmp_path)])
+            main(["compare", "--frameworks", "strong", *words, "--results", str(tmp_path)])
         return ended.value.code, capsys.readouterr().out
 
     return verb
@@ -201,8 +212,8 @@ def test_images_are_repackaged_once_and_what_that_takes_is_kept(images, tmp_path
 
 
 def test_formats_are_read_by_studies_of_their_own(compared, images, tmp_path):
-    words = ("--workloads", "resnet50", "--data", str(images), "--losses", "no", "--ranks", "2")
-    status, ran, answered = compared(*words, "--batch", "2", "--formats", "list,folders")
+    words = ("--workloads", "resnet50", "--data", str(images), "--set", "losses=no", "--ranks", "2")
+    status, ran, answered = compared(*words, "--batch", "2", "--set", "formats=list,folders")
     assert (status, len(ran), len(answered[0][0])) == (0, 3, 3)
     for campaign in ran[1:]:
         cells = {

@@ -5,31 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from dlscale.analysis.text import number
-from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
+from dlscale.benchmarks.cli.request import Request
 from dlscale.benchmarks.records.preparation import Preparation, read_preparation, write_preparation
 from dlscale.benchmarks.study.cells import data_name, data_paths
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.workload import SYNTHETIC
 
-FORMATS = ("folders", "tfrecord", "lmdb", "list")
 OF_IMAGES = ("resnet50", "inception_v3")  # the workloads that read them
 LAUNCHES = 6  # of each cell, as many as an interval needs
-
-
-def formats_of(asked: Sequence[str] | None) -> list[str]:
-    """The formats that --formats names. Raises UsageError."""
-    if not asked:
-        return []
-    if list(asked) == ["all"]:
-        return list(FORMATS)
-    return list(dict.fromkeys(one_of("format", name, FORMATS) for name in asked))
 
 
 def images_of(data: str | None, asked: Sequence[str] | None) -> tuple[str, Path]:
@@ -40,8 +29,8 @@ def images_of(data: str | None, asked: Sequence[str] | None) -> tuple[str, Path]
         if name in OF_IMAGES and name in paths and paths[name] != SYNTHETIC:
             return name, paths[name]
     raise UsageError(
-        "--formats needs images to repackage: give --workloads resnet50 --data PATH (class folders, TFRecord files, an "
-        "LMDB, a list or CIFAR-10's files; dlscale data digits writes some)"
+        "choice.formats needs images to repackage: give --workloads resnet50 --data PATH (class folders, TFRecord "
+        "files, an LMDB, a list or CIFAR-10's files; dlscale data digits writes some)"
     )
 
 
@@ -91,16 +80,14 @@ def _prepared(source: Path, target: Path, name: str, *, skip_bad: bool) -> Prepa
     )
 
 
-def format_fields(options: dict[str, Any], workload: str, path: Path) -> dict[str, Any]:
-    """The options of the study that reads one format: training and reading alone, on 1 rank, without compilers."""
-    return options | {
+def format_request(request: Request, workload: str, path: Path) -> Request:
+    """What asks for the study that reads one format: training and reading alone, on 1 rank, without compilers."""
+    own = {
         "workloads": [workload],
-        "data": str(path),
         "backends": ["none"],
-        "backend_options": None,
         "controls": ["loader"],
         "compiled": False,
         "ranks": [1],
-        "nodes": None,
-        "launches": options["launches"] or LAUNCHES,
+        "launches": request.get("launches") or LAUNCHES,
     }
+    return request.changed(without=("backend_options", "nodes"), fields=own, data=str(path))

@@ -1,16 +1,19 @@
-"""`dlscale compare-algorithms`: a search for every cell, then the comparison with what it found."""
+"""`dlscale run algorithms`: a search for every cell, then the comparison with what it found."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from dlscale.benchmarks.cli import compare_algorithms, main
+from dlscale.benchmarks.cli import main, run_tuned
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.tuned import write_tuned
 from tests.benchmarks.study.test_tuned import tuned_of
 
-SMALL = ("--backends", "ring", "--algorithms", "sync,local_sgd", "--num-rates", "2", "--tuning-launches", "1")
+SMALL = (
+    *("--backends", "ring", "--set", "algorithms=sync,local_sgd"),
+    *("--set", "num_rates=2", "--set", "tuning.launches=1"),
+)
 
 
 @pytest.fixture
@@ -18,7 +21,7 @@ def compared(monkeypatch, tmp_path):
     """Run the verb without ranks; gives back its status and the campaigns that it would have run."""
     ran = []
 
-    def run(campaign, **_):
+    def run(campaign, *_, **__):
         ran.append(campaign)
         if campaign.plan.study.name == "tuning" and outcome["found"]:
             cells = {launch.cell.id: launch.cell for launch in campaign.plan.launches}
@@ -32,14 +35,14 @@ def compared(monkeypatch, tmp_path):
         return SimpleNamespace(plan=plan, store=store, todo=lambda _: list(plan.launches))
 
     outcome = {"found": True, "status": 0}
-    monkeypatch.setattr(compare_algorithms, "run_here", run)
-    monkeypatch.setattr(compare_algorithms, "campaign_of", campaign)
-    monkeypatch.setattr(compare_algorithms, "show_campaign", lambda *_, **__: None)
+    monkeypatch.setattr(run_tuned, "run_here", run)
+    monkeypatch.setattr(run_tuned, "campaign_of", campaign)
+    monkeypatch.setattr(run_tuned, "show_campaign", lambda *_, **__: None)
 
     def verb(*words, **changes):
         outcome.update(changes)
         with pytest.raises(SystemExit) as ended:
-            main(["compare-algorithms", *words, "--results", str(tmp_path)])
+            main(["run", "algorithms", *words, "--results", str(tmp_path)])
         return ended.value.code, ran
 
     return verb
@@ -71,6 +74,6 @@ def test_without_a_search_nothing_is_compared(compared, outcome, status):
 def test_where_jobs_are_submitted_the_two_parts_are_two_commands(compared, capsys):
     assert compared("--system", "cori") == (1, [])
     assert (
-        "submit dlscale tune algorithms, and then dlscale run algorithms --tuned FILE"
+        "submit dlscale run algorithms --set tuning.only=yes, and then dlscale run algorithms --set target.tuned=FILE"
         in capsys.readouterr().err
     )

@@ -1,0 +1,300 @@
+"""What a user asks a study for: options of the study, and where and how it runs, from flags and `--set`.
+
+`study_options` declares the options of `dlscale plan` and `dlscale run`, all of them fields (`study.settings`), and
+`study_of` makes the study from what was asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+from pydantic import BeforeValidator, Field, PositiveFloat
+from pydantic.config import JsonDict
+
+from dlscale.analysis.statistics import blocks_needed
+from dlscale.base import definitions
+from dlscale.base.definitions import Frozen
+from dlscale.base.errors import UsageError
+from dlscale.base.quantities import Duration
+from dlscale.benchmarks.launch import own_models
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.plan import Plan, num_comparisons
+from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
+from dlscale.benchmarks.study.settings import Option, assigned, nested, options_of
+from dlscale.benchmarks.study.sizes import check_slept, shape
+from dlscale.benchmarks.study.study import WHAT, WHERE, Study, load_study, with_own_models
+from dlscale.benchmarks.systems.emulation import with_emulation
+from dlscale.benchmarks.systems.system import System, default_environment, find_installation, load_system
+from dlscale.collectives import with_capability
+from dlscale.models.own import is_file
+from dlscale.models.slept import Slept, read_slept
+
+OUTPUT: JsonDict = {"panel": "Output"}
+LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
+NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
+OF_NODES = ("partition", "ranks_per_node")  # which emulated hosts have, too
+
+
+class ByProfile(Frozen):
+    """Sleep by a profile: of a study, or a stored one, of a system or without a name the only one."""
+
+    name: str
+
+    @property
+    def option(self) -> str:
+        """The option, as it was given."""
+        return f"compute=profile{':' * bool(self.name)}{self.name}"
+
+
+def _compute(value: Any) -> Any:
+    """What replaces computation, of `real`, `sleep:FORWARD,BACKWARD`, `profile` or `profile:STUDY`."""
+    if isinstance(value, str) and value.partition(":")[0] == "profile":
+        return ByProfile(name=value.partition(":")[2])
+    return read_slept(value) if isinstance(value, str) else value
+
+
+class Request(Frozen):
+    """Where and how a study runs, and `fields`: the values that the user gives to fields of the study, by name."""
+
+    system: str = Field("local", description="System: a known name or a .toml file.", json_schema_extra=WHERE)
+    emulation: str | None = Field(
+        None,
+        description="Links between emulated hosts: link_rate=400Mb/s,queue=2MB,congestion_control=cubic,"
+        "slow_link=3:0.5.",
+    )
+    environment: str | None = Field(
+        None, description="Environment of the system; default: the current one.", json_schema_extra=WHERE
+    )
+    data: str | None = Field(
+        None,
+        description="Input file or folder, WORKLOAD=PATH,..., or synthetic; default: a sample.",
+        json_schema_extra=WHAT,
+    )
+    compute: Annotated[Slept | ByProfile | None, BeforeValidator(_compute)] = Field(
+        None,
+        description="Computation of a step, on emulated hosts: real (default), sleep:FORWARD,BACKWARD, or "
+        "profile:STUDY to sleep as its control profile measured.",
+    )
+    allow_open_ports: bool | None = Field(
+        None, description="Allow backends with unauthenticated sockets to span hosts (stored in the record)."
+    )
+    account: str | None = Field(None, description="Account to charge the jobs to.", json_schema_extra=WHERE)
+    walltime: Duration | None = Field(
+        None,
+        description="Maximum wall time per job, e.g. 30min; default: the partition's.",
+        json_schema_extra=WHERE,
+    )
+    max_node_hours: PositiveFloat | None = Field(
+        None, description="Limit on the node-hours that the jobs may be billed."
+    )
+    wait_quiet: Duration | None = Field(
+        None, description="Maximum wait until no other program uses this machine; then the study starts."
+    )
+    figures: bool = Field(True, description="Figures at the end; dlscale figures draws them later.")
+    results: Path = Field(
+        Path("results"), description="Folder of the studies' records.", json_schema_extra=OUTPUT
+    )
+    fields: dict[str, Any] = {}
+
+    def has(self, name: str) -> bool:
+        """Whether the user gave a value for a field of the study or of this."""
+        if name in STUDY_OPTIONS:
+            return name in self.fields
+        return name in self.model_fields_set and getattr(self, name) is not None
+
+    def get(self, name: str) -> Any:
+        """The value that the user gave for a field of the study; None if none."""
+        return self.fields.get(name)
+
+    def changed(
+        self, *, without: tuple[str, ...] = (), fields: dict[str, Any] | None = None, **own: Any
+    ) -> Request:
+        """The same with other `fields` and `own` values, and without the fields or tables of that name."""
+        kept = {
+            name: value
+            for name, value in self.fields.items()
+            if name not in without and name.partition(".")[0] not in without
+        }
+        return self.model_copy(update={**own, "fields": kept | (fields or {})})
+
+
+OPTIONS: dict[str, Option] = STUDY_OPTIONS | options_of(Request)
+PANELS = ("What", "Where", "How long", "Output")
+
+
+class _OfField(click.ParamType[Any]):
+    """The value of a field."""
+
+    def __init__(self, option: Option) -> None:
+        self._option = option
+        self.name = option.last
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+        """The value in a text; a malformed one is a one-line error."""
+        try:
+            return self._option.read(value) if isinstance(value, str) else value
+        except ValueError as error:
+            raise UsageError(f"{self._option.flag} {value}: {error}") from None
+
+
+def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the everyday options of a study as flags, and `--set` for all; the command gets a `request`."""
+
+    @functools.wraps(command)
+    def with_request(**options: Any) -> Any:
+        own = {name: value for name, value in options.items() if name not in OPTIONS and name != "set_"}
+        return command(request=request_of(options), **own)
+
+    wrapped: Callable[..., Any] = click.option(
+        "--set",
+        "set_",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="Any other field, e.g. rules.max_steps=2000 (docs/commands.md); repeatable.",
+    )(with_request)
+    everyday = [option for panel in PANELS for option in OPTIONS.values() if option.panel == panel]
+    for option in reversed(everyday):
+        wrapped = click.option(option.flag, option.name, type=_OfField(option), help=option.help)(wrapped)
+    return wrapped
+
+
+def request_of(options: Mapping[str, Any]) -> Request:
+    """What the options of a command ask for, whose flags are None where they were not given. Raises UsageError."""
+    values = {name: options[name] for name in OPTIONS if options.get(name) is not None}
+    for name, value in assigned(options["set_"], OPTIONS).items():
+        if name in values:
+            raise UsageError(f"{OPTIONS[name].flag} and --set {name} say the same field; leave out one")
+        values[name] = value
+    if isinstance(goal := values.pop("target", None), dict):
+        values |= {f"target.{name}": value for name, value in goal.items()}
+    own = {name: values.pop(name) for name in list(values) if name in Request.model_fields}
+    return Request(**own, fields=values)
+
+
+def system_of(request: Request) -> System:
+    """The system that was asked for, with what `emulation` changes of it. Raises UsageError."""
+    return with_emulation(load_system(request.system), request.emulation)
+
+
+def study_of(name: str, machine: System, request: Request, /, **fields: Any) -> Study:
+    """The named study, or the one in that file, changed by the request and by further `fields`. Raises UsageError.
+
+    One that says no number of launches gets what the comparisons of its backends need, and an interval at least.
+    """
+    if not machine.has_jobs:
+        _check_placement(machine, request)
+    compute = request.compute
+    changes = nested(request.fields) | fields
+    study = load_study(
+        name,
+        system=machine,
+        **changes
+        | {
+            "backend_options": _with_open_ports(request, private=bool(machine.emulation)),
+            "slept": None if isinstance(compute, ByProfile) else compute,
+        },
+    )
+    if study.target and request.get("controls"):
+        raise UsageError(
+            f"--set controls={','.join(request.get('controls'))} in {study.name}, whose trainings to a target have "
+            "none; leave it out, or run weak-scaling"
+        )
+    if study.slept:
+        check_slept(study, machine)
+    study = _with_files(study, machine, request, from_file=name.endswith(".toml"))
+    if isinstance(compute, ByProfile):
+        # Here, because profiles take longer to import than a plan takes.
+        from dlscale.benchmarks.cli.slept_profiles import with_profiles
+
+        check_slept(study, machine, asked=compute.option)
+        cells = [case.cell for launch in expanded(study, machine, request).launches for case in launch.cases]
+        study = with_profiles(study, compute, cells, results=request.results)
+    if study.launches:
+        return study
+    comparisons = num_comparisons(launch.cell for launch in expanded(study, machine, request).launches)
+    enough = max(LEAST_LAUNCHES, blocks_needed(comparisons) if comparisons else 0)
+    return study.model_copy(update={"launches": enough})
+
+
+def expanded(study: Study, machine: System, request: Request) -> Plan:
+    """The plan, as far as it is the same in every environment."""
+    return expand(
+        study,
+        environment="",
+        shape=shape(study, machine),
+        data=data_of(machine, request),
+        policy=machine.policy,
+    )
+
+
+def _with_files(study: Study, machine: System, request: Request, *, from_file: bool) -> Study:
+    """The study with the facts of those workloads that are files. Raises UsageError for one that cannot be trained.
+
+    What a study `from_file` says is the user's word as an option is.
+    """
+    paths = [name for name in study.workloads if is_file(name)]
+    if not paths:
+        return study
+    python = Path(sys.executable)
+    if machine.is_here():  # elsewhere it is only rehearsed
+        python = find_installation(machine, request.environment or default_environment(machine)).python
+    models = {path: own_models.ask(Path(path), python) for path in paths}
+    named = {field for field in ("frameworks", "preset", "batch") if from_file or request.has(field)}
+    return with_own_models(study, models, named=named)
+
+
+def data_of(machine: System, request: Request) -> str | None:
+    """The data that were asked for, or the system's own, which belong to its preset."""
+    if request.data is None and not request.has("preset") and machine.defaults:
+        return machine.defaults.data
+    return request.data
+
+
+def own_defaults(study: Study, machine: System, request: Request) -> str:
+    """A line on what the user left to the system, and why it is so; empty if that is nothing."""
+    if machine.defaults is None:
+        return ""
+    own = {
+        "device": study.device if study.device != "cpu" else "",
+        "frameworks": ", ".join(study.frameworks),
+        "preset": study.preset,
+        "batch": study.batch,
+    }
+    parts = [f"{name} {value}" for name, value in own.items() if value and not request.has(name)]
+    parts += [f"data {data_of(machine, request)}"] if request.data != data_of(machine, request) else []
+    return f"defaults of {machine.name}: {'; '.join(parts)} ({machine.defaults.reason})" if parts else ""
+
+
+def _with_open_ports(request: Request, *, private: bool) -> dict[str, dict[str, Any]]:
+    """The backends' options, with `allow_open_ports` set where a backend has it and the user allows it.
+
+    On a `private` network, which nobody else can reach, it is allowed unless the user forbids it.
+    """
+    by_backend: dict[str, dict[str, Any]] = {
+        name: dict(own) for name, own in (request.get("backend_options") or {}).items()
+    }
+    if request.allow_open_ports or (private and request.allow_open_ports is None):
+        for backend in with_capability("open_ports"):
+            by_backend.setdefault(backend, {})["allow_open_ports"] = True
+    return by_backend
+
+
+def _check_placement(system: System, request: Request) -> None:
+    """Raises UsageError for options that need several nodes or a scheduler, instead of ignoring them."""
+    nodes = request.get("nodes")
+    if nodes not in (None, [1]) and not system.emulation:
+        raise UsageError(
+            f"--nodes {','.join(map(str, nodes))} on {system.name}, which has 1 node; "
+            "leave it out, or name a --system with more nodes"
+        )
+    for name in NEEDS_SCHEDULER:
+        if request.has(name) and not (system.emulation and name in OF_NODES):
+            raise UsageError(
+                f"{OPTIONS[name].spelling} on {system.name}, which has no scheduler; leave it out, or name a "
+                f"--system with one (known: {', '.join(definitions.names('systems'))})"
+            )

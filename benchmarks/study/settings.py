@@ -1,0 +1,256 @@
+"""Options of a study: its fields that have a description, as flags, `--set`, make variables and documents know them.
+
+An option is declared once, as a field of `Study` or of one of its tables (`TABLES`). Text becomes a value by the type
+of the field, the same in a study's file and on a command line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from dlscale.base import definitions
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.study.axes import (
+    FIELDS,
+    TARGET_FIELDS,
+    checked_values,
+    kind_of,
+    read_ladder,
+    read_values,
+    read_variables,
+)
+from dlscale.benchmarks.study.owned_options import parse_algorithm_options, parse_backend_options
+from dlscale.benchmarks.study.study import TABLES, Study
+from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
+
+# Fields whose text has a form of its own; the model checks what comes out.
+OWN_FORMS = {
+    "backend_options": parse_backend_options,
+    "algorithm_options": parse_algorithm_options,
+    "environment_variables": read_variables,
+    "ladder": read_ladder,
+}
+FORMS = {
+    "backend_options": "BACKEND.OPTION=VALUE,...",
+    "algorithm_options": "ALGORITHM.OPTION=VALUE,...",
+    "environment_variables": "NAME=VALUE,...",
+    "ladder": "STEP > STEP > ...",
+    "target": "METRIC=THRESHOLD",
+    "tuning.learning_rates": "RATE|RATE|...",
+    "compute": "real, sleep:FORWARD,BACKWARD or profile:STUDY",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A field that can be set."""
+
+    name: str  # rules.max_steps
+    help: str
+    type: Any = field(repr=False)  # with the field's constraints
+    panel: str | None = None  # of the help, where it is an everyday flag
+    several: bool = False  # values between | make a curve each
+
+    @property
+    def last(self) -> str:
+        """Its name without the table."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def flag(self) -> str:
+        """`--batch`."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def spelling(self) -> str:
+        """As a user writes it: `--batch`, `--set rules.max_steps`."""
+        return self.flag if self.panel else f"--set {self.name}"
+
+    @property
+    def form(self) -> str:
+        """What a value is: `a whole number`."""
+        return FORMS.get(self.name) or f"{_form(self.type)}{' or several between |' * self.several}"
+
+    def read(self, text: str) -> Any:
+        """The value in `text`. Raises ValueError."""
+        if self.name in OWN_FORMS:
+            return OWN_FORMS[self.name](text)
+        if self.name == "target":
+            return _goal(text)
+        if self.several and "|" in text:
+            words = text.split("|")
+            checked_values(words, what=repr(text))
+            return [self._checked(word) for word in words]
+        return self._checked(text)
+
+    def _checked(self, text: str) -> Any:
+        try:
+            return TypeAdapter(self.type).validate_python(text)
+        except ValidationError as error:
+            problem = definitions.first_problem(error).removeprefix("the file: ")
+            raise ValueError(f"{problem}; {self.last} is {self.form}") from None
+
+
+def options_of(model: type[BaseModel], *, table: str = "") -> dict[str, Option]:
+    """The options among a model's fields, by name."""
+    found = {}
+    for name, info in model.model_fields.items():
+        if not info.description:
+            continue
+        extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+        full = f"{table}.{name}" if table else name
+        panel = extra.get("panel")
+        found[full] = Option(
+            name=full,
+            help=info.description,
+            type=_constrained(info),
+            panel=panel if isinstance(panel, str) else None,
+            several=name in (TARGET_FIELDS if table == "target" else () if table else FIELDS),
+        )
+    return found
+
+
+def variables(options: Mapping[str, Option]) -> dict[str, Option]:
+    """Make variable -> option: the last part of its name in capitals, or all of it where that is another's."""
+    lasts = [option.last for option in options.values()]
+    return {
+        (option.last if "." not in option.name or lasts.count(option.last) == 1 else option.name.replace(".", "_"))
+        .upper(): option
+        for option in options.values()
+    }  # fmt: skip
+
+
+def find(name: str, options: Mapping[str, Option]) -> Option:
+    """The option of that name, or of the short name that a make variable has. Raises UsageError with the nearest."""
+    if option := options.get(name) or variables(options).get(name.upper()):
+        return option
+    known = {option.last: full for full, option in options.items()} | {full: full for full in options}
+    nearest = difflib.get_close_matches(name.rpartition(".")[2], known, n=1, cutoff=0.5)
+    hint = f"the nearest is {known[nearest[0]]}" if nearest else "docs/commands.md lists all fields"
+    raise UsageError(f"--set {name}: a study has no field {name!r}; {hint}")
+
+
+def assigned(words: Sequence[str], options: Mapping[str, Option]) -> dict[str, Any]:
+    """{name of an option: its value} of words NAME=VALUE.
+
+    Settings that are no field have the names that they have everywhere: BACKEND.OPTION, ALGORITHM.OPTION and an
+    environment variable in capitals. Raises UsageError.
+    """
+    values: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        name = name.strip()
+        if not (name and equals):
+            raise UsageError(f"--set {word}: write NAME=VALUE, e.g. --set rules.max_steps=2000")
+        try:
+            full, value = _setting(name, text) or _of_field(find(name, options), text)
+        except ValueError as error:
+            raise UsageError(f"--set {word}: {error}") from None
+        if isinstance(value, dict) and isinstance(values.get(full), dict):
+            value = _merged(values[full], value)
+        elif full in values:
+            raise UsageError(f"--set {full} is given twice; give it once")
+        values[full] = value
+    return values
+
+
+def _of_field(option: Option, text: str) -> tuple[str, Any]:
+    return option.name, option.read(text)
+
+
+def _setting(name: str, text: str) -> tuple[str, Any] | None:
+    """The table and its content for a backend's or algorithm's option, or an environment variable; else None."""
+    owner, dot, option = name.partition(".")
+    if dot and owner not in TABLES:
+        try:
+            kind = kind_of(name)
+        except ValueError:
+            return None
+        if kind == "option" and text:
+            table = "algorithm_options" if owner in ALGORITHMS else "backend_options"
+            return table, {owner: {option: read_values(text)}}
+    elif name.isupper() and text:
+        return "environment_variables", read_variables(f"{name}={text}")
+    return None
+
+
+def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(first)
+    for name, value in second.items():
+        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = {**merged[name], **value} if both else value
+    return merged
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by name as a study's file has them: fields of a table in the table."""
+    fields: dict[str, Any] = {}
+    for name, value in values.items():
+        table, dot, last = name.rpartition(".")
+        if dot:
+            fields.setdefault(table, {})[last] = value
+        elif name == "target":
+            fields.setdefault("target", {}).update(value)
+        else:
+            fields[name] = value
+    return fields
+
+
+def _goal(text: str) -> dict[str, Any]:
+    metric, _, number = text.partition("=")
+    try:
+        return {"metric": metric.strip(), "threshold": float(number)}
+    except ValueError:
+        raise ValueError(f"{text!r} is not a target; write METRIC=THRESHOLD, e.g. auc=0.95") from None
+
+
+def _constrained(info: FieldInfo) -> Any:
+    """The type of a field with its constraints."""
+    return Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+
+
+_NAMES = {bool: "yes or no", int: "a whole number", float: "a number", str: "a text"}
+
+
+def _form(kind: Any) -> str:
+    """A type in words."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        reads = any(getattr(part, "func", None) is not None for part in arguments[1:])
+        if reads and arguments[0] is float:
+            return "a time such as 240s, 4min or 1h"
+        return _form(arguments[0])
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(_form(part) for part in arguments if part is not type(None)))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, arguments))}" if len(arguments) > 1 else str(arguments[0])
+    if origin is list:
+        inner = _form(arguments[0])
+        counts = inner == _NAMES[int]
+        choices = f": {inner}" * (inner != _NAMES[str])
+        return "counts such as 1,2,4 or 1:64:x2" if counts else f"a list with commas{choices}"
+    return _NAMES.get(kind) or "a file"
+
+
+GOAL = Option(
+    name="target",
+    help="METRIC=THRESHOLD that trainings must reach, e.g. auc=0.95; default: the study's.",
+    type=str,
+    panel="What",
+)
+OPTIONS: dict[str, Option] = {
+    **options_of(Study),
+    "target": GOAL,
+    **{
+        name: option
+        for table, model in TABLES.items()
+        for name, option in options_of(model, table=table).items()
+    },
+}
