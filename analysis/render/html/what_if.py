@@ -13,10 +13,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dlscale.analysis.curves import Curve
 from dlscale.analysis.declare import Slider, WhatIf
-from dlscale.analysis.figures.drawing import looks_of
 from dlscale.analysis.render.html.document import environment, own, policy
+from dlscale.analysis.render.theme import looks_for
 from dlscale.analysis.text import number
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
@@ -89,12 +88,7 @@ def _data(
     groups: Mapping[str, Sequence[Row]], values: Mapping[str, list[Any]], asked: list[int]
 ) -> dict[str, Any]:
     first = next(iter(groups.values()))
-    looks = looks_of(
-        [
-            Curve(name=name, backend=rows[0]["backend"], evidence="simulated", rows=())
-            for name, rows in groups.items()
-        ]
-    )
+    looks = looks_for({name: rows[0]["backend"] for name, rows in groups.items()})
     losses = [column for column in first[0] if column.endswith(LOSS)]
     called = {column: column.removesuffix(LOSS).replace("_", " ") for column in losses}
     return {
