@@ -114,7 +114,7 @@ class MeasuredCase:
         return over_ranks(self.record)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: values are computed at first use, and kept
 class CellLaunches:
     """A cell's launches, good or not, one measured case of each, ordered by study and block."""
 
@@ -123,12 +123,12 @@ class CellLaunches:
     family: Family
     cases: tuple[MeasuredCase, ...]
 
-    @property
+    @cached_property
     def good(self) -> tuple[MeasuredCase, ...]:
         """The cases that gave a number."""
         return tuple(case for case in self.cases if case.good)
 
-    @property
+    @cached_property
     def kinds(self) -> list[str]:
         """The kinds of evidence of the good launches; if all failed, of the failed ones."""
         return sorted({case.record.evidence for case in self.good or self.cases})
@@ -140,12 +140,20 @@ class CellLaunches:
 
     def only(self, kind: str) -> CellLaunches:
         """The good launches of one kind of evidence."""
+        if len(self.good) == len(self.cases) and self.kinds == [kind]:
+            return self
         return replace(self, cases=tuple(case for case in self.good if case.record.evidence == kind))
 
     def by_block(self, value: LaunchValue) -> dict[Block, float]:
         """Block -> the value of the good launch in it, for launches that have it."""
-        values = {case.block: getattr(case, value) for case in self.good}
-        return {block: number for block, number in values.items() if number is not None}
+        if value not in self._by_block:
+            values = {case.block: getattr(case, value) for case in self.good}
+            self._by_block[value] = {block: number for block, number in values.items() if number is not None}
+        return dict(self._by_block[value])
+
+    @cached_property
+    def _by_block(self) -> dict[LaunchValue, dict[Block, float]]:
+        return {}
 
     @property
     def records(self) -> list[Record]:

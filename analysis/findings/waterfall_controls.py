@@ -50,7 +50,8 @@ def gather(mine: CellLaunches, measured: Sequence[CellLaunches]) -> Gathered:
     if not ideal:
         return Gathered(levels=None, reason=f"no {BASE_LEVELS}: not measured")
     measured_by_block, ideal_by_block = mine.by_block("world"), ideal.by_block("world")
-    blocks = [block for block in measured_by_block if block in crowd.by_block("world")]
+    shared = crowd.by_block("world")
+    blocks = [block for block in measured_by_block if block in shared]
     if not blocks:
         return Gathered(levels=None, reason=f"no block in common with none on {mine.cell.num_ranks} ranks")
     notes = []
