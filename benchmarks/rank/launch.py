@@ -31,7 +31,7 @@ from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, preload, serve
 from dlscale.collectives.ring.mpi_match import require_same_world
 from dlscale.collectives.training.sleep import sleep_operations
-from dlscale.models.frameworks import framework_module
+from dlscale.models.frameworks import framework_module, repeatable
 from dlscale.models.own import FilePlace, OwnWorkload
 from dlscale.models.workload import Execution, Input, ReplicaFactory, Shard, Workload
 
@@ -123,7 +123,7 @@ def run_launch_on_rank(
         others=others,
         bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
     )
-    with _phase(spool, "gates"):
+    with _phase(spool, "gates"), repeatable(cell.framework, device=cell.device):
         passed = context.write_gates(context.check_updates(factories[0], precision=cell.precision))
     if not passed:
         backend.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from torch import nn
@@ -10,6 +11,11 @@ from torch.nn.parallel import DistributedDataParallel
 from dlscale.collectives.backend import BUCKET_SIZES
 from dlscale.collectives.training._torch import NoExchange, Setting
 
+# Torch before 2.13 has one option for both: without it buffers are still those of rank 0 at first.
+_OPTION = "forward_sync_buffers"
+if _OPTION not in inspect.signature(DistributedDataParallel).parameters:
+    _OPTION = "broadcast_buffers"
+LOCAL_BUFFERS: dict[str, Any] = {_OPTION: False}
 TORCHS_OWN_MB = 25  # of DistributedDataParallel, where nobody gives a size
 
 
@@ -28,11 +34,11 @@ class DdpExchange(NoExchange):
         self.loss = DistributedDataParallel(
             objective.loss,
             process_group=process_group,
-            forward_sync_buffers=False,
             gradient_as_bucket_view=True,
             # Given, a size holds for all buckets, torch's own 25 MiB too. Left out, as users leave it, the first bucket
             # has 1 MiB, so that the exchange begins early in backpropagation.
             bucket_cap_mb=None if bucket_cap_mb == TORCHS_OWN_MB else bucket_cap_mb,
+            **LOCAL_BUFFERS,
         )
         self._bucket_cap_mb = bucket_cap_mb
 
@@ -47,7 +53,7 @@ class DdpExchange(NoExchange):
             **({BUCKET_SIZES: sizes.replace(" ", "")} if sizes else {}),
             "bucket_cap_mb": self._bucket_cap_mb,
             "gradient_as_bucket_view": True,
-            "forward_sync_buffers": False,
+            **LOCAL_BUFFERS,
             "overlap": True,
         }
 

@@ -6,6 +6,7 @@ framework sees there.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import Any, Protocol, cast
 
@@ -108,6 +109,14 @@ def gpu_module(framework: str) -> GpuModule:
     """What a framework knows of GPUs. Imports the framework. Raises UsageError if it is unknown or not installed."""
     framework_module(framework)  # says what is wrong
     return cast(GpuModule, importlib.import_module(f"dlscale.models.frameworks._{framework}_gpu"))
+
+
+def repeatable(framework: str, *, device: str) -> contextlib.AbstractContextManager[None]:
+    """Within it gradients are the same each time, also on GPUs of torch: for checks, not for what is timed."""
+    if (framework, device) != ("torch", "gpu"):
+        return contextlib.nullcontext()
+    module = importlib.import_module("dlscale.models.frameworks._torch_gpu")
+    return cast(contextlib.AbstractContextManager[None], module.repeatable())
 
 
 def check_local_rank(local_rank: int, *, num_gpus: int, framework: str) -> None:

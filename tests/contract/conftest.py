@@ -158,8 +158,15 @@ def device(any_pair):
 
 @functools.cache
 def take_gpu(framework):
-    """This rank's own, for the whole launch: before the framework computes anything."""
-    gpu_module(framework).take(local_rank())
+    """This rank's own, for the whole launch: before the framework computes anything. Ranks share one that is alone."""
+    gpus = gpu_module(framework)
+    gpus.take(local_rank() if len(gpus.names()) > 1 else 0)
+    if (
+        framework == "torch"
+    ):  # cuDNN's fastest algorithms add up in another order each time, and tests compare bits
+        import torch
+
+        torch.backends.cudnn.deterministic = True
 
 
 def connect_pair(name, framework, world, job, options=None, **algorithm):

@@ -322,6 +322,10 @@ def test_a_restored_training_goes_on_as_if_it_had_never_stopped(
     """The same weights, bit for bit: optimizers, batch norm, the samples' order and what steps draw included."""
     # One class trains over both, and its state has nothing of what carries the gradients.
     leave_out_if_shown(pair, name, but={"ring": "cosmogan", "mpi": "hep_cnn"})
+    if pair[0] in ("gloo", "nccl") and world.Get_size() > 2:
+        pytest.skip(
+            "DistributedDataParallel cuts its buckets anew after a first step: sums of 3 have another order"
+        )
     if (world.Get_size() > 1) != backend.capabilities.exchanges:
         pytest.skip("shown on two ranks; on one for `none`, whose ranks have a training of their own each")
     factory = make_factory(name, framework, synthetic=synthetic, device=device)

@@ -10,13 +10,14 @@ namespace {
 
 constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
+// What runs has some memory: a 0 is no answer.
 // The number after `key` in a file of lines "key number"; an empty key stands for a file of one number.
 std::size_t number_in(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   std::string word;
   while (!key.empty() && file >> word && word != key) file.ignore(256, '\n');
   std::size_t number = 0;
-  return file >> number ? number : kUnlimited;
+  return file >> number && number ? number : kUnlimited;
 }
 
 // What the control group `folder` (version 2) has left; what it holds of files could be given back.
