@@ -122,7 +122,7 @@ gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDI
 check: lint types  ## Style, types, import arrows and unit tests
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_TEST)' -q $(PARALLEL)
 
-lint: .venv
+lint: .venv build/ns
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
