@@ -82,6 +82,15 @@ class SubVerbs(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
+# The verbs as `dlscale --help` groups them.
+PANELS = {
+    "Studies": ("run", "plan", "resume", "status"),
+    "Results": ("report", "compare", "figures", "export"),
+    "More measurements and predictions": ("collectives", "predict", "proposal", "verify-figures"),
+    "Set-up": ("system", "doctor", "data", "check", "new"),
+}
+
+
 class _Verbs(click.Group):
     """Knows each verb's module and line of help without importing it, also for a shell that completes a verb."""
 
@@ -109,8 +118,9 @@ class _Verbs(click.Group):
         return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Verbs"):
-            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+        for panel, verbs in PANELS.items():
+            with formatter.section(panel):
+                formatter.write_dl([(verb, VERBS[verb][1]) for verb in verbs])
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

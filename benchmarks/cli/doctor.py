@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import click
@@ -47,14 +48,14 @@ def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> 
     machine = load_system(system)
     installation = find_installation(machine, name or default_environment(machine))
     every = [(backend, framework) for backend in NAMES for framework in capabilities(backend).frameworks]
-    probe = environment.probe(installation, every)
+    probe, threads, visible = _asked(installation, every)
     problems = _problems(installation, probe, every)
     setup = machine.environments[installation.name].setup
     if as_json:
         rows = [_row(pair, problems, setup) for pair in every]
         click.echo(json.dumps({"schema": 1, "rows": rows}))
     else:
-        _print(installation, probe, problems, setup)
+        _print(installation, probe, problems, setup, threads=threads, visible=visible)
     missing = [pair for pair in required if pair in problems]
     for backend, framework in [] if as_json else missing:
         click.echo(
@@ -74,6 +75,28 @@ def _pairs(spec: str) -> list[tuple[str, str]]:
             f"backend {backend} does not support framework {framework!r}; it supports: {', '.join(row.frameworks)}"
         )
     return [(backend, framework)] if slash else [(backend, name) for name in row.frameworks]
+
+
+def _asked(
+    installation: Installation, every: list[tuple[str, str]]
+) -> tuple[Probe, str | None, list[gpus.SeenGpus]]:
+    """What the environment's Python says of itself, MPI's threads and its GPUs: programs that run side by side."""
+    with ThreadPoolExecutor() as pool:
+        probes = [
+            pool.submit(environment.probe, installation, [pair for pair in every if pair[1] == framework])
+            for framework in KNOWN
+        ]
+        threads = pool.submit(environment.mpi_threads, installation)
+        seen = pool.submit(gpus.ask, installation, FRAMEWORKS) if gpus.devices_present() else None
+        found = [probe.result() for probe in probes]
+        problems = {pair: reason for probe in found for pair, reason in probe.problems.items()}
+        probe = found[0].model_copy(update={"problems": problems})
+        nothing = [
+            gpus.SeenGpus(framework=name, version="", names=[], libraries={})
+            for name in FRAMEWORKS
+            if name in probe.frameworks
+        ]
+        return probe, threads.result(), seen.result().seen if seen else nothing
 
 
 def _problems(
@@ -100,7 +123,13 @@ def _row(pair: tuple[str, str], problems: dict[tuple[str, str], str], setup: str
 
 
 def _print(
-    installation: Installation, probe: Probe, problems: dict[tuple[str, str], str], setup: str
+    installation: Installation,
+    probe: Probe,
+    problems: dict[tuple[str, str], str],
+    setup: str,
+    *,
+    threads: str | None,
+    visible: list[gpus.SeenGpus],
 ) -> None:
     """Print the environment, a table of backends and frameworks, and each reason once."""
     versions = ", ".join(f"{name} {version}" for name, version in probe.versions.items())
@@ -108,11 +137,10 @@ def _print(
     click.echo(f"environment {installation.name}: {versions}")
     click.echo(
         f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB; "
-        f"MPI thread level: {environment.mpi_threads(installation) or 'MPI does not start'}"
+        f"MPI thread level: {threads or 'MPI does not start'}"
     )
-    on_gpus = [framework for framework in probe.frameworks if framework in FRAMEWORKS]  # JAX trains on CPUs
-    for visible in gpus.ask(installation, on_gpus).seen if on_gpus else []:
-        click.echo(f"GPUs visible to {visible.framework}: {', '.join(visible.names) or 'none'}")
+    for seen in visible:
+        click.echo(f"GPUs visible to {seen.framework}: {', '.join(seen.names) or 'none'}")
     for name, value in installation.variables.items():
         click.echo(f"variable: {name}={redaction.redact(value)}")
     width = max(map(len, NAMES)) + 2

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import click
+import rich_click
 from pydantic import BeforeValidator, Field, PositiveFloat
 from pydantic.config import JsonDict
 
@@ -127,6 +128,23 @@ OPTIONS: dict[str, Option] = STUDY_OPTIONS | options_of(Request)
 PANELS = ("What", "Where", "How long", "Output")
 
 
+HELP = {  # how rich-click lays out help
+    "width": 110,
+    "options_table_column_types": ["opt_long", "opt_short", "help"],
+    "style_options_panel_box": "SIMPLE_HEAD",
+}
+
+
+class StudyCommand(rich_click.RichCommand):
+    """A command of a study, whose help shows its options in panels."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """A context whose help is laid out as `HELP` says."""
+        return super().make_context(info_name, args, parent, **{"rich_help_config": HELP, **extra})
+
+
 class _OfField(click.ParamType[Any]):
     """The value of a field."""
 
@@ -150,16 +168,19 @@ def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
         own = {name: value for name, value in options.items() if name not in OPTIONS and name != "set_"}
         return command(request=request_of(options), **own)
 
-    wrapped: Callable[..., Any] = click.option(
+    wrapped: Callable[..., Any] = rich_click.option(
         "--set",
         "set_",
         metavar="NAME=VALUE",
         multiple=True,
         help="Any other field, e.g. rules.max_steps=2000 (docs/commands.md); repeatable.",
+        panel="How long",
     )(with_request)
     everyday = [option for panel in PANELS for option in OPTIONS.values() if option.panel == panel]
     for option in reversed(everyday):
-        wrapped = click.option(option.flag, option.name, type=_OfField(option), help=option.help)(wrapped)
+        wrapped = rich_click.option(
+            option.flag, option.name, type=_OfField(option), help=option.help, panel=option.panel
+        )(wrapped)
     return wrapped
 
 

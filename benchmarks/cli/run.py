@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
+import rich_click
 
 from dlscale.analysis.curves import SETTINGS, named_cells
 from dlscale.analysis.records import NamedCell
@@ -25,6 +26,7 @@ from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, plan
 from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.cli.request import (
     Request,
+    StudyCommand,
     data_of,
     own_defaults,
     study_of,
@@ -52,10 +54,12 @@ if TYPE_CHECKING:
     from dlscale.analysis.predict.solution import SamplesToTarget
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.argument("study")
 @study_options
-@click.option("--commands", is_flag=True, help="Print the exact commands and scripts, too.")
+@rich_click.option(
+    "--commands", panel="Output", is_flag=True, help="Print the exact commands and scripts, too."
+)
 @json_option
 def plan(study: str, request: Request, commands: bool, as_json: bool) -> int:
     """Print what STUDY would run: a table of its cells, launches, estimated time, jobs and node-hours. Starts nothing.
@@ -69,12 +73,20 @@ def plan(study: str, request: Request, commands: bool, as_json: bool) -> int:
     return plan_and_run(study, request, Start(start=False, commands=commands, as_json=as_json))
 
 
-@click.command()
+@click.command(cls=StudyCommand)
 @click.argument("study")
 @study_options
-@click.option("--dry-run", is_flag=True, help="Print the exact commands and scripts, and start nothing.")
-@click.option(
-    "--in-allocation", is_flag=True, help="Use the nodes of the job that this runs in; submit nothing."
+@rich_click.option(
+    "--in-allocation",
+    panel="Where",
+    is_flag=True,
+    help="Use the nodes of the job that this runs in; submit nothing.",
+)
+@rich_click.option(
+    "--dry-run",
+    panel="Output",
+    is_flag=True,
+    help="Print the exact commands and scripts, and start nothing.",
 )
 def run(study: str, request: Request, dry_run: bool, in_allocation: bool) -> int:
     """Run STUDY (a name or a .toml file), print one screen about it, and draw its figures and page.

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -70,6 +71,11 @@ def with_gpus(installation: Installation, probe: Probe, plan: Plan) -> Probe:
     most = max((math.ceil(cell.num_ranks / cell.num_nodes) for cell in cells), default=0)
     seen.check(installation.name, ranks_per_node=most)
     return seen.added_to(probe)
+
+
+def devices_present() -> bool:
+    """Whether the machine has a device that a framework may see: loading them takes seconds where it has none."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or any(map(os.path.exists, ("/dev/kfd", "/dev/dxg")))
 
 
 def ask(installation: Installation, frameworks: Sequence[str]) -> Gpus:
