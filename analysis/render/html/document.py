@@ -8,11 +8,14 @@ mistake here runs no script.
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import math
 import re
+import string
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,7 @@ from dlscale.base.files import write_atomically
 HERE = Path(__file__).parent
 TEMPLATE = "page.html.j2"
 STYLES = ("page.css", "what_if.css")
-BEFORE, AFTER = ("filters.js", "tables.js"), ("plots.js", "losses.js", "what_if.js", "start.js")
+SCRIPTS = ("filters.js", "tables.js", "unpack.js", "plots.js", "losses.js", "what_if.js", "start.js")
 SHOWN_ROWS = 100  # of a table, until all are requested
 # Plotly appends an empty style element and fills it rule by rule, which no hash but that of nothing allows.
 NOTHING = ""
@@ -46,14 +49,15 @@ def write_page(page: Page, path: Path) -> None:
 def render(page: Page) -> str:
     """The page as HTML; equal pages give equal text."""
     plotly = get_plotlyjs()
-    # First, so that filters and tables work while the browser still loads Plotly.
-    style, scripts = "\n".join(map(own, STYLES)), [*map(own, BEFORE), plotly, *map(own, AFTER)]
+    style, scripts = "\n".join(map(own, STYLES)), list(map(own, SCRIPTS))
     return (
         environment()
         .get_template(TEMPLATE)
         .render(
             page=page,
-            policy=policy(style, scripts),
+            policy=policy(style, [*scripts, plotly]),
+            plotly=packed(plotly),
+            license=plotly[: plotly.index("*/") + 2],
             # Our own content, not from records: these two elements contain no HTML and must not be escaped.
             style=Markup(style),  # noqa: S704
             scripts=[Markup(script) for script in scripts],  # noqa: S704
@@ -127,6 +131,28 @@ def policy(style: str, scripts: list[str]) -> str:
 
 def _digest(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+# RFC 1924.
+ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%&()*+-;<=>?@^_`{|}~"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A script as text: gzip in base 85, with the alphabet and the number of bytes."""
+
+    text: str
+    alphabet: str
+    num_bytes: int
+
+
+@cache
+def packed(script: str) -> Packed:
+    """A script for `unpack.js`; characters that HTML reads are replaced by others."""
+    plain = str.maketrans("<>&", "',.")
+    content = gzip.compress(script.encode(), 9, mtime=0)
+    text = base64.b85encode(content, pad=True).decode()
+    return Packed(text=text.translate(plain), alphabet=ALPHABET.translate(plain), num_bytes=len(content))
 
 
 @cache

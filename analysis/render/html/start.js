@@ -9,7 +9,6 @@ const watch = new IntersectionObserver((entries) => {
 }, { rootMargin: "300px" });
 
 for (const canvas of canvases) {
-  watch.observe(canvas);
   canvas.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!by || !canvas.dataset.drawn) return;
@@ -39,5 +38,8 @@ addEventListener("afterprint", () => {
   redraw();
 });
 applyFilters();
-if (canvases.length) draw(canvases[0]);
-document.documentElement.dataset.ready = "yes";
+plotly.then(() => {
+  if (canvases.length) draw(canvases[0]);
+  canvases.forEach((canvas) => watch.observe(canvas));
+  document.documentElement.dataset.ready = "yes";
+});
