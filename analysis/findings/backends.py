@@ -39,7 +39,7 @@ from dlscale.analysis.statistics import (
     block_ratio,
     median_interval,
 )
-from dlscale.analysis.text import backend_name, interval_columns, points, training_title
+from dlscale.analysis.text import backend_name, interval_columns, points, rate, training_title
 from dlscale.analysis.variants import CURVE
 from dlscale.benchmarks.records.record import Cell
 
@@ -352,8 +352,13 @@ def _notes(comparisons: Iterable[BackendComparison]) -> list[Sentence]:
             tags=Tags(workload=comparison.family.workload, framework=comparison.family.framework),
         )
         for comparison in last.values()
-        for note in backend_notes(comparison.contenders)
+        for note in (*_computation_text(comparison), *backend_notes(comparison.contenders))
     ]
+
+
+def _computation_text(comparison: BackendComparison) -> Iterator[str]:
+    if comparison.computation:
+        yield f"without communication a step takes {rate(comparison.computation.times(1000))} ms."
 
 
 def _data(comparisons: Iterable[BackendComparison]) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from dlscale.analysis.text import (
     training_title,
     workload_title,
 )
+from dlscale.analysis.variants import STEP
 
 
 def waterfall_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
@@ -351,9 +352,12 @@ def largest_loss(fall: Waterfall) -> str:
 
 
 def _screen(study: Measured) -> Iterator[Block]:
-    """The largest loss of each backend on the most ranks of each family; nothing of a busy machine."""
-    falls = FINDING.of(study)
-    for family in () if is_busy(study) else dict.fromkeys(fall.family for fall in falls):
+    """The largest loss of each backend on the most ranks of each family; nothing of a busy machine.
+
+    Ladders and trainings to a target have screens of their own.
+    """
+    falls = [fall for fall in FINDING.of(study) if not fall.cell.target]
+    for family in () if is_busy(study) or study.variants.factor == STEP else dict.fromkeys(fall.family for fall in falls):
         own = [fall for fall in falls if fall.family == family]
         last = [fall for fall in own if fall.cell.num_ranks == max(fall.cell.num_ranks for fall in own)]
         training = f", {family.title}" if len({fall.family for fall in falls}) > 1 else ""

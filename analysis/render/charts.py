@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import plotext
@@ -122,6 +123,10 @@ def _axes(
     if plot.x.ticks:
         plotext.xlim(x(plot.x.low or 1.0), x(plot.x.high or 1.0))
         plotext.xticks([x(at) for at, _ in plot.x.ticks], [label.split("\n")[0] for _, label in plot.x.ticks])
+    elif plot.x.kind == "time":  # milliseconds since 1970
+        times = [point.x for series in plot.series for point in series.points]
+        places = [min(times) + part * (max(times) - min(times)) / 4 for part in range(5)]
+        plotext.xticks(places, [f"{datetime.fromtimestamp(at / 1000, UTC):%H:%M}" for at in places])
     ticks = plot.y.ticks or tuple((share, f"{100 * share:.0f}") for share in SHARES)
     if plot.y.kind in ("log", "percent"):
         shown = [(y(at), label) for at, label in ticks if ends[0] <= y(at) <= ends[1]]

@@ -80,5 +80,8 @@ def _in_full(block: Block, looks: dict[str, Look] | None) -> Iterator[Renderable
         yield from render_table(block)
     elif isinstance(block, Plot) and looks is not None:
         yield Chart(block, looks)
-    elif isinstance(block, Losses) and looks is not None:
-        yield Waterfalls(block.losses)
+    elif isinstance(block, Losses):
+        if looks is not None:
+            yield Waterfalls(block.losses)
+        said = [text for loss in block.losses for text in (loss.sentence, *loss.notes)]
+        yield from map(Text, dict.fromkeys(said))

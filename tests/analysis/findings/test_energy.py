@@ -2,10 +2,11 @@
 
 import pytest
 
+from dlscale.analysis.finding import collect
+from dlscale.analysis.findings import load_all
 from dlscale.analysis.findings.energy import Reading, energies, reading
 from dlscale.analysis.measured import launches_of, measure
-from dlscale.analysis.render import data as scaling_json
-from dlscale.analysis.render.markdown import study_markdown
+from dlscale.analysis.render.data import study_json
 from dlscale.benchmarks.records.record import NodeEnergy
 
 SAMPLES = 10 * 5 * 8  # per rank: windows, steps, local batch
@@ -110,17 +111,9 @@ def test_the_table_shows_what_was_counted_or_why_nothing(powered, table_text):
     assert "Energy per sample is not known: rapl: no counter." in table_text(measure(unknown))
 
 
-def test_markdown_has_a_table_only_where_something_is_known(powered):
-    known = measure([powered({"rapl": [3000.0, 5000.0]}, block=block) for block in range(6)])
-    text = study_markdown(known)
-    assert "### Energy per sample: HEP-CNN tiny, torch" in text
-    assert "| none | 2 | 10 [10, 10] | 400 | processors and memory |" in text
-    assert "Energy" not in study_markdown(measure([powered({"rapl": [None, None]})]))
-
-
 def test_json_has_joules_and_sources_or_a_reason(powered):
-    (row,) = scaling_json.scaling_json(measure([powered({"rapl": [3000.0, 5000.0]})]))["energy"]
+    (row,) = study_json(collect(load_all(), measure([powered({"rapl": [3000.0, 5000.0]})])))["energy"]
     assert row["joules_per_sample"] == pytest.approx(10)
     assert (row["sources"], row["reason"], row["num_launches"]) == ("rapl", None, 1)
-    (row,) = scaling_json.scaling_json(measure([powered({"rapl": [None, 5000.0]})]))["energy"]
+    (row,) = study_json(collect(load_all(), measure([powered({"rapl": [None, 5000.0]})])))["energy"]
     assert (row["joules_per_sample"], row["sources"], row["reason"]) == (None, None, "rapl: no counter")

@@ -212,10 +212,10 @@ def test_trainings_to_a_target_are_joined_to_the_speed_of_their_cells(study, mak
     assert len(losses) == 2 * 6 * 2, "two evaluations of each training"
     assert (losses[1]["step"], losses[1]["samples"], losses[1]["auc"]) == (100, 3200, 0.95)
     page = page_of_frameworks(items, [question], warnings=[], origin=table_of(saved).provenance)
-    assert [block.name for block in page.first if isinstance(block, Plot)] == [
+    assert [block.name for block in page.sections[0].blocks if isinstance(block, Plot)] == [
         *("throughput-0", "quality-time-0", "loss-time-0", "loss-steps-0")
     ]
-    assert {series.name for block in page.first for series in block.series} == {
+    assert {series.name for block in page.sections[0].blocks for series in block.series} == {
         "torch eager",
         "tensorflow graph",
     }
@@ -277,7 +277,7 @@ def test_formats_have_their_preparation_and_the_rates_of_reading_and_training(ma
     assert rows["torch"]["input_stall"] == pytest.approx(0.25)
     assert (rows["torch"]["preparation_seconds"], rows["torch"]["num_bytes"]) == (1.5, 2000)
     assert all(data_is_prepared(row, [prepared]) for row in scaling.FINDING.of(table))
-    assert not data_is_prepared(table_of([make_record()]).rows[0], [prepared])
+    assert not data_is_prepared(scaling.FINDING.of(table_of([make_record()]))[0], [prepared])
 
 
 def test_a_case_that_was_made_good_has_not_failed(make_record):

@@ -93,7 +93,7 @@ FLAT = {1: 100.0, 2: 190.0, 4: 200.0}
 
 
 def test_gradients_and_samples_give_the_same_scale(study):
-    (found,) = noise_scales(study(LINEAR).solutions)
+    (found,) = noise_scales(solution_table.FINDING.of(study(LINEAR)))
     assert found.num_draws == 18
     assert found.scale.center == pytest.approx(SCALE)
     assert found.scale.low < SCALE < found.scale.high
@@ -133,12 +133,12 @@ def test_only_trainings_by_the_same_rules_are_put_together(make_record, scaling,
 
 
 def test_trainings_of_one_batch_have_no_critical_batch(study):
-    (found,) = noise_scales(study({1: 100.0}).solutions)
+    (found,) = noise_scales(solution_table.FINDING.of(study({1: 100.0})))
     assert found.critical is None
 
 
 def test_samples_that_do_not_grow_have_no_critical_batch(study):
-    (found,) = noise_scales(study(LINEAR, scale=-640.0).solutions)
+    (found,) = noise_scales(solution_table.FINDING.of(study(LINEAR, scale=-640.0)))
     assert found.critical is None
     assert law_of_samples(np.array([16.0, 32.0, 64.0]), np.full((1, 3), 3200.0)).scale == math.inf
     law = law_of_samples(np.array([16.0, 32.0]), np.array([[100.0, 90.0], [100.0, 200.0], [100.0, 300.0]]))
@@ -149,13 +149,13 @@ def test_samples_that_do_not_grow_have_no_critical_batch(study):
 
 
 def test_without_draws_it_says_why(study, make_record):
-    (found,) = noise_scales(study(LINEAR, drawn=False).solutions)
+    (found,) = noise_scales(solution_table.FINDING.of(study(LINEAR, drawn=False)))
     assert (found.scale, found.cost_share) == (None, None)
     assert "was not measured: the records are older." in found.text
 
 
 def test_time_that_falls_up_to_the_last_ranks_stops_nowhere_within(study):
-    (found,) = predictions(noise_scales(study(LINEAR).solutions), None)
+    (found,) = predictions(noise_scales(solution_table.FINDING.of(study(LINEAR))), None)
     assert [point.cell.num_ranks for point in found.points] == [1, 2, 4]
     assert found.best.center == 4
     assert not found.stops
@@ -167,13 +167,13 @@ def test_time_that_falls_up_to_the_last_ranks_stops_nowhere_within(study):
 
 
 def test_time_that_stops_falling_names_the_ranks(study):
-    (found,) = predictions(noise_scales(study(FLAT).solutions), None)
+    (found,) = predictions(noise_scales(solution_table.FINDING.of(study(FLAT))), None)
     assert (found.best.center, found.best.high, found.stops) == (2, 2, True)
     assert found.text.endswith("takes the least time on 2 [2, 2] ranks; more do not make it faster.")
 
 
 def test_without_gradients_the_samples_of_several_batches_predict(study):
-    (found,) = predictions(noise_scales(study(FLAT, drawn=False).solutions), None)
+    (found,) = predictions(noise_scales(solution_table.FINDING.of(study(FLAT, drawn=False))), None)
     assert not found.of_gradients
     assert found.best.center == 2
 
@@ -185,7 +185,7 @@ def renamed(record):
 
 
 def test_rates_are_those_of_a_weak_scaling_study_where_there_is_one(study, make_record):
-    noises = noise_scales(study({1: 100.0, 2: 150.0}).solutions)
+    noises = noise_scales(solution_table.FINDING.of(study({1: 100.0, 2: 150.0})))
     rates = [
         make_record(
             local_batch=LOCAL_BATCH,
@@ -223,12 +223,12 @@ def test_a_report_finds_the_newest_weak_scaling_study_of_the_same_system(make_re
     others = [make_record(local_batch=LOCAL_BATCH + 1, block=block) for block in range(2)]
     trained = [training(make_record, 1, block, rate=100.0) for block in range(2)]
     target = write("time-to-solution-1", trained, {"scaling_mode": "weak", "target": {}}, age=4e9)
-    assert load(target).table.weak_scaling is None
+    assert load(target).study.weak_scaling is None
     write("weak-scaling-1", rates, {"scaling_mode": "weak"}, age=1e9)
     write("weak-scaling-2", rates, {"scaling_mode": "weak"}, age=2e9)
     write("weak-scaling-of-another-batch", others, {"scaling_mode": "weak"}, age=3e9)
     write("strong-scaling-1", rates, {"scaling_mode": "strong"}, age=3e9)
-    assert load(target).table.weak_scaling.study == "weak-scaling-2"
+    assert load(target).study.weak_scaling.study == "weak-scaling-2"
 
 
 def test_screen_page_and_json_have_it_apart_from_what_was_measured(study):
@@ -240,7 +240,7 @@ def test_screen_page_and_json_have_it_apart_from_what_was_measured(study):
     assert [row["num_ranks"] for row in found["predicted_solutions"]] == [1, 2, 4]
     assert not any("predicted" in key for row in found["time_to_solution"] for key in row)
     page = page_of(table, collect(load_all(), table))
-    (section,) = [section for section in page.sections if section.name == "batches"]
+    (section,) = [section for section in page.sections if section.name == "noise_scales"]
     assert {getattr(block, "name", "") for block in section.blocks} == {
         *("", "predicted-0", "noise-scale", "predicted-solutions")
     }
@@ -253,7 +253,7 @@ def test_screen_page_and_json_have_it_apart_from_what_was_measured(study):
 
 def test_one_number_of_ranks_has_a_figure_and_no_prediction(study, tmp_path):
     table = study({1: 100.0})
-    assert predictions(noise_scales(solution_table.FINDING.of(table)), None) == []
+    assert not predictions(noise_scales(solution_table.FINDING.of(table)), None)
     names = {path.name for path in write_figures(table, tmp_path, only=["larger-batches"])}
     assert {name.rpartition("-")[2] for name in names} == {
         *("batches.png", "batches.pdf", "batches.svg", "batches.csv")

@@ -69,7 +69,7 @@ def on_front(cells, name):
 
 
 def test_a_cell_that_is_slower_and_dearer_is_not_on_the_front(solutions):
-    cells = priced(solutions(SECONDS).solutions, [])
+    cells = priced(solution_table.FINDING.of(solutions(SECONDS)), [])
     assert on_front(cells, "core_hours") == {("none", 1), ("ring", 2), ("ring", 4)}
     assert on_front(cells, "node_hours") == {("ring", 2), ("ring", 4)}, "1 rank has a whole node"
     assert on_front(cells, "kilojoules") == set()
@@ -79,17 +79,17 @@ def test_a_cell_that_is_slower_and_dearer_is_not_on_the_front(solutions):
 
 
 def test_equals_are_both_on_the_front(solutions):
-    cells = priced(solutions({("ring", 2): 60.0, ("gloo", 2): 60.0}).solutions, [])
+    cells = priced(solution_table.FINDING.of(solutions({("ring", 2): 60.0, ("gloo", 2): 60.0})), [])
     assert len(front(cells, "core_hours")) == 2
 
 
 def test_the_sentence_is_about_nodes_only_where_they_differ(solutions):
-    cells = priced(solutions(SECONDS).solutions, [])
+    cells = priced(solution_table.FINDING.of(solutions(SECONDS)), [])
     assert shown_cost(cells) == "node_hours"
     assert front_text(cells).startswith(
         "Not beaten by any other cell in both time and node-hours: ring on 4 ranks (57.1 s,"
     )
-    alike = priced(solutions({("none", 1): 100.0, ("ring", 2): 60.0}).solutions, [])
+    alike = priced(solution_table.FINDING.of(solutions({("none", 1): 100.0, ("ring", 2): 60.0})), [])
     assert shown_cost(alike) == "core_hours"
 
 
@@ -118,7 +118,7 @@ def test_json_page_and_figure_have_it(solutions, tmp_path):
     (section,) = [
         section
         for section in page_of(table, collect(load_all(), table)).sections
-        if section.name == "solutions"
+        if section.name == "time_to_solution"
     ]
     assert "pareto" in {getattr(block, "name", "") for block in section.blocks}
     written = {path.name for path in write_figures(table, tmp_path, only=["pareto", "larger-batches"])}

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, scaling
+from dlscale.analysis.findings import load_all, predicted_points, scaling
 from dlscale.analysis.findings.predicted_points import (
     comparison_sentence,
     simulated_points,
@@ -30,7 +30,7 @@ def table(make_study):
 
 
 def beside(table, *records):
-    return replace(table, predicted=simulated_points(records, scaling.FINDING.of(table))[0])
+    return replace(table, predictions=records)
 
 
 def test_the_error_is_that_of_the_rate_and_the_band_is_compared_with_the_measured_one(make_record):
@@ -148,6 +148,7 @@ def test_nothing_measured_changes_by_what_stands_beside_it(table):
         study_json(collect(load_all(), beside(table, *predictions()))),
     )
     rows = both.pop("predicted")
+    assert plain.pop("predicted") == []
     assert json.loads(json.dumps(both)) == json.loads(json.dumps(plain))
     assert [row["num_ranks"] for row in rows] == [1, 2, 4, 8, 16]
     assert {row["evidence"] for row in rows} == {"simulated"}
@@ -159,7 +160,7 @@ def test_nothing_measured_changes_by_what_stands_beside_it(table):
 
 
 def test_columns_beside_a_scaling_table_are_its_own(table):
-    (point, *_) = beside(table, *predictions()).predicted
+    (point, *_) = predicted_points.FINDING.of(beside(table, *predictions()))
     assert set(to_scaling_columns(point)) <= set(scaling_row(scaling.FINDING.of(table)[0]))
 
 
@@ -171,13 +172,14 @@ def text(renderable, width=100):
 
 def test_tables_have_predictions_apart_and_say_what_they_are(table, table_text):
     both = beside(table, *predictions(doubts=("beyond 64 times",)), prediction("mpi", 4))
-    for shown in (table_text(both), study_markdown(both)):
+    markdown = [study_markdown(collect(load_all(), one), origin="here") for one in (both, table)]
+    for shown in (table_text(both), markdown[0]):
         assert "Predicted: simulated, nothing of it was run" in shown
         assert "Predictions over ring are not to be trusted: beyond 64 times" in shown
         assert "Simulated by loggp 1 from measured profile (a profile)" in shown
         assert "Predictions against 2 measured sizes: 2 inside the band" in shown
     assert "Predicted" not in table_text(table)
-    assert "Predicted" not in study_markdown(table)
+    assert "Predicted" not in markdown[1]
     screen = text(render_screen(both, collect(load_all(), both)))
     assert "Predicted (simulated): ring on 16 ranks (8 nodes)" in screen
     assert "Predictions over ring are not to be trusted: beyond 64 times" in screen

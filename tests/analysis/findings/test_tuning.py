@@ -9,7 +9,7 @@ from rich.console import Console
 from dlscale.analysis.curves import with_curve_names
 from dlscale.analysis.figures.solution import draw
 from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, scaling, solution_table
+from dlscale.analysis.findings import load_all, scaling, solution_table, tuning
 from dlscale.analysis.findings.solutions import unequal_tuning
 from dlscale.analysis.findings.tuning import rate_searches, search_sentences
 from dlscale.analysis.measured import measure
@@ -158,7 +158,7 @@ def test_configurations_are_searched_one_by_one_and_followed_rates_are_no_search
     found = rate_searches(solution_table.FINDING.of(table), scaling.FINDING.of(table))
     assert [(each.configuration.num_ranks, each.best.rate) for each in found] == [(1, 2e-3), (2, 1e-3)]
     followed = measure([*tried(1e-3, 900, 900, **alone), *tried(2e-3, 900, 900)])
-    assert rate_searches(followed.solutions, followed.rows) == ()
+    assert not tuning.FINDING.of(followed)
 
 
 def test_each_rate_is_relative_to_the_same_one_on_1_rank(tried):
@@ -184,12 +184,9 @@ def test_screen_page_and_json_show_every_rate(tried, screen_text):
     )
     assert "Equal: 0.002 and 0.004" in shown
     page = page_of(table, collect(load_all(), table))
-    (section,) = [section for section in page.sections if section.name == "rates"]
-    assert (
-        page.summary[0]
-        == search_sentences(rate_searches(solution_table.FINDING.of(table), scaling.FINDING.of(table)))[0]
-    )
-    assert len(section.blocks) == 3
+    (section,) = [section for section in page.sections if section.name == "learning_rates"]
+    assert page.summary[0] == search_sentences(tuning.FINDING.of(table))[0]
+    assert section.blocks
     rows = json.loads(json.dumps(study_json(collect(load_all(), table))))["learning_rates"]
     assert [(row["learning_rate"], row["chosen"]) for row in rows] == [
         (1e-3, True),
@@ -212,7 +209,7 @@ def put(tmp_path, make_record, capsys):
         folder.mkdir(exist_ok=True)
         (folder / "study.json").write_text(file.model_dump_json())
         table = measure(records, planned=planned)
-        put_tuned(Loaded(folder=folder, records=records, table=table, bad_files=[], left_out=[], plan=""))
+        put_tuned(Loaded(folder=folder, study=table))
         path, printed = folder / "tuned.toml", capsys.readouterr()
         return read_tuned(path) if path.exists() else None, printed.out + printed.err
 
@@ -301,7 +298,7 @@ def test_the_figure_names_rates_and_draws_no_ideal_line_of_one_of_them(tried):
     untried = measure([*tried(1e-3, 900, **alone), *tried(1e-3, 600)])
     for name, drawn in (("search", table), ("study", untried)):
         (family,) = drawn.families
-        captioned, _ = draw(family, drawn.solutions, drawn.provenance)
+        captioned, _ = draw(family, solution_table.FINDING.of(drawn), drawn.provenance)
         figure = captioned.figure
         print_of[name] = " ".join(" ".join(text.get_text() for text in figure.texts).split())
         lines_of[name] = [line for line in figure.axes[1].lines if line.get_label() == "ideal"]
@@ -355,5 +352,5 @@ def test_results_say_how_their_rates_were_tuned(tried, screen_text):
 )
 def test_rates_that_were_tuned_alike_are_told_once(tried, screen_text, target, words):
     table = measure(tried(2e-3, 900, 900, target=target))
-    assert unequal_tuning(solution_table.FINDING.of(table)) == ()
+    assert not unequal_tuning(solution_table.FINDING.of(table))
     assert words in screen_text(render_screen(table, collect(load_all(), table)))

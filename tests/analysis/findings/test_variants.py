@@ -16,7 +16,7 @@ from dlscale.analysis.findings.ladder import ladder_sentences
 from dlscale.analysis.findings.variant_declaration import declare_variants
 from dlscale.analysis.measured import launches_of, measure
 from dlscale.analysis.render.data import study_json
-from dlscale.analysis.render.screen import render_full, render_screen
+from dlscale.analysis.render.screen import render_screen
 from dlscale.analysis.variants import Variants
 from dlscale.benchmarks.study.plan import num_comparisons
 
@@ -145,43 +145,43 @@ def ladder_table(make_record, **options):
 
 
 def test_a_step_is_compared_with_the_one_before_and_gains_multiply(make_record):
-    (ladder,) = ladder_table(make_record).ladders
-    assert [step.adds for step in ladder.steps] == [
+    (found,) = ladder.FINDING.of(ladder_table(make_record))
+    assert [step.adds for step in found.steps] == [
         "bucket_cap_mb=1",
         "bucket_cap_mb=25",
         "bf16",
         "MPICH_X=1",
     ]
-    assert [step.verdict for step in ladder.steps] == ["", "faster", "no difference", "slower"]
-    gains = [step.gain.center for step in ladder.steps[1:]]
+    assert [step.verdict for step in found.steps] == ["", "faster", "no difference", "slower"]
+    gains = [step.gain.center for step in found.steps[1:]]
     assert gains == pytest.approx([0.2, 0.001, -0.1], abs=0.003)
     product = 1.0
     for gain in gains:
         product *= 1 + gain
-    assert ladder.steps[-1].total.center == pytest.approx(product - 1)
-    assert ladder.steps[0].gain is None
-    assert ladder.steps[0].total is None
+    assert found.steps[-1].total.center == pytest.approx(product - 1)
+    assert found.steps[0].gain is None
+    assert found.steps[0].total is None
 
 
 def test_a_ladder_says_its_order_and_what_is_nothing(make_record):
-    (ladder,) = ladder_table(make_record).ladders
-    said = " ".join(ladder_sentences(ladder))
+    (found,) = ladder.FINDING.of(ladder_table(make_record))
+    said = " ".join(ladder_sentences(found))
     assert "Indistinguishable from nothing: bf16." in said
     assert "Gain: bucket_cap_mb=25 +19." in said
     assert "Loss: MPICH_X=1 -10" in said
     assert "in another order" in said
-    assert ladder.order == "bucket_cap_mb=1 > bucket_cap_mb=25 > bf16 > MPICH_X=1"
+    assert found.order == "bucket_cap_mb=1 > bucket_cap_mb=25 > bf16 > MPICH_X=1"
 
 
 def test_few_launches_claim_no_step(make_record):
-    (ladder,) = ladder_table(make_record, num_blocks=3).ladders
-    assert [step.verdict for step in ladder.steps[1:]] == [
+    (found,) = ladder.FINDING.of(ladder_table(make_record, num_blocks=3))
+    assert [step.verdict for step in found.steps[1:]] == [
         "cannot be shown",
         "no difference",
         "cannot be shown",
     ]
     assert "Insufficient data on bucket_cap_mb=25, MPICH_X=1: 3 launches" in " ".join(
-        ladder_sentences(ladder)
+        ladder_sentences(found)
     )
 
 
@@ -192,7 +192,6 @@ def test_a_ladder_is_one_screen_and_rows_for_programs(make_record):
     screen = text.getvalue()
     assert screen.startswith("Ladder of gloo on 2 ranks: hep_cnn tiny, torch, weak scaling on local")
     assert len(screen.splitlines()) < 40
-    Console(file=text, width=100).print(render_full(table, collect(load_all(), table)))
     rows = json.loads(json.dumps(study_json(collect(load_all(), table))))["ladders"]
     assert [(row["step"], row["verdict"]) for row in rows] == [
         (0, "start"),
@@ -217,6 +216,6 @@ def test_the_figure_of_a_ladder_has_a_bar_per_step_and_one_for_all(make_record):
 
 def test_a_study_without_axes_has_no_ladder_and_no_new_key(make_record):
     table = measure(launches(make_record, [(90, {"backend": "mpi"}), (80, gloo(1))]))
-    assert ladder.FINDING.of(table) == ()
+    assert not ladder.FINDING.of(table)
     assert not study_json(collect(load_all(), table))["ladders"]
     assert table.once(study_contrasts).factor == "backend"

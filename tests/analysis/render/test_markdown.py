@@ -34,7 +34,7 @@ def test_notes_failures_and_the_origin_are_there(make_study, make_record):
     records = [*make_study(num_blocks=3), make_record(system="a|b", block=9, failure="x\n| y |")]
     study = measure(records)
     text = study_markdown(collect(load_all(), study), origin=study.provenance.short_line())
-    assert "1. fewer than 6 launches: no 95 % interval of samples/s" in text
+    assert ". fewer than 6 launches: no 95 % interval of samples/s" in text
     assert "hang on rank" in text or "x \\| y" in text
     assert study.provenance.data_hash[:12] in text
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dlscale.analysis.findings import scaling as efficiency
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render import data as scaling_json
+from dlscale.analysis.render.data import SCHEMA
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import export_harness
 from dlscale.benchmarks.cli.run import run as run_verb
@@ -94,7 +94,7 @@ def test_reframe_takes_as_many_nodes_as_the_largest_size():
 
 def test_reframe_reads_what_a_report_has():
     text = reframe_test(harness_run(), valid_systems=["*"])
-    (row,) = efficiency.scaling_rows(measure([_module._make_record()]))
+    (row,) = map(scaling.scaling_row, scaling.FINDING.of(measure([_module._make_record()])))
     read = set(re.findall(r"row\['(\w+)'\]", text)) | {
         name
         for node in ast.parse(text).body
@@ -102,7 +102,7 @@ def test_reframe_reads_what_a_report_has():
         for name in ast.literal_eval(node.value)
     }
     assert {"samples_per_second", "num_launches", "num_planned", "backend"} <= read <= set(row)
-    assert f"!= {scaling_json.SCALING_SCHEMA}:" in text
+    assert f"!= {SCHEMA}:" in text
 
 
 def test_names_of_numbers_tell_cells_apart():
@@ -120,7 +120,7 @@ def test_names_of_numbers_tell_cells_apart():
         for servers in (1, 2)
         for options in ({}, {"asynchronous": True})
     ]
-    found = [names["label"](row) for row in efficiency.scaling_rows(measure(records))]
+    found = [names["label"](scaling.scaling_row(row)) for row in scaling.FINDING.of(measure(records))]
     assert len(set(found)) == 8
     assert "hep_cnn_torch_grpc_ps_default_1n_2r_1s" in found
 

@@ -91,6 +91,6 @@ def test_nothing_with_a_number_is_insufficient(study, run):
 def test_markdown_is_printed_or_written(study, run, tmp_path):
     study(RECORDS)
     printed = run(export.markdown).stdout
-    assert printed.startswith("### hep_cnn tiny, torch, weak scaling on local\n")
+    assert "### All cells: HEP-CNN tiny, torch, weak" in printed
     assert run(export.markdown, "--out", str(tmp_path / "t.md")).return_value == 0
     assert (tmp_path / "t.md").read_text() == printed

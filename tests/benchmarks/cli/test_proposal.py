@@ -123,11 +123,11 @@ def test_the_base_that_a_study_was_run_with_is_its_own(run):
     _, _, _, folder = run([*records(), *four_and_eight()])
     plan = json.loads((folder / "study.json").read_text())
     (folder / "study.json").write_text(json.dumps(plan | {"study": {"base": "smallest"}}))
-    (row,) = {row.base_ranks for row in load(Store(folder)).table.rows}
+    (row,) = {row.base_ranks for row in load(Store(folder)).rows}
     assert row == 1
     (folder / "study.json").write_text(json.dumps(plan | {"study": {"base": "node"}}))
-    assert {row.base_ranks for row in load(Store(folder)).table.rows} == {8}
-    assert {row.base_ranks for row in load(Store(folder), base="1").table.rows} == {1}
+    assert {row.base_ranks for row in load(Store(folder)).rows} == {8}
+    assert {row.base_ranks for row in load(Store(folder), base="1").rows} == {1}
 
 
 def test_a_base_that_was_named_is_kept(run):
