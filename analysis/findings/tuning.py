@@ -117,8 +117,8 @@ class RateSearch:
             closest = self.closest
             came = f"; the closest had {closest.closest:.4g} at {closest.rate:g}" if closest else ""
             return (
-                f"{where}: no training of {self.budget} reached {goal_text(target)}{came}; try other tuning.learning_rates "
-                "or more target.max_samples."
+                f"{where}: no training of {self.budget} reached {goal_text(target)}{came}; try other "
+                "tuning.learning_rates or more target.max_samples."
             )
         reached = f"{best.num_reached} of {plural(len(best.trainings), 'training')} did"
         text = (
