@@ -131,8 +131,8 @@ class RateSearch:
             closest = self.closest
             came = f"; the closest had {closest.closest:.4g} at {closest.rate:g}" if closest else ""
             return (
-                f"{where}: no training of {self.budget} reached {goal_text(target)}{came}; try other --learning-rates "
-                "or more target.max_samples."
+                f"{where}: no training of {self.budget} reached {goal_text(target)}{came}; try other "
+                "tuning.learning_rates or more target.max_samples."
             )
         reached = f"{best.num_reached} of {plural(len(best.trainings), 'training')} did"
         text = (
@@ -154,7 +154,7 @@ class RateSearch:
             ("largest", self.tried[-1], "larger"),
         ):
             if best is rate:
-                yield f"It is the {end} of the grid: a {more} one may be better; tune again with --learning-rates."
+                yield f"It is the {end} of the grid: a {more} one may be better; tune again with tuning.learning_rates."
         if late := sum(rate.num_out_of_time for rate in self.tried):
             yield (
                 f"The clock ended {plural(late, 'training')} before the samples did; with more target.max_seconds the "

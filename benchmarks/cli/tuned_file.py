@@ -1,4 +1,4 @@
-"""The file of learning rates of a study that searched for them, for `dlscale run time-to-solution --tuned FILE`."""
+"""The file of learning rates that a study found: `dlscale run time-to-solution --set target.tuned=FILE`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def put_tuned(loaded: Loaded) -> None:
     number = (
         f" ({len(tuned.rates)} of {len(searches)} configurations)" if len(tuned.rates) < len(searches) else ""
     )
-    click.echo(f"tuned: {path}{number}; use it: dlscale run time-to-solution --tuned {path}")
+    click.echo(f"tuned: {path}{number}; use it: dlscale run time-to-solution --set target.tuned={path}")
 
 
 def _tuned(loaded: Loaded, searches: Sequence[RateSearch]) -> Tuned:
@@ -48,12 +48,14 @@ def _tuned(loaded: Loaded, searches: Sequence[RateSearch]) -> Tuned:
     configurations = [configuration_of(cell, by_cell=by_cell) for cell in cells]
     if len({rate.num_planned for search in searches for rate in search.tried}) > 1:
         raise UsageError(
-            "configurations had unequal numbers of trainings; tune with dlscale tune, which gives all as many"
+            "configurations had unequal numbers of trainings; tune with dlscale run tuning, which gives all as many"
         )
     study = read_study_file(loaded.folder).study
     target = searches[0].tried[0].target
     if target.max_samples is None:
-        raise UsageError("trainings had no limit of samples, so that speed decides; tune with --max-samples")
+        raise UsageError(
+            "trainings had no limit of samples, so that speed decides; tune with target.max_samples"
+        )
     grid = sorted(float(rate) for rate in study.axes["learning_rate"])
     rates, missed = [], []
     for search, configuration in zip(searches, configurations, strict=True):
@@ -79,7 +81,7 @@ def _tuned(loaded: Loaded, searches: Sequence[RateSearch]) -> Tuned:
             )
     if not rates:
         raise UsageError(
-            "no rate reached the target; try other --learning-rates, more --max-samples, or another --target"
+            "no rate reached the target; try other learning_rates, more max_samples, or another --target"
         )
     seeds = [seed for search in searches for seed in search.seeds]
     return Tuned(

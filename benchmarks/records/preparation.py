@@ -1,4 +1,4 @@
-"""What it took to repackage a data set in another format: `dlscale compare-frameworks --formats`.
+"""What it took to repackage a data set in another format: `dlscale run frameworks --set formats=all`.
 
 `<name>.json` beside the data has it; a preparation that is there is not made again.
 """

@@ -104,8 +104,8 @@ def test_learning_rates_are_tuned_and_the_study_that_they_are_for_takes_them(ben
         "--target",
         "auc=0.75",
     )
-    grid = ("--learning-rates", "1e-9|3e-3", "--set", "target.max_samples=2880", "--launches", "1")
-    done = bench.ask("tune", *base, *grid)
+    grid = ("--set", "learning_rates=1e-9|3e-3", "--set", "target.max_samples=2880", "--launches", "1")
+    done = bench.ask("run", "tuning", *base, *grid)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "none on 1 rank, global batch 16: learning rate 0.003 reaches AUC 0.75" in " ".join(
         done.stdout.split()

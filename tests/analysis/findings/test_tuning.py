@@ -118,7 +118,7 @@ def test_the_edge_of_the_grid_is_named(tried, best, words):
     found = search(*(tried(rate, *[500 if rate == best else 3000] * 3) for rate in GRID))
     assert found.best.rate == best
     assert words in found.text
-    assert "tune again with --learning-rates" in found.text
+    assert "tune again with tuning.learning_rates" in found.text
 
 
 def test_no_rate_is_chosen_where_none_arrived(tried):
@@ -224,7 +224,9 @@ def test_the_file_has_the_rates_of_the_grid_and_what_the_search_took(tried, put)
         records += tried(2 * rate, *[500 if rate == 2e-3 else 900] * 3, target=linear)
         records += tried(rate, *missed, backend="none", num_ranks=1, target=linear)
     tuned, said = put(records)
-    assert "tuned.toml (1 of 2 configurations); use it: dlscale run time-to-solution --tuned" in said
+    assert (
+        "tuned.toml (1 of 2 configurations); use it: dlscale run time-to-solution --set target.tuned=" in said
+    )
     (found,) = tuned.rates
     assert (found.learning_rate, found.configuration.num_ranks, found.num_reached) == (2e-3, 2, 3)
     assert (tuned.study, tuned.learning_rates, tuned.num_seeds) == ("tuning-1a2b3c4d", list(GRID), 3)
