@@ -70,7 +70,7 @@ class Option:
 
     @property
     def spelling(self) -> str:
-        """As a user writes it: `--batch`, `--set rules.max_steps`."""
+        """What a user writes: `--batch`, `--set rules.max_steps`."""
         return self.flag if self.panel else f"--set {self.name}"
 
     @property
