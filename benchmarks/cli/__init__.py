@@ -59,7 +59,7 @@ REMOVED = {
     "export pack": "tar czf STUDY.tar.gz STUDY",
     "export unpack": "tar xzf STUDY.tar.gz",
     "check physics": "python examples/physics_selection.py",
-    "check timeline": "dlscale run STUDY --set environment_variables=HOROVOD_TIMELINE=FILE",
+    "check timeline": "dlscale run STUDY --set HOROVOD_TIMELINE=FILE",
 }
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
