@@ -16,7 +16,6 @@ from dlscale.analysis.render.screen import render_full, render_screen
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.browser import open_page
-from dlscale.benchmarks.cli.figures import draw_figures
 from dlscale.benchmarks.cli.options import (
     base_option,
     json_option,
@@ -118,6 +117,8 @@ def show_study(store: Store, *, figures: bool = True) -> int:
         loaded = load(store)
         Console().print(render_screen(loaded.study, loaded.found))
         if figures:  # first: where the disk is full, one complaint is enough
+            from dlscale.benchmarks.cli.figures import draw_figures
+
             draw_figures(loaded, store.figures_folder)
         put(loaded.page(), loaded.folder, link=True)
         put_tuned(loaded)

@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.figures.together import write_together
 from dlscale.analysis.findings.failures import study_warnings
 from dlscale.analysis.findings.study_comparison import compare_studies, compared_text, comparison_verdict
 from dlscale.analysis.measured import latest_good
@@ -64,6 +63,8 @@ def report_together(
             path = results / FOLDER / _file_name(members)
             make_folder(path.parent)
             origin = provenance(record for one in loaded for record in one.study.records)
+            from dlscale.analysis.figures.together import write_together
+
             written = write_together(members, path.with_suffix(""), origin)
             if drawn := sum(file.suffix == ".png" for file in written):
                 click.echo(f"figures: {drawn} in {path.with_suffix('')}")
