@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from dlscale.analysis.declare import Block, Sentence, Table, TableOf
 from dlscale.analysis.measured import Measured
+from dlscale.benchmarks.records.record import Record
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -110,12 +111,31 @@ def _data(finding: Finding[T], items: Sequence[T]) -> Mapping[str, Any]:
 
 
 def _why(finding: Finding[Any], measured: Measured, error: Exception) -> str:
-    """The error in one sentence, with the first record that raises one by itself, if there is any."""
+    """The error in one sentence, with the record that raises one by itself, if there is such a record."""
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    for record in measured.records:
-        try:
-            _said(finding, replace(measured, records=(record,)))
-        except Exception:
-            name = f"{record.case.id}.{record.attempt}.json"
-            return f"{finding.title} could not be computed, because of the record {name}: {what}."
-    return f"{finding.title} could not be computed: {what}."
+    records = _culprit(finding, measured)
+    if len(records) != 1:
+        return f"{finding.title} could not be computed: {what}."
+    name = f"{records[0].case.id}.{records[0].attempt}.json"
+    return f"{finding.title} could not be computed, because of the record {name}: {what}."
+
+
+def _culprit(finding: Finding[Any], measured: Measured) -> Sequence[Record]:
+    """The fewest of the records that raise an error without the others, halving them as long as one half does."""
+    records: Sequence[Record] = measured.records
+    while len(records) > 1:
+        middle = len(records) // 2
+        halves = (half for half in (records[:middle], records[middle:]) if _raises(finding, measured, half))
+        half = next(halves, None)
+        if half is None:
+            return records
+        records = half
+    return records if records and _raises(finding, measured, records) else ()
+
+
+def _raises(finding: Finding[Any], measured: Measured, records: Sequence[Record]) -> bool:
+    try:
+        _said(finding, replace(measured, records=tuple(records)))
+    except Exception:
+        return True
+    return False
