@@ -357,7 +357,11 @@ def _screen(study: Measured) -> Iterator[Block]:
     Ladders and trainings to a target have screens of their own.
     """
     falls = [fall for fall in FINDING.of(study) if not fall.cell.target]
-    for family in () if is_busy(study) or study.variants.factor == STEP else dict.fromkeys(fall.family for fall in falls):
+    for family in (
+        ()
+        if is_busy(study) or study.variants.factor == STEP
+        else dict.fromkeys(fall.family for fall in falls)
+    ):
         own = [fall for fall in falls if fall.family == family]
         last = [fall for fall in own if fall.cell.num_ranks == max(fall.cell.num_ranks for fall in own)]
         training = f", {family.title}" if len({fall.family for fall in falls}) > 1 else ""

@@ -341,9 +341,28 @@ def test_kinds_of_evidence_have_rows_of_their_own(make_record):
 def test_rows_have_stable_keys_and_survive_json(make_study):
     content = json.loads(json.dumps(study_json(collect(load_all(), measure(make_study())))))
     assert set(content) == {
-        *("schema", "errors", "rows", "backends", "waterfalls", "exchanges", "late", "start_up", "checkpoints"),
+        *(
+            "schema",
+            "errors",
+            "rows",
+            "backends",
+            "waterfalls",
+            "exchanges",
+            "late",
+            "start_up",
+            "checkpoints",
+        ),
         *("energy", "interference", "time_to_solution", "evaluations", "noise_scales", "predicted_solutions"),
-        *("pareto", "productivity", "learning_rates", "compression", "ladders", "contrasts", "advice", "profiles"),
+        *(
+            "pareto",
+            "productivity",
+            "learning_rates",
+            "compression",
+            "ladders",
+            "contrasts",
+            "advice",
+            "profiles",
+        ),
         *("predicted", "hardware_use", "step_times", "staleness", "late_gradients", "failures", "unreadable"),
     }
     assert content["schema"] == 1

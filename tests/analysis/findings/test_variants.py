@@ -180,9 +180,7 @@ def test_few_launches_claim_no_step(make_record):
         "no difference",
         "cannot be shown",
     ]
-    assert "Insufficient data on bucket_cap_mb=25, MPICH_X=1: 3 launches" in " ".join(
-        ladder_sentences(found)
-    )
+    assert "Insufficient data on bucket_cap_mb=25, MPICH_X=1: 3 launches" in " ".join(ladder_sentences(found))
 
 
 def test_a_ladder_is_one_screen_and_rows_for_programs(make_record):
