@@ -360,6 +360,11 @@ class Losses:
     name: str
     losses: tuple[Loss, ...]
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Their sentences and notes, for renderers in words."""
+        return tuple(dict.fromkeys(text for loss in self.losses for text in (loss.sentence, *loss.notes)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:

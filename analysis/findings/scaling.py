@@ -185,7 +185,10 @@ def rows_of(rows: Iterable[ScalingRow], family: Family) -> tuple[ScalingRow, ...
 
 
 def _sentences(rows: Sequence[ScalingRow]) -> Iterator[Sentence]:
-    """Each backend's efficiency on the most ranks, and what limits it."""
+    """Which frameworks train the same network, each backend's efficiency on the most ranks, and what limits it."""
+    same = ((row.family.workload, row.pair.verdict) for row in rows if row.pair and row.pair.comparable)
+    for workload, text in dict.fromkeys(same):
+        yield Sentence(text=f"{workload_title(workload)}: {text}.", tags=Tags(workload=workload))
     families = list(dict.fromkeys(row.family for row in rows))
     for family in families:
         own = rows_of(rows, family)

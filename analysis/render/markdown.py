@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from dlscale.analysis.declare import Sentence, Table, header, numbered
+from dlscale.analysis.declare import Losses, Sentence, Table, header, numbered
 from dlscale.analysis.finding import Found
 
 WORDS = ("backend", "notes")  # columns that are not numbers
@@ -46,7 +46,7 @@ def study_markdown(found: Iterable[Found], *, origin: str) -> str:
     """All sentences and tables of all findings, and the origin of the numbers."""
     lines: list[str] = []
     for one in found:
-        blocks = [block for block in one.blocks if isinstance(block, Sentence | Table)]
+        blocks = [block for block in one.blocks if isinstance(block, Sentence | Table | Losses)]
         if blocks:
             lines += [f"## {escape_markdown(one.finding.title)}", ""]
         for block in blocks:
@@ -55,7 +55,11 @@ def study_markdown(found: Iterable[Found], *, origin: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _lines(block: Sentence | Table) -> Iterator[str]:
+def _lines(block: Sentence | Table | Losses) -> Iterator[str]:
+    if isinstance(block, Losses):
+        for text in block.texts:
+            yield from (escape_markdown(text), "")
+        return
     if isinstance(block, Sentence):
         text = escape_markdown(block.text)
         yield from ((f"**{text}**" if block.strong else text), "")

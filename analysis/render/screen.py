@@ -83,5 +83,4 @@ def _in_full(block: Block, looks: dict[str, Look] | None) -> Iterator[Renderable
     elif isinstance(block, Losses):
         if looks is not None:
             yield Waterfalls(block.losses)
-        said = [text for loss in block.losses for text in (loss.sentence, *loss.notes)]
-        yield from map(Text, dict.fromkeys(said))
+        yield from map(Text, block.texts)

@@ -8,7 +8,8 @@ import pytest
 
 from dlscale.analysis.families import family_of
 from dlscale.analysis.findings.backends import compare_backends
-from dlscale.analysis.findings.contrasts import study_contrasts
+from dlscale.analysis.findings.contrast_declaration import declare
+from dlscale.analysis.findings.contrasts import contrasts
 from dlscale.analysis.measured import CellLaunches, MeasuredCase
 from dlscale.analysis.statistics import block_difference, block_ratio, median_interval
 
@@ -143,7 +144,7 @@ def verdicts(make_record):
                 launches(name, cost * np.exp(drift + noise * generator.standard_normal(8)))
                 for name, cost in zip(names, (1.0, *costs), strict=False)
             ]
-            (comparison,) = compare_backends(measured, study_contrasts(measured))
+            (comparison,) = compare_backends(measured, contrasts(declare(measured)))
             found.append([one.verdict for one in comparison.contenders][1:])
         return found
 

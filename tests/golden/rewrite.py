@@ -31,9 +31,7 @@ from dlscale.benchmarks.cli import main as dlscale
 FOLDER = Path(__file__).parent
 RECORDS, DATA, TEXT = FOLDER / "records", FOLDER / "expected", FOLDER / "expected-text"
 WIDTH = "100"  # of terminal tables
-# Long, and therefore of some studies only: figures with all windows, a row per window and rank, a log per record.
-WINDOWS, RANKS, LOGS = ("servers", "survival"), "servers", "survival"
-OTHER_FACTORS = {"strong-scaling": "framework"}  # what is compared beside the default
+LONG = "servers"  # the study of which figures with all windows, a row per window and rank and logs are kept
 PLANS = {
     "cori": "weak-scaling --system cori --nodes 1,2,4 --data synthetic",
     "perlmutter": "strong-scaling --system perlmutter --nodes 1,2 --data synthetic --set allow_open_ports=yes",
@@ -127,8 +125,7 @@ def golden(name: str) -> tuple[dict[str, str], dict[str, str]]:
 
 def _together(one: Bench) -> None:
     weak, servers = one.named("weak-scaling"), one.named("servers")
-    for other in (servers, one.named("survival")):
-        one.says(f"compare {weak} {other} --json", data=f"compare-{other}.json")
+    one.says(f"compare {weak} {servers} --json", data=f"compare-{servers}.json")
     one.says(f"compare {weak} {servers}", text="compare.txt")
     one.says("verify-figures --on local --json", data="verify-figures.json")
     systems = json.loads(run("system list --json")[0])["rows"]
@@ -148,9 +145,6 @@ def _of_study(one: Bench, study: str) -> None:
     one.says(f"report {study} --json", data="report.json")
     one.says("status --json", data="status.json")
     one.says(f"compare {study} --json", data="contrasts.json")
-    for start, factor in OTHER_FACTORS.items():
-        if study.startswith(start):
-            one.says(f"compare {study} --factor {factor} --json", data=f"contrasts-{factor}.json")
     one.says(f"compare {study}", text="contrasts.txt")
     one.says(f"export markdown {study}", text="table.md")
     one.writes(f"export extrap {study}", "extra-p/*.jsonl")
@@ -158,11 +152,11 @@ def _of_study(one: Bench, study: str) -> None:
     one.keep("out", "proposal/proposal.*", text=True)
     one.says(f"figures {study}", text="figures.txt")
     one.keep(f"results/local/{study}/figures", "figures/*.csv")
-    if not study.startswith(WINDOWS):
+    if not study.startswith(LONG):
         one.data = {
             file: text for file, text in one.data.items() if not file.endswith(("-ecdf.csv", "-heatmap.csv"))
         }
-    kept = "*" if study.startswith(RANKS) else "launches"
+    kept = "*" if study.startswith(LONG) else "launches"
     one.writes(f"export tidy {study} --per-rank", f"tables/{kept}.csv")
     package = json.loads(Path("out/datapackage.json").read_text(encoding="utf-8"))
     one.data["tables/columns.json"] = json.dumps(
@@ -171,7 +165,7 @@ def _of_study(one: Bench, study: str) -> None:
             for table in package["resources"]
         }
     )
-    if study.startswith(LOGS):
+    if study.startswith(LONG):
         one.says(f"export mllog {study} --out logs", text="mllog.txt")
         one.data["mllog.json"] = json.dumps(
             {path.name: _entries(path) for path in sorted(Path("logs").glob("*.log"))}
@@ -180,8 +174,6 @@ def _of_study(one: Bench, study: str) -> None:
     said = one.says(f"report {study} --text", text="report.txt")
     # Of ticks that share a row of a plot in characters any may be shown: it is the order of a set that decides.
     one.text["report.txt"] = re.sub(r"^ *[\d.]*[|+].*\n", "", said, flags=re.MULTILINE)
-    verdicts = re.findall(r"^ ?(\d+) +(pass|not met|not applicable)  ", said, re.MULTILINE)
-    one.data["rules.json"] = json.dumps(dict(verdicts))
     page = Path("results/local", study, "report.html").read_text(encoding="utf-8")
     one.text["page-numbers.txt"] = "\n".join(map(str, _numbers_of_page(page)))
 

@@ -7,7 +7,7 @@ from dlscale.analysis.figures import learning_curves
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all
+from dlscale.analysis.findings import load_all, solution_table
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.page import page_of
 from tests.analysis.findings.test_solutions import EVALUATING, LAUNCH, SET_UP, training
@@ -35,11 +35,15 @@ def study(make_record):
     return make
 
 
+def solutions_of(table, family):
+    return [row for row in solution_table.FINDING.of(table) if row.family == family]
+
+
 def drawn(records):
     table = measure(records)
     (family,) = table.families
     with drawing():
-        figure, _ = learning_curves.draw(family, table.solutions_of(family), table.provenance)
+        figure, _ = learning_curves.draw(family, solutions_of(table, family), table.provenance)
         figure.draw_without_rendering()
     return figure
 
@@ -68,7 +72,7 @@ def test_without_the_number_of_samples_there_are_no_epochs(study):
     (section,) = [
         s
         for s in page_of(measure(records), collect(load_all(), measure(records))).sections
-        if s.name == "solutions"
+        if s.name == "time_to_solution"
     ]
     names = [block.name for block in section.blocks if isinstance(block, Plot)]
     assert names == ["quality-time-0", "quality-steps-0", "loss-time-0", "loss-steps-0", "time-to-solution-0"]
@@ -79,7 +83,7 @@ def test_the_page_has_the_time_over_ranks_with_the_ideal(study):
     (section,) = [
         s
         for s in page_of(measure(records), collect(load_all(), measure(records))).sections
-        if s.name == "solutions"
+        if s.name == "time_to_solution"
     ]
     (*_, plot) = [block for block in section.blocks if isinstance(block, Plot)]
     seconds = LAUNCH + SET_UP + EVALUATING + 20
@@ -96,7 +100,7 @@ def test_on_the_page_plots_of_two_frameworks_stand_side_by_side(study):
     (section,) = [
         s
         for s in page_of(measure(records), collect(load_all(), measure(records))).sections
-        if s.name == "solutions"
+        if s.name == "time_to_solution"
     ]
     plots = [block for block in section.blocks if isinstance(block, Plot)]
     assert [plot.name for plot in plots[:4]] == [
@@ -113,7 +117,7 @@ def test_on_the_page_plots_of_two_frameworks_stand_side_by_side(study):
 
 def test_two_frameworks_stand_side_by_side_with_one_scale(study, tmp_path):
     table = measure(study("torch", "tensorflow"))
-    own = {family: table.solutions_of(family) for family in table.families}
+    own = {family: solutions_of(table, family) for family in table.families}
     with drawing():
         figure, rows = learning_curves.draw_frameworks(own, table.provenance)
     assert [axes.get_ylabel() for axes in figure.axes] == [

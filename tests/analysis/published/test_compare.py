@@ -18,8 +18,8 @@ from dlscale.base.errors import UsageError
 RATES = {"x": "1", "y": "100"}, {"x": "2", "y": "190"}, {"x": "4", "y": "360"}
 
 
-def one(folder, tables, **options):
-    (check,) = check_figures(load_published(folder), tables=tables, **options)
+def one(folder, studies, **options):
+    (check,) = check_figures(load_published(folder), studies=studies, **options)
     return check
 
 
@@ -84,9 +84,9 @@ def test_another_backend_is_not_compared(folder, cori):
 
 
 def test_a_system_may_stand_in(folder, cori):
-    tables = [cori({"ring": (1.0, 0.95, 0.9)}, system="mine")]
-    assert one(folder(*RATES), tables, stand_in="mine").verdict == "agrees"
-    assert one(folder(*RATES), tables, stand_in="yours").reasons == (
+    studies = [cori({"ring": (1.0, 0.95, 0.9)}, system="mine")]
+    assert one(folder(*RATES), studies, stand_in="mine").verdict == "agrees"
+    assert one(folder(*RATES), studies, stand_in="yours").reasons == (
         "no record of ours on yours (nodes: 1, 2, 4)",
     )
 
@@ -99,8 +99,8 @@ def test_a_series_that_is_none_of_our_settings_says_so(folder, catalogue, cori):
 
 def test_a_contradiction_among_published_values_is_no_pass(folder, cori):
     wrong = {"x": "4", "y": "60", "y_unit": "%", "quantity": "efficiency"}
-    tables = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
-    check = one(folder(*RATES, wrong), tables)
+    studies = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
+    check = one(folder(*RATES, wrong), studies)
     assert [relation.consistent for relation in check.relations] == [False]
     assert check.verdict == "disagrees"
     assert "by T(x) b / (T(b) x)" in said([check])
@@ -128,8 +128,8 @@ def test_statements_with_a_number_and_a_place_are_compared(folder, cori):
             "unit": "%",
         },
     )
-    tables = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
-    check = one(folder({"x": "1", "y": "100"}, statements=statements), tables)
+    studies = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
+    check = one(folder({"x": "1", "y": "100"}, statements=statements), studies)
     found = [(c.ratio.center, c.verdict) for c in check.comparisons if c.target.quantity == "efficiency"]
     assert [verdict for _, verdict in found] == ["agrees", "agrees", "disagrees"]
     assert [round(ratio, 2) for ratio, _ in found] == [1.0, 0.95, 1.8]
@@ -138,10 +138,10 @@ def test_statements_with_a_number_and_a_place_are_compared(folder, cori):
 def test_where_ratios_begin_there_is_nothing_to_compare(folder, cori):
     ratios = {"y_unit": "1", "quantity": "efficiency"}
     path = folder({"x": "1", "y": "1.00", **ratios}, {"x": "2", "y": "0.95", **ratios})
-    tables = [cori({"none": (1.0,), "ring": (1.0,)}, nodes=(1,))]
-    assert one(path, tables).verdict == "unknown"
-    tables = [cori({"none": (1.0, 1.0), "ring": (1.0, 0.95)}, nodes=(1, 2))]
-    assert [c.target.x for c in one(path, tables).comparisons] == [2]
+    studies = [cori({"none": (1.0,), "ring": (1.0,)}, nodes=(1,))]
+    assert one(path, studies).verdict == "unknown"
+    studies = [cori({"none": (1.0, 1.0), "ring": (1.0, 0.95)}, nodes=(1, 2))]
+    assert [c.target.x for c in one(path, studies).comparisons] == [2]
 
 
 def test_an_unknown_figure_is_told(folder):
@@ -164,9 +164,9 @@ KEYS = (
 
 
 def test_json_has_a_row_for_everything_with_the_same_keys(folder, cori, published):
-    tables = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
+    studies = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
     efficiency = {"x": "2", "y": "0.95", "y_unit": "1", "quantity": "efficiency"}
-    found = checks_json([one(folder(*RATES, efficiency), tables), *check_figures(published)])
+    found = checks_json([one(folder(*RATES, efficiency), studies), *check_figures(published)])
     assert found["schema"] == 1
     assert all(set(row) == set(KEYS.split()) for row in found["rows"])
     kinds = [(row["kind"], row["verdict"]) for row in found["rows"] if row["figure"] == "small"]

@@ -9,6 +9,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.container import ErrorbarContainer
 
 from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.published.catalogue import load_published
 from dlscale.analysis.published.drawing import DOTTED, NOT_PUBLISHED
 from dlscale.analysis.published.figures import draw, provenance, write_figures
@@ -169,7 +170,7 @@ def test_our_series_join_by_marker_and_never_by_a_line(published, ours):
     rates = {
         (row.cell.backend, row.cell.num_nodes, row.evidence): row.throughput
         for table in ours
-        for row in table.rows
+        for row in scaling.FINDING.of(table)
     }
     shown = sorted(point[1:] for point in curves(left)["ring, tensorflow"][0])
     wanted = sorted((i.center, i.low, i.high) for (name, _, _), i in rates.items() if name == "ring")
@@ -183,7 +184,7 @@ def test_a_published_backend_and_ours_can_be_told_apart(published, cori):
     fields = {"workload": "cosmogan", "framework": "tensorflow", "scaling_mode": "strong"}
     table = cori({"horovod": (0.008, 0.008)}, nodes=(1, 2), local_batch=16384, system="edison", **fields)
     # Strong scaling: the global batch is what stays.
-    records = [row for row in table.rows if row.cell.global_batch == 16384]
+    records = [row for row in scaling.FINDING.of(table) if row.cell.global_batch == 16384]
     assert records
     picture = drawn(published, "cosmogan-edison", [table])
     found = curves(picture.axes[0])
@@ -196,8 +197,8 @@ def test_a_published_backend_and_ours_can_be_told_apart(published, cori):
 
 def test_files_are_whole_and_equal_on_a_redraw(published, ours, tmp_path):
     names = ["cug18-weak-hep-cnn-cori", "horovod-7"]
-    first = write_figures(published, tmp_path / "first", names=names, tables=ours)
-    again = write_figures(load_published(), tmp_path / "again", names=names, tables=ours)
+    first = write_figures(published, tmp_path / "first", names=names, studies=ours)
+    again = write_figures(load_published(), tmp_path / "again", names=names, studies=ours)
     assert {path.name for path in first} >= {
         f"{name}.{end}" for name in names for end in ("png", "pdf", "svg", "csv")
     }
@@ -207,7 +208,7 @@ def test_files_are_whole_and_equal_on_a_redraw(published, ours, tmp_path):
 
 
 def test_figures_carry_the_hash_of_their_data(published, ours, folder, tmp_path):
-    *pictures, table = write_figures(published, tmp_path, names=["cug18-weak-hep-cnn-cori"], tables=ours)
+    *pictures, table = write_figures(published, tmp_path, names=["cug18-weak-hep-cnn-cori"], studies=ours)
     figure = published.figure("cug18-weak-hep-cnn-cori")
     plots = plots_of(published, figure, ours)
     where = provenance(published, figure, plots, ours)
@@ -232,7 +233,7 @@ def test_figures_carry_the_hash_of_their_data(published, ours, folder, tmp_path)
 def test_the_csv_has_all_that_is_public_and_ours(published, ours, tmp_path):
     table = next(
         path
-        for path in write_figures(published, tmp_path, names=["cug18-weak-hep-cnn-cori"], tables=ours)
+        for path in write_figures(published, tmp_path, names=["cug18-weak-hep-cnn-cori"], studies=ours)
         if path.suffix == ".csv"
     )
     with table.open(newline="") as lines:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dlscale.analysis.findings.scaling import scaling_table
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.measured import measure
 from dlscale.analysis.published.catalogue import Figure, Own
 from dlscale.analysis.published.ours import own_points
 from dlscale.benchmarks.records.record import Cell
@@ -105,7 +106,7 @@ def test_points_are_the_table_s_numbers(cori):
     table = cori({"none": (1.0, 0.98, 0.97), "ring": (0.99, 0.95, 0.9)})
     own = Own(workload="hep_cnn", system="cori", ranks_per_node=1)
     rates = points(figure(own=own), "throughput", table)
-    by_place = {(row.cell.backend, row.cell.num_nodes): row for row in table.rows}
+    by_place = {(row.cell.backend, row.cell.num_nodes): row for row in scaling.FINDING.of(table)}
     # Without communication on several ranks is no distributed training.
     assert [(point.row.cell.backend, point.x) for point in rates] == [
         ("none", 1),
@@ -167,5 +168,5 @@ def test_another_system_joins_only_where_it_is_asked_to(cori):
 
 
 def test_a_failed_cell_has_no_point(make_record):
-    table = scaling_table([make_record(system="cori", failure="hung", backend="ring", num_ranks=2)])
+    table = measure([make_record(system="cori", failure="hung", backend="ring", num_ranks=2)])
     assert points(figure(own=Own(system="cori")), "throughput", table) == []

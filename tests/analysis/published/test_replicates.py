@@ -5,7 +5,7 @@ import pytest
 
 from dlscale.analysis.published.claims import Range, load_publication
 from dlscale.analysis.published.panels import predicted_curves
-from dlscale.analysis.published.replicates import Predictions, band_of, drawn, situation_of_curve
+from dlscale.analysis.published.replicates import Predictions, band_of, drawn, scenario_of_curve
 from dlscale.analysis.published.values import FOLDER
 
 
@@ -74,7 +74,7 @@ def test_a_curve_on_a_system_is_what_predict_says(published):
     # 40 ms per sample, and an update
     one = predictions.replicates("Horovod over MPI", 1)
     assert np.median(one.samples_per_second) == pytest.approx(25, rel=0.01)
-    rule = situation_of_curve(mark.curve("Horovod over MPI")).rule
+    rule = scenario_of_curve(mark.curve("Horovod over MPI")).rule
     assert (rule.backend, rule.cycle_seconds, rule.limits[0]) == ("horovod", 0.005, 64 << 20)
 
 

@@ -52,7 +52,7 @@ def results(tmp_path, monkeypatch):
     return Path("results")
 
 
-@pytest.mark.parametrize("study", ["weak-scaling", "servers", "survival"])
+@pytest.mark.parametrize("study", ["weak-scaling", "servers"])
 def test_a_real_study_is_one_screen(results, study):
     text = CliRunner().invoke(report, [study], standalone_mode=False).output
     lines = text.splitlines()

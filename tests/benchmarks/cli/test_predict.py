@@ -136,7 +136,7 @@ def test_options_change_what_is_predicted():
         (["--backends", "gloo"], "backend gloo does not train in tensorflow"),
         (["--backend-options", "gloo.bucket_cap_mb=5"], "gloo, which is not among --backends ring"),
         (["--backend-options", "ring.teams=0|1"], "ring.teams has several values"),
-        (["--backend-options", "ring.plan=plan.json"], "predictions do not model ring.plan"),
+        (["--backend-options", "ring.topk_share=0.1"], "predictions do not model ring.topk_share"),
         (["--nodes", "0"], "'0' is not an ascending range"),
         (["--from", "none-such"], "no study"),
     ],

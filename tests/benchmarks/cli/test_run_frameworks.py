@@ -1,8 +1,6 @@
 """`dlscale run frameworks`: what it would run, and its answer from records that are there."""
 
 import json
-import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +9,20 @@ from PIL import Image
 from dlscale.benchmarks.cli import main, run_frameworks
 from dlscale.benchmarks.cli.formats import prepare
 from dlscale.benchmarks.records.preparation import read_preparations
+from dlscale.benchmarks.records.record import Gate, Parity
+from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
+from tests.analysis.conftest import _make_record
 
-STUDY = "strong-scaling-28ec6089"  # both frameworks over `none` and `ring`, 3 launches of each cell
-GOLDEN = Path(__file__).parents[2] / "golden" / "records" / STUDY
+STUDY = "strong-scaling-28ec6089"
+PARITY = Parity(
+    workload="hep_cnn",
+    preset="tiny",
+    precision="fp32",
+    num_parameters={"torch": 1, "tensorflow": 1},
+    checks=[Gate(name="tiny: gradients", passed=True, value=0.0, tolerance=1.0, detail="")],
+)
 
 
 @pytest.fixture
@@ -131,14 +138,31 @@ def test_mistakes_are_one_line(words, said, capsys, tmp_path):
 
 @pytest.fixture
 def answer(capsys, tmp_path):
-    """Answer from the golden study, with its parity changed if asked to; gives back status and output."""
+    """Answer from both frameworks over `none` and `ring`, 3 launches of each cell; gives back status and output."""
+    store = Store(tmp_path / "local" / STUDY)
+    records = [
+        _make_record(
+            framework=framework,
+            backend=backend,
+            num_ranks=num_ranks,
+            block=block,
+            scaling_mode="strong",
+            local_batch=16 // num_ranks,
+            global_batch=16,
+            samples_per_second=rate * num_ranks * (1 + block / 100),
+        )
+        for framework, rate in (("torch", 233.0), ("tensorflow", 150.0))
+        for backend in ("none", "ring")
+        for num_ranks in (1, 2)
+        for block in range(3)
+    ]
+    launches = [[record.case.model_dump(mode="json")] for record in records]
+    store.open({"schema": 1, "study": {"name": "strong-scaling"}, "launches": launches})
+    for index, record in enumerate(records):
+        (store.records_folder / f"{index:04d}.1.json").write_text(record.model_dump_json())
 
-    def verb(*words, parity=None):
-        folder = tmp_path / "local" / STUDY
-        if not folder.exists():
-            shutil.copytree(GOLDEN, folder)
-        if parity is not None:
-            (folder / "parity.json").write_text(json.dumps(parity))
+    def verb(*words, parity=PARITY):
+        (store.folder / "parity.json").write_text(json.dumps([parity.model_dump(mode="json")]))
         with pytest.raises(SystemExit) as ended:
             main(["compare", "--frameworks", "strong", *words, "--results", str(tmp_path)])
         return ended.value.code, capsys.readouterr().out
@@ -156,7 +180,7 @@ def test_the_answer_from_records(answer, monkeypatch, tmp_path):
     assert all(row["reason"].startswith("3 launches cannot decide 2") for row in found["comparisons"])
     ring = next(row for row in found["rows"] if (row["backend"], row["num_ranks"]) == ("ring", 2))
     assert ring["program"] == "torch eager"
-    assert ring["samples_per_second"] == pytest.approx(467, rel=0.01)
+    assert ring["samples_per_second"] == pytest.approx(2 * 233 * 1.01)
     assert ring["peak_rss_bytes"] > 2**28
     assert ring["start_seconds"] > 0.5
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)  # pictures take longest
@@ -174,9 +198,8 @@ def test_the_answer_from_records(answer, monkeypatch, tmp_path):
 
 def test_a_failed_parity_gate_forbids_the_answer(answer, monkeypatch):
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
-    verdicts = json.loads((GOLDEN / "parity.json").read_text())
-    verdicts[0]["checks"][0]["passed"] = False
-    status, said = answer(parity=verdicts)
+    failed = PARITY.checks[0].model_copy(update={"passed": False})
+    status, said = answer(parity=PARITY.model_copy(update={"checks": [failed]}))
     assert status == 3
     assert "which framework to use is no question here" in " ".join(said.split())
 

@@ -68,5 +68,5 @@ def test_canaries_and_failed_launches_stand_out_nowhere(table, make_record, make
     records += [make_record(control="canary", block=block, samples_per_second=1.0) for block in range(2)]
     records += [make_record(backend="gloo", num_ranks=2, block=block, failure="hung") for block in range(6)]
     found = measure(records)
-    assert all(row.outliers is None or not row.outliers.launches for row in found.rows)
+    assert all(row.outliers is None or not row.outliers.launches for row in scaling.FINDING.of(found))
     assert row_of(found, backend="gloo").outliers is None

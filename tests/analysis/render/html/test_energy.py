@@ -52,7 +52,7 @@ def test_where_some_are_known_the_others_are_counted(made, records):
         powered(one, 900.0) if one.case.cell.backend == "ring" else powered(one, None, reason="no counter")
         for one in records
     ]
-    table, said = blocks(made.page(mixed))
+    said, table = blocks(made.page(mixed))
     assert {row.data["backend"] for row in table.rows} == {"ring"}
     assert said.text == "Energy per sample of 2 cells of 4 is not known: rapl: no counter."
 

@@ -83,7 +83,7 @@ def test_each_curve_of_a_figure_is_of_one_study_and_looks_like_no_other(made):
             label=name,
             name=f"weak-{name}",
             begun="2026-01-01",
-            table=measure(made.study(**ONE, system=name)),
+            study=measure(made.study(**ONE, system=name)),
         )
         for name in ("cori", "daint")
     ]

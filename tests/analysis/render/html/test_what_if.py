@@ -75,9 +75,7 @@ def report_with(block):
             summary=(),
             strips=(),
             warnings=(),
-            first=(),
             sections=(Section(name="what-if", title="What if", blocks=(block, block)),),
-            rules=(),
             looks={},
             origin="",
         )
