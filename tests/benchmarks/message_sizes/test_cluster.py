@@ -79,7 +79,7 @@ def test_nothing_opens_ports_unless_allowed(report: Probe):
         "mpi",
         "horovod",
     ]
-    with pytest.raises(UsageError, match="--allow-open-ports"):
+    with pytest.raises(UsageError, match="allow_open_ports"):
         cluster_peers(["gloo"], report, allow_open_ports=False)
     with pytest.raises(UsageError, match="no backend 'openmpi' between nodes"):
         cluster_peers(["openmpi"], report, allow_open_ports=False)

@@ -10,11 +10,11 @@ import pytest
 from pydantic_core import to_json
 
 from dlscale.benchmarks.records.files import BadFile, parse_record
-from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.record import Case, Record
 from dlscale.benchmarks.records.windows import Windows, arrays_of, windows_json
 
 _MAKER = importlib.util.spec_from_file_location(
-    "made_records", Path(__file__).parents[2] / "benchmark" / "made_records.py"
+    "made_records", Path(__file__).parents[2] / "benchmark" / "suite" / "made_records.py"
 )
 made_records = importlib.util.module_from_spec(_MAKER)
 _MAKER.loader.exec_module(made_records)
@@ -23,7 +23,9 @@ NO_SHARE = b',"foreign_cpu":null'
 
 @pytest.fixture
 def text():
-    made = made_records.record(next(iter(made_records.cases(1))), random.Random(1))  # noqa: S311
+    cell = made_records.cell(workload="hep_cnn", framework="torch", backend="ring", num_ranks=2)
+    case = Case(cell=cell, block=0, position=0)
+    made = made_records.record(case, random.Random(1))  # noqa: S311
     return made.model_dump_json().encode()
 
 
