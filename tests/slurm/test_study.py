@@ -128,7 +128,7 @@ def test_what_slurm_refuses_is_one_line_and_nothing_is_lost(cluster, results):
 def test_what_costs_too_much_is_not_submitted(cluster):
     done = run(cluster, "--set", "max_node_hours=0.001")
     assert done.returncode == 1
-    assert "more than --max-node-hours 0.001" in done.stderr
+    assert "more than max_node_hours = 0.001" in done.stderr
     assert idle(cluster)
 
 
