@@ -168,7 +168,7 @@ def test_tidy_tables_and_markdown_have_them_apart(told, place):
 
 
 def test_other_tools_get_what_was_measured_alone(told):
-    for words in (["extrap"], ["lines"], ["mllog"]):
+    for words in (["extrap"], ["mllog"]):
         status, _, err = told("export", *words, STUDY, "--predicted", "latest")
         assert status == 1
         assert "predicted" in err
