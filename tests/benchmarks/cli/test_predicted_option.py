@@ -111,6 +111,7 @@ def test_what_predict_writes_belongs_to_a_study_of_the_same_system(told, place):
             for n in (1, 2, 4)
             for b in range(6)
         ],
+        planned=True,
     )
     words = ["weak-scaling", "--system", "cori", "--nodes", "1,2,4,8"]
     assert told("predict", *words, "--replicates", "100")[0] == 0
