@@ -11,6 +11,7 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARAB
 from dlscale.benchmarks.cli.report import report
 from dlscale.benchmarks.records.files import PARITIES
 from dlscale.benchmarks.records.record import Gate, Parity
+from tests.analysis.made_studies import write_study
 
 FAILED = "not comparable between frameworks: tiny: gradient, tiny: loss"
 
@@ -125,12 +126,8 @@ def report_status(tmp_path):
 
     def ask(records, parities):
         folder = tmp_path / "results" / "local" / "weak-scaling-01234567"
-        (folder / "records").mkdir(parents=True)
-        (folder / "study.json").write_text(json.dumps({"launches": []}))
+        write_study(folder, records, launches=[])
         (folder / "parity.json").write_bytes(PARITIES.dump_json(parities))
-        for record in records:
-            path = folder / "records" / f"{record.case.id}.{record.attempt}.json"
-            path.write_text(record.model_dump_json())
         runner = CliRunner()
         result = runner.invoke(
             report, ["--json", "--results", str(tmp_path / "results")], standalone_mode=False

@@ -17,6 +17,7 @@ from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.figures import figures
+from tests.analysis.made_studies import write_study
 
 COLUMN = Form(width=3.3, backends=("ring", "mpi"))
 
@@ -133,11 +134,7 @@ def test_other_widths_are_errors(text):
 
 @pytest.fixture
 def results(tmp_path, make_study):
-    folder = tmp_path / "results/local/study-1/records"
-    folder.mkdir(parents=True)
-    (folder.parent / "study.json").write_text('{"launches": []}')
-    for record in make_study():
-        (folder / f"{record.case.id}.1.json").write_text(record.model_dump_json())
+    write_study(tmp_path / "results/local/study-1", make_study(), launches=[])
     return tmp_path / "results"
 
 

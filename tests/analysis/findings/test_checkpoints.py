@@ -55,12 +55,6 @@ def test_a_launch_that_ended_before_its_first_checkpoint_lost_all(make_record):
     assert found.num_lost_steps == 51
 
 
-def test_other_studies_have_no_such_table(make_record, table_text):
-    table = measure([make_record(block=block) for block in range(6)])
-    assert not checkpoints.FINDINGS[0].of(table)
-    assert "saving the trainings" not in table_text(table)
-
-
 def test_it_is_shown(make_record, table_text):
     table = measure([saved(make_record(backend="ring"), seconds=(0.5,))])
     text = table_text(table, width=140)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from dlscale.benchmarks.cli import main
+from tests.analysis.made_studies import write_study
 
 
 @pytest.fixture
@@ -17,13 +18,7 @@ def study(results):
     """Write a study of these records; its name."""
 
     def write(name, records):
-        folder = results / "local" / name
-        (folder / "records").mkdir(parents=True)
-        (folder / "study.json").write_text("{}")
-        for record in records:
-            path = folder / "records" / f"{record.case.id}.{record.attempt}.json"
-            path.write_text(record.model_dump_json())
-        return name
+        return write_study(results / "local" / name, records).name
 
     return write
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.findings.startup import PHASES, start_ups
-from dlscale.analysis.measured import launches_of, measure
+from dlscale.analysis.measured import launches_of
 from dlscale.benchmarks.records.record import Phases
 
 
@@ -38,7 +38,3 @@ def test_failed_launches_and_controls_do_not_count(make_record):
         start_ups(launches_of([make_record(failure="died"), make_record(control="loader", backend="none")]))
         == []
     )
-
-
-def test_the_report_shows_it(make_study, table_text):
-    assert "What a launch costs before it trains" in table_text(measure(make_study()))

@@ -210,10 +210,3 @@ def test_the_figure_of_a_ladder_has_a_bar_per_step_and_one_for_all(make_record):
     bars = [(round(bar.get_x(), 2), round(bar.get_width(), 2)) for bar in axes.patches]
     assert bars == [(0.0, 0.2), (0.2, 0.0), (0.2, -0.12), (0.0, 0.08)]
     assert len(rows) == 4
-
-
-def test_a_study_without_axes_has_no_ladder_and_no_new_key(make_record):
-    table = measure(launches(make_record, [(90, {"backend": "mpi"}), (80, gloo(1))]))
-    assert not ladder.FINDING.of(table)
-    assert not study_json(collect(load_all(), table))["ladders"]
-    assert table.once(study_contrasts).factor == "backend"

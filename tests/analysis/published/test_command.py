@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import figures
 from dlscale.benchmarks.cli import published as command
+from tests.analysis.made_studies import write_study
 
 RATES = {"x": "1", "y": "100"}, {"x": "2", "y": "190"}, {"x": "4", "y": "360"}
 
@@ -22,10 +23,9 @@ def study(results, make_study):
     """Write a study of ours on cori: backend -> what each rank keeps on 1, 2 and 4 nodes."""
 
     def write(efficiency, *, name="weak-scaling-1", system="cori", change=lambda text: text):
-        folder = results / system / name / "records"
-        folder.mkdir(parents=True)
-        (folder.parent / "study.json").write_text("{}")
-        for index, num_nodes in enumerate((1, 2, 4)):
+        records = [
+            record
+            for index, num_nodes in enumerate((1, 2, 4))
             for record in make_study(
                 efficiency={backend: (kept[index],) for backend, kept in efficiency.items()},
                 rank_counts=(num_nodes,),
@@ -35,8 +35,10 @@ def study(results, make_study):
                 preset="paper",
                 system=system,
                 study=name,
-            ):
-                (folder / f"{record.case.id}.1.json").write_text(change(record.model_dump_json()))
+            )
+        ]
+        for path in (write_study(results / system / name, records) / "records").iterdir():
+            path.write_text(change(path.read_text()))
 
     return write
 

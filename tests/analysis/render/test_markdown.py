@@ -8,7 +8,7 @@ from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.scaling import SCALING
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.markdown import escape_markdown, markdown_table, study_markdown, table_markdown
+from dlscale.analysis.render.markdown import escape_markdown, study_markdown, table_markdown
 from dlscale.analysis.text import percent, rate
 
 
@@ -62,11 +62,3 @@ def test_text_from_records_is_no_markup(evil):
 
 def test_ordinary_names_and_intervals_stay_readable():
     assert escape_markdown("hep_cnn 93 % [91, 95]\n(a) [%]") == "hep_cnn 93 % [91, 95] (a) [%]"
-
-
-def test_columns_of_numbers_stand_to_the_right():
-    assert markdown_table(("backend", "ranks"), [("ring", "2")]) == [
-        "| backend | ranks |",
-        "| --- | ---: |",
-        "| ring | 2 |",
-    ]

@@ -73,16 +73,6 @@ def test_the_end_of_a_real_study_is_one_screen(results, capsys, monkeypatch):
     assert lines[-1] == f"open: {(folder / 'report.html').resolve().as_uri()}"
 
 
-def test_all_tables_are_in_the_full_text(results):
-    screen, full = (
-        CliRunner().invoke(report, ["weak-scaling", *options], standalone_mode=False).output
-        for options in ([], ["--full"])
-    )
-    for title in ("synthetic", "What a launch costs before it trains", "Energy", "Lines to make"):
-        assert title in full
-        assert title not in screen
-
-
 def test_the_best_is_named_where_the_comparisons_put_it_first(made):
     study = made.study(trainings=ONE_TRAINING, rank_counts=(1, 8), num_blocks=7)
     first, second = sentences(study, order=("ring",))

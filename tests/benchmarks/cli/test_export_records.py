@@ -16,6 +16,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import export_formats
 from dlscale.benchmarks.exports.formats import mllog_text
 from dlscale.benchmarks.records.record import Failure, Record
+from tests.analysis.made_studies import write_study
 
 _MAKER = importlib.util.spec_from_file_location(
     "made_records_of_analysis", Path(__file__).parents[2] / "analysis" / "conftest.py"
@@ -30,13 +31,7 @@ def study(tmp_path):
     """Writes records as a study's folder below tmp_path."""
 
     def write(*records: Record) -> Path:
-        folder = tmp_path / "local" / "weak-scaling-1a2b3c4d"
-        (folder / "records").mkdir(parents=True)
-        (folder / "study.json").write_text("{}")
-        for record in records:
-            path = folder / "records" / f"{record.case.id}.{record.attempt}.json"
-            path.write_text(record.model_dump_json())
-        return folder
+        return write_study(tmp_path / "local" / "weak-scaling-1a2b3c4d", records)
 
     return write
 

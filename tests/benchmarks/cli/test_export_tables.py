@@ -1,7 +1,6 @@
 """`dlscale export tidy|extrap|markdown` on a study's folder."""
 
 import importlib.util
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, export
+from tests.analysis.made_studies import write_study
 
 _MAKER = importlib.util.spec_from_file_location(
     "made_records_for_tables", Path(__file__).parents[2] / "analysis" / "conftest.py"
@@ -23,13 +23,7 @@ def study(tmp_path):
     """Writes records as a study's folder, whose plan is these cases; text as a corrupt one."""
 
     def write(records, *, corrupt=""):
-        folder = tmp_path / "local" / "weak-scaling-1a2b3c4d"
-        (folder / "records").mkdir(parents=True)
-        plan = {"launches": [[one.case.model_dump(mode="json")] for one in records]}
-        (folder / "study.json").write_text(json.dumps(plan))
-        for record in records:
-            path = folder / "records" / f"{record.case.id}.{record.attempt}.json"
-            path.write_text(record.model_dump_json())
+        folder = write_study(tmp_path / "local" / "weak-scaling-1a2b3c4d", records, planned=True)
         if corrupt:
             (folder / "records" / "torn-00.1.json").write_text(corrupt)
         return folder

@@ -14,6 +14,7 @@ from dlscale.benchmarks.cli.scenarios import scenario_of
 from dlscale.benchmarks.records.prediction import GRID, write_predictions
 from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.made_predictions import prediction, predictions
+from tests.analysis.made_studies import write_study
 
 _MAKER = importlib.util.spec_from_file_location(
     "made_records_for_predictions", Path(__file__).parents[2] / "analysis" / "conftest.py"
@@ -23,27 +24,19 @@ _MAKER.loader.exec_module(_module)
 STUDY = "weak-scaling-1a2b3c4d"
 
 
-def write_study(folder, records):
-    (folder / STUDY / "records").mkdir(parents=True)
-    plan = {"launches": [[record.case.model_dump(mode="json")] for record in records]}
-    (folder / STUDY / "study.json").write_text(json.dumps(plan))
-    for record in records:
-        path = folder / STUDY / "records" / f"{record.case.id}.{record.attempt}.json"
-        path.write_text(record.model_dump_json())
-
-
 @pytest.fixture
 def place(tmp_path):
     """Results with a study over none and ring on 1 and 2 ranks, and with its system's predictions."""
     folder = tmp_path / "results" / "local"
     write_study(
-        folder,
+        folder / STUDY,
         [
             _module._make_record(backend=backend, num_ranks=n, block=b, samples_per_second=95 * n)
             for backend in ("none", "ring")
             for n in (1, 2)
             for b in range(6)
         ],
+        planned=True,
     )
     (folder / "predictions").mkdir()
     write_predictions(predictions(), folder / "predictions" / "hep_cnn-tiny-torch-weak-scaling.jsonl")
@@ -110,7 +103,7 @@ def test_a_study_is_compared_with_its_predictions_size_by_size(told):
 def test_what_predict_writes_belongs_to_a_study_of_the_same_system(told, place):
     machine = {"system": "cori", "framework": "tensorflow", "preset": "paper", "local_batch": 128}
     write_study(
-        place.parent / "cori",
+        place.parent / "cori" / STUDY,
         [
             _module._make_record(
                 backend="ring", num_ranks=n, num_nodes=n, block=b, samples_per_second=20 * n, **machine
@@ -118,6 +111,7 @@ def test_what_predict_writes_belongs_to_a_study_of_the_same_system(told, place):
             for n in (1, 2, 4)
             for b in range(6)
         ],
+        planned=True,
     )
     words = ["weak-scaling", "--system", "cori", "--nodes", "1,2,4,8"]
     assert told("predict", *words, "--replicates", "100")[0] == 0

@@ -10,10 +10,10 @@ from dlscale.benchmarks.cli import main, run_frameworks
 from dlscale.benchmarks.cli.formats import prepare
 from dlscale.benchmarks.records.preparation import read_preparations
 from dlscale.benchmarks.records.record import Gate, Parity
-from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
 from tests.analysis.conftest import _make_record
+from tests.analysis.made_studies import write_study
 
 STUDY = "strong-scaling-28ec6089"
 PARITY = Parity(
@@ -139,7 +139,7 @@ def test_mistakes_are_one_line(words, said, capsys, tmp_path):
 @pytest.fixture
 def answer(capsys, tmp_path):
     """Answer from both frameworks over `none` and `ring`, 3 launches of each cell; gives back status and output."""
-    store = Store(tmp_path / "local" / STUDY)
+    folder = tmp_path / "local" / STUDY
     records = [
         _make_record(
             framework=framework,
@@ -156,13 +156,10 @@ def answer(capsys, tmp_path):
         for num_ranks in (1, 2)
         for block in range(3)
     ]
-    launches = [[record.case.model_dump(mode="json")] for record in records]
-    store.open({"schema": 1, "study": {"name": "strong-scaling"}, "launches": launches})
-    for index, record in enumerate(records):
-        (store.records_folder / f"{index:04d}.1.json").write_text(record.model_dump_json())
+    write_study(folder, records, planned=True, schema=1, study={"name": "strong-scaling"})
 
     def verb(*words, parity=PARITY):
-        (store.folder / "parity.json").write_text(json.dumps([parity.model_dump(mode="json")]))
+        (folder / "parity.json").write_text(json.dumps([parity.model_dump(mode="json")]))
         with pytest.raises(SystemExit) as ended:
             main(["compare", "--frameworks", "strong", *words, "--results", str(tmp_path)])
         return ended.value.code, capsys.readouterr().out

@@ -104,13 +104,6 @@ def test_planned_exchanges_make_no_rows(everything):
     assert {row.cell.control for row in scaling.FINDING.of(table)} == ALL - {"exchange", "canary"}
 
 
-def test_the_terminal_has_its_own_table_of_them(everything, without, table_text):
-    text = table_text(measure(everything))
-    assert "Communication alone, and the step that it predicts" in text
-    assert "ring on 4 ranks: the exchange of 9.50 MB takes" in text
-    assert "Communication alone" not in table_text(measure(without))
-
-
 def test_the_memory_bound_says_that_the_gradients_fit(everything):
     row = next(
         one

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from dlscale.benchmarks.cli import main
+from tests.analysis.made_studies import write_study
 
 KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
 
@@ -19,14 +20,8 @@ def study(results):
     """Write a study of these records, whose backends are in this order; its name."""
 
     def write(name, records, backends=("none", "mpi", "ring", "gloo")):
-        folder = results / "local" / name
-        (folder / "records").mkdir(parents=True)
-        described = {"study": {"backends": list(backends), "frameworks": ["torch", "tensorflow"]}}
-        (folder / "study.json").write_text(json.dumps(described))
-        for record in records:
-            path = folder / "records" / f"{record.case.id}.{record.attempt}.json"
-            path.write_text(record.model_dump_json())
-        return name
+        described = {"backends": list(backends), "frameworks": ["torch", "tensorflow"]}
+        return write_study(results / "local" / name, records, study=described).name
 
     return write
 

@@ -12,7 +12,6 @@ from scipy import stats
 from dlscale.analysis.findings.waterfall import LEAD_LEVEL, launches_to_separate, waterfalls
 from dlscale.analysis.findings.waterfall_table import (
     loss_rows,
-    part_sentence,
     waterfall_block_rows,
     waterfall_headline,
     waterfall_rows,
@@ -31,12 +30,6 @@ ALL = Planted(co_running=0.2 * MS, input=0.1 * MS, delays=(0.4 * MS,), exposed=1
 def interval(center, half, n=6):
     low, high = (None, None) if half is None else (center - half, center + half)
     return Interval(center=center, low=low, high=high, level=0.95, method="paired t", n=n)
-
-
-def test_the_headline_names_what_is_kept_and_the_largest_loss(plant):
-    (one,) = waterfalls(launches_of(plant(ALL, noise=0.001)))
-    assert waterfall_headline(one).startswith("hep_cnn on ring: scaling efficiency 8")
-    assert " at 4 ranks; the largest loss is exposed communication: 12." in waterfall_headline(one)
 
 
 def test_without_noise_it_is_known_to_the_digit(plant):
@@ -144,13 +137,6 @@ def test_other_evidence_and_unpaired_ratios_are_named(plant):
     (one,) = waterfalls(launches_of(plant(ALL, base_block=50, evidence="emulated")))
     assert waterfall_headline(one).startswith("hep_cnn on ring (emulated): scaling efficiency 8")
     assert " at 4 ranks, unpaired; " in waterfall_headline(one)
-
-
-def test_a_part_is_told_in_percent_and_in_milliseconds(plant):
-    (one,) = waterfalls(launches_of(plant(ALL)))
-    assert part_sentence(one.largest).startswith(
-        "exposed communication: 12.1 % [12.1, 12.1] of the ideal speed, 1.1"
-    )
 
 
 def test_there_is_no_minus_zero():

@@ -10,6 +10,7 @@ from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.report import report
 from dlscale.benchmarks.records.record import Failure
 from dlscale.benchmarks.records.store import Store
+from tests.analysis.made_studies import write_study
 
 ONE = (("hep_cnn", "torch"),)
 
@@ -17,12 +18,8 @@ ONE = (("hep_cnn", "torch"),)
 @pytest.fixture
 def results(made, tmp_path):
     def write(records):
-        store = Store(tmp_path / "local" / "weak-scaling-1a2b3c4d")
-        launches = [[record.case.model_dump(mode="json")] for record in records]
-        store.open({"schema": 1, "study": {"name": "weak-scaling"}, "launches": launches})
-        for index, record in enumerate(records):
-            (store.records_folder / f"{index:04d}.1.json").write_text(record.model_dump_json())
-        return store
+        folder = tmp_path / "local" / "weak-scaling-1a2b3c4d"
+        return Store(write_study(folder, records, planned=True, schema=1, study={"name": "weak-scaling"}))
 
     return write
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from dlscale.analysis.declare import Sentence, Table
 from dlscale.benchmarks.records.record import NodeEnergy
 
 ONE = (("hep_cnn", "torch"),)
@@ -27,26 +26,6 @@ def records(made):
     return made.study(trainings=ONE, rank_counts=(1, 2), efficiency={"none": 1.0, "ring": 0.9})
 
 
-def test_joules_of_all_ranks_over_the_samples_of_all(made, records):
-    (table,) = blocks(made.page([powered(one, 2000.0 * one.case.cell.num_ranks) for one in records]))
-    assert isinstance(table, Table)
-    assert len(table.rows) == 4
-    for row in table.rows:
-        assert row.data["joules_per_sample"] == pytest.approx(2000 / SAMPLES)
-        assert row.data["sources"] == "rapl"
-        assert row.data["parts"] == "1 package, 1 dram"
-        texts = [value.text for value in row.values]
-        assert "processors and memory" in texts
-        assert texts[-1] == "6"
-
-
-def test_one_sentence_says_why_nothing_could_be_read(made, records):
-    silent = [powered(one, None, reason="only root may read it") for one in records]
-    (said,) = blocks(made.page(silent))
-    assert isinstance(said, Sentence)
-    assert said.text == "Energy per sample is not known: rapl: only root may read it."
-
-
 def test_where_some_are_known_the_others_are_counted(made, records):
     mixed = [
         powered(one, 900.0) if one.case.cell.backend == "ring" else powered(one, None, reason="no counter")
@@ -63,7 +42,3 @@ def test_nodes_that_count_different_parts_are_told(made, records):
     ]
     (table,) = blocks(made.page(other))
     assert {row.data["parts"] for row in table.rows} == {"1 package | 2 packages"}
-
-
-def test_nothing_measured_has_no_section(made):
-    assert all(section.name != "energy" for section in made.page([]).sections)

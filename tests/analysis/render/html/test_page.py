@@ -5,14 +5,12 @@ from pathlib import Path
 import pytest
 
 from dlscale.analysis.declare import Plot, Table
-from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, scaling
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.failures import of_one_fingerprint
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.document import render
-from dlscale.analysis.render.html.page import page_of
 from dlscale.benchmarks.records.files import BadFile, parse_record
-from dlscale.benchmarks.records.record import SCHEMA_VERSION, Case
+from dlscale.benchmarks.records.record import SCHEMA_VERSION
 
 ONE = (("hep_cnn", "torch"),)
 
@@ -91,20 +89,6 @@ def test_step_times_are_percentiles_over_all_windows(made):
     assert row.data["num_windows"] == len(seconds) == 60
     assert row.data["max_milliseconds"] == pytest.approx(1000 * seconds[-1])
     assert 1000 * seconds[28] <= row.data["p50_milliseconds"] <= 1000 * seconds[31]
-
-
-def test_zero_records():
-    page = page_of(measure([]), collect(load_all(), measure([])))
-    assert page.summary == ("Nothing has been measured yet.",)
-    assert "Nothing measured yet" in render(page)
-
-
-def test_planned_but_nothing_measured(made):
-    cell = made.record(backend="ring", num_ranks=2).case.cell
-    planned = [Case(cell=cell, block=block, position=0) for block in range(6)]
-    page = page_of(measure([], planned=planned), collect(load_all(), measure([], planned=planned)))
-    assert page.summary == ("No case gave a number so far; 6 are planned.",)
-    render(page)
 
 
 def test_one_rank_only(made):

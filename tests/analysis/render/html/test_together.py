@@ -11,7 +11,7 @@ from dlscale.analysis.figures.together import draw
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.together import Member, labels, trainings_of
 from dlscale.benchmarks.cli.report import report
-from dlscale.benchmarks.records.store import Store
+from tests.analysis.made_studies import write_study
 
 ONE = {"trainings": (("hep_cnn", "torch"),), "rank_counts": (1, 2), "efficiency": {"none": 1.0, "ring": 0.9}}
 
@@ -23,11 +23,9 @@ def results(made, tmp_path):
     def write(*studies):
         for system, name, fields in studies:
             records = made.study(**ONE, system=system, study=name, **fields)
-            store = Store(tmp_path / system / name)
-            launches = [[record.case.model_dump(mode="json")] for record in records]
-            store.open({"schema": 1, "study": {"name": "weak-scaling"}, "launches": launches})
-            for index, record in enumerate(records):
-                (store.records_folder / f"{index:04d}.1.json").write_text(record.model_dump_json())
+            write_study(
+                tmp_path / system / name, records, planned=True, schema=1, study={"name": "weak-scaling"}
+            )
         return tmp_path
 
     return write
