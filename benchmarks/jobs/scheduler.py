@@ -1,7 +1,7 @@
 """The interface of a scheduler: a job's request, the table of functions that each scheduler fills, and quoting.
 
-There is one module per scheduler (`NAMES`), loaded on demand. Values from the user become words of a script here:
-quoted, or refused where a line cannot hold them.
+There is one module per scheduler of `base/schedulers.py`, loaded on demand. Values from the user become words of a
+script here: quoted, or refused where a line cannot hold them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from dlscale.base.errors import UsageError
+from dlscale.base.schedulers import SCHEDULERS
 from dlscale.benchmarks.systems.system import Partition
 
 State = Literal[
@@ -166,7 +167,7 @@ def job_name(value: str, *, longest: int = 100) -> str:
     return name if len(name) <= longest else name[: longest - _TAIL] + name[-_TAIL:]
 
 
-NAMES = ("slurm", "pbs", "torque", "cobalt", "lsf", "flux")
+NAMES = tuple(facts.name for facts in SCHEDULERS)
 
 
 def scheduler(name: str) -> Scheduler:
