@@ -40,12 +40,13 @@ class SchedulerFacts:
 class LauncherFacts:
     """A launcher. `schedulers`: in whose jobs it starts programs; empty: in those of all.
 
-    `local_ranks` and `sizes` are the variables that tell a process its rank on the node, and how many processes there
-    are.
+    `ranks`, `local_ranks` and `sizes` are the variables that tell a process its rank, that on its node, and how many
+    processes there are.
     """
 
     name: str
     schedulers: tuple[str, ...] = ()
+    ranks: tuple[str, ...] = ()
     local_ranks: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()
 
@@ -90,6 +91,7 @@ SCHEDULERS = (
 LAUNCHERS = (
     LauncherFacts(
         name="mpiexec",
+        ranks=("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"),
         local_ranks=("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID"),
         sizes=("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"),
     ),
@@ -99,11 +101,13 @@ LAUNCHERS = (
         local_ranks=("JSM_NAMESPACE_LOCAL_RANK",),
         sizes=("JSM_NAMESPACE_SIZE",),
     ),
-    LauncherFacts(name="flux", local_ranks=("FLUX_TASK_LOCAL_ID",)),  # starts inside the jobs of others, too
-    LauncherFacts(name="aprun", schedulers=("cobalt", "pbs", "torque", "slurm")),  # says no rank on the node
+    # Starts inside the jobs of others, too.
+    LauncherFacts(name="flux", ranks=("FLUX_TASK_RANK",), local_ranks=("FLUX_TASK_LOCAL_ID",)),
+    LauncherFacts(name="aprun", schedulers=("cobalt", "pbs", "torque", "slurm"), ranks=("ALPS_APP_PE",)),
     LauncherFacts(
         name="srun",
         schedulers=("slurm",),
+        ranks=("SLURM_PROCID",),
         local_ranks=("SLURM_LOCALID",),
         # Not SLURM_NTASKS: a batch script has it too, beside any step.
         sizes=("SLURM_STEP_NUM_TASKS",),
