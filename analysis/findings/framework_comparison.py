@@ -27,6 +27,7 @@ from dlscale.analysis.records import NamedCell, setting_columns, settings_text, 
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import gibibytes, interval_columns, plural, workload_title
 from dlscale.base.errors import UsageError
+from dlscale.base.schedulers import LAUNCHERS
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.models.frameworks import KNOWN
 
@@ -40,7 +41,7 @@ PROGRAMS = {
 }
 PROGRAM_FIELDS = frozenset({"framework", "compiled"})  # of a cell, in which programs differ
 # Programs that start ranks, as the first of them in a command line says how a script is started.
-LAUNCHERS = ("mpiexec", "mpirun", "srun", "aprun", "jsrun", "flux")
+STARTERS = ("mpirun", *(launcher.name for launcher in LAUNCHERS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +265,7 @@ def _epoch_samples(record: Record) -> int | None:
 def _command(cell: Cell, records: Sequence[Record]) -> str:
     """`mpiexec -n 2 python SCRIPT`: the launcher is that of the records."""
     words = (Path(word).name for record in records[:1] for word in record.command.split())
-    launcher = next((word for word in words if word in LAUNCHERS), "")
+    launcher = next((word for word in words if word in STARTERS), "")
     return f"{launcher} -n {cell.num_processes} python SCRIPT" if launcher else ""
 
 

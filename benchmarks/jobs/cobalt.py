@@ -10,13 +10,13 @@ from dlscale.benchmarks.jobs.scheduler import (
     JobRequest,
     Scheduler,
     State,
+    directive_lines,
     job_name,
     lines_of,
     number,
-    one_line,
     quoted,
     script_end_time,
-    states_of,
+    table_states,
     unique,
 )
 from dlscale.benchmarks.launch.hostlist import expand_hostlist
@@ -39,14 +39,7 @@ def directives(request: JobRequest) -> list[str]:
         f"-o {output}",
         f"-e {output}",
     ]
-    if request.account:
-        options.append(f"-A {quoted(request.account, 'the account')}")
-    if request.after:
-        options.append(f"--dependencies {quoted(request.after, 'the job before')}")
-    options += [
-        one_line(directive, "a directive of the partition") for directive in request.partition.directives
-    ]
-    return [f"#COBALT {option}" for option in options]
+    return directive_lines("#COBALT", request, options, account="-A ", after="--dependencies ")
 
 
 def _submit(script: Path) -> list[str]:
@@ -66,8 +59,7 @@ def _query(ids: Sequence[str]) -> list[str]:
 
 def _states(text: str, ids: Sequence[str]) -> dict[str, State]:
     """A table: ended jobs are not in it."""
-    rows = (line.split() for line in text.splitlines())
-    return states_of({row[0]: _state(row[1]) for row in rows if len(row) == 2 and row[0].isdigit()}, ids)
+    return table_states(text, ids, _state)
 
 
 def _state(name: str) -> State:

@@ -13,11 +13,11 @@ from dlscale.benchmarks.jobs.scheduler import (
     JobRequest,
     Scheduler,
     State,
+    directive_lines,
     job_name,
-    one_line,
     quoted,
     script_end_time,
-    states_of,
+    table_states,
 )
 from dlscale.benchmarks.launch.hostlist import expand_hostlist
 
@@ -51,14 +51,7 @@ def directives(request: JobRequest) -> list[str]:
         f"--output={quoted(path, 'the output of the job')}",
         "--setopt=output.mode=append",
     ]
-    if request.account:
-        options.append(f"--bank={quoted(request.account, 'the account')}")
-    if request.after:
-        options.append(f"--dependency=afterany:{quoted(request.after, 'the job before')}")
-    options += [
-        one_line(directive, "a directive of the partition") for directive in request.partition.directives
-    ]
-    return [f"# flux: {option}" for option in options]
+    return directive_lines("# flux:", request, options, account="--bank=", after="--dependency=afterany:")
 
 
 def _submit(script: Path) -> list[str]:
@@ -78,9 +71,7 @@ def _query(ids: Sequence[str]) -> list[str]:
 
 
 def _states(text: str, ids: Sequence[str]) -> dict[str, State]:
-    rows = (line.split() for line in text.splitlines())
-    known = {row[0].replace("ƒ", "f"): _STATES.get(row[1], "running") for row in rows if len(row) == 2}
-    return states_of(known, ids)
+    return table_states(text.replace("ƒ", "f"), ids, lambda name: _STATES.get(name, "running"))
 
 
 def _forgot(errors: str) -> bool:

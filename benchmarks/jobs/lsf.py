@@ -12,12 +12,12 @@ from dlscale.benchmarks.jobs.scheduler import (
     JobRequest,
     Scheduler,
     State,
+    directive_lines,
     job_name,
     lines_of,
-    one_line,
     quoted,
     script_end_time,
-    states_of,
+    table_states,
     unique,
 )
 
@@ -45,10 +45,7 @@ def directives(request: JobRequest) -> list[str]:
         options.append(f"-P {quoted(request.account, 'the account')}")
     if request.after:
         options.append("-w " + quoted(f"ended({request.after})", "the job before"))
-    options += [
-        one_line(directive, "a directive of the partition") for directive in request.partition.directives
-    ]
-    return [f"#BSUB {option}" for option in options]
+    return directive_lines("#BSUB", request, options)
 
 
 def _submit(script: Path) -> list[str]:
@@ -68,8 +65,7 @@ def _query(ids: Sequence[str]) -> list[str]:
 
 
 def _states(text: str, ids: Sequence[str]) -> dict[str, State]:
-    rows = (line.split() for line in text.splitlines())
-    return states_of({row[0]: _state(row[1]) for row in rows if len(row) == 2 and row[0].isdigit()}, ids)
+    return table_states(text, ids, _state)
 
 
 def _state(name: str) -> State:

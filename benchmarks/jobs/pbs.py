@@ -12,9 +12,9 @@ from dlscale.benchmarks.jobs.scheduler import (
     Scheduler,
     State,
     clock,
+    directive_lines,
     job_name,
     lines_of,
-    one_line,
     quoted,
     script_end_time,
     states_of,
@@ -46,14 +46,7 @@ def marked(request: JobRequest, resources: Sequence[str]) -> list[str]:
         )
     options = [f"-N {job_name(request.name, longest=_LONGEST_NAME)}", *resources]
     options += ["-j oe", f"-o {quoted(path, 'the output of the job')}", "-r y"]
-    if request.account:
-        options.append(f"-A {quoted(request.account, 'the account')}")
-    if request.after:
-        options.append(f"-W depend=afterany:{quoted(request.after, 'the job before')}")
-    options += [
-        one_line(directive, "a directive of the partition") for directive in request.partition.directives
-    ]
-    return [f"#PBS {option}" for option in options]
+    return directive_lines("#PBS", request, options, account="-A ", after="-W depend=afterany:")
 
 
 def submit(script: Path) -> list[str]:

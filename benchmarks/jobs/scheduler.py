@@ -1,7 +1,7 @@
 """The interface of a scheduler: a job's request, the table of functions that each scheduler fills, and quoting.
 
-There is one module per scheduler (`NAMES`), loaded on demand. Values from the user become words of a script here:
-quoted, or refused where a line cannot hold them.
+There is one module per scheduler of `base/schedulers.py`, loaded on demand. Values from the user become words of a
+script here: quoted, or refused where a line cannot hold them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from dlscale.base.errors import UsageError
+from dlscale.base.schedulers import SCHEDULERS
 from dlscale.benchmarks.systems.system import Partition
 
 State = Literal[
@@ -105,6 +106,30 @@ def number(variables: Mapping[str, str], name: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def directive_lines(
+    marker: str, request: JobRequest, options: Iterable[str], *, account: str = "", after: str = ""
+) -> list[str]:
+    """The lines of a script: `options`, those for the account and the job before, and the partition's own last.
+
+    `account` and `after` are what stands before the value; empty: `options` has it.
+    """
+    lines = list(options)
+    if account and request.account:
+        lines.append(account + quoted(request.account, "the account"))
+    if after and request.after:
+        lines.append(after + quoted(request.after, "the job before"))
+    lines += [
+        one_line(directive, "a directive of the partition") for directive in request.partition.directives
+    ]
+    return [f"{marker} {line}" for line in lines]
+
+
+def table_states(text: str, ids: Sequence[str], state: Callable[[str], State]) -> dict[str, State]:
+    """The states of `ids` in lines of two words, id and the name of its state; other lines do not count."""
+    rows = (line.split() for line in text.splitlines())
+    return states_of({row[0]: state(row[1]) for row in rows if len(row) == 2}, ids)
+
+
 def states_of(known: Mapping[str, State], ids: Sequence[str]) -> dict[str, State]:
     """The state of each of `ids`: "unknown" where `known` has none."""
     return {job: known.get(job, "unknown") for job in ids}
@@ -166,7 +191,7 @@ def job_name(value: str, *, longest: int = 100) -> str:
     return name if len(name) <= longest else name[: longest - _TAIL] + name[-_TAIL:]
 
 
-NAMES = ("slurm", "pbs", "torque", "cobalt", "lsf", "flux")
+NAMES = tuple(facts.name for facts in SCHEDULERS)
 
 
 def scheduler(name: str) -> Scheduler:

@@ -11,12 +11,12 @@ from dlscale.benchmarks.jobs.scheduler import (
     Scheduler,
     State,
     clock,
+    directive_lines,
     job_name,
     number,
-    one_line,
     quoted,
     script_end_time,
-    states_of,
+    table_states,
 )
 from dlscale.benchmarks.launch.hostlist import expand_hostlist
 
@@ -45,14 +45,8 @@ def directives(request: JobRequest) -> list[str]:
         "--requeue",
         f"--signal=B:TERM@{request.warn_seconds}",
     ]
-    if request.account:
-        options.append(f"--account={quoted(request.account, 'the account')}")
-    if request.after:
-        options.append(f"--dependency=afterany:{quoted(request.after, 'the job before')}")
-    options += [
-        one_line(directive, "a directive of the partition") for directive in request.partition.directives
-    ]
-    return [f"#SBATCH {option}" for option in dict.fromkeys(options)]
+    lines = directive_lines("#SBATCH", request, options, account="--account=", after="--dependency=afterany:")
+    return list(dict.fromkeys(lines))
 
 
 def _literal(path: str) -> str:
@@ -77,8 +71,7 @@ def _query(ids: Sequence[str]) -> list[str]:
 
 
 def _states(text: str, ids: Sequence[str]) -> dict[str, State]:
-    rows = (line.split() for line in text.splitlines())
-    return states_of({row[0]: _state(row[1]) for row in rows if len(row) == 2}, ids)
+    return table_states(text, ids, _state)
 
 
 def _state(name: str) -> State:

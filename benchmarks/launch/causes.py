@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from dlscale.base.redaction import redact
+from dlscale.benchmarks.launch.launchers import LAUNCHERS
 from dlscale.benchmarks.records.record import Failure
 from dlscale.benchmarks.records.spool import (
     Abort,
@@ -335,28 +336,15 @@ _OPENMPI_SIGNAL = re.compile(
     r"process rank (?P<rank>\d+) with PID \d+.*?exited\s+on\s+(?P<how>signal \d+)", re.DOTALL
 )
 _OPENMPI_STATUS = re.compile(r"Process name: \[[^\]]*,(?P<rank>\d+)\].*?Exit code:\s+(?P<how>\d+)", re.DOTALL)
-# Slurm, src/srun/launch.c. "tasks 4-7,9" ended alike and at the same time: the first of them stands for all.
-_SRUN = re.compile(r"^srun: error: \S+: tasks? (?P<rank>\d+)[-,\d]*: (?P<how>[^\n]+)", re.MULTILINE)
-# ALPS, as published logs of Cray XC have it.
-_APRUN = re.compile(
-    r"^_pmiu_daemon\(SIGCHLD\): .*?PE RANK (?P<rank>\d+) (?P<how>exit [^\n]+)", re.MULTILINE | re.DOTALL
-)
-# Flux, src/shell/doom.c with exit-on-error.
-_FLUX = re.compile(
-    r"task rank (?P<rank>\d+) on host \S+ failed(?: \((?P<how>[^\n)]+(?:\([^\n)]*\))?)\))? and exit-on-error"
-)
 
 
 def who_died(output: str) -> Death | None:
-    """The process that the launcher's output blames; None if it names none.
-
-    srun reports each death as it hears of it, the first one first. jsrun's format is in no public source.
-    """
+    """The process that the launcher's output blames; None if it names none."""
     if match := _MPICH.search(output):
         return Death(pid=int(match["pid"]), how=match["how"].strip())
     if match := _OPENMPI_STATUS.search(output):
         return Death(rank=int(match["rank"]), how=f"exit status {match['how']}")
-    for pattern in (_OPENMPI_SIGNAL, _SRUN, _APRUN, _FLUX):
-        if match := pattern.search(output):
+    for pattern in (_OPENMPI_SIGNAL, *(launcher.death for launcher in LAUNCHERS.values())):
+        if pattern and (match := pattern.search(output)):
             return Death(rank=int(match["rank"]), how=(match["how"] or "failed").strip())
     return None

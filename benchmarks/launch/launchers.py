@@ -95,7 +95,7 @@ def command_line(
         if flavour is None:
             raise ValueError("mpiexec without the flavour of its MPI")
         return _mpiexec(flavour, mpiexec_path, start, oversubscribed=oversubscribed)
-    return _LAUNCHERS[launcher](start)
+    return LAUNCHERS[launcher].ranks(start)
 
 
 def _srun(start: Start) -> list[str]:
@@ -193,18 +193,12 @@ def one_per_node(
     launcher: str, num_nodes: int, *, mpi: Flavour | None = None, mpiexec: str = "mpiexec"
 ) -> list[str]:
     """The prefix that starts a program once on each node of a job, without MPI."""
-    n = str(num_nodes)
-    if launcher == "mpiexec":
-        if mpi == "openmpi":
-            return [mpiexec, "-n", n, "--map-by", "ppr:1:node"]
-        respect = ["env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0"] if mpi == "intelmpi" else []
-        return [*respect, mpiexec, "-n", n, "-ppn", "1"]
-    return {
-        "srun": ["srun", f"--nodes={n}", f"--ntasks={n}", "--ntasks-per-node=1", "--kill-on-bad-exit=1"],
-        "aprun": ["aprun", "-b", "-n", n, "-N", "1"],  # -b: the program is on the nodes already
-        "jsrun": ["jsrun", f"--nrs={n}", "--rs_per_host=1", "--tasks_per_rs=1", "--cpu_per_rs=1"],
-        "flux": ["flux", "run", f"--nodes={n}", f"--ntasks={n}", "--exclusive"],
-    }[launcher]
+    if launcher != "mpiexec":
+        return LAUNCHERS[launcher].per_node(num_nodes)
+    if mpi == "openmpi":
+        return [mpiexec, "-n", str(num_nodes), "--map-by", "ppr:1:node"]
+    respect = ["env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0"] if mpi == "intelmpi" else []
+    return [*respect, mpiexec, "-n", str(num_nodes), "-ppn", "1"]
 
 
 def _environment(variables: Mapping[str, str]) -> list[str]:
@@ -216,11 +210,55 @@ def _given(start: Start, *options: str) -> bool:
     return any(option.startswith(options) for option in start.launch_options)
 
 
-_LAUNCHERS: dict[str, Callable[[Start], list[str]]] = {
-    "srun": _srun,
-    "aprun": _aprun,
-    "jsrun": _jsrun,
-    "flux": _flux,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """The command lines of a launcher, and what it prints when a rank dies (groups `rank` and `how`)."""
+
+    ranks: Callable[[Start], list[str]]
+    per_node: Callable[[int], list[str]]  # the prefix that starts a program once on each of so many nodes
+    death: re.Pattern[str] | None = None
+
+
+# By the names in base/schedulers.py; mpiexec's command lines need its flavour.
+LAUNCHERS = {
+    "srun": Launcher(
+        ranks=_srun,
+        per_node=lambda n: [
+            *("srun", f"--nodes={n}", f"--ntasks={n}", "--ntasks-per-node=1", "--kill-on-bad-exit=1")
+        ],
+        # src/srun/launch.c: each death as it hears of it, the first one first. "tasks 4-7,9" ended alike and at the
+        # same time: the first of them stands for all.
+        death=re.compile(r"^srun: error: \S+: tasks? (?P<rank>\d+)[-,\d]*: (?P<how>[^\n]+)", re.MULTILINE),
+    ),
+    "aprun": Launcher(
+        ranks=_aprun,
+        per_node=lambda n: [
+            "aprun",
+            "-b",
+            "-n",
+            str(n),
+            "-N",
+            "1",
+        ],  # -b: the program is on the nodes already
+        # As published logs of Cray XC have it.
+        death=re.compile(
+            r"^_pmiu_daemon\(SIGCHLD\): .*?PE RANK (?P<rank>\d+) (?P<how>exit [^\n]+)",
+            re.MULTILINE | re.DOTALL,
+        ),
+    ),
+    "jsrun": Launcher(  # what it prints of deaths is in no public source
+        ranks=_jsrun,
+        per_node=lambda n: ["jsrun", f"--nrs={n}", "--rs_per_host=1", "--tasks_per_rs=1", "--cpu_per_rs=1"],
+    ),
+    "flux": Launcher(
+        ranks=_flux,
+        per_node=lambda n: ["flux", "run", f"--nodes={n}", f"--ntasks={n}", "--exclusive"],
+        # src/shell/doom.c with exit-on-error.
+        death=re.compile(
+            r"task rank (?P<rank>\d+) on host \S+ failed"
+            r"(?: \((?P<how>[^\n)]+(?:\([^\n)]*\))?)\))? and exit-on-error"
+        ),
+    ),
 }
 
 

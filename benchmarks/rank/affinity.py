@@ -7,24 +7,13 @@ from __future__ import annotations
 
 import os
 
-# Where each launcher tells a process its rank on the node. Slurm's comes last: a job's script has it too, and another
-# launcher may run inside. aprun does not say.
-LOCAL_RANK_VARIABLES = (
-    "MPI_LOCALRANKID",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "JSM_NAMESPACE_LOCAL_RANK",
-    "PALS_LOCAL_RANKID",
-    "FLUX_TASK_LOCAL_ID",
-    "SLURM_LOCALID",
-)
+from dlscale.base.schedulers import LAUNCHERS
 
 
 def local_rank() -> int:
     """This process's rank on its node, as the launcher says; 0 outside a launcher."""
-    for name in LOCAL_RANK_VARIABLES:
-        if name in os.environ:
-            return int(os.environ[name])
-    return 0
+    names = (name for launcher in LAUNCHERS for name in launcher.local_ranks)
+    return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
 def bind(cores_per_rank: int, *, num_workers: int) -> list[int]:

@@ -13,9 +13,9 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from dlscale.base.schedulers import SCHEDULERS
 from dlscale.benchmarks.records.record import Allocation
 from dlscale.benchmarks.records.spool import NodeInfo
 
@@ -24,6 +24,10 @@ CONTAINER_VARIABLES = (
     *("DLSCALE_CONTAINER", "CONTAINER_DIGEST", "IMAGE_DIGEST", "SHIFTER_IMAGE", "SHIFTER_IMAGEREQUEST"),
     *("APPTAINER_NAME", "SINGULARITY_NAME"),
 )
+
+
+# The path from the root of the network's tree to the node.
+_SWITCHES = [one.variables.switches for one in SCHEDULERS if one.variables and one.variables.switches]
 
 
 def node_facts(
@@ -47,7 +51,7 @@ def node_facts(
         device_driver=_device_driver(top),
         devices=_devices(top),
         container=next((variables[name] for name in CONTAINER_VARIABLES if variables.get(name)), None),
-        switch_path=variables.get("SLURM_TOPOLOGY_ADDR"),
+        switch_path=next((variables[name] for name in _SWITCHES if name in variables), None),
         results_filesystem=filesystem_type(results, top),
         data_filesystem=filesystem_type(data, top) if data else None,
         load_before=load_average(top),
@@ -147,47 +151,15 @@ def _plain(name: str) -> str:
 MAX_LIST = 200  # characters of a node list; a longer one is replaced by its digest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Variables:
-    """Variables in which a scheduler describes a job. `hosts` names a file with a line per slot, `listed` the nodes.
-
-    LSF's lists are left out, as they may include the node of the batch script.
-    """
-
-    scheduler: str
-    job_id: str
-    partition: str = ""
-    num_nodes: str = ""
-    listed: str = ""
-    hosts: str = ""
-
-
-# Slurm first: a Flux job may run inside a Slurm job.
-SCHEDULERS = (
-    _Variables(
-        scheduler="slurm",
-        job_id="SLURM_JOB_ID",
-        partition="SLURM_JOB_PARTITION",
-        num_nodes="SLURM_JOB_NUM_NODES",
-        listed="SLURM_JOB_NODELIST",
-    ),
-    _Variables(
-        scheduler="cobalt", job_id="COBALT_JOBID", num_nodes="COBALT_JOBSIZE", listed="COBALT_PARTNAME"
-    ),
-    _Variables(scheduler="pbs", job_id="PBS_JOBID", partition="PBS_QUEUE", hosts="PBS_NODEFILE"),
-    _Variables(scheduler="lsf", job_id="LSB_JOBID", partition="LSB_QUEUE"),
-    _Variables(scheduler="flux", job_id="FLUX_JOB_ID", num_nodes="FLUX_JOB_NNODES"),
-)
-
-
 def batch_job(variables: Mapping[str, str]) -> Allocation | None:
     """The batch job that these variables describe; None outside one."""
-    for names in SCHEDULERS:
-        if job_id := variables.get(names.job_id):
+    for scheduler in SCHEDULERS:
+        names = scheduler.variables
+        if names and (job_id := variables.get(names.job_id)):
             hosts = _hosts(variables.get(names.hosts, ""))
             number = variables.get(names.num_nodes, "")
             return Allocation(
-                scheduler=names.scheduler,
+                scheduler=scheduler.name,
                 job_id=job_id,
                 partition=variables.get(names.partition) or None,
                 num_nodes=int(number) if number.isdecimal() and int(number) else len(hosts) or None,

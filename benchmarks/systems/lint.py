@@ -11,15 +11,10 @@ from pydantic import ValidationError
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.parsing import parse_toml
+from dlscale.base.schedulers import LAUNCHERS
 from dlscale.benchmarks.systems.system import System, facts, load_system
 
 DATA_TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
-# mpiexec and flux fit every scheduler: flux starts inside the jobs of others, too.
-_SCHEDULERS_OF = {
-    "srun": ("slurm",),
-    "aprun": ("cobalt", "pbs", "torque", "slurm"),
-    "jsrun": ("lsf",),
-}
 # Options that scripts get from the study; the short ones mean the same to Slurm, Cobalt and Flux.
 _OURS = (
     "--nodes",
@@ -144,8 +139,8 @@ def _directive(place: str, text: str) -> Iterator[str]:
 
 
 def _start(system: System) -> Iterator[str]:
-    fitting = _SCHEDULERS_OF.get(system.launcher, (system.scheduler,))
-    if system.scheduler not in fitting:
+    fitting = next(facts.schedulers for facts in LAUNCHERS if facts.name == system.launcher)
+    if fitting and system.scheduler not in fitting:
         yield f"launcher: {system.launcher} does not start programs in jobs of {system.scheduler}"
     if system.has_jobs and not system.recognised.hostnames and not system.recognised.variables:
         yield "recognised: neither hostnames nor variables, so it is recognised nowhere and never submitted to"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     Field,
     NonNegativeInt,
@@ -31,6 +32,7 @@ from dlscale.base import definitions
 from dlscale.base.definitions import FileName, Frozen, without_empty
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, Text
+from dlscale.base.schedulers import LAUNCHERS, SCHEDULERS
 
 Flavour = Literal["mpich", "intelmpi", "openmpi"]
 _MPI_NAMES: dict[Flavour, str] = {"intelmpi": "Intel MPI", "mpich": "MPICH", "openmpi": "Open MPI"}
@@ -180,8 +182,19 @@ class Emulation(Frozen):
 # fmt: on
 
 Mpi = Literal["mpich", "intelmpi", "openmpi"]
-Scheduler = Literal["none", "emulated", "slurm", "pbs", "torque", "cobalt", "lsf", "flux"]
-Launcher = Literal["mpiexec", "srun", "aprun", "jsrun", "flux"]
+
+
+def _among(*names: str) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"{name!r} is not one of: {', '.join(names)}")
+        return name
+
+    return AfterValidator(check)
+
+
+Scheduler = Annotated[str, _among("none", "emulated", *(facts.name for facts in SCHEDULERS))]
+Launcher = Annotated[str, _among(*(facts.name for facts in LAUNCHERS))]
 
 
 class Environment(Frozen):

@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dlscale.base.errors import UsageError
+from dlscale.base.schedulers import LAUNCHERS
 
 REINSTALL = "pip install --no-deps --force-reinstall ."
 
 _MPICH_ABI = {"MPICH", "Cray MPICH", "Intel MPI", "MVAPICH", "MVAPICH2"}  # interchangeable by agreement
 
-# How many processes a launcher started, as it tells them. Slurm's SLURM_NTASKS is not among them: a batch script has it
-# too, beside any step.
+# How many processes a launcher started, as it tells them.
 _OWN = {"Open MPI": "OMPI_COMM_WORLD_SIZE"}  # of the MPI's own mpiexec; else PMI_SIZE
-_LAUNCHERS_SAY = (
-    "PMI_SIZE",
-    "OMPI_COMM_WORLD_SIZE",
-    "MV2_COMM_WORLD_SIZE",
-    "JSM_NAMESPACE_SIZE",
-    "SLURM_STEP_NUM_TASKS",
-    "WORLD_SIZE",
-)
 _TORCHRUN, _TORCHRUN_SAYS = "TORCHELASTIC_RUN_ID", "WORLD_SIZE"
+_LAUNCHERS_SAY = (*(name for launcher in LAUNCHERS for name in launcher.sizes), _TORCHRUN_SAYS)
 
 
 def require_same_mpi(*, compiled: str, loaded: str) -> None:

@@ -189,7 +189,7 @@ def spoiled_driver(
         f"from benchmarks.message_sizes.driver import libraries, rank\n{change}"
         f"sys.argv[1:] = '--cpus {min(os.sched_getaffinity(0))} {words} --output {output} --flags {flags} "
         f"--store {tmp_path / 'store'}'.split()\n"
-        "rank.main()\n"
+        "rank.main(['PMI_RANK'])\n"
     )
     variables = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 from .libraries import START, RankNumbers
@@ -17,36 +18,27 @@ from .lockstep import Lockstep, StartLine, Turns
 from .measurement import Measurement
 from .nodes import NodesLockstep
 
-# In that order: under srun, a launcher's own variables are those of the job step that mpiexec itself is.
-RANK_VARIABLES = (
-    "PMI_RANK",
-    "OMPI_COMM_WORLD_RANK",
-    "PMIX_RANK",
-    "SLURM_PROCID",
-    "ALPS_APP_PE",
-    "FLUX_TASK_RANK",
-)
 SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - not for files of ours
 
 
-def start() -> None:
+def start(rank_variables: Sequence[str]) -> None:
     """`main`; an error ends the rank with one line that says so, before its traceback, and at once.
 
     Libraries that finish their work as Python ends would wait for the other ranks, who wait for this one.
     """
     try:
-        main()
+        main(rank_variables)
     except Exception as error:
         sys.stderr.write(f"collectives benchmark: {type(error).__name__}: {error}\n{traceback.format_exc()}")
         sys.stderr.flush()
         os._exit(1)
 
 
-def main() -> None:
-    """One rank, from start to end."""
+def main(rank_variables: Sequence[str]) -> None:
+    """One rank, from start to end. The first of these variables that is set has its number."""
     options = _parse()
-    rank, size = _variable(RANK_VARIABLES), options.num_ranks or _variable(SIZE_VARIABLES)
+    rank, size = _variable(rank_variables), options.num_ranks or _variable(SIZE_VARIABLES)
     several_nodes = 0 < options.ranks_per_node < size
     local_rank = rank % options.ranks_per_node if several_nodes else rank
     if options.lifeline:
@@ -147,5 +139,5 @@ def _note_files(folder: str) -> None:
         file.writelines(line for line in lines if not line.endswith(" (deleted)\n"))
 
 
-def _variable(names: tuple[str, ...]) -> int:
+def _variable(names: Sequence[str]) -> int:
     return next(int(os.environ[name]) for name in names if name in os.environ)

@@ -19,6 +19,7 @@ from tomlkit.container import Container
 from tomlkit.items import InlineTable, Table
 
 from dlscale.base.redaction import home_folder
+from dlscale.base.schedulers import SCHEDULERS, SchedulerFacts
 from dlscale.benchmarks.systems.probe.measure import Rates, measure_cores, measure_gpu
 from dlscale.benchmarks.systems.probe.node import Commands, Gpus, Network, ThisNode, gib, read_node
 from dlscale.benchmarks.systems.probe.slurm import NodeKind, Slurm, SlurmPartition, read_slurm
@@ -40,12 +41,6 @@ SOURCES = {
     "network": "/sys/class",
     "scheduler": "scontrol show config, partition and node of Slurm",
     "measured": "dlscale system probe --measure: STREAM's triad and matrix products, the best of a second each",
-}
-# Schedulers that are not probed: the command that each has -> its name in a system's file, its option for queues.
-OTHER_SCHEDULERS = {
-    "qstat": ("pbs, torque or cobalt", "-q"),
-    "bsub": ("lsf", "-q"),
-    "flux": ("flux", "--queue"),
 }
 TEMPLATE = """
 {fill_in} to submit jobs: {command} is here, which the probe does not ask. Replace scheduler above by {scheduler}, add
@@ -118,17 +113,21 @@ def draft(
         _remark(document, "[fabric] is left out: no network interface is up.")
     elif cores:  # the other rates were measured, and one node has no network to measure
         _remark(document, NETWORK_RATE)
-    command = next((command for command in OTHER_SCHEDULERS if shutil.which(command)), None)
-    if command and not slurm:
-        scheduler, option = OTHER_SCHEDULERS[command]
-        host = host_pattern(node.hostname, _user()) or "..."
-        values = {"command": command, "scheduler": scheduler, "option": option, "host": host}
-        _remark(document, TEMPLATE.format(fill_in=FILL_IN, **values))
+    other = next((facts for facts in SCHEDULERS if facts.command and shutil.which(facts.command)), None)
+    if other and not slurm:
+        _remark(document, _template(other, host_pattern(node.hostname, _user()) or "..."))
     if slurm:
         _remark(document, SITE.format(fill_in=FILL_IN))
     text = tomlkit.dumps(document)
     System.model_validate(tomllib.loads(text))
     return text
+
+
+def _template(facts: SchedulerFacts, host: str) -> str:
+    """The tables for jobs of that scheduler, or of another one with the same command."""
+    names = " or ".join(same.name for same in SCHEDULERS if same.command == facts.command)
+    values = {"command": facts.command, "scheduler": names, "option": facts.queue_option, "host": host}
+    return TEMPLATE.format(fill_in=FILL_IN, **values)
 
 
 NETWORK_RATE = (

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.jobs.scheduler import END_TIME_VARIABLE, NAMES, NODES_VARIABLE, scheduler
+from dlscale.base import schedulers
+from dlscale.benchmarks.jobs.scheduler import END_TIME_VARIABLE, NAMES, NODES_VARIABLE, Scheduler, scheduler
+from dlscale.benchmarks.launch.launchers import LAUNCHERS
 
 
 @pytest.mark.parametrize(
@@ -196,3 +198,10 @@ def test_requeues():
 def test_a_system_without_a_scheduler_has_no_functions():
     with pytest.raises(ValueError, match="no scheduler 'none'"):
         scheduler("none")
+
+
+def test_what_the_fact_sheets_name_can_be_used():
+    names = [facts.name for facts in schedulers.SCHEDULERS]
+    assert all(isinstance(scheduler(name), Scheduler) for name in names)
+    assert {facts.name for facts in schedulers.LAUNCHERS} == {"mpiexec", *LAUNCHERS}
+    assert {name for facts in schedulers.LAUNCHERS for name in facts.schedulers} <= set(names)
