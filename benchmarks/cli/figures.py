@@ -95,11 +95,11 @@ def figures(
             )
         return draw_published(results, names=list(names), on=on, everything=everything)
     if everything:
-        raise UsageError("--all is of published figures; give it with --published, or leave it out")
+        raise UsageError("--all requires --published")
     if on:
         raise UsageError(f"--on {on} stands in for a publication's machine; give it with --published")
     if width and medium != PAPER:
-        raise UsageError("--width is that of printed figures; add --for paper")
+        raise UsageError("--width requires --for paper")
     if unknown := [name for name in only if name not in NAMES]:
         raise UsageError(f"no figure {unknown[0]!r}; choose of: {', '.join(NAMES)}")
     if len(names) > 1:
