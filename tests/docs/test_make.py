@@ -95,17 +95,9 @@ def test_how_long_to_look_for_inputs_that_are_not_refused_is_a_variable():
     assert "FUZZ_SECONDS=600 " in make("test-nightly").stdout
 
 
-def test_every_benchmark_has_a_name_and_its_script():
-    lines = make("benchmark", *MADE, dry=False).stdout.splitlines()
-    names = [line.split()[0] for line in lines if line.startswith("  ")]
-    assert "wrappers" in names
-    for name in names:
-        words = make("benchmark", f"NAME={name}", *MADE).stdout.split()
-        (script,) = {word for word in words if word.endswith(".py")}
-        assert (TOP / script).is_file()
-    unknown = make("benchmark", "NAME=it's", *MADE, dry=False)
-    assert unknown.returncode == 2
-    assert unknown.stderr.startswith("make benchmark: no benchmark it's; choose one of: collectives ")
+def test_benchmarks_are_chosen_by_name():
+    assert "--bench 'reports'" in make("benchmark", "NAME=reports", *MADE).stdout
+    assert "--bench" not in make("benchmark", *MADE).stdout
 
 
 def test_claims_on_demand():
