@@ -12,6 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from dlscale.analysis.finding import collect
+from dlscale.analysis.measured import measure
 from dlscale.base import definitions
 from dlscale.benchmarks.cli import VERBS, cli, reference
 from dlscale.benchmarks.cli.request import OPTIONS
@@ -64,6 +66,15 @@ def test_the_page_of_gpus_has_the_backends_and_checks_that_there_are():
 
 def test_the_table_of_backends_is_that_of_doctor():
     assert written_into(README) == README, "run: python -m dlscale.collectives.table README.md"
+
+
+def test_the_example_of_a_finding_is_one():
+    page = (TOP / "docs" / "adding-a-finding.md").read_text()
+    names = {"__name__": "memory"}
+    exec(re.search(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1], names)  # noqa: S102
+    (found,) = collect(names["FINDINGS"], measure([]))
+    assert not found.error
+    assert found.data == {"memory": []}
 
 
 def test_links_lead_somewhere():
