@@ -72,9 +72,9 @@ def check_names(state: State, wanted: Mapping[str, Iterable[int]]) -> None:
     missing, unknown = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
     if missing or unknown:
         what = f"without {missing[0]}" if missing else f"with {unknown[0]}, which is unknown here"
-        raise UsageError(f"the state is of another training: {what}")
+        raise UsageError(f"the checkpoint belongs to another training: {what}")
     for name, shape in wanted.items():
         if state[name].shape != tuple(shape):
             raise UsageError(
-                f"the state is of another training: {name} has shape {state[name].shape}, here {tuple(shape)}"
+                f"the checkpoint belongs to another training: {name} has shape {state[name].shape}, here {tuple(shape)}"
             )

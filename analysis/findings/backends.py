@@ -299,8 +299,8 @@ BACKENDS = TableOf[Compared](
         "Backends: communication is by how much a step takes longer than over none on as many ranks, the "
         "computation, and its share of that. Waiting for the slowest rank is in it; where the exchange overlaps, it is "
         "what is left exposed. Difference: to the fastest other backend, as a share of the computation. Both with "
-        f"{100 * LEVEL:.0f} % t intervals over n blocks of launches. Neither is a claim: those are the declared "
-        "comparisons with one reference (docs/contrasts.md)."
+        f"{100 * LEVEL:.0f} % t intervals over n blocks of launches. Descriptive; for "
+        "significance see Significant differences (docs/contrasts.md)."
     ),
     tags=lambda pair: tags_of(pair[1].cell),
 )

@@ -205,7 +205,7 @@ def _default_factor(sides: Sequence[Side]) -> str:
 def _check_there(what: str, asked: Iterable[T], there: Set[T]) -> None:
     if missing := [value for value in asked if value not in there]:
         known = ", ".join(map(str, sorted(there)))
-        raise UsageError(f"no {what} {missing[0]} in these records; choose of: {known}")
+        raise UsageError(f"no {what} {missing[0]} in these records; choose from: {known}")
 
 
 def _grouped(sides: Iterable[Side], *, without: Iterable[str]) -> list[list[Side]]:

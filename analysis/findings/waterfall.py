@@ -221,8 +221,8 @@ def _bounded(parts: Sequence[Part]) -> Iterator[str]:
     for part in parts:
         if part.names == (INPUT,) and abs(part.by_controls - part.loss.center) > 1e-12:
             yield (
-                f"{INPUT}: the controls differ by {points(part.by_controls)} %, which fetching alone excludes; it is "
-                f"drawn at {points(part.loss.center)} %, and the rest is in the part above it"
+                f"{INPUT} bounded to {points(part.loss.center)} % (measured fetch time); the controls differ by "
+                f"{points(part.by_controls)} %, and the rest is counted in the part above it"
             )
 
 

@@ -95,13 +95,13 @@ def figures(
             )
         return draw_published(results, names=list(names), on=on, everything=everything)
     if everything:
-        raise UsageError("--all is of published figures; give it with --published, or leave it out")
+        raise UsageError("--all requires --published")
     if on:
-        raise UsageError(f"--on {on} stands in for a publication's machine; give it with --published")
+        raise UsageError(f"--on {on} requires --published")
     if width and medium != PAPER:
-        raise UsageError("--width is that of printed figures; add --for paper")
+        raise UsageError("--width requires --for paper")
     if unknown := [name for name in only if name not in NAMES]:
-        raise UsageError(f"no figure {unknown[0]!r}; choose of: {', '.join(NAMES)}")
+        raise UsageError(f"no figure {unknown[0]!r}; choose from: {', '.join(NAMES)}")
     if len(names) > 1:
         raise UsageError(
             f"figures of one study at a time, not of {', '.join(names)}; dlscale report draws several in one, "
@@ -139,5 +139,5 @@ def _check_backends(loaded: Loaded, backends: Collection[str]) -> None:
     known = list(dict.fromkeys(row.cell.backend for row in loaded.rows if row.cell.control == "train"))
     if unknown := [name for name in backends if name not in known]:
         raise UsageError(
-            f"no backend {unknown[0]!r} in {loaded.folder.name}; choose of: {', '.join(known) or 'none was trained'}"
+            f"no backend {unknown[0]!r} in {loaded.folder.name}; choose from: {', '.join(known) or 'none was trained'}"
         )

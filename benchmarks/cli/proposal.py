@@ -99,7 +99,7 @@ def proposal(
         known = sorted({row.cell.backend for row in loaded.rows if row.throughput})
         raise UsageError(
             f"no training over {', '.join(backends)} has a number in {loaded.folder.name}; "
-            f"choose of: {', '.join(known) or 'none was measured'}"
+            f"choose from: {', '.join(known) or 'none was measured'}"
         )
     for curve in written.curves:
         click.echo(f"{section.curve_title(curve)}: {section.threshold_sentence(curve)}")

@@ -91,9 +91,9 @@ def report(
         raise UsageError("--open and --json are mutually exclusive")
     if len(studies) > 1:
         if full or as_text:
-            raise UsageError("--full and --text are of one study; name one, or leave them out")
+            raise UsageError("--full and --text take one study")
         if predicted:
-            raise UsageError("--predicted stands beside one study; name one, or leave it out")
+            raise UsageError("--predicted takes one study")
         folders = [named_folder(results, name, system=system) for name in studies]
         return report_together(folders, results=results, base=base, as_json=as_json, in_browser=in_browser)
     if studies and studies[0].endswith(ENDING):

@@ -48,7 +48,7 @@ def report_together(
     """
     places = [folder.resolve() for folder in folders]
     if twice := next((place for place in places if places.count(place) > 1), None):
-        raise UsageError(f"study {twice.name} is named twice; name different studies, by more of their names")
+        raise UsageError(f"{twice.name!r} is named twice; name different studies, or use longer prefixes")
     with uncollected():
         loaded = [load(Store(folder), base=base) for folder in folders]
         sentences, comparable = _compared(loaded)

@@ -277,7 +277,7 @@ def lint_systems(names: tuple[str, ...], as_json: bool) -> int:
         for row in rows:
             click.echo(f"{row['system']}: {row['problem']}")
         if not rows:
-            click.echo(f"{len(asked)} system{'s' if len(asked) > 1 else ''}: nothing wrong")
+            click.echo(f"{len(asked)} system{'s' if len(asked) > 1 else ''}: OK")
     return FAILED_USAGE if rows else 0
 
 

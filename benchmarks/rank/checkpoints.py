@@ -114,8 +114,8 @@ class TrainingRun:
     def of_another(self, error: Exception) -> UsageError:
         """The error of a state or notes that this training did not save."""
         return UsageError(
-            f"the checkpoint in {self._folder} is of another training ({' '.join(str(error).split())[:200]}); delete "
-            "it, and the training begins anew"
+            f"the checkpoint in {self._folder} belongs to another training ({' '.join(str(error).split())[:200]}); "
+            "delete it, and the training begins anew"
         )
 
 

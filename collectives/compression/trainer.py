@@ -73,13 +73,15 @@ class CompressedTrainer(WrappedTrainer):
             of_bucket = states.pop(str(place), {})
             if RESIDUAL in of_bucket and of_bucket[RESIDUAL].shape != bucket.shape:
                 raise UsageError(
-                    f"the state is of another training: its bucket {place} has {of_bucket[RESIDUAL].size} elements, "
-                    f"here {bucket.size}"
+                    f"the checkpoint belongs to another training: its bucket {place} has "
+                    f"{of_bucket[RESIDUAL].size} elements, here {bucket.size}"
                 )
             for collective in self._collectives:  # only one of which averages the bucket
                 collective.set_state(bucket, of_bucket)
         if states:
-            raise UsageError(f"the state is of another training: it has more than {len(buckets)} buckets")
+            raise UsageError(
+                f"the checkpoint belongs to another training: it has more than {len(buckets)} buckets"
+            )
 
     def flat(self, arrays: Weights) -> list[NDArray[Any]]:
         """Arrays in the order and shapes of the weights, as buckets; not collective."""

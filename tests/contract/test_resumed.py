@@ -179,7 +179,7 @@ def test_a_state_of_something_else_is_one_line(distributed, folder, world, shard
     saved_and_trained_on(trainer, folder, world)
     _, rounds = distributed("mpi", "torch", seed=3, algorithm="easgd", algorithm_options={})
     with pytest.raises(
-        UsageError, match=r"is of another training \(.*\); delete it, and the training begins anew"
+        UsageError, match=r"belongs to another training \(.*\); delete it, and the training begins anew"
     ):
         run_of(rounds, folder, world, [])
     rounds.close()

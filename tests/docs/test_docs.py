@@ -1,6 +1,7 @@
 """What the documents name exists, and what exists is named."""
 
 import contextlib
+import itertools
 import re
 import shlex
 import subprocess
@@ -11,8 +12,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from dlscale.analysis.finding import collect
+from dlscale.analysis.measured import measure
 from dlscale.base import definitions
-from dlscale.benchmarks.cli import VERBS, cli
+from dlscale.benchmarks.cli import VERBS, cli, reference
+from dlscale.benchmarks.cli.request import OPTIONS
+from dlscale.benchmarks.study import settings
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.collectives.table import written_into
@@ -63,16 +68,19 @@ def test_the_table_of_backends_is_that_of_doctor():
     assert written_into(README) == README, "run: python -m dlscale.collectives.table README.md"
 
 
+def test_the_example_of_a_finding_is_one():
+    page = (TOP / "docs" / "adding-a-finding.md").read_text()
+    names = {"__name__": "memory"}
+    exec(re.search(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1], names)  # noqa: S102
+    (found,) = collect(names["FINDINGS"], measure([]))
+    assert not found.error
+    assert found.data == {"memory": []}
+
+
 def test_links_lead_somewhere():
-    for page in [TOP / "README.md", TOP / "CONTRIBUTING.md", *(TOP / "docs").rglob("*.md")]:
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page}: {target}"
-
-
-def test_make_targets_of_the_readme_exist():
-    makefile = (TOP / "Makefile").read_text()
-    for target in re.findall(r"^\| `make ([a-z-]+)` \|", README, re.MULTILINE):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -92,28 +100,71 @@ def test_commands_of_the_readme_can_be_planned(line, tmp_path):
     assert "mpiexec" in subprocess.run(command, capture_output=True, text=True, check=True, cwd=TOP).stdout
 
 
-def shown_commands():
-    """(page, words) of each command line in a block of code; a backslash joins lines."""
-    for page in [TOP / "README.md", *(TOP / "docs").rglob("*.md")]:
-        for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+PAGES = (TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").rglob("*.md")))
+
+
+def shown(program):
+    """(page, words, whole) of each command line of a program: whole lines in blocks of code, and parts in sentences."""
+    for page in PAGES:
+        text = page.read_text()
+        for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
-                if match := re.match(r"(?:\S*/)?dlscale( .*)", line):
-                    yield page.name, shlex.split(match[1], comments=True)
+                if match := re.match(rf"(?:time )?(?:\S*/)?{program}( .*)", line):
+                    yield page.name, shlex.split(match[1], comments=True), True
+        sentences = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL).partition(
+            "## Verbs that went"
+        )[0]
+        for part in re.findall(rf"`(?:time )?(?:\S*/)?{program}( [^`]+)`", sentences):
+            yield page.name, shlex.split(part.replace("\\|", "|"), comments=True), False
 
 
-@pytest.mark.parametrize(
-    ("page", "words"), list(shown_commands()), ids=lambda it: it if isinstance(it, str) else " ".join(it)[:60]
-)
-def test_commands_of_the_documents_have_verbs_and_options_that_exist(page, words):
+def command_of(words):
+    """The verb, or the verb's own verb, that words call; a verb that went raises UsageError."""
     context = click.Context(cli)
     command, rest = cli, words
-    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
-        command, rest = command.get_command(context, rest[0]), rest[1:]
-        if command.name == "collectives":
+    while isinstance(command, click.Group) and rest and re.match("[a-z]", rest[0]):
+        if command.name == "collectives" and rest[0] not in command.commands:
             break
-    with contextlib.suppress(click.exceptions.Exit):
-        command.make_context(command.name, list(rest), parent=context)
+        command, rest = command.get_command(context, rest[0]), rest[1:]
+    return command, rest
+
+
+def id_of(value):
+    return " ".join(value)[:60] if isinstance(value, list) else value if isinstance(value, str) else ""
+
+
+@pytest.mark.parametrize(("page", "words", "whole"), list(shown("dlscale")), ids=id_of)
+def test_commands_of_the_documents_have_verbs_options_and_settings_that_exist(page, words, whole):
+    command, rest = command_of(words)
+    if whole:
+        with contextlib.suppress(click.exceptions.Exit):
+            command.make_context(command.name, list(rest), parent=click.Context(cli))
+    known = {name for option in command.params for name in option.opts} | {"--help", "--version"}
+    own = rest[: rest.index("--")] if "--" in rest else rest
+    assert {word.partition("=")[0] for word in own if word.startswith("--")} <= known
+    values = [word for before, word in itertools.pairwise(own) if before == "--set"]
+    # A file that a study will write is not there yet; NAME=VALUE stands for itself.
+    settings.assigned(
+        [word for word in values if "=" in word and "tuned=" not in word and "NAME" not in word], OPTIONS
+    )
+
+
+@pytest.mark.parametrize(("page", "words", "whole"), list(shown("make")), ids=id_of)
+def test_targets_and_variables_of_make_in_the_documents_exist(page, words, whole):
+    makefile = (TOP / "Makefile").read_text()
+    variables = {
+        *re.search(r"^KNOWN := \$\(VARIABLES\) (.*)", makefile, re.MULTILINE)[1].split(),
+        *reference.make_variables().split(),
+    }
+    environments = re.search(r"^ENVIRONMENTS := (.*)", makefile, re.MULTILINE)[1].split()
+    for word in words:
+        name, given, _ = word.partition("=")
+        if given:
+            assert name in variables, word
+        else:
+            assert word in environments or re.search(rf"^{re.escape(word)}:", makefile, re.MULTILINE), word
 
 
 def test_commands_of_every_page_are_looked_at():
-    assert {"README.md", "gpu.md", "jobs.md", "adding-a-system.md"} <= {page for page, _ in shown_commands()}
+    assert {"README.md", "gpu.md", "jobs.md", "adding-a-system.md"} <= {page for page, *_ in shown("dlscale")}
+    assert {"README.md", "algorithms.md", "CONTRIBUTING.md"} <= {page for page, *_ in shown("make")}

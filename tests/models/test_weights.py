@@ -43,7 +43,7 @@ def test_that_of_another_training_is_refused(framework, change):
         state["network9.weight"] = np.zeros(3, np.float32)
     else:
         state[name] = np.zeros((2, 2, 2), np.float32)
-    with pytest.raises(UsageError, match="of another training: "):
+    with pytest.raises(UsageError, match="belongs to another training: "):
         one.restore(state)
 
 

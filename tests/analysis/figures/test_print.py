@@ -158,10 +158,10 @@ def test_figures_that_the_records_do_not_give(results, capsys):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--only", "efficency"], "no figure 'efficency'; choose of: throughput, efficiency, step-time"),
+        (["--only", "efficency"], "no figure 'efficency'; choose from: throughput, efficiency, step-time"),
         (["--backends", "rings"], "no backend 'rings'; choose one of: none, mpi, gloo, ring"),
-        (["--backends", "nccl"], "no backend 'nccl' in study-1; choose of: none, gloo, mpi, ring"),
-        (["--width", "3.3in"], "add --for paper"),
+        (["--backends", "nccl"], "no backend 'nccl' in study-1; choose from: none, gloo, mpi, ring"),
+        (["--width", "3.3in"], "requires --for paper"),
         (["--published", "--for", "paper"], "drop --published"),
         (["--for", "paper", "--width", "3.3"], "write 3.3in, 8.4cm, 84mm or 240pt"),
     ],

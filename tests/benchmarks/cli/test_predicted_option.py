@@ -173,7 +173,7 @@ def test_other_tools_get_what_was_measured_alone(told):
     [
         (["report", "--predicted", "resnet50"], "no predictions 'resnet50' in "),
         (["report", "--predicted", "none.jsonl"], "choose one of: hep_cnn-tiny-torch-weak-scaling.jsonl"),
-        (["report", STUDY, STUDY, "--predicted", "latest"], "--predicted stands beside one study"),
+        (["report", STUDY, STUDY, "--predicted", "latest"], "--predicted takes one study"),
         (["compare", STUDY, STUDY, "--predicted", "latest"], "held against the numbers of one study"),
         (["compare", STUDY, "--ranks", "2", "--predicted", "latest"], "leave out --factor"),
         (["figures", "--published", "--predicted", "latest"], "are of a study's figures"),

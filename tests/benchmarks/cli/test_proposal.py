@@ -87,7 +87,7 @@ def test_corrupt_records_are_told(run):
         (("--threshold", "120"), "no percentage above 1"),
         (("--threshold", "nan"), "no percentage above 1"),
         (("--runs", "3"), "add --samples"),
-        (("--backends", "mpi"), "no training over mpi has a number.*choose of: none, ring"),
+        (("--backends", "mpi"), "no training over mpi has a number.*choose from: none, ring"),
     ],
 )
 def test_mistakes_are_told_in_one_line(run, words, reason):

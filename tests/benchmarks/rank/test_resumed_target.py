@@ -160,6 +160,6 @@ def test_notes_of_something_else_are_one_line(tmp_path, spoil):
     launch(tmp_path, killed_after=4)
     state = checkpoints.load_checkpoint(tmp_path, step=3)
     save_checkpoint(tmp_path, state, step=3, notes=spoil(checkpoint_notes(tmp_path, step=3)))
-    with pytest.raises(UsageError, match=r"is of another training \(.*\); delete it, and the") as caught:
+    with pytest.raises(UsageError, match=r"belongs to another training \(.*\); delete it, and the") as caught:
         launch(tmp_path)
     assert "\n" not in str(caught.value)

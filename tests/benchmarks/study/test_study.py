@@ -196,7 +196,9 @@ def test_a_batch_that_the_network_cannot_train_on():
 
 
 def test_unknown_studies():
-    known = "ablation, algorithms, framework-losses, frameworks, strong-scaling, time-to-solution, tuning, weak-"
+    known = (
+        "ablation, algorithms, framework-losses, frameworks, strong-scaling, time-to-solution, tuning, weak-"
+    )
     with pytest.raises(UsageError, match=f"no study 'week-scaling'; choose one of: {known}"):
         load_study("week-scaling")
 

@@ -225,8 +225,8 @@ def test_lint_on_the_command_line(capsys, tmp_path):
     status, text = said(capsys, "lint", "cori-knl", unfit)
     assert (status, len(text.splitlines())) == (1, 1)
     assert text.startswith(f"{unfit}: devices.peak.half")
-    assert said(capsys, "lint", "cori-knl") == (0, "1 system: nothing wrong\n")
-    assert said(capsys, "lint") == (0, f"{len(NAMES)} systems: nothing wrong\n")
+    assert said(capsys, "lint", "cori-knl") == (0, "1 system: OK\n")
+    assert said(capsys, "lint") == (0, f"{len(NAMES)} systems: OK\n")
     status, text = said(capsys, "lint", unfit, "--json")
     assert [row["system"] for row in json.loads(text)["rows"]] == [unfit]
 

@@ -56,5 +56,5 @@ def test_another_trainer_goes_on_with_the_same_chance(num_teams):
 def test_a_state_of_other_buckets_is_refused(sizes, words):
     trainer, buckets, collectives, _ = trainer_of(*SIZES)
     average(buckets, collectives, 1)
-    with pytest.raises(UsageError, match=f"the state is of another training: {words}"):
+    with pytest.raises(UsageError, match=f"the checkpoint belongs to another training: {words}"):
         trainer_of(*sizes)[0].restore(trainer.own_state())

@@ -163,7 +163,7 @@ def test_a_backend_that_always_failed_is_declared(make_record, make_study):
         ({"reference": "nccl"}, "no 'nccl' of backend in these records; choose one of: gloo, mpi, ring"),
         ({"reference": "none"}, "choose one of: gloo, mpi, ring"),
         ({"factor": "precision"}, "of precision there is only fp32"),
-        ({"ranks": [3]}, "no ranks 3 in these records; choose of: 1, 2"),
+        ({"ranks": [3]}, "no ranks 3 in these records; choose from: 1, 2"),
         ({"backends": ["nccl"]}, "no backend nccl"),
         ({"backends": ["mpi"], "reference": "mpi"}, "nothing to compare"),
     ],

@@ -39,9 +39,8 @@ def test_a_stall_that_noise_put_outside_is_told_with_what_was_measured(plant):
     assert abs(stall.by_controls) > 0.02
     assert abs(stall.loss.center) < 0.02
     (note,) = found.notes
-    assert note.startswith(
-        f"input stall: the controls differ by {100 * stall.by_controls:.1f} %, which fetching "
-    )
+    assert note.startswith(f"input stall bounded to {100 * stall.loss.center:.1f} %")
+    assert f"the controls differ by {100 * stall.by_controls:.1f} %" in note
     row = next(row for row in waterfall_rows([found]) if row["cause"] == "input stall")
     assert (row["loss"], row["loss_by_controls"]) == (stall.loss.center, stall.by_controls)
     assert (row["bound_low"], row["bound_high"]) == (found.bound.low, found.bound.high)

@@ -122,9 +122,9 @@ def test_studies_that_may_not_be_compared_have_no_page(results):
 
 def test_mistakes(results):
     folder = results(("cori", "weak-1", {}), ("daint", "weak-2", {}))
-    assert "study weak-1 is named twice" in str(run(folder, "weak-1", "weak-1")[2])
+    assert "'weak-1' is named twice" in str(run(folder, "weak-1", "weak-1")[2])
     assert "no study 'strong'" in str(run(folder, "weak-1", "strong")[2])
-    assert "--full and --text are of one study" in str(run(folder, "weak-1", "weak-2", "--full")[2])
+    assert "--full and --text take one study" in str(run(folder, "weak-1", "weak-2", "--full")[2])
 
 
 def test_a_study_may_be_named_by_its_folder(results, tmp_path):
