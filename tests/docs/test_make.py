@@ -95,11 +95,6 @@ def test_how_long_to_look_for_inputs_that_are_not_refused_is_a_variable():
     assert "FUZZ_SECONDS=600 " in make("test-nightly").stdout
 
 
-def test_benchmarks_are_chosen_by_name():
-    assert "--bench 'reports'" in make("benchmark", "NAME=reports", *MADE).stdout
-    assert "--bench" not in make("benchmark", *MADE).stdout
-
-
 def test_claims_on_demand():
     assert "--claims" in make("verify-figures", "CLAIMS=yes").stdout
     assert "--claims" not in make("verify-figures").stdout
