@@ -51,7 +51,7 @@ def test_contents(wheel):
         "analysis/render/html/start.js",
         "analysis/findings/productivity.csv",
         "analysis/published/index.html.j2",
-        "benchmarks/exports/templates/reframe.py.template",
+        "benchmarks/exports/reframe.py.template",
         "benchmarks/exports/training_rules.yaml",
         "collectives/ring/build.json",
         "analysis/py.typed",
