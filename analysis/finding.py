@@ -121,7 +121,12 @@ def _why(finding: Finding[Any], measured: Measured, error: Exception) -> str:
 
 
 def _culprit(finding: Finding[Any], measured: Measured) -> Sequence[Record]:
-    """The fewest of the records that raise an error without the others, halving them as long as one half does."""
+    """The fewest of the records that raise an error without the others, halving them as long as one half does.
+
+    None where the finding raises even without a record.
+    """
+    if _raises(finding, measured, ()):
+        return ()
     records: Sequence[Record] = measured.records
     while len(records) > 1:
         middle = len(records) // 2
@@ -130,7 +135,7 @@ def _culprit(finding: Finding[Any], measured: Measured) -> Sequence[Record]:
         if half is None:
             return records
         records = half
-    return records if records and _raises(finding, measured, records) else ()
+    return records
 
 
 def _raises(finding: Finding[Any], measured: Measured, records: Sequence[Record]) -> bool:

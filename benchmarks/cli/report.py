@@ -116,12 +116,14 @@ def show_study(store: Store, *, figures: bool = True) -> int:
     with uncollected():
         loaded = load(store)
         Console().print(render_screen(loaded.study, loaded.found))
-        if figures:  # first: where the disk is full, one complaint is enough
+        if loaded.errors:  # figures rest on findings, too
+            click.echo("no figures: not all findings could be computed", err=True)
+        elif figures:  # first: where the disk is full, one complaint is enough
             from dlscale.benchmarks.cli.figures import draw_figures
 
             draw_figures(loaded, store.figures_folder)
         put(loaded.page(), loaded.folder, link=True)
-        put_tuned(loaded)
+        _put_tuned(loaded)
     return _status(loaded)
 
 
@@ -137,8 +139,13 @@ def _show(loaded: Loaded, *, as_json: bool, full: bool, as_text: bool) -> int:
         Console().print(render_screen(loaded.study, loaded.found))
     put(page, loaded.folder)
     if not loaded.study.running:
-        put_tuned(loaded)
+        _put_tuned(loaded)
     return _status(loaded)
+
+
+def _put_tuned(loaded: Loaded) -> None:
+    if not loaded.errors:
+        put_tuned(loaded)
 
 
 def _status(loaded: Loaded) -> int:

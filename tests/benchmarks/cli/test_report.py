@@ -1,0 +1,58 @@
+"""`dlscale report` where a finding raises an error: the others are there, and the exit status tells."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dlscale.analysis.findings import load_all
+from dlscale.benchmarks.cli import FAILED_CASES, report
+from dlscale.benchmarks.records.store import Store
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "records"
+SENTENCE = "could not be computed: ArithmeticError: odd"
+
+
+def _raises(_):
+    raise ArithmeticError("odd")
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    (golden,) = GOLDEN.glob("weak-scaling-*")
+    return Path(shutil.copytree(golden, tmp_path / "results" / "local" / golden.name))
+
+
+@pytest.fixture
+def broken(request):
+    """A finding that always raises, for all that ask for it, too."""
+    (finding,) = [one for one in load_all() if one.name == request.param]
+    compute = finding.compute
+    object.__setattr__(finding, "compute", _raises)
+    yield request.param
+    object.__setattr__(finding, "compute", compute)
+
+
+# What verdict, strips, warnings and exit status rest on, and what nothing rests on.
+@pytest.mark.parametrize("broken", ["rows", "waterfalls", "learning_rates", "drift", "energy"], indirect=True)
+@pytest.mark.parametrize("options", [(), ("--full",), ("--json",)])
+def test_a_finding_that_always_raises_takes_nothing_else_down(study, broken, options):
+    done = CliRunner().invoke(report.report, [str(study), *options], standalone_mode=False)
+    assert done.exception is None, "no traceback"
+    assert done.return_value == FAILED_CASES
+    assert SENTENCE in " ".join(done.output.split())
+    if "--json" in options:
+        data = json.loads(done.output)
+        assert broken in data["errors"]
+        assert data["start_up"], "nothing that it rests on failed"
+    else:
+        assert SENTENCE in (study / "report.html").read_text()
+
+
+@pytest.mark.parametrize("broken", ["energy"], indirect=True)
+def test_a_study_ends_without_figures_then(study, broken, capsys):
+    assert report.show_study(Store(study)) == FAILED_CASES
+    assert "no figures" in capsys.readouterr().err
