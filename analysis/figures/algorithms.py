@@ -20,11 +20,11 @@ from dlscale.analysis.figures.drawing import (
     marker_style,
     whiskers,
 )
-from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes
-from dlscale.analysis.figures.solution import solution_origin
+from dlscale.analysis.findings.small_print import solution_origin
 from dlscale.analysis.findings.solution_table import to_solution_row
 from dlscale.analysis.findings.solutions import TimeToSolution, fastest_first, goal_text, tuned_text
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name

@@ -26,11 +26,12 @@ from dlscale.analysis.figures.drawing import (
     looks_of,
     marker_style,
 )
-from dlscale.analysis.figures.form import SCREEN, Form
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.findings.communication import GIGA, MEGA, Communication, communication_rows
 from dlscale.analysis.findings.communication_only import BucketSize
 from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.findings.small_print import origin, parity, span, warning
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.theme import Look
 from dlscale.analysis.statistics import Interval

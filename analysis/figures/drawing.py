@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from dlscale.analysis.curves import Curve, Point, Value, dodge
-from dlscale.analysis.figures.form import PRINTED_POINTS, SCREEN, Form
+from dlscale.analysis.form import PRINTED_POINTS, SCREEN, Form
 from dlscale.analysis.render.theme import Look, looks_for
 from dlscale.analysis.statistics import Interval
 

@@ -31,9 +31,10 @@ from dlscale.analysis.figures.drawing import (
     looks_of,
     marker_style,
 )
-from dlscale.analysis.figures.form import SCREEN, Form
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.findings.small_print import origin, parity, span, warning
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import CellLaunches, good_launches
 from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.provenance import Provenance

@@ -16,14 +16,14 @@ from dlscale.analysis.figures.drawing import (
     looks_of,
     rank_axis,
 )
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes, span
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.figures.learning_curves import draw_trainings
-from dlscale.analysis.figures.solution import solution_origin
 from dlscale.analysis.figures.throughput import rate_axis, throughput
 from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.findings.framework_answers import Question
 from dlscale.analysis.findings.framework_comparison import Program, alike_on_all_ranks, to_program_row
 from dlscale.analysis.findings.learning_curves import PROGRESS, measures
+from dlscale.analysis.findings.small_print import solution_origin, span
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import plural

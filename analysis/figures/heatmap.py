@@ -14,11 +14,12 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
-from dlscale.analysis.figures.form import SCREEN, Form
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, warning
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.findings.rank_times import RankTimes, to_heat_rows
 from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.findings.small_print import origin, parity, warning
 from dlscale.analysis.findings.stragglers import Stragglers, straggler_sentences
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Block
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.text import backend_name

@@ -15,9 +15,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, GREY, RIM
-from dlscale.analysis.figures.form import SCREEN, Form
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes, span
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.findings.ladder import ORDER_MATTERS, Ladder, ladder_row, ladder_title
+from dlscale.analysis.findings.small_print import span
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import rate, share_text

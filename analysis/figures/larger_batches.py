@@ -25,11 +25,11 @@ from dlscale.analysis.figures.drawing import (
     rank_axis,
     whiskers,
 )
-from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.findings.noise_scale import NoiseScale, arrived, laws, noise_scales, scale_text
 from dlscale.analysis.findings.predicted_solutions import Prediction, predictions
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import WeakScaling
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval

@@ -11,9 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from dlscale.analysis.figures.form import PRINTED_POINTS, SCREEN, Caption, Form
-from dlscale.analysis.findings.scaling import ScalingRow
-from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.form import PRINTED_POINTS, SCREEN, Caption, Form
 
 PANEL_HEIGHT_INCHES = 2.35  # with tick and axis labels
 _LINE_INCHES = 0.155  # title and legend
@@ -173,37 +171,3 @@ def _legend_columns(lengths: Sequence[int], width: float) -> int:
         if sum(_HANDLE_INCHES + max(column) / _CHARACTERS_PER_INCH for column in columns) <= width:
             return num_columns
     return 1
-
-
-def span(values: Sequence[int]) -> str:
-    """`6`, or `5 to 6` where they differ."""
-    return str(min(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
-
-
-def warning(rows: Sequence[ScalingRow]) -> str:
-    """A warning that the parity gate failed, to be read before the numbers; empty if it passed."""
-    pair = rows[0].pair
-    return (
-        f"NOT COMPARABLE between {' and '.join(pair.frameworks)}" if pair and pair.comparable is False else ""
-    )
-
-
-def parity(rows: Sequence[ScalingRow]) -> list[str]:
-    """A line of small print with the parity gate's verdict; none with only one framework."""
-    pair = rows[0].pair
-    return [f"{pair.verdict}."] if pair else []
-
-
-def origin(rows: Sequence[ScalingRow], provenance: Provenance) -> str:
-    """The origin of the data: study, fingerprint, commit and hash, abbreviated."""
-    fingerprints = sorted({row.fingerprint[:12] for row in rows if row.fingerprint})
-    return (
-        f"Study {', '.join(provenance.studies)}; fingerprint {', '.join(fingerprints)}; "
-        f"commit {', '.join(_short(commit) for commit in provenance.commits)}; data {provenance.data_hash[:12]}."
-    )
-
-
-def _short(commit: str) -> str:
-    """The first 12 digits of a commit, and whether the checkout was dirty."""
-    digits, mark, _ = commit.partition("+")
-    return digits[:12] + (mark and "+dirty")

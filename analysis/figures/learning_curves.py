@@ -20,9 +20,8 @@ from dlscale.analysis.figures.drawing import (
     looks_of,
     rank_axis,
 )
-from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes
-from dlscale.analysis.figures.solution import ENDS, solution_origin, zoom
+from dlscale.analysis.figures.solution import ENDS, zoom
 from dlscale.analysis.findings.learning_curves import (
     PROGRESS,
     Measure,
@@ -32,8 +31,10 @@ from dlscale.analysis.findings.learning_curves import (
     measures,
     thinning_text,
 )
+from dlscale.analysis.findings.small_print import solution_origin
 from dlscale.analysis.findings.solution_table import to_solution_row
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.theme import Look
 from dlscale.analysis.statistics import Interval

@@ -22,11 +22,11 @@ from dlscale.analysis.figures.drawing import (
     marker_style,
     whiskers,
 )
-from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.findings.energy import Energy
 from dlscale.analysis.findings.pareto import Priced, comparable, priced, shown_cost, to_pareto_row
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name

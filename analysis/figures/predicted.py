@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 
 from dlscale.analysis.curves import Curve, Value, dodge
 from dlscale.analysis.figures.drawing import GREY, line_style, looks_of, marker_style
-from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.findings.predicted_points import SimulatedPoint, doubts_of, origin_sentence
+from dlscale.analysis.form import SCREEN, Form
 
 BAND_ALPHA = 0.18
 ASIDE = 2**0.035  # factor on the number of ranks, so that a point does not cover the measured one

@@ -21,11 +21,12 @@ from dlscale.analysis.figures.drawing import (
     looks_of,
     rank_axis,
 )
-from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.findings.learning_curves import drawn_per_training, thinned, thinning_text
+from dlscale.analysis.findings.small_print import solution_origin
 from dlscale.analysis.findings.solution_table import to_solution_row
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, metric_name, rules_text, tuned_text
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name
@@ -171,9 +172,3 @@ def _small_print(rows: Sequence[TimeToSolution], provenance: Provenance, most_dr
     longest = max(len(training.solution.evaluations) for row in rows for training in row.trainings)
     text = " ".join(filter(None, [text, thinning_text(longest, most_drawn)]))
     return [text, solution_origin(provenance)]
-
-
-def solution_origin(provenance: Provenance) -> str:
-    """The origin of the data: study, commit and hash, abbreviated."""
-    commits = ", ".join(commit[:12] for commit in provenance.commits)
-    return f"Study {', '.join(provenance.studies)}; commit {commits}; data {provenance.data_hash[:12]}."

@@ -12,9 +12,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
-from dlscale.analysis.figures.form import SCREEN, Form
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes, span
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes
+from dlscale.analysis.findings.small_print import span
 from dlscale.analysis.findings.startup import PHASES, StartUp, to_start_up_row
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.provenance import Provenance
 
 MAX_PANELS = 8

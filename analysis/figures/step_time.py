@@ -22,9 +22,10 @@ from dlscale.analysis.figures.drawing import (
     evidence_text,
     rank_axis,
 )
-from dlscale.analysis.figures.form import SCREEN, Form
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.findings.scaling import ScalingRow, base_text, scaling_row
+from dlscale.analysis.findings.small_print import origin, parity, span, warning
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import interval_columns, number

@@ -22,8 +22,7 @@ from dlscale.analysis.figures.drawing import (
     evidence_text,
     rank_axis,
 )
-from dlscale.analysis.figures.form import SCREEN, Form
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.figures.predicted import (
     BandCurve,
     band_curves,
@@ -34,6 +33,8 @@ from dlscale.analysis.figures.predicted import (
 )
 from dlscale.analysis.findings.predicted_points import SimulatedPoint
 from dlscale.analysis.findings.scaling import ScalingRow, base_text
+from dlscale.analysis.findings.small_print import origin, parity, span, warning
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import number, rate

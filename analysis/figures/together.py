@@ -23,11 +23,12 @@ from dlscale.analysis.figures.drawing import (
     rank_axis,
 )
 from dlscale.analysis.figures.efficiency import percent_axis
-from dlscale.analysis.figures.form import SCREEN
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes, span, warning
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.figures.throughput import rate_axis, throughput
 from dlscale.analysis.figures.write import csv_rows, save_drawing
 from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.findings.small_print import span, warning
+from dlscale.analysis.form import SCREEN
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.html.together import (
     UNPAIRED,

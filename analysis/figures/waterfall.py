@@ -13,11 +13,12 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from dlscale.analysis.families import Family
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, GREY, RIM, SINGLE_COLUMN_INCHES
-from dlscale.analysis.figures.form import SCREEN, Form
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes, origin, parity, span, warning
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.findings.small_print import origin, parity, span, warning
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.findings.waterfall_table import waterfall_rows
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import backend_name, number, share_text

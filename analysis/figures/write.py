@@ -35,8 +35,7 @@ from dlscale.analysis.figures import (
     waterfall,
 )
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
-from dlscale.analysis.figures.form import SCREEN, Form, figure_latex
-from dlscale.analysis.figures.layout import Captioned, finish_printed, parity, warning
+from dlscale.analysis.figures.layout import Captioned, finish_printed
 from dlscale.analysis.figures.predicted import drawn_points
 from dlscale.analysis.findings import (
     backends,
@@ -56,8 +55,10 @@ from dlscale.analysis.findings.predicted_points import SimulatedPoint, to_scalin
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
 from dlscale.analysis.findings.rank_times import rank_times
 from dlscale.analysis.findings.scaling import ScalingRow, rows_of, scaling_row
+from dlscale.analysis.findings.small_print import parity, warning
 from dlscale.analysis.findings.solution_table import evaluation_rows
 from dlscale.analysis.findings.solutions import TimeToSolution
+from dlscale.analysis.form import SCREEN, Form, figure_latex
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance, printable
 from dlscale.analysis.variants import CURVE

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from dlscale.analysis.figures.drawing import SINGLE_COLUMN_INCHES
-from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.write import NAMES, write_figures
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Backends, Width, Words

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dlscale.analysis.figures.form import parse_width
+from dlscale.analysis.form import parse_width
 from dlscale.base.quantities import parse_counts, parse_seconds, split_list
 from dlscale.benchmarks.records.record import Setting
 from dlscale.benchmarks.study.owned_options import parse_backend_options

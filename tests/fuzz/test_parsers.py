@@ -27,7 +27,7 @@ import pytest
 import scipy.io
 from PIL import Image
 
-from dlscale.analysis.figures.form import parse_width
+from dlscale.analysis.form import parse_width
 from dlscale.analysis.published.catalogue import Catalogue, load_published
 from dlscale.analysis.published.claims import load_publication
 from dlscale.analysis.published.values import read_statements, read_values

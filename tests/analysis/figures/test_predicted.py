@@ -7,11 +7,11 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 
 from dlscale.analysis.figures.drawing import drawing
-from dlscale.analysis.figures.form import SCREEN, Form
 from dlscale.analysis.figures.write import FIGURES, write_figures
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.predicted_points import simulated_points
 from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import measure
 from tests.analysis.made_predictions import predictions
 

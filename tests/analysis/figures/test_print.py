@@ -9,11 +9,11 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.text import Text
 
 from dlscale.analysis.figures.drawing import drawing
-from dlscale.analysis.figures.form import Form, figure_latex, parse_width
 from dlscale.analysis.figures.layout import finish_printed
 from dlscale.analysis.figures.write import FIGURES, write_figures
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.form import Form, figure_latex, parse_width
 from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.figures import figures

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from dlscale.analysis.figures.drawing import whiskers
-from dlscale.analysis.figures.form import Form
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, solution_table
 from dlscale.analysis.findings.pareto import front, front_text, priced, shown_cost
+from dlscale.analysis.form import Form
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of

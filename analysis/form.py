@@ -9,17 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from dlscale.analysis.text import escape_latex
 from dlscale.benchmarks.records.record import Cell
 
-if TYPE_CHECKING:  # every verb reads widths, and few need the findings behind a row
-    from dlscale.analysis.findings.scaling import ScalingRow
-
 PRINTED_POINTS = 8.0  # of all text, as publishers ask for
 PRINTED_INCHES = (1.5, 20.0)  # the narrowest and the widest printed figure
 _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}  # TeX's point, as in \the\columnwidth
+
+
+class OfCell(Protocol):
+    """A row about one cell."""
+
+    @property
+    def cell(self) -> Cell:
+        """The cell."""
+        ...
+
+
+R = TypeVar("R", bound=OfCell)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +47,7 @@ class Form:
         """Whether points of this cell are drawn."""
         return not self.backends or cell.backend in self.backends
 
-    def chosen(self, rows: Iterable[ScalingRow]) -> list[ScalingRow]:
+    def chosen(self, rows: Iterable[R]) -> list[R]:
         """The rows whose points are drawn."""
         return [row for row in rows if self.draws(row.cell)]
 
