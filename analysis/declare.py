@@ -248,11 +248,20 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingLine:
+    """How one training is drawn: a thin line, the darker the higher its `shade` (0 to 1), with a mark at its `end`."""
+
+    shade: float
+    end: Literal["reached", "budget", "diverged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
     """Points of one kind of evidence; a line joins them only if `joined`.
 
     `look` is the name of its curve, which looks the same everywhere. The limits of points in a `band` are drawn as one
-    area, else each as a bar.
+    area, else each as a bar. `aside` is the factor by which x was moved so that series do not cover each other; print
+    takes it back.
     """
 
     name: str
@@ -262,6 +271,8 @@ class Series:
     tags: Tags = NO_TAGS
     joined: bool = False
     band: bool = False
+    aside: float = 1.0
+    training: TrainingLine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +283,21 @@ class Guide:
     y: float | None = None
     points: tuple[tuple[float, float], ...] = ()
     bound: bool = False  # an upper limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars:
+    """Bars behind the points of a plot, on an axis of their own: `heights` are (place, height) for each look.
+
+    `width` is the factor between both sides of a bar; `asides` are factors on the places.
+    """
+
+    title: str
+    label: str
+    high: float
+    width: float
+    heights: Mapping[str, tuple[tuple[float, float], ...]]
+    asides: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,6 +329,7 @@ class Plot:
     table: str = ""
     tags: Tags = NO_TAGS
     flag: str = ""
+    bars: Bars | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +391,26 @@ class Losses:
     def texts(self) -> tuple[str, ...]:
         """Their sentences and notes, for renderers in words."""
         return tuple(dict.fromkeys(text for loss in self.losses for text in (loss.sentence, *loss.notes)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """Plots in a file of their own, as panels row by row, with the words about them and the `rows` of their CSV.
+
+    A `warning` is to be read first; it may be empty. Panels have `shared` scales or each its own. Without `wide` it
+    fits into one column of a page.
+    """
+
+    name: str
+    title: str
+    subtitle: str
+    small_print: tuple[str, ...]
+    panels: tuple[Plot, ...] | tuple[Loss, ...]
+    rows: Sequence[Mapping[str, Any]]
+    warning: str = ""
+    wide: bool = True
+    num_rows: int = 1
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from dlscale.analysis.declare import Block, Sentence, Table, TableOf
+from dlscale.analysis.declare import Block, Figure, Sentence, Table, TableOf
+from dlscale.analysis.families import Family
+from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.benchmarks.records.record import Record
 
@@ -29,7 +31,8 @@ class Finding(Generic[T]):
 
     `name` is the key of `--json` and the section of the page, unless the finding is shown `under` another one. A
     section has sentences, plots and tables, in this order: that of `table`, and those that `more` makes. `data` are the
-    rows of `--json`, by default those of the table. `screen` is what one screen shows of it.
+    rows of `--json`, by default those of the table. `screen` is what one screen shows of it. `figures` are by the names
+    of their files, and make the figure of a family; None where there is nothing to draw.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Finding(Generic[T]):
     plots: Callable[[Sequence[T]], Iterable[Block]] = _nothing
     screen: Callable[[Measured], Iterable[Block]] = _nothing
     data: Callable[[Sequence[T]], Mapping[str, Any]] | None = None
+    figures: Mapping[str, Callable[[Measured, Family, Form], Figure | None]] = field(default_factory=dict)
     under: str = ""
     folded: bool = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ class Provenance:
         more = len(self.commands) - len(shown)
         return "; ".join([*shown, f"and {more} more"] if more else shown)
 
-    def beside(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def beside(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         """Each row with study, data_hash and commit; only the first also has the commands, which are long."""
         where = {
             "study": ", ".join(self.studies),
@@ -50,7 +50,7 @@ class Provenance:
             "commit": ", ".join(self.commits),
         }
         for index, row in enumerate(rows):
-            yield row | where | {"command": "" if index else self.command()}
+            yield {**row, **where, "command": "" if index else self.command()}
 
 
 def provenance(records: Iterable[Record]) -> Provenance:

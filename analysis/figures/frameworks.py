@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from dlscale.analysis.curves import curves_of
-from dlscale.analysis.figures.drawing import (
-    DOUBLE_COLUMN_INCHES,
-    curve_handles,
-    draw_curves,
-    drawing,
-    evidence_handles,
-    looks_of,
-    rank_axis,
-)
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes
-from dlscale.analysis.figures.learning_curves import draw_trainings
-from dlscale.analysis.figures.throughput import rate_axis, throughput
+from dlscale.analysis.declare import Figure
+from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.figure import draw as draw_figure
+from dlscale.analysis.figures.layout import Captioned
 from dlscale.analysis.figures.write import save_drawing
+from dlscale.analysis.findings.curve_plots import throughput_of
 from dlscale.analysis.findings.framework_answers import Question
 from dlscale.analysis.findings.framework_comparison import Program, alike_on_all_ranks, to_program_row
-from dlscale.analysis.findings.learning_curves import PROGRESS, measures
 from dlscale.analysis.findings.small_print import solution_origin, span
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.statistics import Interval
+from dlscale.analysis.render.html.frameworks import program_plots
 from dlscale.analysis.text import plural
 from dlscale.base.files import all_or_nothing
-
-TIME, _, STEPS = PROGRESS
 
 
 def write_frameworks(
@@ -63,40 +53,32 @@ def draw(group: Sequence[Program], verdict: str, provenance: Provenance) -> Capt
     `verdict` says that frameworks may not be compared; it is empty if they may. Losses have panels where trainings to a
     target were measured.
     """
-    curves = curves_of(group, _any)
-    rates = curves_of(group, throughput)
-    shown = [item for curve in rates for item in curve.rows]
-    if not shown:
-        return None
-    trained = [item.solution for item in group if item.solution]
-    text = [
-        f"Throughput: median over n = {span([item.throughput.n for item in shown if item.throughput])} launches, bars: "
-        "its order-statistic interval."
+    intervals = [
+        item.throughput for curve in curves_of(group, throughput_of) for item in curve.rows if item.throughput
     ]
-    if trained:
+    if not intervals:
+        return None
+    rates, *ways = program_plots(group, 0)
+    losses = [plot for name in ("loss-steps", "loss-time") for plot in ways if plot.name.startswith(name)]
+    text = [
+        f"Throughput: median over n = {span([interval.n for interval in intervals])} launches, bars: its "
+        "order-statistic interval."
+    ]
+    if losses:
         text.append(
             "Losses: every line is a training with its own seed; that of a step's batch, mean over ranks. Time since "
             "the launch is without gates."
         )
-    figure, axes = figure_with_axes(
-        width=DOUBLE_COLUMN_INCHES,
-        num_panels=3 if trained else 1,
+    figure = Figure(
+        name="frameworks",
         title=f"frameworks: {group[0].training_title}, {group[0].cell.scaling_mode} scaling",
         warning=verdict,
         subtitle=f"{_batch_text(group[0])}, {group[0].cell.precision}",
-        handles=[*curve_handles(curves), *evidence_handles(curves)],
-        small_print=[" ".join(text), solution_origin(provenance)],
-        shared=False,
+        small_print=(" ".join(text), solution_origin(provenance)),
+        panels=tuple(replace(plot, title="") for plot in (rates, *losses)),
+        rows=(),
     )
-    rank_axis(axes[0], shown)
-    draw_curves(axes[0], rates, throughput, among=curves)
-    rate_axis(axes[0], shown)
-    if trained:
-        _, loss = measures(trained)
-        looks: Any = looks_of(curves)
-        for place, progress in zip(axes[1:], (STEPS, TIME), strict=True):
-            draw_trainings(place, trained, loss, progress, looks)
-    return figure
+    return draw_figure(figure)
 
 
 def _batch_text(item: Program) -> str:
@@ -104,10 +86,6 @@ def _batch_text(item: Program) -> str:
     if cell.scaling_mode == "weak":
         return f"{plural(cell.local_batch, 'sample')} per rank and step"
     return f"{plural(cell.global_batch, 'sample')} per step over all ranks"
-
-
-def _any(item: Program) -> Interval | None:
-    return item.throughput or (item.solution.share if item.solution else None)
 
 
 def _verdict(group: Sequence[Program], asked: Sequence[Question]) -> str:

@@ -5,30 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from matplotlib.lines import Line2D
-
-from dlscale.analysis.curves import Curve, missing_from
+from dlscale.analysis.curves import missing_from
+from dlscale.analysis.declare import Figure
 from dlscale.analysis.families import Family
-from dlscale.analysis.figures.drawing import (
-    DOUBLE_COLUMN_INCHES,
-    IDEAL,
-    curve_handles,
-    draw_curves,
-    drawing,
-    evidence_handles,
-    rank_axis,
-)
-from dlscale.analysis.figures.efficiency import percent_axis
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes
-from dlscale.analysis.figures.throughput import rate_axis, throughput
-from dlscale.analysis.figures.write import csv_rows, save_drawing
+from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.figure import draw as draw_figure
+from dlscale.analysis.figures.layout import Captioned
+from dlscale.analysis.figures.write import save_drawing
+from dlscale.analysis.findings.curve_plots import throughput_of
 from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.findings.scaling_figures import csv_rows
 from dlscale.analysis.findings.small_print import span, warning
-from dlscale.analysis.form import SCREEN
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.html.together import (
     UNPAIRED,
@@ -36,10 +27,10 @@ from dlscale.analysis.render.html.together import (
     bases_text,
     efficiency_of,
     named_curves,
+    together_plot,
     trainings_of,
 )
 from dlscale.analysis.statistics import LEVEL
-from dlscale.analysis.text import workload_title
 from dlscale.base.files import all_or_nothing
 
 
@@ -90,64 +81,38 @@ def draw(alike: Family, own: Sequence[tuple[Member, Sequence[ScalingRow]]]) -> F
 
     Efficiency has a panel where a study has it on more ranks than its base case's.
     """
-    rates = [curve for member, rows in own for curve in named_curves(member, rows, throughput)]
-    if not rates:
+    plots = [plot for what in ("throughput", "efficiency") if (plot := together_plot(alike, own, what))]
+    if not plots or not plots[0].name.startswith("throughput"):
         return None
     value, _ = efficiency_of(own)
+    rates = [curve for member, rows in own for curve in named_curves(member, rows, throughput_of)]
     ratios = [curve for member, rows in own for curve in named_curves(member, rows, value)]
-    ratio_rows = _rows(ratios)
-    if all(row.cell.num_ranks == row.base_ranks for row in ratio_rows):
-        ratios = []
-    among = [
-        curve
-        for member, rows in own
-        for curve in named_curves(member, rows, lambda row: throughput(row) or value(row))
-    ]
-    shown = _rows(rates)
-    title = (
-        f"{workload_title(alike.workload)} {alike.preset}, {alike.framework}, {alike.scaling_mode} scaling"
-    )
+    drawn = [*rates, *(ratios if len(plots) > 1 else [])]
+    intervals = [row.throughput for curve in rates for row in curve.rows if row.throughput]
     text = [
-        f"Throughput: median over n = {span([row.throughput.n for row in shown if row.throughput])} launches, bars: "
-        "its order-statistic interval."
+        f"Throughput: median over n = {span([interval.n for interval in intervals])} launches, bars: its "
+        "order-statistic interval."
     ]
-    if ratios:
+    if len(plots) > 1:
         text.append(f"Efficiency: geometric mean over blocks, bars: {100 * LEVEL:.0f} % t interval.")
         text += bases_text(own, value)
     if missing := [f"{member.label}: {what}" for member, rows in own for what in missing_from(rows, rates)]:
         text.append(f"No point: {', '.join(missing)}.")
-    figure, axes = figure_with_axes(
-        width=DOUBLE_COLUMN_INCHES,
-        num_panels=1 + bool(ratios),
-        title=title,
+    kept = {id(row) for curve in drawn for row in curve.rows}
+    figure = Figure(
+        name="together",
+        title=plots[0].title,
         warning=next(filter(None, (warning(rows) for _, rows in own if rows)), ""),
         subtitle=alike.constants,
-        handles=[
-            *curve_handles(among),
-            *([Line2D([], [], **IDEAL)] if ratios else []),
-            *evidence_handles(among, SCREEN),
-        ],
-        small_print=[
+        small_print=(
             " ".join([*text, UNPAIRED]),
             *(f"{member.label}: {member.study.provenance.short_line()}." for member, rows in own if rows),
-        ],
-        shared=False,
+        ),
+        panels=tuple(replace(plot, title="") for plot in plots),
+        rows=(),
     )
-    rank_axis(axes[0], shown)
-    draw_curves(axes[0], rates, throughput, among=among)
-    rate_axis(axes[0], shown)
-    if ratios:
-        rank_axis(axes[1], ratio_rows)
-        axes[1].axhline(1.0, **IDEAL)
-        draw_curves(axes[1], ratios, value, among=among)
-        percent_axis(axes[1], [interval for row in ratio_rows if (interval := value(row))])
-    kept = {id(row) for row in [*shown, *ratio_rows]}
     lines = [(member, row) for member, rows in own for row in rows if id(row) in kept]
-    return FigureTogether(figure=figure, title=title, rows=lines)
-
-
-def _rows(curves: Sequence[Curve]) -> list[ScalingRow]:
-    return [row for curve in curves for row in curve.rows]
+    return FigureTogether(figure=draw_figure(figure), title=figure.title, rows=lines)
 
 
 def _csv_rows(rows: Sequence[tuple[Member, ScalingRow]]) -> list[dict[str, Any]]:

@@ -17,46 +17,24 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from dlscale.analysis.declare import Figure as Declared
 from dlscale.analysis.families import Family, common_family
-from dlscale.analysis.figures import (
-    algorithms,
-    busbw,
-    ecdf,
-    efficiency,
-    heatmap,
-    ladder,
-    larger_batches,
-    learning_curves,
-    pareto,
-    solution,
-    startup,
-    step_time,
-    throughput,
-    waterfall,
-)
+from dlscale.analysis.figures import algorithms, ecdf, heatmap, ladder, pareto, startup, step_time
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
+from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.layout import Captioned, finish_printed
-from dlscale.analysis.figures.predicted import drawn_points
-from dlscale.analysis.findings import (
-    backends,
-    communication,
-    energy,
-    predicted_points,
-    scaling,
-    solution_table,
-    stragglers,
-    waterfall_table,
-)
+from dlscale.analysis.findings import backends, energy, load_all, scaling, solution_table, stragglers
 from dlscale.analysis.findings import ladder as ladder_finding
 from dlscale.analysis.findings import startup as start_ups
 from dlscale.analysis.findings.backends import to_backend_rows
 from dlscale.analysis.findings.noise_scale import noise_scales
-from dlscale.analysis.findings.predicted_points import SimulatedPoint, to_scaling_columns
 from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
 from dlscale.analysis.findings.rank_times import rank_times
-from dlscale.analysis.findings.scaling import ScalingRow, rows_of, scaling_row
+from dlscale.analysis.findings.scaling import ScalingRow, rows_of
+from dlscale.analysis.findings.scaling_figures import MAKERS
 from dlscale.analysis.findings.small_print import parity, warning
-from dlscale.analysis.findings.solution_table import evaluation_rows
+from dlscale.analysis.findings.solution_plots import frameworks_figure
+from dlscale.analysis.findings.solution_table import evaluation_rows, to_solution_row
 from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.form import SCREEN, Form, figure_latex
 from dlscale.analysis.measured import Measured
@@ -64,9 +42,9 @@ from dlscale.analysis.provenance import Provenance, printable
 from dlscale.analysis.variants import CURVE
 from dlscale.base.files import all_or_nothing, write_atomically
 
-FIGURES = {"throughput": throughput.draw, "efficiency": efficiency.draw}
 NAMES = (
-    *FIGURES,
+    "throughput",
+    "efficiency",
     "step-time",
     "ecdf",
     "waterfall",
@@ -110,6 +88,7 @@ def write_figures(
 
 def _write_figures(study: Measured, folder: Path, *, form: Form, only: Collection[str]) -> list[Path]:
     stems = Counter(family.file_stem for family in study.families)
+    declared = {name: make for finding in load_all() for name, make in finding.figures.items()}
     written: list[Path] = []
     for family in study.families:
         stem = family.file_stem
@@ -117,7 +96,11 @@ def _write_figures(study: Measured, folder: Path, *, form: Form, only: Collectio
             stem += "-" + hashlib.sha256(repr(family).encode()).hexdigest()[:6]
         for name in (name for name in NAMES if name in only):
             with drawing(form):
-                if (drawn := _drawn(name, study, family, form)) is None:
+                if name in declared:
+                    drawn = _of_declared(declared[name](study, family, form), form)
+                else:
+                    drawn = _drawn(name, study, family, form)
+                if drawn is None:
                     continue
                 figure, lines = drawn
                 title = ": ".join(
@@ -156,12 +139,12 @@ def _of_several_families(study: Measured, folder: Path, form: Form, only: Collec
         groups.setdefault(common_family(family), []).extend(own)
     for common, rows in groups.items():
         stem = f"{common.workload}-{common.preset}-{common.framework}-{common.scaling_mode}-curves"
-        for name in (name for name in FIGURES if name in only and len({row.family for row in rows}) > 1):
+        for name in (name for name in MAKERS if name in only and len({row.family for row in rows}) > 1):
             with drawing(form):
-                if drawn := FIGURES[name](common, rows, study.provenance, form):
+                if drawn := _of_declared(MAKERS[name](common, rows, study.provenance, form), form):
                     title = ": ".join(filter(None, (name, warning(rows), common.title)))
                     written += _save(
-                        drawn[0], folder / f"{stem}-{name}", title, csv_rows(drawn[1]), study.provenance, form
+                        drawn[0], folder / f"{stem}-{name}", title, drawn[1], study.provenance, form
                     )
     return written
 
@@ -170,19 +153,21 @@ def _frameworks(study: Measured, folder: Path, form: Form) -> list[Path]:
     """Write a figure per training with a target that was run in several frameworks."""
     alike: dict[Family, dict[Family, Sequence[TimeToSolution]]] = {}
     for family in study.families:
-        if own := _solutions(study, family):
+        if own := [row for row in _solutions(study, family) if form.draws(row.cell)]:
             alike.setdefault(replace(family, framework=""), {})[family] = own
     written = []
     for common, families in alike.items():
+        if len(families) < 2:
+            continue
         rows = rows_of(scaling.FINDING.of(study), next(iter(families)))
+        declared = frameworks_figure(
+            families, study.provenance, warning=warning(rows), verdict=" ".join(parity(rows))
+        )
+        lines = [to_solution_row(row) for own in families.values() for row in own]
         with drawing(form):
-            drawn = learning_curves.draw_frameworks(
-                families, study.provenance, form, warning=warning(rows), verdict=" ".join(parity(rows))
-            )
-            if drawn:
-                stem = "-".join(part for part in common.file_stem.split("-") if part) + "-frameworks"
-                title = f"frameworks: {common.workload} {common.preset}"
-                written += _save(drawn[0], folder / stem, title, drawn[1], study.provenance, form)
+            stem = "-".join(part for part in common.file_stem.split("-") if part) + "-frameworks"
+            title = f"frameworks: {common.workload} {common.preset}"
+            written += _save(draw(declared, form), folder / stem, title, lines, study.provenance, form)
     return written
 
 
@@ -212,36 +197,25 @@ def _starts(study: Measured, folder: Path, form: Form) -> list[Path]:
     return written
 
 
+def _of_declared(
+    declared: Declared | None, form: Form
+) -> tuple[Captioned, Sequence[Mapping[str, Any]]] | None:
+    return (draw(declared, form), declared.rows) if declared else None
+
+
 def _drawn(
     name: str, study: Measured, family: Family, form: Form
-) -> tuple[Captioned, Sequence[dict[str, Any]]] | None:
-    """A figure of a family and the rows behind it; None if nothing can be drawn, or the figure is of no family."""
+) -> tuple[Captioned, Sequence[Mapping[str, Any]]] | None:
+    """A figure that is only in files, and the rows behind it; None without any, or if the figure is of no family."""
     common = (family, rows_of(scaling.FINDING.of(study), family), study.provenance)
-    if name in FIGURES:
-        points = drawn_points(
-            [point for point in predicted_points.FINDING.of(study) if point.family == family], form
-        )
-        drawn = FIGURES[name](*common, form, points)
-        return drawn and (drawn[0], csv_rows(drawn[1], points))
     if name == "step-time":
         return step_time.draw(*common, form)
     if name == "ecdf":
         return ecdf.draw(*common, study.launches, form)
-    if name == "waterfall":
-        return waterfall.draw(*common, waterfall_table.FINDING.of(study), form)
-    if name == "busbw":
-        return busbw.draw(*common, communication.FINDING.of(study), form)
-    if name == "time-to-solution":
-        return solution.draw(family, _solutions(study, family), study.provenance, form)
     if name == "algorithms":
         return algorithms.draw(family, _solutions(study, family), study.provenance, form)
-    if name == "learning-curves":
-        return learning_curves.draw(family, _solutions(study, family), study.provenance, form)
     if name == "heatmap":
         return heatmap.draw(*common, rank_times(study.launches), stragglers.FINDING.of(study), form)
-    if name == "larger-batches":
-        rows = _solutions(study, family)
-        return larger_batches.draw(family, rows, study.weak_scaling, study.provenance, form)
     if name == "pareto":
         return pareto.draw(
             family, _solutions(study, family), energy.FINDING.of(study), study.provenance, form
@@ -257,7 +231,7 @@ def _save(
     figure: Captioned,
     stem: Path,
     title: str,
-    rows: Iterable[dict[str, Any]],
+    rows: Iterable[Mapping[str, Any]],
     provenance: Provenance,
     form: Form,
 ) -> list[Path]:
@@ -275,28 +249,8 @@ def _save(
 _SVG: Any = {"svg.fonttype": "path", "svg.hashsalt": "dlscale", "svg.image_inline": True}
 
 
-def save(
-    figure: Figure,
-    stem: Path,
-    *,
-    title: str,
-    rows: Iterable[ScalingRow],
-    predicted: Iterable[SimulatedPoint] = (),
-    provenance: Provenance,
-) -> list[Path]:
-    """Call `save_drawing` with `csv_rows`."""
-    return save_drawing(figure, stem, title=title, rows=csv_rows(rows, predicted), provenance=provenance)
-
-
-def csv_rows(rows: Iterable[ScalingRow], predicted: Iterable[SimulatedPoint] = ()) -> list[dict[str, Any]]:
-    """The rows of `--json`, their notes joined by "; ", and behind them what is predicted, in the same columns."""
-    lines = [{**row, "notes": "; ".join(row["notes"])} for row in map(scaling_row, rows)]
-    unknown = dict.fromkeys(lines[0]) if lines else {}
-    return [*lines, *(unknown | to_scaling_columns(point) for point in predicted)]
-
-
 def save_drawing(
-    figure: Figure, stem: Path, *, title: str, rows: Iterable[dict[str, Any]], provenance: Provenance
+    figure: Figure, stem: Path, *, title: str, rows: Iterable[Mapping[str, Any]], provenance: Provenance
 ) -> list[Path]:
     """Call `save_pictures` and `save_rows` and return the paths of the files, the CSV last.
 
@@ -322,7 +276,7 @@ def save_pictures(figure: Figure, stem: Path, *, title: str, provenance: Provena
     return [*written, _draw(figure, stem, "pdf", pdf), _draw(figure, stem, "svg", svg)]
 
 
-def save_rows(stem: Path, rows: Iterable[dict[str, Any]], provenance: Provenance) -> Path:
+def save_rows(stem: Path, rows: Iterable[Mapping[str, Any]], provenance: Provenance) -> Path:
     """Write `<stem>.csv`: the rows of `--json`, at least one, with their origin in the last columns."""
     return _write(stem, "csv", _csv(rows, provenance))
 
@@ -342,7 +296,7 @@ def _write(stem: Path, form: str, content: bytes) -> Path:
     return path
 
 
-def _csv(rows: Iterable[dict[str, Any]], provenance: Provenance) -> bytes:
+def _csv(rows: Iterable[Mapping[str, Any]], provenance: Provenance) -> bytes:
     lines = list(provenance.beside(rows))
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")

@@ -5,22 +5,18 @@ The arithmetic comes first, then the sentences, the columns and the table.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from dlscale.analysis.declare import (
-    Axis,
     Column,
+    Figure,
     Plot,
-    Point,
     Sentence,
-    Series,
     Shown,
     TableOf,
-    Tags,
     Value,
     cell_name,
     shown_interval,
@@ -29,7 +25,8 @@ from dlscale.analysis.declare import (
 )
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import waterfall_table
+from dlscale.analysis.findings import scaling, waterfall_table
+from dlscale.analysis.findings.bandwidth_plots import GIGA, MEGA, busbw_figure, busbw_plot
 from dlscale.analysis.findings.communication_only import BucketSize, CommunicationOnly, communication_only
 from dlscale.analysis.findings.overlap import (
     IN_LINE,
@@ -39,22 +36,20 @@ from dlscale.analysis.findings.overlap import (
     overlap,
     predict_step,
 )
+from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.waterfall import Waterfall
-from dlscale.analysis.measured import CellLaunches, good_launches
+from dlscale.analysis.form import Form
+from dlscale.analysis.measured import CellLaunches, Measured, good_launches
 from dlscale.analysis.records import options_text
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
     backend_name,
     interval_columns,
-    interval_note,
     number,
     percent,
-    plural,
     points,
-    rate,
     ratio_text,
     size_text,
-    training_title,
     with_limits,
     workload_title,
 )
@@ -143,10 +138,6 @@ def _communication_order(exchange: Communication) -> tuple[object, ...]:
     cell = exchange.cell
     options = tuple(sorted((name, str(value)) for name, value in cell.backend_options.items()))
     return exchange.family, cell.backend, options, cell.num_ranks, cell.num_nodes, exchange.evidence
-
-
-GIGA = 1e-9
-MEGA = 1e-6
 
 
 def communication_sentence(exchange: Communication) -> str:
@@ -345,67 +336,15 @@ def _plots(exchanges: Iterable[Communication]) -> Iterator[Plot]:
     """Bus bandwidth over the size of a bucket, per family, on the most ranks."""
     largest = communications_on_most_ranks(exchanges)
     for index, (family, group) in enumerate(groupby(largest, key=lambda exchange: exchange.family)):
-        yield _plot(f"busbw-{index}", family, list(group))
+        yield busbw_plot(f"busbw-{index}", family, list(group))
 
 
-MAX_TICKS = 6  # of an axis of sizes
-
-
-def _plot(name: str, family: Family, shown: Sequence[Communication]) -> Plot:
-    each = []
-    for communication in shown:
-        at_largest = communication.alone.sizes[-1].busbw.times(GIGA).center
-        each.append(f"{backend_name(communication.cell)} up to {at_largest:.3g}")
-    speeds = [size.busbw for communication in shown for size in communication.alone.sizes]
-    top = max(speed.center if speed.high is None else speed.high for speed in speeds)
-    return Plot(
-        name=name,
-        title=training_title(family),
-        says=f"busbw in GB/s at the largest bucket: {', '.join(each)}.",
-        x=_size_axis([size.num_bytes for communication in shown for size in communication.alone.sizes]),
-        y=Axis(title="busbw [GB/s]", low=0, high=1.1 * GIGA * top),
-        series=tuple(_series(communication) for communication in shown),
-        table="exchanges",
-        tags=Tags(workload=family.workload, framework=family.framework),
-    )
-
-
-def _series(communication: Communication) -> Series:
-    return Series(
-        name=backend_name(communication.cell),
-        look=backend_name(communication.cell),
-        evidence=communication.evidence,
-        points=tuple(_point(communication, size) for size in communication.alone.sizes),
-        tags=tags_of(communication.cell),
-        joined=len(communication.alone.sizes) > 1,
-    )
-
-
-def _point(communication: Communication, size: BucketSize) -> Point:
-    busbw = size.busbw.times(GIGA)
-    return Point(
-        x=float(size.num_bytes),
-        y=busbw.center,
-        low=busbw.low,
-        high=busbw.high,
-        lines=(
-            f"{backend_name(communication.cell)}, {plural(communication.cell.num_ranks, 'rank')}",
-            f"{size_text(size.num_bytes)}, {size.count} of them in a step",
-            f"{rate(busbw)} GB/s (busbw)",
-            f"{rate(size.seconds.times(1e3))} ms",
-            interval_note(size.seconds, "launch"),
-        ),
-    )
-
-
-def _size_axis(sizes: Sequence[int]) -> Axis:
-    """An axis of at least two octaves, with at most MAX_TICKS ticks at powers of two."""
-    low, high = math.log2(min(sizes)) - 0.5, math.log2(max(sizes)) + 0.5
-    low, high = (low - 0.5, high + 0.5) if high - low < 2 else (low, high)
-    powers = range(math.ceil(low), math.floor(high) + 1)
-    apart = max(1, math.ceil(len(powers) / MAX_TICKS))
-    ticks = tuple((2.0**power, size_text(2**power)) for power in powers[::apart])
-    return Axis(title="size of a bucket", kind="log", ticks=ticks, low=2.0**low, high=2.0**high)
+def _figure(study: Measured, family: Family, form: Form) -> Figure | None:
+    own = [found for found in FINDING.of(study) if found.family == family and form.draws(found.cell)]
+    if not own:
+        return None
+    figure, shown = busbw_figure(rows_of(scaling.FINDING.of(study), family), own, study.provenance)
+    return replace(figure, rows=communication_rows(shown))
 
 
 FINDING = Finding(
@@ -416,6 +355,7 @@ FINDING = Finding(
     table=STEPS,
     sentences=_sentences,
     plots=_plots,
+    figures={"busbw": _figure},
     more=lambda exchanges: (BUCKETS.of(buckets(exchanges)),),
     data=lambda exchanges: {"exchanges": communication_rows(exchanges)},
 )

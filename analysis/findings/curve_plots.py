@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from dlscale.analysis.curves import Curve, Value, dodge, missing_from
 from dlscale.analysis.declare import Axis, Guide, Point, Series, tags_of
 from dlscale.analysis.findings.predicted_points import SimulatedPoint
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import backend_name, interval_note, listed, number, plural, rate
+from dlscale.analysis.text import backend_name, interval_note, listed, number, plural, rate, with_limits
 
 Shown = ScalingRow | SimulatedPoint  # what has a place over ranks
 STEPS = (
@@ -56,9 +58,14 @@ def rate_axis(rows: Sequence[Shown]) -> Axis:
     return Axis(title="throughput [samples/s]", kind="log", ticks=ticks, low=low, high=high)
 
 
-def series_of(curves: Sequence[Curve], value: Value, *, say: Say, unit: str) -> tuple[Series, ...]:
-    """The series of the curves; `say` formats a value, and `unit` is what its n counts: `launch` or `block`."""
-    names = list(dict.fromkeys(curve.name for curve in curves))
+def series_of(
+    curves: Sequence[Curve], value: Value, *, say: Say, unit: str, among: Sequence[str] = ()
+) -> tuple[Series, ...]:
+    """The series of the curves; `say` formats a value, and `unit` is what its n counts: `launch` or `block`.
+
+    `among` are the names of all curves beside which they stand, by default their own.
+    """
+    names = list(dict.fromkeys((*among, *(curve.name for curve in curves))))
     series = []
     for curve in curves:
         factor = dodge(names.index(curve.name), len(names))
@@ -81,9 +88,57 @@ def series_of(curves: Sequence[Curve], value: Value, *, say: Say, unit: str) -> 
                 points=tuple(points),
                 tags=tags_of(curve.rows[0].cell),
                 joined=curve.joined,
+                aside=factor,
             )
         )
     return tuple(series)
+
+
+def plain_series(
+    curves: Sequence[Curve],
+    value: Value,
+    *,
+    at: Callable[[Any], float] = lambda row: float(row.cell.num_ranks),
+    among: Iterable[str] = (),
+) -> tuple[Series, ...]:
+    """The series of curves of any rows, beside each other and those `among` which they stand."""
+    series = (
+        Series(
+            name=curve.name,
+            look=curve.name,
+            evidence=curve.evidence,
+            points=tuple(
+                Point(
+                    x=at(row),
+                    y=interval.center,
+                    low=interval.low,
+                    high=interval.high,
+                    lines=(curve.name, with_limits(interval)),
+                )
+                for row in curve.rows
+                if (interval := value(row))
+            ),
+            tags=tags_of(curve.rows[0].cell),
+            joined=curve.joined,
+        )
+        for curve in curves
+    )
+    return moved_aside(series, among)
+
+
+def moved_aside(series: Iterable[Series], among: Iterable[str] = ()) -> tuple[Series, ...]:
+    """The series beside each other and those `among` which they stand, so that points do not cover each other."""
+    series = tuple(series)
+    names = list(dict.fromkeys((*among, *(each.look for each in series))))
+    factors = {name: dodge(place, len(names)) for place, name in enumerate(names)}
+    return tuple(
+        replace(
+            each,
+            aside=factors[each.look],
+            points=tuple(replace(point, x=point.x * factors[each.look]) for point in each.points),
+        )
+        for each in series
+    )
 
 
 def says(what: str, rows: Iterable[ScalingRow], value: Value, say: Say) -> str:
@@ -98,8 +153,8 @@ def says(what: str, rows: Iterable[ScalingRow], value: Value, say: Say) -> str:
     return f"{what} on {plural(most, 'rank')}: {values}."
 
 
-def rank_axis(rows: Sequence[Shown]) -> Axis:
-    """A base-2 axis with plain numbers; if the number of nodes varies, it is shown below the ranks."""
+def rank_axis(rows: Sequence[Any]) -> Axis:
+    """A base-2 axis with plain numbers, of rows with a cell; if the number of nodes varies, it is below the ranks."""
     nodes: dict[int, set[int]] = {}
     for row in rows:
         nodes.setdefault(row.cell.num_ranks, set()).add(row.cell.num_nodes)

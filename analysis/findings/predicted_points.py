@@ -455,6 +455,7 @@ def predicted_series(
                 ),
                 tags=members[0].tags,
                 band=True,
+                aside=place,
             )
         )
     return series

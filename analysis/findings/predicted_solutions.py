@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from dlscale.analysis.curves import curves_of, limits
 from dlscale.analysis.declare import (
     Axis,
     Column,
+    Figure,
+    Guide,
     Plot,
     Point,
     Sentence,
@@ -26,8 +29,10 @@ from dlscale.analysis.declare import (
     tags_of,
     training_columns,
 )
+from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import noise_scale
+from dlscale.analysis.findings import noise_scale, solution_table
+from dlscale.analysis.findings.curve_plots import moved_aside, plain_series, rank_axis
 from dlscale.analysis.findings.noise_scale import (
     NoiseScale,
     arrived,
@@ -38,7 +43,9 @@ from dlscale.analysis.findings.noise_scale import (
     resampled_blocks,
     samples_by_block,
 )
-from dlscale.analysis.findings.solutions import goal_text
+from dlscale.analysis.findings.small_print import solution_origin
+from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
+from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Block, Measured, WeakScaling, good_launches
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval
 from dlscale.analysis.text import backend_name, interval_columns, number, plural, with_limits, workload_title
@@ -340,6 +347,113 @@ def _ticks(found: Sequence[Prediction]) -> tuple[tuple[float, str], ...]:
     return tuple((float(count), str(count)) for count in counts)
 
 
+LAWS = {"gradients": "by gradient noise", "samples": "fitted to samples"}
+NUM_PLACES = 100  # along a law
+
+
+def batches_figure(study: Measured, family: Family, form: Form) -> Figure | None:
+    """The samples to the target over the global batch, and the time over ranks that follows.
+
+    None where nothing says how samples grow with the batch. Left they are measured, with E(B) = E_min (1 + B / B_noise)
+    through them; right nothing is measured.
+    """
+    rows = [row for row in solution_table.FINDING.of(study) if row.family == family]
+    own, noises = [row for row in arrived(rows) if form.draws(row.cell)], noise_scale.noise_scales(rows)
+    if not own or not any(map(laws, noises)):
+        return None
+    found = [one for one in predictions(noises, study.weak_scaling) if form.draws(one.cell)]
+    scales = [
+        f"{name} {noise_scale.scale_text(scale)}"
+        for noise in noises
+        for name, scale in (("from gradients", noise.scale), ("from samples", noise.critical))
+        if scale
+    ]
+    text = (
+        "Left: median samples to the target with order-statistic intervals, measured, and E = E_min (1 + B / B_noise), "
+        f"fitted to them with B_noise {'; '.join(scales) or 'without bound'}."
+    )
+    panels = [_samples_plot(own, noises)]
+    if found:
+        sources = "; ".join(sorted({prediction.source for prediction in found}))
+        text += (
+            f" Right: E over {sources}; predicted, without launch and evaluations, with intervals bootstrapped over "
+            "seeds."
+        )
+        panels.append(_times_plot(found))
+    return Figure(
+        name="larger-batches",
+        title=f"larger batches, to {goal_text(own[0].target)}: {family.title}",
+        subtitle=family.constants,
+        small_print=(text, solution_origin(study.provenance)),
+        panels=tuple(panels),
+        rows=_samples_rows(noises),
+        wide=bool(found),
+    )
+
+
+def _samples_plot(rows: Sequence[TimeToSolution], noises: Sequence[NoiseScale]) -> Plot:
+    batches = sorted({row.cell.global_batch for row in rows})
+    along = np.geomspace(batches[0] / 1.5, batches[-1] * 1.5, NUM_PLACES).tolist()
+    series = plain_series(
+        curves_of(rows, lambda row: row.samples),
+        lambda row: row.samples,
+        at=lambda row: float(row.cell.global_batch),
+    )
+    return Plot(
+        name="samples",
+        title="",
+        says="samples to the target over the global batch",
+        x=Axis(
+            title="global batch [samples]",
+            kind="log",
+            ticks=tuple((float(batch), str(batch)) for batch in batches),
+            low=along[0],
+            high=along[-1],
+        ),
+        y=Axis(title="samples to the target", low=0.0),
+        series=tuple(replace(each, joined=False) for each in series),
+        guides=tuple(
+            Guide(label=LAWS[name], points=tuple((batch, float(law.samples(batch))) for batch in along))
+            for name in LAWS
+            for noise in noises
+            for law in (laws(noise).get(name),)
+            if law
+        ),
+    )
+
+
+def _times_plot(found: Sequence[Prediction]) -> Plot:
+    points = [point for prediction in found for point in prediction.points]
+    high = 1.08 * limits([point.seconds for point in points])[1]
+    plot = prediction_plot(found, name="predicted")
+    return replace(
+        plot, title="", x=rank_axis(points), y=replace(plot.y, high=high), series=moved_aside(plot.series)
+    )
+
+
+def _samples_rows(noises: Sequence[NoiseScale]) -> list[dict[str, Any]]:
+    """The samples to the target of every cell that has a median, and what each law makes of its batch."""
+    return [
+        {
+            "workload": row.cell.workload,
+            "preset": row.cell.preset,
+            "framework": row.cell.framework,
+            "backend": row.cell.backend,
+            "num_ranks": row.cell.num_ranks,
+            "global_batch": row.cell.global_batch,
+            "evidence": row.evidence,
+            **interval_columns("samples", row.samples),
+            **{
+                f"samples_by_{name}": float(law.samples(row.cell.global_batch)) if law else None
+                for name in LAWS
+                for law in (laws(noise).get(name),)
+            },
+        }
+        for noise in noises
+        for row in arrived(noise.rows)
+    ]
+
+
 def _screen(study: Measured) -> Iterator[Sentence]:
     compared = noise_scale.compared_families(study)
     found = (one for one in FINDING.of(study) if one.noise.family not in compared)
@@ -357,6 +471,7 @@ FINDING = Finding(
     more=lambda found: (PREDICTED.of(shown_points(found)),),
     screen=_screen,
     data=lambda found: {"predicted_solutions": prediction_rows(found)},
+    figures={"larger-batches": batches_figure},
     under="noise_scales",
 )
 FINDINGS = (FINDING,)

@@ -26,6 +26,7 @@ from dlscale.analysis.findings.curve_plots import (
 )
 from dlscale.analysis.findings.predicted_points import SimulatedPoint, predicted_notes, predicted_series
 from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, rows_of
+from dlscale.analysis.findings.scaling_figures import family_efficiency, family_throughput
 from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import LEVEL
@@ -246,10 +247,15 @@ EFFICIENCY = Finding(
     compute=_studied,
     plots=efficiency_plots,
     screen=_screen,
+    figures={"efficiency": family_efficiency},
 )
 FINDINGS = (EFFICIENCY,)
 THROUGHPUT = Finding(
-    name="throughput", title="Throughput", compute=lambda study: EFFICIENCY.of(study), plots=throughput_plots
+    name="throughput",
+    title="Throughput",
+    compute=lambda study: EFFICIENCY.of(study),
+    plots=throughput_plots,
+    figures={"throughput": family_throughput},
 )
 OWN = Finding(
     name="own",

@@ -6,16 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlscale.analysis.curves import curves_of, dodge, limits, rates_are_tried
+from dlscale.analysis.curves import rates_are_tried
 from dlscale.analysis.declare import (
-    Axis,
     Block,
     Column,
-    Guide,
-    Plot,
-    Point,
+    Figure,
     Sentence,
-    Series,
     Shown,
     Table,
     TableOf,
@@ -25,17 +21,14 @@ from dlscale.analysis.declare import (
     tags_of,
     training_columns,
 )
+from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.curve_plots import rank_axis
-from dlscale.analysis.findings.learning_curves import (
-    PROGRESS,
-    Measure,
-    Progress,
-    drawn_per_training,
-    drawn_points,
-    measures,
-    thinning_text,
+from dlscale.analysis.findings.solution_plots import (
+    cell_sentences,
+    learning_figure,
+    solution_figure,
+    solution_plots,
 )
 from dlscale.analysis.findings.solutions import (
     TimeToSolution,
@@ -46,17 +39,12 @@ from dlscale.analysis.findings.solutions import (
     tuned_text,
     unequal_tuning,
 )
-from dlscale.analysis.findings.trainings import Training
+from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import algorithm_text, options_text
 from dlscale.analysis.text import (
-    backend_name,
     interval_columns,
-    interval_note,
     number,
-    plural,
-    with_limits,
-    workload_title,
 )
 from dlscale.benchmarks.records.target import Target
 
@@ -274,149 +262,10 @@ def solution_legend(rows: Iterable[TimeToSolution]) -> str:
     return f"{SOLUTIONS.legend} {_COMPARED_LEGEND}" if compared else SOLUTIONS.legend
 
 
-MOST_POINTS = 5000  # of a plot, over all trainings
-
-
-def solution_sentences(rows: Sequence[TimeToSolution]) -> tuple[str, ...]:
-    """A sentence per cell, the fastest on the most ranks first; before them that they were not tuned alike."""
-    return (*unequal_tuning(rows), *_cell_sentences(rows))
-
-
-def _cell_sentences(rows: Sequence[TimeToSolution]) -> tuple[str, ...]:
-    """One per cell, the fastest first; where there are several trainings each says which it is about."""
-    several = len({row.family for row in rows}) > 1
-    return tuple(
-        f"{_training_title([row])}: {row.text}" if several else row.text for row in fastest_first(rows)
-    )
-
-
 def _sentences(rows: Sequence[TimeToSolution]) -> Iterator[Sentence]:
     yield from (Sentence(text=text, strong=True) for text in unequal_tuning(rows))
-    for row, sentence in zip(fastest_first(rows), _cell_sentences(rows), strict=True):
+    for row, sentence in zip(fastest_first(rows), cell_sentences(rows), strict=True):
         yield Sentence(text=sentence, tags=tags_of(row.cell))
-
-
-def _plots(rows: Sequence[TimeToSolution]) -> Iterator[Plot]:
-    """Plots of one kind follow each other, so that those of two frameworks stand side by side."""
-    families = sorted({row.family for row in rows})
-    plots = [
-        (*learning_plots(own, place), *time_plots(own, place))
-        for place, family in enumerate(families)
-        if (own := [row for row in rows if row.family == family])
-    ]
-    for kind in dict.fromkeys(_kind(plot) for own in plots for plot in own):
-        yield from (plot for own in plots for plot in own if _kind(plot) == kind)
-
-
-def _kind(plot: Plot) -> str:
-    """The plot's name without the number of its family."""
-    return plot.name.rpartition("-")[0]
-
-
-def learning_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]:
-    """Metric and loss of all trainings of a family against time, epochs and steps; `rows` is not empty."""
-    for measure in measures(rows):
-        for progress in PROGRESS:
-            plot = _learning_plot(rows, measure, progress, name=f"{measure.name}-{progress.name}-{place}")
-            if any(series.points for series in plot.series):
-                yield plot
-
-
-def _learning_plot(
-    rows: Sequence[TimeToSolution], measure: Measure, progress: Progress, *, name: str
-) -> Plot:
-    trainings = [training for row in rows for training in row.trainings]
-    most = drawn_per_training(len(trainings), most=MOST_POINTS)
-    longest = max(len(training.solution.evaluations) for training in trainings)
-    target = rows[0].target
-    return Plot(
-        name=name,
-        title=f"{_training_title(rows)}: {measure.title} against {progress.name}",
-        says=f"The way of every training to {goal_text(target)}.",
-        x=Axis(title=progress.title),
-        y=Axis(title=measure.title),
-        series=tuple(
-            Series(
-                name=backend_name(row.cell),
-                look=backend_name(row.cell),
-                evidence=row.evidence,
-                points=tuple(_points(row, training, measure, progress, most)),
-                tags=tags_of(row.cell),
-                joined=True,
-            )
-            for row in rows
-            for training in row.trainings
-        ),
-        guides=(Guide(label="target", y=target.threshold),) if measure.name == "quality" else (),
-        notes=tuple(filter(None, [thinning_text(longest, most)])),
-        table=SOLUTIONS.name,
-    )
-
-
-def _points(
-    row: TimeToSolution, training: Training, measure: Measure, progress: Progress, most: int
-) -> Iterator[Point]:
-    who = f"{backend_name(row.cell)}, {plural(row.cell.num_ranks, 'rank')}, seed {training.seed}"
-    for point in drawn_points(training, progress, measure, most=most):
-        yield Point(x=point.x, y=point.y, lines=(f"{who}: {point.y:.4g} at step {point.evaluation.step}",))
-
-
-def time_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]:
-    """The median time to solution of a family over ranks, and the ideal; nothing if no median is known."""
-    curves = curves_of(rows, lambda row: row.seconds)
-    if not curves:
-        return
-    names = list(dict.fromkeys(curve.name for curve in curves))
-    shown = [row for curve in curves for row in curve.rows]
-    known = [row.seconds for row in shown if row.seconds]
-    yield Plot(
-        name=f"time-to-solution-{place}",
-        title=f"{_training_title(rows)}: time to {goal_text(rows[0].target)}",
-        says=" ".join(solution_sentences(rows)),
-        x=rank_axis(shown),
-        y=Axis(title="time to solution [s]", low=0, high=1.08 * limits(known)[1]),
-        series=tuple(
-            Series(
-                name=curve.name,
-                look=curve.name,
-                evidence=curve.evidence,
-                points=tuple(
-                    Point(
-                        x=row.cell.num_ranks * dodge(names.index(curve.name), len(names)),
-                        y=row.seconds.center,
-                        low=row.seconds.low,
-                        high=row.seconds.high,
-                        lines=(
-                            f"{curve.name}, {plural(row.cell.num_ranks, 'rank')}",
-                            f"{with_limits(row.seconds)} s",
-                            interval_note(row.seconds, "training"),
-                        ),
-                    )
-                    for row in curve.rows
-                    if row.seconds
-                ),
-                tags=tags_of(curve.rows[0].cell),
-                joined=curve.joined,
-            )
-            for curve in curves
-        ),
-        guides=_ideal(rows),
-        table=SOLUTIONS.name,
-    )
-
-
-def _ideal(rows: Sequence[TimeToSolution]) -> tuple[Guide, ...]:
-    base = next((row for row in rows if row.base == row.cell), None)
-    if base is None or base.seconds is None:
-        return ()
-    whole = base.seconds.center * base.cell.num_ranks
-    ranks = sorted({row.cell.num_ranks for row in rows})
-    return (Guide(label="ideal", points=tuple((float(count), whole / count) for count in ranks)),)
-
-
-def _training_title(rows: Sequence[TimeToSolution]) -> str:
-    cell = rows[0].cell
-    return f"{workload_title(cell.workload)}, {cell.framework}"
 
 
 def _screen(study: Measured) -> Iterator[Block]:
@@ -439,6 +288,22 @@ def _screen(study: Measured) -> Iterator[Block]:
         yield Sentence(text=solution_legend(own), quiet=True)
 
 
+def _solved(study: Measured, family: Family, form: Form) -> list[TimeToSolution]:
+    return [row for row in FINDING.of(study) if row.family == family and form.draws(row.cell)]
+
+
+def _time_figure(study: Measured, family: Family, form: Form) -> Figure | None:
+    rows = _solved(study, family, form)
+    figure = solution_figure(family, rows, study.provenance) if rows else None
+    return figure and replace(figure, rows=[to_solution_row(row) for row in rows])
+
+
+def _learning_figure(study: Measured, family: Family, form: Form) -> Figure | None:
+    """Its rows have a file of their own, that of `evaluation_rows`."""
+    rows = _solved(study, family, form)
+    return learning_figure(family, rows, study.provenance) if rows else None
+
+
 FINDING = Finding(
     name="time_to_solution",
     title="Time to solution",
@@ -448,7 +313,8 @@ FINDING = Finding(
     ),
     compute=lambda study: times_to_solution(study.launches, base=study.base),
     sentences=_sentences,
-    plots=_plots,
+    plots=solution_plots,
+    figures={"time-to-solution": _time_figure, "learning-curves": _learning_figure},
     more=lambda rows: (solution_table(rows),),
     screen=_screen,
     data=lambda rows: {

@@ -10,6 +10,7 @@ from dlscale.analysis.findings import scaling, solution_table, tuning, waterfall
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts, study_contrasts
 from dlscale.analysis.findings.scaling import ScalingRow, base_text
+from dlscale.analysis.findings.solution_plots import solution_sentences
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.text import efficiency_text, plural, rate, share_text
 
@@ -24,7 +25,7 @@ def summary(study: Measured) -> tuple[str, ...]:
     if searches := tuning.FINDING.of(study):
         return tuning.search_sentences(searches)[:MOST_SENTENCES]
     if solutions := solution_table.FINDING.of(study):
-        return solution_table.solution_sentences(solutions)[:MOST_SENTENCES]
+        return solution_sentences(solutions)[:MOST_SENTENCES]
     disturbance = study.interference
     busy = (disturbance.text,) if disturbance and disturbance.busy else ()
     losses = [] if busy else waterfall_table.losses_of(waterfall_table.FINDING.of(study))

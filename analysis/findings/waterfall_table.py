@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Literal
 
 from dlscale.analysis.declare import (
     Block,
     Column,
+    Figure,
     Loss,
     Losses,
     Sentence,
@@ -20,12 +22,18 @@ from dlscale.analysis.declare import (
     training_columns,
 )
 from dlscale.analysis.declare import Part as ShownPart
+from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.contrast_declaration import level_of
 from dlscale.analysis.findings.interference import is_busy
+from dlscale.analysis.findings.scaling import ScalingRow, rows_of
+from dlscale.analysis.findings.small_print import origin, parity, span, warning
 from dlscale.analysis.findings.waterfall import Part, Waterfall, waterfalls
 from dlscale.analysis.findings.waterfall_parts import INPUT, STRAGGLERS
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import algorithm_text, options_text
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
 from dlscale.analysis.text import (
@@ -375,6 +383,66 @@ def _name(fall: Waterfall) -> str:
     return name if fall.evidence == "measured" else f"{name} ({fall.evidence})"
 
 
+MOST_PANELS = 3
+
+
+def waterfall_figure(
+    family: Family,
+    rows: Sequence[ScalingRow],
+    provenance: Provenance,
+    falls: Sequence[Waterfall],
+    form: Form = SCREEN,
+) -> Figure | None:
+    """The losses on each backend's largest number of ranks; None if none has parts.
+
+    At most the three backends with the highest efficiency are shown; the small print names the others.
+    """
+    own = [fall for fall in falls if fall.family == family and form.draws(fall.cell) and fall.parts]
+    groups = groupby(own, key=lambda fall: (backend_name(fall.cell), fall.evidence))
+    largest = [max(group, key=lambda fall: fall.cell.num_ranks) for _, group in groups]
+    kept = sorted(largest, key=lambda fall: fall.loss.center if fall.loss else 1.0)[:MOST_PANELS]
+    shown = sorted(kept, key=largest.index)
+    if not shown:
+        return None
+    cells = {fall.cell.id for fall in shown}
+    left_out = [backend_name(fall.cell) for fall in largest if fall not in shown]
+    return Figure(
+        name="waterfall",
+        title=family.title,
+        warning=warning(rows) if rows else "",
+        subtitle=family.constants,
+        small_print=(
+            " ".join(_words(shown, left_out)),
+            *(parity(rows) if rows else []),
+            origin([row for row in rows if row.cell.id in cells], provenance),
+        ),
+        panels=tuple(map(_loss, shown)),
+        rows=waterfall_rows(shown),
+        wide=len(shown) > 1,
+        shared=True,
+    )
+
+
+def _words(shown: Sequence[Waterfall], left_out: Sequence[str]) -> Iterator[str]:
+    yield (
+        "Ideal: 1 rank without a communication layer. Parts of the measured step, which add up to what is lost, over "
+        f"n = {span([part.loss.n for fall in shown for part in fall.parts])} blocks of launches, with t intervals of "
+        "paired logarithms. Batch effect: the local batch is smaller; co-running: ranks share the machine; input "
+        "stall: longer waiting for samples than on 1 rank; late ranks: every step waits for its latest; exposed "
+        "communication: the rest."
+    )
+    if any(part.loss.low is None for fall in shown for part in fall.parts):
+        yield "No whisker: too few blocks."
+    yield from dict.fromkeys(f"{note[0].upper()}{note[1:]}." for fall in shown for note in fall.notes)
+    if left_out:
+        yield f"Not shown: {', '.join(left_out)} (see --json)."
+
+
+def _figure(study: Measured, family: Family, form: Form) -> Figure | None:
+    rows = rows_of(scaling.FINDING.of(study), family)
+    return waterfall_figure(family, rows, study.provenance, FINDING.of(study), form)
+
+
 FINDING = Finding(
     name="waterfalls",
     title="Where the speed goes",
@@ -383,6 +451,7 @@ FINDING = Finding(
     plots=_plots,
     more=lambda falls: (LOSSES.of(loss_rows(falls)),),
     screen=_screen,
+    figures={"waterfall": _figure},
     data=lambda falls: {"waterfalls": waterfall_rows(falls)},
 )
 FINDINGS = (FINDING,)

@@ -23,8 +23,8 @@ from dlscale.analysis.figures.drawing import (
     looks_of,
     marker_style,
 )
+from dlscale.analysis.figures.figure import BAND_ALPHA
 from dlscale.analysis.figures.layout import figure_with_axes
-from dlscale.analysis.figures.predicted import BAND_ALPHA
 from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
 from dlscale.analysis.predict.prediction import PredictedCurve, band_of

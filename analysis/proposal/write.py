@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from dlscale.analysis.figures import efficiency, step_time, throughput
+from dlscale.analysis.figures import step_time
 from dlscale.analysis.figures.drawing import GREY, drawing
-from dlscale.analysis.figures.write import save, save_drawing, save_rows
+from dlscale.analysis.figures.figure import draw
+from dlscale.analysis.figures.write import save_drawing, save_rows
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.predicted_points import simulated_row
-from dlscale.analysis.findings.scaling import ScalingRow, rows_of
+from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.findings.scaling_figures import MAKERS
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.proposal.document import to_latex, to_markdown
 from dlscale.analysis.proposal.section import document, table_lines
@@ -95,16 +97,14 @@ def _figures(curve: Curve, study: Measured, stem: Path) -> tuple[list[str], list
     names, files = [], []
     with drawing():
         common = (curve.family, rows, study.provenance)
-        rated = throughput.draw(*common, predicted=curve.predicted)
-        kept = efficiency.draw(*common, predicted=curve.predicted)
         timed = step_time.draw(*common) if curve.family.scaling_mode == "strong" else None
-        if rated:
-            names.append("throughput")
-            files += _save_cells(*rated, stem, "throughput", curve, study)
-        if kept:
-            _mark_threshold(kept[0], curve)
-            names.append("efficiency")
-            files += _save_cells(*kept, stem, "efficiency", curve, study)
+        for name, make in MAKERS.items():
+            if declared := make(*common, predicted=curve.predicted):
+                figure = draw(declared)
+                if name == "efficiency":
+                    _mark_threshold(figure, curve)
+                names.append(name)
+                files += _save_lines(figure, declared.rows, stem, name, curve, study)
         if timed:
             names.append("step-time")
             files += _save_lines(*timed, stem, "step-time", curve, study)
@@ -127,21 +127,8 @@ def _mark_threshold(figure: Figure, curve: Curve) -> None:
     )
 
 
-def _save_cells(
-    figure: Figure, rows: Sequence[ScalingRow], stem: Path, name: str, curve: Curve, study: Measured
-) -> list[Path]:
-    return save(
-        figure,
-        _with(stem, name),
-        title=f"{name}: {curve.family.title}",
-        rows=rows,
-        predicted=curve.predicted,
-        provenance=study.provenance,
-    )
-
-
 def _save_lines(
-    figure: Figure, rows: Sequence[dict[str, Any]], stem: Path, name: str, curve: Curve, study: Measured
+    figure: Figure, rows: Sequence[Mapping[str, Any]], stem: Path, name: str, curve: Curve, study: Measured
 ) -> list[Path]:
     title = f"{name}: {curve.family.title}"
     return save_drawing(figure, _with(stem, name), title=title, rows=rows, provenance=study.provenance)

@@ -3,10 +3,12 @@
 import pytest
 
 from dlscale.analysis.families import base_ranks
-from dlscale.analysis.figures import efficiency, step_time, throughput
+from dlscale.analysis.figures import step_time
+from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.findings.scaling_figures import efficiency_figure, throughput_figure
 from dlscale.analysis.findings.scaling_plots import EFFICIENCY
 from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.measured import measure
@@ -110,10 +112,10 @@ def test_every_figure_names_it(study, mode):
     table = measure(study(scaling_mode=mode), base="smallest")
     (family,) = table.families
     shown = (family, rows_of(scaling.FINDING.of(table), family), table.provenance)
-    kept, _ = efficiency.draw(*shown)
+    kept = draw(efficiency_figure(*shown))
     assert "(a) base case: 4 ranks, no communication layer" in words(kept)
     assert "T(4)/4" in words(kept)
-    rated, _ = throughput.draw(*shown)
+    rated = draw(throughput_figure(*shown))
     assert "none on 4 ranks, 420" in " ".join(words(rated).split())
     timed, _ = step_time.draw(*shown)
     assert "base case none on 4 ranks" in " ".join(words(timed).split())

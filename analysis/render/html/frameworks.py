@@ -21,7 +21,7 @@ from dlscale.analysis.findings.curve_plots import (
 from dlscale.analysis.findings.data_formats import FORMAT_USES, FormatUse, preparation_sentences
 from dlscale.analysis.findings.framework_answers import Question
 from dlscale.analysis.findings.framework_comparison import COSTS, SPEED, Program, alike_on_all_ranks
-from dlscale.analysis.findings.solution_table import learning_plots
+from dlscale.analysis.findings.solution_plots import learning_plots
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.page import looks
@@ -41,7 +41,9 @@ def page_of_frameworks(
 ) -> Page:
     """The page of these programs and questions; `warnings` are sentences about their studies."""
     sentences = [sentence for question in asked for sentence in question.sentences]
-    first = [plot for place, group in enumerate(alike_on_all_ranks(items)) for plot in _plots(group, place)]
+    first = [
+        plot for place, group in enumerate(alike_on_all_ranks(items)) for plot in program_plots(group, place)
+    ]
     kinds = [kind for kind in EVIDENCE if any(item.evidence == kind for item in items)]
     answers: tuple[Block, ...] = tuple(
         Sentence(text=sentence, tags=tags_of(question.programs[0].cell))
@@ -88,7 +90,7 @@ def _facts(items: Sequence[Program], origin: Provenance) -> Iterator[tuple[str, 
     yield "how a script is started", "; ".join(commands)
 
 
-def _plots(group: Sequence[Program], place: int) -> Iterator[Plot]:
+def program_plots(group: Sequence[Program], place: int) -> Iterator[Plot]:
     """Throughput of the programs of a training over ranks, and the way of their trainings to a target."""
     title = group[0].training_title
     points: Sequence[Any] = (

@@ -158,27 +158,37 @@ def _short(commits: Sequence[str]) -> str:
 def _plots(members: Sequence[Member], what: str) -> Iterator[Plot]:
     """A plot per training that is the same but for the machine and its environment."""
     for index, (alike, own) in enumerate(trainings_of(members)):
-        value, say = efficiency_of(own) if what == "efficiency" else (throughput_of, samples_text)
-        curves = [curve for member, rows in own for curve in named_curves(member, rows, value)]
-        shown = [row for curve in curves for row in curve.rows]
-        if not shown or (what == "efficiency" and all(row.cell.num_ranks == row.base_ranks for row in shown)):
-            continue
-        title = f"{workload_title(alike.workload)} {alike.preset}, {alike.framework}, {alike.scaling_mode} scaling"
-        yield Plot(
-            name=f"{what}-{index}",
-            title=title,
-            says=" ".join(
-                f"{member.label}: {says(what.capitalize(), rows, value, say)}"
-                for member, rows in own
-                if curves_of(rows, value)
-            ),
-            x=rank_axis(shown),
-            y=_efficiency_axis(shown, value) if what == "efficiency" else rate_axis(shown),
-            series=series_of(curves, value, say=say, unit="block" if what == "efficiency" else "launch"),
-            guides=(IDEAL,) if what == "efficiency" else (),
-            notes=(f"{alike.constants}.", *(bases_text(own, value) if what == "efficiency" else ())),
-            table="numbers",
-        )
+        if plot := together_plot(alike, own, what, index):
+            yield plot
+
+
+def together_plot(
+    alike: Family, own: Sequence[tuple[Member, Sequence[ScalingRow]]], what: str, index: int = 0
+) -> Plot | None:
+    """The `throughput` or `efficiency` of a training in all studies; None where no row has more than its base's."""
+    value, say = efficiency_of(own) if what == "efficiency" else (throughput_of, samples_text)
+    curves = [curve for member, rows in own for curve in named_curves(member, rows, value)]
+    shown = [row for curve in curves for row in curve.rows]
+    if not shown or (what == "efficiency" and all(row.cell.num_ranks == row.base_ranks for row in shown)):
+        return None
+    title = (
+        f"{workload_title(alike.workload)} {alike.preset}, {alike.framework}, {alike.scaling_mode} scaling"
+    )
+    return Plot(
+        name=f"{what}-{index}",
+        title=title,
+        says=" ".join(
+            f"{member.label}: {says(what.capitalize(), rows, value, say)}"
+            for member, rows in own
+            if curves_of(rows, value)
+        ),
+        x=rank_axis(shown),
+        y=_efficiency_axis(shown, value) if what == "efficiency" else rate_axis(shown),
+        series=series_of(curves, value, say=say, unit="block" if what == "efficiency" else "launch"),
+        guides=(IDEAL,) if what == "efficiency" else (),
+        notes=(f"{alike.constants}.", *(bases_text(own, value) if what == "efficiency" else ())),
+        table="numbers",
+    )
 
 
 def trainings_of(

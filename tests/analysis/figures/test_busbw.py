@@ -5,10 +5,11 @@ import pytest
 from matplotlib.container import BarContainer, ErrorbarContainer
 
 from dlscale.analysis.families import family_of
-from dlscale.analysis.figures import busbw
 from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.figure import draw as draw_figure
 from dlscale.analysis.figures.write import save_drawing
-from dlscale.analysis.findings.communication import Communication
+from dlscale.analysis.findings.bandwidth_plots import busbw_figure
+from dlscale.analysis.findings.communication import Communication, communication_rows
 from dlscale.analysis.findings.communication_only import BucketSize, CommunicationOnly
 from dlscale.analysis.findings.overlap import Overlap
 from dlscale.analysis.provenance import provenance
@@ -52,7 +53,8 @@ def draw(make_record):
     def draw_all(found):
         records = [make_record(backend="ring", num_ranks=4)]
         with drawing():
-            return busbw.draw(found[0].family, (), provenance(records), found)
+            figure, shown = busbw_figure((), found, provenance(records))
+            return draw_figure(figure), communication_rows(shown)
 
     return draw_all
 
@@ -155,12 +157,6 @@ def test_kinds_of_evidence_differ_by_their_markers(exchange, draw):
     assert [container[0].get_markerfacecolor() for container in front.containers] == ["#0072B2", "white"]
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert {"measured", "emulated", "bytes per step"} < set(labels)
-
-
-def test_another_family_s_exchanges_make_no_figure(exchange):
-    other = exchange(workload="cosmogan")
-    with drawing():
-        assert busbw.draw(other.family, (), provenance([]), [exchange()]) is None
 
 
 def test_the_same_exchanges_give_the_same_bytes(exchange, draw, make_record, tmp_path):

@@ -9,9 +9,11 @@ from matplotlib.container import ErrorbarContainer
 
 from dlscale.analysis.curves import curves_of, dodge
 from dlscale.analysis.figures.drawing import drawing
-from dlscale.analysis.figures.write import FIGURES, write_figures
+from dlscale.analysis.figures.figure import draw as draw_figure
+from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings import backends, scaling
 from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.findings.scaling_figures import MAKERS
 from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
@@ -48,9 +50,9 @@ def draw(table, name):
     """The figure's axes and the rows it shows."""
     (family,) = table.families
     with drawing():
-        drawn = FIGURES[name](family, rows_of(scaling.FINDING.of(table), family), table.provenance)
-    assert drawn is not None
-    return drawn[0].axes, drawn[1]
+        declared = MAKERS[name](family, rows_of(scaling.FINDING.of(table), family), table.provenance)
+        assert declared is not None
+        return draw_figure(declared).axes, declared.rows
 
 
 def points(axes):
@@ -156,7 +158,7 @@ def test_the_whole_machine_is_a_labelled_reference(make_study, make_record):
     (axes,), rows = draw(measure(records), "throughput")
     assert "1 rank, 2 cores" in [text.get_text() for text in axes.figure.legends[0].get_texts()]
     assert any(list(line.get_ydata()) == pytest.approx([150, 150]) for line in axes.lines)
-    assert rows[-1].cell.control == "whole_machine"
+    assert rows[-1]["control"] == "whole_machine"
 
 
 def test_the_small_print_names_base_case_n_method_and_origin(table):
@@ -282,9 +284,11 @@ def test_only_base_cases_give_no_efficiency_figure_and_only_failures_none(make_r
 def test_figures_of_a_failed_pair_say_so_below_the_title(make_failed_pair):
     table = make_failed_pair(num_blocks=3)
     for family in table.families:
-        for draw_figure in FIGURES.values():
+        for make in MAKERS.values():
             with drawing():
-                figure, _ = draw_figure(family, rows_of(scaling.FINDING.of(table), family), table.provenance)
+                figure = draw_figure(
+                    make(family, rows_of(scaling.FINDING.of(table), family), table.provenance)
+                )
             texts = [" ".join(text.get_text().split()) for text in figure.texts]
             assert texts[:2] == [family.title, "NOT COMPARABLE between torch and tensorflow"]
             assert "the parity gate failed: tiny: gradient" in texts[-1]
@@ -295,7 +299,7 @@ def test_figures_need_no_global_state():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("num_backends", [1, 4, 8])
 def test_nothing_is_cut_off_at_the_edges(make_failed_pair, name, num_backends):
     backends = ("none", "ring", "tf_collective", "horovod", "grpc_ps", "mpi", "gloo", "nccl")[:num_backends]
@@ -310,7 +314,9 @@ def test_nothing_is_cut_off_at_the_edges(make_failed_pair, name, num_backends):
     family = table.families[0]
     assert family.framework == "tensorflow"
     with drawing():
-        figure, _ = FIGURES[name](family, rows_of(scaling.FINDING.of(table), family), table.provenance)
+        figure = draw_figure(
+            MAKERS[name](family, rows_of(scaling.FINDING.of(table), family), table.provenance)
+        )
         axes = figure.axes
         figure.draw_without_rendering()
         boxes = [one.get_window_extent() for one in (*figure.texts, *figure.legends, *axes)]

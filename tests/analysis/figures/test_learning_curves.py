@@ -3,11 +3,13 @@
 import pytest
 
 from dlscale.analysis.declare import Plot, Sentence
-from dlscale.analysis.figures import learning_curves
 from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, solution_table
+from dlscale.analysis.findings.solution_plots import frameworks_figure, learning_figure
+from dlscale.analysis.findings.solution_table import to_solution_row
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.page import page_of
 from tests.analysis.findings.test_solutions import EVALUATING, LAUNCH, SET_UP, training
@@ -43,7 +45,7 @@ def drawn(records):
     table = measure(records)
     (family,) = table.families
     with drawing():
-        figure, _ = learning_curves.draw(family, solutions_of(table, family), table.provenance)
+        figure = draw(learning_figure(family, solutions_of(table, family), table.provenance))
         figure.draw_without_rendering()
     return figure
 
@@ -119,7 +121,7 @@ def test_two_frameworks_stand_side_by_side_with_one_scale(study, tmp_path):
     table = measure(study("torch", "tensorflow"))
     own = {family: solutions_of(table, family) for family in table.families}
     with drawing():
-        figure, rows = learning_curves.draw_frameworks(own, table.provenance)
+        figure = draw(frameworks_figure(own, table.provenance, warning="", verdict=""))
     assert [axes.get_ylabel() for axes in figure.axes] == [
         f"{framework}: {what}"
         for what in ("training loss", "training loss", "time per epoch [s]", "time per step [ms]")
@@ -128,6 +130,7 @@ def test_two_frameworks_stand_side_by_side_with_one_scale(study, tmp_path):
     assert all(
         left.get_ylim() == right.get_ylim() for left, right in zip(*[iter(figure.axes)] * 2, strict=True)
     )
+    rows = [to_solution_row(row) for family in table.families for row in own[family]]
     assert [row["seconds_per_step"] for row in rows] == [pytest.approx(s) for s in (0.16, 0.32) * 2]
     names = {path.name for path in write_figures(table, tmp_path, only=["frameworks"])}
     assert names == {f"hep_cnn-tiny-weak-fp32-frameworks.{suffix}" for suffix in ("png", "pdf", "svg", "csv")}

@@ -9,10 +9,12 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.text import Text
 
 from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.figure import draw as draw_figure
 from dlscale.analysis.figures.layout import finish_printed
-from dlscale.analysis.figures.write import FIGURES, write_figures
+from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.findings.scaling_figures import MAKERS
 from dlscale.analysis.form import Form, figure_latex, parse_width
 from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
@@ -25,12 +27,11 @@ COLUMN = Form(width=3.3, backends=("ring", "mpi"))
 def printed(table, name, form=COLUMN):
     (family,) = table.families
     with drawing(form):
-        figure, rows = FIGURES[name](
-            family, rows_of(scaling.FINDING.of(table), family), table.provenance, form
-        )
+        declared = MAKERS[name](family, rows_of(scaling.FINDING.of(table), family), table.provenance, form)
+        figure = draw_figure(declared, form)
         finish_printed(figure)
         figure.draw_without_rendering()
-    return figure, rows
+    return figure, declared.rows
 
 
 @pytest.mark.parametrize("name", ["throughput", "efficiency"])
@@ -63,7 +64,7 @@ def test_points_are_exactly_at_their_rank(make_study, name):
         assert len(curves) == 4
         for curve in curves:
             assert list(curve.lines[0].get_xdata()) == [1, 2]
-    assert {row.cell.num_ranks for row in rows} == {1, 2}
+    assert {row["num_ranks"] for row in rows} == {1, 2}
 
 
 def test_panels_too_narrow_side_by_side_are_stacked_with_names_for_each(make_study):

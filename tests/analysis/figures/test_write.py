@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dlscale.analysis.figures import heatmap, throughput
+from dlscale.analysis.figures import heatmap
 from dlscale.analysis.figures.drawing import drawing
-from dlscale.analysis.figures.write import save, save_drawing
+from dlscale.analysis.figures.figure import draw
+from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.findings import scaling, stragglers
 from dlscale.analysis.findings.rank_times import rank_times
 from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.findings.scaling_figures import throughput_figure
 from dlscale.analysis.measured import measure
 from dlscale.analysis.provenance import Provenance, printable, provenance
 from dlscale.benchmarks.records.record import Record
@@ -39,8 +41,11 @@ def drawn(records, stem):
     where = table.provenance
     common = (family, rows_of(scaling.FINDING.of(table), family), where)
     with drawing():
-        figure, rows = throughput.draw(*common)
-        files = save(figure, stem.with_name("a"), title="<a> & b", rows=rows, provenance=where)
+        declared = throughput_figure(*common)
+        title = "<a> & b"
+        files = save_drawing(
+            draw(declared), stem.with_name("a"), title=title, rows=declared.rows, provenance=where
+        )
         figure, lines = heatmap.draw(*common, rank_times(table.launches), stragglers.FINDING.of(table))
         return files + save_drawing(figure, stem.with_name("b"), title="b", rows=lines, provenance=where)
 

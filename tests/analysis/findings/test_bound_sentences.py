@@ -1,9 +1,7 @@
 """Bounds in words, in columns and in a figure."""
 
 import pytest
-from matplotlib.figure import Figure
 
-from dlscale.analysis.figures.efficiency import draw_limits, limit_handles, limit_text
 from dlscale.analysis.findings.bounds import (
     NO_DATA,
     ONE_NODE,
@@ -13,6 +11,7 @@ from dlscale.analysis.findings.bounds import (
     bound_sentences,
     loosest_bounds,
 )
+from dlscale.analysis.findings.scaling_figures import bound_guides, bounds_text
 
 
 def limit(kind, efficiency, words="because"):
@@ -79,21 +78,15 @@ def test_the_loosest_bound_holds_for_all_and_an_unknown_one_for_nobody():
 
 
 def test_lines_are_drawn_where_a_bound_binds():
-    axes = Figure().subplots()
     points = {"loader": [(2, 1.0), (4, 0.8)], "memory": [(2, 1.0), (4, 1.0)]}
-    draw_limits(axes, points)
-    (line,) = axes.lines
-    assert list(line.get_ydata()) == [1.0, 1.0, 0.8, 0.8]
-    assert list(line.get_xdata())[1:3] == [2, 4]
-    assert [handle.get_label() for handle in limit_handles(points)] == ["bound: loader"]
-    assert limit_text(points) == (
+    (line,) = bound_guides(points)
+    assert (line.label, line.points) == ("bound: loader", ((2, 1.0), (4, 0.8)))
+    assert bounds_text(points) == (
         "Bounds that no point over a backend can exceed, relative to (a): loader. Bound by memory: 100 %. "
         "Bound not known: wire."
     )
 
 
 def test_nothing_known_draws_nothing():
-    axes = Figure().subplots()
-    draw_limits(axes, {})
-    assert not axes.lines
-    assert limit_text({}) == "Bound not known: wire, memory, loader."
+    assert not list(bound_guides({}))
+    assert bounds_text({}) == "Bound not known: wire, memory, loader."

@@ -7,9 +7,10 @@ import pytest
 from rich.console import Console
 
 from dlscale.analysis.curves import with_curve_names
-from dlscale.analysis.figures.solution import draw
+from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, scaling, solution_table, tuning
+from dlscale.analysis.findings.solution_plots import solution_figure
 from dlscale.analysis.findings.solutions import unequal_tuning
 from dlscale.analysis.findings.tuning import rate_searches, search_sentences
 from dlscale.analysis.measured import measure
@@ -300,8 +301,7 @@ def test_the_figure_names_rates_and_draws_no_ideal_line_of_one_of_them(tried):
     untried = measure([*tried(1e-3, 900, **alone), *tried(1e-3, 600)])
     for name, drawn in (("search", table), ("study", untried)):
         (family,) = drawn.families
-        captioned, _ = draw(family, solution_table.FINDING.of(drawn), drawn.provenance)
-        figure = captioned.figure
+        figure = draw(solution_figure(family, solution_table.FINDING.of(drawn), drawn.provenance))
         print_of[name] = " ".join(" ".join(text.get_text() for text in figure.texts).split())
         lines_of[name] = [line for line in figure.axes[1].lines if line.get_label() == "ideal"]
     assert "Curves are named by their learning rates." in print_of["search"]

@@ -76,13 +76,13 @@ def test_the_threshold_is_a_line_in_the_figure_of_efficiency(kept, monkeypatch, 
     from dlscale.analysis.proposal import write as module
 
     figures = {}
-    save = module.save
+    save = module.save_drawing
 
     def keep(figure, stem, **options):
         figures[stem.name] = figure
         return save(figure, stem, **options)
 
-    monkeypatch.setattr(module, "save", keep)
+    monkeypatch.setattr(module, "save_drawing", keep)
     write(kept(SHARES), threshold=0.8)
     panels = figures[f"{STEM}-efficiency"].axes
     assert all(any(list(line.get_ydata()) == [0.8, 0.8] for line in panel.lines) for panel in panels)

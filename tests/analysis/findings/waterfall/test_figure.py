@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from matplotlib.container import BarContainer, ErrorbarContainer
 
-from dlscale.analysis.figures import waterfall
 from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.figure import draw as draw_figure
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.waterfall import waterfalls
-from dlscale.analysis.findings.waterfall_table import waterfall_rows
+from dlscale.analysis.findings.waterfall_table import waterfall_figure, waterfall_rows
 from dlscale.analysis.measured import launches_of, measure
 
 from .conftest import Planted
@@ -42,14 +42,14 @@ def draw(records):
         if any(row.cell.backend != "none" for row in rows_of(scaling.FINDING.of(table), one))
     )
     with drawing():
-        drawn = waterfall.draw(
+        declared = waterfall_figure(
             family,
             rows_of(scaling.FINDING.of(table), family),
             table.provenance,
             waterfalls(launches_of(records)),
         )
-    assert drawn is not None
-    return drawn
+        assert declared is not None
+        return draw_figure(declared), declared.rows
 
 
 def bars(axes):
@@ -156,7 +156,7 @@ def test_without_parts_there_is_no_figure(study):
     table = measure(records)
     (family,) = table.families
     assert (
-        waterfall.draw(
+        waterfall_figure(
             family,
             rows_of(scaling.FINDING.of(table), family),
             table.provenance,

@@ -1,0 +1,282 @@
+"""Draws the figures that findings declare: their plots as panels, in the look of all figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import log, nan
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import (
+    FixedFormatter,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+    PercentFormatter,
+)
+
+from dlscale.analysis.declare import Axis, Figure, Guide, Loss, Plot, Series
+from dlscale.analysis.figures.drawing import (
+    DOUBLE_COLUMN_INCHES,
+    EVIDENCE,
+    GREY,
+    IDEAL,
+    IDEAL_MARK,
+    MOST_TICKS,
+    REFERENCE,
+    RIM,
+    SINGLE_COLUMN_INCHES,
+    line_style,
+    marker_style,
+)
+from dlscale.analysis.figures.layout import Captioned, figure_with_axes
+from dlscale.analysis.figures.losses import draw_losses, loss_handles
+from dlscale.analysis.form import SCREEN, Form
+from dlscale.analysis.render.theme import Look, looks_for
+from dlscale.analysis.text import number
+
+BAND_ALPHA = 0.18
+_ALONE = 2**0.12  # half the width of the band of a single point, as a factor
+_WIDE = 12  # a logarithmic axis that spans less has round steps
+ENDS = {"reached": "o", "budget": "x", "diverged": "X"}  # markers of a training's last evaluation
+# Lines that are not measured are grey; in the order of the legend.
+GUIDES: tuple[dict[str, Any], ...] = (
+    REFERENCE,
+    REFERENCE | {"linestyle": (0, (4, 1.5))},
+    REFERENCE | {"linestyle": (0, (4, 1.5, 1, 1.5))},
+    REFERENCE | {"linestyle": "solid", "color": RIM},
+)
+
+
+def draw(declared: Figure, form: Form = SCREEN) -> Captioned:
+    """The figure for a screen, with all words around its panels, or in print with its caption beside it."""
+    plots = [panel for panel in declared.panels if isinstance(panel, Plot)]
+    losses = [panel for panel in declared.panels if isinstance(panel, Loss)]
+    looks = _looks(plots)
+    figure, axes = figure_with_axes(
+        form=form,
+        width=DOUBLE_COLUMN_INCHES if declared.wide else SINGLE_COLUMN_INCHES,
+        num_panels=len(declared.panels),
+        num_rows=declared.num_rows,
+        title=declared.title,
+        warning=declared.warning,
+        subtitle=declared.subtitle,
+        handles=[*_handles(plots, looks, form), *loss_handles(losses)],
+        small_print=_small_print(declared, plots, form),
+        shared=declared.shared or bool(losses),
+    )
+    for place, (panel, plot) in enumerate(zip(axes, plots, strict=False)):
+        draw_plot(panel, plot, looks, form=form, last=plot is plots[-1])
+        if place and declared.shared:
+            panel.set_ylabel("")
+    if losses:
+        draw_losses(axes, losses, width=float(figure.get_figwidth()))
+    return figure
+
+
+def _looks(plots: Sequence[Plot]) -> dict[str, Look]:
+    every = [series for plot in plots for series in plot.series]
+    return looks_for({series.look: series.tags.backend for series in every})
+
+
+def draw_plot(
+    axes: Axes, plot: Plot, looks: Mapping[str, Look], *, form: Form = SCREEN, last: bool = True
+) -> None:
+    """Draw a plot; only the `last` of a row names the axis of bars behind its points."""
+    if plot.title:
+        axes.set_title(plot.title, loc="left")
+    _scale_x(axes, plot.x)
+    for place, guide in enumerate(plot.guides):
+        _draw_guide(axes, guide, _guide_style(plot.guides, place))
+        if guide.points and guide.label == "ideal" and plot.y.kind == "log" and not form.printed:
+            _mark_levels(axes, plot, guide)
+    if plot.bars:
+        _draw_bars(axes, plot, looks, last=last)
+    for series in plot.series:
+        look = looks[series.look]
+        if series.training:
+            _draw_training(axes, series, look)
+        elif series.points:
+            (_draw_band if series.band else _draw_points)(axes, series, look, form)
+    _scale_y(axes, plot.y)
+    if not any(series.points for series in plot.series):
+        axes.text(0.5, 0.5, plot.says, transform=axes.transAxes, ha="center")
+
+
+def _places(series: Series, form: Form) -> list[float]:
+    """Where points stand: in print exactly where they belong."""
+    return [point.x / (series.aside if form.printed else 1.0) for point in series.points]
+
+
+def _draw_points(axes: Axes, series: Series, look: Look, form: Form) -> None:
+    axes.errorbar(
+        _places(series, form),
+        [point.y for point in series.points],
+        # NaN draws no bar: a point without an interval must not look like one with a tiny interval.
+        yerr=np.transpose([_whiskers(point.y, point.low, point.high) for point in series.points]),
+        # Dark and in front, so that an interval smaller than its marker is visible inside it. In print bars lie on top
+        # of each other, and only their colour says whose they are.
+        barsabove=True,
+        ecolor=look.color if form.printed else RIM,
+        elinewidth=0.7,
+        capsize=1.8,
+        zorder=3,
+        label=series.name,
+        **line_style(look, joined=series.joined),
+        **marker_style(look, series.evidence),
+    )
+
+
+def _whiskers(y: float, low: float | None, high: float | None) -> tuple[float, float]:
+    if low is None and high is None:
+        return nan, nan
+    return 0.0 if low is None else y - low, 0.0 if high is None else high - y
+
+
+def _draw_band(axes: Axes, series: Series, look: Look, form: Form) -> None:
+    places = _places(series, form)
+    low, high = ([getattr(point, side) for point in series.points] for side in ("low", "high"))
+    ends = places
+    if len(places) == 1:
+        ends, low, high = [places[0] / _ALONE, places[0] * _ALONE], low * 2, high * 2
+    axes.fill_between(ends, low, high, color=look.color, alpha=BAND_ALPHA, linewidth=0, zorder=1.4)
+    axes.plot(
+        places,
+        [point.y for point in series.points],
+        zorder=2.5,
+        **line_style(look, joined=False),
+        **marker_style(look, series.evidence),
+    )
+
+
+def _draw_training(axes: Axes, series: Series, look: Look) -> None:
+    if series.training is None or not series.points:
+        return
+    style: dict[str, Any] = {"color": look.color, "alpha": series.training.shade}
+    axes.plot([p.x for p in series.points], [p.y for p in series.points], linewidth=0.7, **style)
+    end = series.points[-1]
+    axes.plot([end.x], [end.y], marker=ENDS[series.training.end], markersize=3.2, **style)
+
+
+def _draw_guide(axes: Axes, guide: Guide, style: Mapping[str, Any]) -> None:
+    if guide.y is not None:
+        axes.axhline(guide.y, **style)
+    else:
+        places, heights = zip(*guide.points, strict=True)
+        axes.plot(places, heights, **style, scalex=False)
+
+
+def _guide_style(guides: Sequence[Guide], place: int) -> dict[str, Any]:
+    if guides[place].label == "ideal":
+        return IDEAL
+    others = list(dict.fromkeys(guide.label for guide in guides if guide.label != "ideal"))
+    return GUIDES[others.index(guides[place].label) % len(GUIDES)] | {"label": guides[place].label}
+
+
+def _mark_levels(axes: Axes, plot: Plot, guide: Guide) -> None:
+    """Mark the level of a sloped line at each tick: beside it points moved aside would seem above or below it."""
+    (first, low), (last, high) = guide.points[0], guide.points[-1]
+    slope = log(high / low) / log(last / first) if last != first else 1.0
+    side = max((max(series.aside, 1 / series.aside) for series in plot.series), default=1.0) * 1.04
+    for place in (place for place, _ in plot.x.ticks if first <= place <= last):
+        axes.plot(
+            [place / side, place * side], [low * (place / first) ** slope] * 2, **IDEAL_MARK, scalex=False
+        )
+
+
+def _draw_bars(axes: Axes, plot: Plot, looks: Mapping[str, Look], *, last: bool) -> None:
+    if plot.bars is None:
+        return
+    behind = axes.twinx()
+    axes.set_zorder(behind.get_zorder() + 1)
+    axes.patch.set_visible(False)
+    half = plot.bars.width**0.5
+    for look, heights in plot.bars.heights.items():
+        places = [place * plot.bars.asides[look] for place, _ in heights]
+        behind.bar(
+            [place / half for place in places],
+            [height for _, height in heights],
+            width=[place * (half - 1 / half) for place in places],
+            align="edge",
+            color=looks[look].color,
+            alpha=0.28,
+            linewidth=0,
+        )
+    behind.grid(visible=False)
+    behind.set_ylim(0, plot.bars.high)
+    behind.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    behind.tick_params(axis="y", colors=GREY, length=2 * last, labelright=last)
+    if last:
+        behind.set_ylabel(plot.bars.title, color=GREY)
+
+
+def _scale_x(axes: Axes, axis: Axis) -> None:
+    axes.set_xlabel(axis.title)
+    if axis.kind == "log":
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_minor_locator(NullLocator())
+    if axis.low is not None and axis.high is not None:
+        axes.set_xlim(axis.low, axis.high)
+    if axis.ticks:
+        ticks = axis.ticks[:: -(-len(axis.ticks) // MOST_TICKS)]
+        axes.xaxis.set_major_locator(FixedLocator([place for place, _ in ticks]))
+        axes.xaxis.set_major_formatter(FixedFormatter([label for _, label in ticks]))
+
+
+def _scale_y(axes: Axes, axis: Axis) -> None:
+    axes.set_ylabel(axis.title)
+    if axis.kind == "log":
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(axis.low, axis.high)
+    if axis.kind == "log" and axis.low and axis.high and axis.high / axis.low > _WIDE:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    if axis.kind == "percent":
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
+    elif axis.kind == "log":
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+
+
+def _handles(plots: Sequence[Plot], looks: Mapping[str, Look], form: Form) -> list[Line2D]:
+    every = [series for plot in plots for series in plot.series]
+    handles = []
+    for name, look in looks.items():
+        own = [series for series in every if series.look == name]
+        style = line_style(look, joined=any(series.joined for series in own))
+        handles.append(Line2D([], [], label=name, **style | marker_style(look, own[0].evidence)))
+    styles: dict[str, dict[str, Any]] = {}
+    for plot in plots:
+        for place, guide in enumerate(plot.guides):
+            styles.setdefault(guide.label, _guide_style(plot.guides, place))
+    handles += [Line2D([], [], **style) for style in styles.values()]
+    bars = next((plot.bars for plot in plots if plot.bars), None)
+    if bars:
+        handles.append(Line2D([], [], color="#bbbbbb", linewidth=5, solid_capstyle="butt", label=bars.label))
+    return [*handles, *_evidence_handles(every, form), *_band_handles(every)]
+
+
+def _evidence_handles(every: Sequence[Series], form: Form) -> Iterator[Line2D]:
+    """Entries for the markers' filling; in print the only kind of evidence has none, but a sentence."""
+    kinds = {series.evidence for series in every}
+    if not (form.printed and len(kinds) == 1):
+        for kind in (kind for kind in EVIDENCE if kind in kinds):
+            yield Line2D([], [], linestyle="", label=kind, **marker_style(None, kind))
+
+
+def _band_handles(every: Sequence[Series]) -> Iterator[Line2D]:
+    style: dict[str, Any] = {"color": GREY, "linewidth": 7, "alpha": BAND_ALPHA, "solid_capstyle": "butt"}
+    if any(series.band for series in every):
+        yield Line2D([], [], label="band of predictions", **style)
+
+
+def _small_print(declared: Figure, plots: Sequence[Plot], form: Form) -> list[str]:
+    kinds = {series.evidence for plot in plots for series in plot.series}
+    first, *others = declared.small_print
+    only = f"All points are {min(kinds)}." if form.printed and len(kinds) == 1 else ""
+    return [" ".join(filter(None, (first, only))), *others]

@@ -1,0 +1,163 @@
+"""Waterfalls from ideal to measured speed: bars with the loss of each part, one panel per backend."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+
+from dlscale.analysis.declare import Loss
+from dlscale.analysis.figures.drawing import GREY, RIM
+from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.text import number, share_text
+
+TOGETHER = "together"
+# Okabe & Ito's colours; in grey they differ in lightness, and gains and losses in direction.
+LOSS, LARGEST, GAIN = "#F0B56B", "#D55E00", "#56B4E9"
+_LABEL_INCHES = 1.0  # for a bar's numbers, to its right
+_NAMES_INCHES = 1.2  # for the parts' names, to the left of the first panel
+_NAME_CHARACTERS = 18
+_TITLE_CHARACTERS = 18
+_HEIGHT = 0.62  # bar height; 1 is the distance between two bars
+
+
+def draw_losses(axes: Sequence[Axes], losses: Sequence[Loss], *, width: float) -> None:
+    """Draw each loss in a panel of a figure `width` inches wide, all in one scale."""
+    names = [*dict.fromkeys(part.label for loss in losses for part in loss.parts), TOGETHER]
+    for panel, loss in zip(axes, losses, strict=True):
+        _draw_bars(panel, loss, names)
+    beside = len({panel.get_position().x0 for panel in axes})
+    _scale_axes(axes, losses, names, width=width, beside=beside)
+
+
+def loss_handles(losses: Sequence[Loss]) -> list[Line2D]:
+    """Legend entries for the kinds of bars and their whiskers; none without a loss."""
+    parts = [part for loss in losses for part in loss.parts]
+    several = any(len(loss.largest) > 1 for loss in losses)
+    kinds = [
+        (LARGEST, "largest loss, or not separable from it" if several else "largest loss", bool(losses)),
+        (LOSS, "loss", bool(losses)),
+        (GAIN, "gain", any(part.share.center < 0 for part in parts)),
+    ]
+    handles = [
+        Line2D([], [], color=color, linewidth=5, solid_capstyle="butt", label=label)
+        for color, label, there in kinds
+        if there
+    ]
+    if any(part.share.low is not None for part in parts):
+        label = f"{100 * LEVEL:.0f} % interval"
+        handles.append(Line2D([], [], color=RIM, linewidth=0.9, marker="|", markersize=4, label=label))
+    return handles
+
+
+def _draw_bars(axes: Axes, loss: Loss, names: Sequence[str]) -> None:
+    """Draw bars from top to bottom, each beginning where the one above it ends."""
+    kind = "" if loss.evidence == "measured" else f", {loss.evidence}"
+    name = textwrap.shorten(loss.name, _TITLE_CHARACTERS, placeholder="…")
+    title = f"{name}, {loss.num_ranks} ranks{kind}\nefficiency {share_text(loss.kept)}"
+    axes.set_title(title, loc="left", fontsize=7.5)
+    axes.axvline(0.0, color=RIM, linewidth=0.7, zorder=1)
+    begin, above, hollow = 0.0, None, loss.evidence != "measured"
+    for part in loss.parts:
+        place = names.index(part.label)
+        color = GAIN if part.share.center < 0 else LARGEST if part.label in loss.largest else LOSS
+        if above is not None:
+            axes.plot([begin, begin], [above, place], color=GREY, linewidth=0.6, zorder=1.5)
+        _bar(axes, place, begin, part.share, color=color, hollow=hollow)
+        known = part.milliseconds.center if part.milliseconds else None
+        _label(axes, place, begin, part.share, known)
+        begin, above = begin + part.share.center, place
+    place, whole = names.index(TOGETHER), loss.kept.complement()
+    axes.plot([begin, begin], [above or 0, place], color=GREY, linewidth=0.6, zorder=1.5)
+    _bar(axes, place, 0.0, whole, color=GREY, hollow=hollow)
+    milliseconds = [part.milliseconds.center for part in loss.parts if part.milliseconds]
+    _label(axes, place, 0.0, whole, sum(milliseconds) if milliseconds else None)
+
+
+def _bar(axes: Axes, place: int, begin: float, loss: Interval, *, color: str, hollow: bool) -> None:
+    axes.barh(
+        place,
+        loss.center,
+        _HEIGHT,
+        left=begin,
+        facecolor="white" if hollow else color,
+        edgecolor=color if hollow else RIM,
+        hatch="//////" if hollow else None,
+        linewidth=0.5,
+        zorder=2,
+    )
+    if loss.low is not None and loss.high is not None:
+        end = begin + loss.center
+        axes.errorbar(
+            end,
+            place,
+            xerr=[[loss.center - loss.low], [loss.high - loss.center]],
+            ecolor=RIM,
+            elinewidth=0.9,
+            capsize=2.2,
+            linestyle="",
+            zorder=3,
+        )
+
+
+def _label(axes: Axes, place: int, begin: float, share: Interval, milliseconds: float | None) -> None:
+    """Write percent with the interval, and below it milliseconds per step, to the right of bar and whisker."""
+    below = "" if milliseconds is None else f"\n{number(round(milliseconds, 3) + 0.0)} ms"
+    end = max(begin, begin + share.center, begin + (share.center if share.high is None else share.high))
+    axes.annotate(
+        f"{share_text(share)}{below}",
+        (end, place),
+        xytext=(4, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=6,
+        linespacing=1.15,
+        zorder=4,
+    )
+
+
+def _scale_axes(
+    axes: Sequence[Axes], shown: Sequence[Loss], names: Sequence[str], *, width: float, beside: int
+) -> None:
+    """Set one scale for all panels, `beside` of them next to each other in `width` inches, with room for numbers."""
+    low, high = min(map(_leftmost, shown)), max(map(_rightmost, shown))
+    room = (width - _NAMES_INCHES) / beside - 0.1
+    reach = max(high - low, 0.001)
+    axes[0].set_xlim(low - 0.03 * reach, high + reach * _LABEL_INCHES / max(0.4, room - _LABEL_INCHES))
+    axes[0].set_ylim(len(names) - 0.45, -0.55)
+    axes[0].yaxis.set_major_locator(FixedLocator(range(len(names))))
+    axes[0].set_yticklabels([textwrap.fill(name, _NAME_CHARACTERS, break_on_hyphens=False) for name in names])
+    # No ticks below the numbers on the right, where no bar is drawn.
+    marks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    for panel in axes:
+        panel.xaxis.set_major_locator(
+            FixedLocator([mark for mark in marks if low <= mark <= high + 0.05 * reach])
+        )
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
+        panel.set_xlabel("of the ideal speed lost [%]")
+        panel.spines["left"].set_visible(False)
+        panel.grid(visible=False, axis="y")
+        panel.tick_params(axis="y", length=0)
+
+
+def _leftmost(loss: Loss) -> float:
+    return min(0.0, *(low for low, _ in _ends(loss)))
+
+
+def _rightmost(loss: Loss) -> float:
+    return max(0.0, *(high for _, high in _ends(loss)))
+
+
+def _ends(loss: Loss) -> list[tuple[float, float]]:
+    """The leftmost and rightmost point of each bar with its whisker."""
+    begin, ends = 0.0, []
+    for share, start in [*((part.share, None) for part in loss.parts), (loss.kept.complement(), 0.0)]:
+        left = begin if start is None else start
+        points = [left, left + share.center]
+        points += [left + value for value in (share.low, share.high) if value is not None]
+        ends.append((min(points), max(points)))
+        begin += share.center
+    return ends
