@@ -1,0 +1,105 @@
+"""The renderer of declared figures: what a declaration says is drawn, on a screen and in print."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlscale.analysis.declare import Axis, Figure, Guide, Plot, Point, Series, Tags, TrainingLine
+from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.figure import draw
+from dlscale.analysis.form import Form
+
+PRINTED = Form(width=3.3)
+SERIES = Series(
+    name="ring",
+    look="ring",
+    evidence="measured",
+    points=(Point(x=1.1, y=10, low=9, high=12), Point(x=2.2, y=18)),
+    tags=Tags(backend="ring"),
+    joined=True,
+    aside=1.1,
+)
+PLOT = Plot(
+    name="speed",
+    title="",
+    says="nothing measured",
+    x=Axis(title="ranks", kind="log", ticks=((1, "1"), (2, "2")), low=0.7, high=3),
+    y=Axis(title="speed", kind="log", low=5, high=30),
+    series=(SERIES,),
+    guides=(Guide(label="ideal", points=((0.7, 7), (3, 30))), Guide(label="bound: wire", y=20, bound=True)),
+)
+FIGURE = Figure(
+    name="speed",
+    title="t",
+    subtitle="s",
+    warning="NOT COMPARABLE",
+    small_print=("Medians.", "Origin."),
+    panels=(PLOT,),
+    rows=(),
+)
+
+
+def drawn(plot, form=None):
+    figure = replace(FIGURE, panels=(plot,))
+    with drawing():
+        captioned = draw(figure, form) if form else draw(figure)
+        captioned.draw_without_rendering()
+    return captioned
+
+
+def test_points_intervals_and_guides_are_drawn_and_named():
+    figure = drawn(PLOT)
+    (axes,) = figure.axes
+    line, _, (bars,) = axes.containers[0].lines
+    assert np.transpose(line.get_data()).tolist() == [[1.1, 10], [2.2, 18]]
+    whole, none = bars.get_segments()
+    assert whole[:, 1].tolist() == [9, 12]
+    assert np.isnan(none).any() or not len(none), "a point without an interval has no bar"
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["ring", "ideal", "bound: wire", "measured"]
+    words = " ".join(text.get_text() for text in figure.texts)
+    assert all(word in words for word in ("NOT COMPARABLE", "Medians.", "Origin."))
+
+
+def test_beside_a_sloped_ideal_its_level_is_marked_at_each_tick_but_not_in_print():
+    def levels(figure):
+        return [list(line.get_ydata()) for line in figure.axes[0].lines if line.get_linewidth() == 1.6]
+
+    assert levels(drawn(PLOT)) == [[pytest.approx(10)] * 2, [pytest.approx(20)] * 2]
+    assert levels(drawn(PLOT, PRINTED)) == []
+
+
+def test_in_print_points_are_where_they_belong_and_the_caption_names_the_only_evidence():
+    figure = drawn(PLOT, PRINTED)
+    assert figure.axes[0].containers[0].lines[0].get_xdata() == pytest.approx([1, 2])
+    assert figure.caption.small_print == ["Medians. All points are measured.", "Origin."]
+    assert "measured" not in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_a_band_is_an_area_with_marks_that_no_line_joins():
+    points = tuple(replace(point, low=point.y - 1, high=point.y + 1) for point in SERIES.points)
+    for own in (points, points[:1]):
+        band = replace(SERIES, points=own, band=True, joined=False, evidence="simulated")
+        figure = drawn(replace(PLOT, series=(band,)))
+        (area,) = figure.axes[0].collections
+        heights = area.get_paths()[0].vertices[:, 1]
+        assert (heights.min(), heights.max()) == (9, own[-1].y + 1)
+        assert [line.get_linestyle() for line in figure.axes[0].lines if line.get_fillstyle() == "left"] == [
+            "None"
+        ]
+        assert "band of predictions" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+@pytest.mark.parametrize(("end", "marker"), [("reached", "o"), ("budget", "x"), ("diverged", "X")])
+def test_a_training_is_a_thin_line_with_a_mark_where_it_ended(end, marker):
+    series = replace(SERIES, training=TrainingLine(shade=0.4, end=end))
+    axes = drawn(replace(PLOT, series=(series,), guides=())).axes[0]
+    way, last = axes.lines
+    assert (way.get_alpha(), len(way.get_xdata())) == (0.4, 2)
+    assert (last.get_marker(), list(last.get_xdata())) == (marker, [2.2])
+
+
+def test_a_panel_without_points_says_so():
+    (axes,) = drawn(replace(PLOT, series=(replace(SERIES, points=()),))).axes
+    assert [text.get_text() for text in axes.texts] == ["nothing measured"]
