@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from dlscale.analysis.families import base_cell
-from dlscale.analysis.measured import Block, CellLaunches
+from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.statistics import (
     LEVEL,
     MIN_BLOCKS,

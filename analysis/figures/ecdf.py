@@ -35,7 +35,7 @@ from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.findings.small_print import origin, parity, span, warning
 from dlscale.analysis.form import SCREEN, Form
-from dlscale.analysis.measured import CellLaunches, good_launches
+from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import Seconds, algorithm_text, options_text, settings_text

@@ -20,7 +20,7 @@ from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.findings.small_print import origin, parity, warning
 from dlscale.analysis.findings.stragglers import Stragglers, straggler_sentences
 from dlscale.analysis.form import SCREEN, Form
-from dlscale.analysis.measured import Block
+from dlscale.analysis.launches import Block
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.text import backend_name
 

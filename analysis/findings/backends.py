@@ -30,7 +30,7 @@ from dlscale.analysis.findings.contrast_declaration import Side
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts, study_contrasts
 from dlscale.analysis.findings.contrasts import Verdict as ContrastVerdict
 from dlscale.analysis.findings.overlap import IN_LINE
-from dlscale.analysis.measured import Block, CellLaunches
+from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.records import setting_columns, settings_text
 from dlscale.analysis.statistics import (
     LEVEL,

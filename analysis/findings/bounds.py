@@ -25,7 +25,7 @@ import numpy as np
 
 from dlscale.analysis.families import Family, base_cell
 from dlscale.analysis.findings.communication_only import NodesOf, cache_bytes, copy_rates
-from dlscale.analysis.measured import CellLaunches, good_launches
+from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.records import settings_text, wire_share
 from dlscale.analysis.text import backend_name, listed, plural, size_text
 from dlscale.base.errors import UsageError

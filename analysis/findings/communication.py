@@ -39,7 +39,8 @@ from dlscale.analysis.findings.overlap import (
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.form import Form
-from dlscale.analysis.measured import CellLaunches, Measured, good_launches
+from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import options_text
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (

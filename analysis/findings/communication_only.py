@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlscale.analysis.families import Family
-from dlscale.analysis.measured import Block, CellLaunches, good_launches
+from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.records import Seconds, steady_windows
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.benchmarks.records.record import Cell, Record

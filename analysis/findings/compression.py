@@ -27,7 +27,8 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings.solutions import metric_name
 from dlscale.analysis.findings.trainings import Training, metric_of, trainings_of
-from dlscale.analysis.measured import CellLaunches, Measured, good_launches
+from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import wire_bytes, wire_share
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, t_interval
 from dlscale.analysis.text import (

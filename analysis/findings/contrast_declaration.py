@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from dlscale.analysis.families import Family, environment_text
 from dlscale.analysis.findings.record_fields import field_table
-from dlscale.analysis.measured import Block, CellLaunches
+from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.records import algorithm_text
 from dlscale.analysis.text import backend_name
 from dlscale.base.errors import UsageError

@@ -21,7 +21,8 @@ from dlscale.analysis.families import pairs_of
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side, declare
 from dlscale.analysis.findings.variant_declaration import declare_variants
 from dlscale.analysis.interference import why_unclaimable
-from dlscale.analysis.measured import Block, Measured
+from dlscale.analysis.launches import Block
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_median, block_ratio, blocks_needed
 from dlscale.analysis.text import plural

@@ -9,8 +9,8 @@ from typing import Any
 
 from dlscale.analysis.curves import Curve, Value, dodge, missing_from
 from dlscale.analysis.declare import Axis, Guide, Point, Series, tags_of
-from dlscale.analysis.findings.predicted_points import SimulatedPoint
 from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.findings.simulated_points import SimulatedPoint
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name, interval_note, listed, number, plural, rate, with_limits
 

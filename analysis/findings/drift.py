@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dlscale.analysis.declare import Sentence
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.measured import CellLaunches
+from dlscale.analysis.launches import CellLaunches
 
 TOLERANCE = 0.05  # of the throughput; a single pair of launches cannot resolve less
 

@@ -24,7 +24,7 @@ from dlscale.analysis.declare import (
 )
 from dlscale.analysis.families import family_of
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.measured import CellLaunches, good_launches
+from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.records import (
     algorithm_text,
     num_samples,

@@ -21,7 +21,8 @@ from dlscale.analysis.findings.productivity import Change, stored_changes
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.findings.trainings import launch_seconds
-from dlscale.analysis.measured import CellLaunches, Measured
+from dlscale.analysis.launches import CellLaunches
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.records import NamedCell, setting_columns, settings_text, slowest_in_phase
 from dlscale.analysis.statistics import Interval, median_interval

@@ -27,7 +27,8 @@ from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings.contrast_declaration import sides_of
 from dlscale.analysis.findings.contrast_table import probability_text
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts, study_contrasts
-from dlscale.analysis.measured import CellLaunches, Measured
+from dlscale.analysis.launches import CellLaunches
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval
 from dlscale.analysis.text import interval_columns, plural, points, share_text

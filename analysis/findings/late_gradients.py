@@ -12,7 +12,8 @@ from typing import Any
 
 from dlscale.analysis.declare import Block, Column, Sentence, TableOf, tags_of
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.measured import Measured, good_by_cell
+from dlscale.analysis.launches import good_by_cell
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.text import backend_name, plural, points, workload_title
 from dlscale.benchmarks.records.record import Cell, Record
 

@@ -29,7 +29,8 @@ from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.outliers import outlier_columns
 from dlscale.analysis.findings.scaling import ScalingRow
-from dlscale.analysis.measured import Block, CellLaunches, Measured, MeasuredCase, good_launches
+from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase, good_launches
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.outliers import Outlier, Outliers, windows_out
 from dlscale.analysis.records import start_time
 from dlscale.analysis.text import CONTROL_NAMES, backend_name, number, plural, workload_title

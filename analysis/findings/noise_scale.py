@@ -21,7 +21,8 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import solution_table
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
-from dlscale.analysis.measured import Block, Measured
+from dlscale.analysis.launches import Block
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval, ratio_of_sums
 from dlscale.analysis.text import interval_columns, number, plural, with_limits
 from dlscale.benchmarks.records.target import GradientNoise, Target

@@ -17,7 +17,7 @@ import numpy as np
 
 from dlscale.analysis.findings.waterfall import Waterfall
 from dlscale.analysis.findings.waterfall_parts import EXPOSED
-from dlscale.analysis.measured import Block, CellLaunches
+from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.statistics import INSUFFICIENT, Interval, block_difference, block_ratio, median_interval
 
 IN_LINE = "in line"  # as in `records.exchange_mode`

@@ -46,7 +46,8 @@ from dlscale.analysis.findings.noise_scale import (
 from dlscale.analysis.findings.small_print import solution_origin
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.form import Form
-from dlscale.analysis.measured import Block, Measured, WeakScaling, good_launches
+from dlscale.analysis.launches import Block, good_launches
+from dlscale.analysis.measured import Measured, WeakScaling
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval
 from dlscale.analysis.text import backend_name, interval_columns, number, plural, with_limits, workload_title
 from dlscale.benchmarks.records.record import Cell

@@ -14,7 +14,7 @@ import numpy as np
 
 from dlscale.analysis.declare import Column, TableOf, shown_number, tags_of
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.measured import CellLaunches, good_launches
+from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import interval_columns, workload_title
 from dlscale.benchmarks.records.profile import StepProfile

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.analysis.families import Family
-from dlscale.analysis.measured import Block, CellLaunches, good_launches
+from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.records import has_rank_steps, steady_windows
 from dlscale.benchmarks.records.record import Cell, Record
 

@@ -33,7 +33,8 @@ from dlscale.analysis.findings.outliers import (
     outlier_columns,
     outlier_notes,
 )
-from dlscale.analysis.measured import CellLaunches, Measured, trim
+from dlscale.analysis.launches import CellLaunches, trim
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import efficiency, efficiency_median, flaws, input_loss, input_stall, throughput
 from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.records import setting_columns

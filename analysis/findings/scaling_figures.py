@@ -22,13 +22,13 @@ from dlscale.analysis.findings.curve_plots import (
     throughput_of,
 )
 from dlscale.analysis.findings.predicted_points import (
-    SimulatedPoint,
     doubts_of,
     origin_sentence,
     predicted_series,
     to_scaling_columns,
 )
 from dlscale.analysis.findings.scaling import ScalingRow, base_text, rows_of, scaling_row
+from dlscale.analysis.findings.simulated_points import SimulatedPoint
 from dlscale.analysis.findings.small_print import origin, parity, span, warning
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured

@@ -24,9 +24,10 @@ from dlscale.analysis.findings.curve_plots import (
     throughput_of,
     without_point,
 )
-from dlscale.analysis.findings.predicted_points import SimulatedPoint, predicted_notes, predicted_series
+from dlscale.analysis.findings.predicted_points import predicted_notes, predicted_series
 from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, rows_of
 from dlscale.analysis.findings.scaling_figures import family_efficiency, family_throughput
+from dlscale.analysis.findings.simulated_points import SimulatedPoint
 from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import LEVEL

@@ -18,7 +18,7 @@ from dlscale.analysis.declare import cell_name
 from dlscale.analysis.families import Family, base_cell, base_ranks
 from dlscale.analysis.findings.staleness import Staleness, stalenesses
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of, trainings_of
-from dlscale.analysis.measured import CellLaunches, good_launches
+from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval
 from dlscale.analysis.text import listed, number, plural, ratio_text, with_limits
 from dlscale.benchmarks.records.record import Base, Cell

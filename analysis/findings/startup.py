@@ -10,7 +10,7 @@ import numpy as np
 
 from dlscale.analysis.declare import Column, TableOf, Tags, shown_number
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.measured import CellLaunches, good_launches
+from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.records import slowest_in_phase
 from dlscale.benchmarks.records.record import Phases
 

@@ -21,7 +21,7 @@ from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import slowness
 from dlscale.analysis.findings.rank_times import hosts_of, relative_seconds
 from dlscale.analysis.findings.slowness import ALPHA, Slow, slow_ones
-from dlscale.analysis.measured import CellLaunches, MeasuredCase, good_launches
+from dlscale.analysis.launches import CellLaunches, MeasuredCase, good_launches
 from dlscale.analysis.records import has_rank_steps
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name, interval_columns, plural, share_text, workload_title

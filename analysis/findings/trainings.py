@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dlscale.analysis.measured import Block, CellLaunches, MeasuredCase
+from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase
 from dlscale.analysis.records import slowest_in_phase
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.benchmarks.records.target import Evaluation, Solution, Target, TrainingLaunch

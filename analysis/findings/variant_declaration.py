@@ -19,7 +19,7 @@ from dlscale.analysis.findings.contrast_declaration import (
     level_of,
     sides_of,
 )
-from dlscale.analysis.measured import CellLaunches
+from dlscale.analysis.launches import CellLaunches
 from dlscale.analysis.variants import Variants
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell

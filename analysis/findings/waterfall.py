@@ -25,7 +25,7 @@ from dlscale.analysis.findings.waterfall_parts import (
     difference,
     staircase,
 )
-from dlscale.analysis.measured import Block, CellLaunches, good_launches
+from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, half_width
 from dlscale.analysis.text import points
 from dlscale.benchmarks.records.record import Cell

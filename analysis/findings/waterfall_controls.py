@@ -15,7 +15,7 @@ import numpy as np
 
 from dlscale.analysis.families import base_cell
 from dlscale.analysis.findings.waterfall_parts import InputBound, Level, Levels
-from dlscale.analysis.measured import Block, CellLaunches
+from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.metrics import link_note, links_between
 from dlscale.analysis.records import Seconds
 from dlscale.analysis.statistics import MIN_BLOCKS, Interval, block_ratio

@@ -61,16 +61,6 @@ def waterfall_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
     return [row for waterfall in falls for row in _part_rows(waterfall)]
 
 
-def waterfall_block_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
-    """One flat row per part and block, from which the intervals are computed. None for unpaired waterfalls."""
-    return [
-        {**_setting(waterfall), "study": study, "block": block, **name_columns(part.name), "loss": loss}
-        for waterfall in falls
-        for (study, block), losses in waterfall.by_block
-        for part, loss in zip(waterfall.parts, losses, strict=True)
-    ]
-
-
 def name_columns(name: str | None) -> dict[str, str | None]:
     """The columns `part`, with the names of schema 1, where stragglers were late ranks, and `cause`, as shown."""
     return {"part": name and name.replace(STRAGGLERS, "late ranks"), "cause": name}
@@ -184,12 +174,6 @@ def _why(waterfall: Waterfall) -> str:
     parts = sorted([largest, *rivals], key=lambda part: -part.loss.center)
     listed = "; ".join(f"{part.name} {share_text(part.loss)}" for part in parts)
     return f"the largest losses cannot be separated with {launches}{could}: {listed}"
-
-
-def part_sentence(part: Part) -> str:
-    """`stragglers: 1.2 % [0.9, 1.5] of the ideal speed, 0.25 ms of a step.`"""
-    milliseconds = number(round(1000 * part.seconds.center, 6))
-    return f"{part.name}: {share_text(part.loss)} of the ideal speed, {milliseconds} ms of a step."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

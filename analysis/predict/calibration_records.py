@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from dlscale.analysis.findings.communication_only import EXCHANGE_CONTROL, communication_only
-from dlscale.analysis.measured import good_launches, launches_of
+from dlscale.analysis.launches import good_launches, launches_of
 from dlscale.analysis.message_sizes.measurements import slowest_by_point
 from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibration import CalibrationPoint

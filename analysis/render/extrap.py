@@ -22,7 +22,7 @@ import numpy as np
 
 from dlscale.analysis.families import Family, family_of
 from dlscale.analysis.findings.startup import PHASES
-from dlscale.analysis.measured import latest_good
+from dlscale.analysis.launches import latest_good
 from dlscale.analysis.records import slowest_in_phase, world_step_seconds
 from dlscale.analysis.text import backend_name
 from dlscale.benchmarks.records.record import Record

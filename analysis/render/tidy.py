@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dlscale.analysis.families import environment_text
 from dlscale.analysis.findings.energy import Reading, reading
 from dlscale.analysis.findings.solutions import goal_text, tuned_text
-from dlscale.analysis.measured import latest_good
+from dlscale.analysis.launches import latest_good
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import (
     algorithm_text,

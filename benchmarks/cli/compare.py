@@ -27,7 +27,8 @@ from dlscale.analysis.findings.study_comparison import (
 )
 from dlscale.analysis.findings.variant_declaration import declare_variants
 from dlscale.analysis.interference import why_unclaimable
-from dlscale.analysis.measured import latest_good, launches_of, measure
+from dlscale.analysis.launches import latest_good, launches_of
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.contrasts import render_contrasts
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import split_list

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from dlscale.analysis.declare import WhatIf
-from dlscale.analysis.findings.predicted_points import simulated_points, training_text
+from dlscale.analysis.findings.simulated_points import simulated_points, training_text
 from dlscale.analysis.predict.grid import read_grid
 from dlscale.analysis.render.html.what_if import what_if_block
 from dlscale.base.errors import UsageError

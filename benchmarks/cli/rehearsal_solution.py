@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dlscale.analysis.findings.solutions import times_to_solution
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.launches import launches_of
 from dlscale.analysis.predict.network import network_of, with_assumed
 from dlscale.analysis.predict.prediction import predict_curve
 from dlscale.analysis.predict.solution import (

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from dlscale.analysis.findings.failures import study_warnings
 from dlscale.analysis.findings.study_comparison import compare_studies, compared_text, comparison_verdict
-from dlscale.analysis.measured import latest_good
+from dlscale.analysis.launches import latest_good
 from dlscale.analysis.provenance import provenance
 from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.html.document import write_page

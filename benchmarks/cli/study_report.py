@@ -18,7 +18,8 @@ from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.failures import of_one_fingerprint
 from dlscale.analysis.findings.predicted_points import LEAD
 from dlscale.analysis.findings.scaling import ScalingRow
-from dlscale.analysis.measured import Measured, WeakScaling, launches_of, measure
+from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import Measured, WeakScaling, measure
 from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.page import page_of

@@ -10,7 +10,7 @@ from dlscale.analysis.families import family_of
 from dlscale.analysis.findings.backends import compare_backends
 from dlscale.analysis.findings.contrast_declaration import declare
 from dlscale.analysis.findings.contrasts import contrasts
-from dlscale.analysis.measured import CellLaunches, MeasuredCase
+from dlscale.analysis.launches import CellLaunches, MeasuredCase
 from dlscale.analysis.statistics import block_difference, block_ratio, median_interval
 
 NUM_STUDIES = 2000  # the standard error of a coverage near 0.95 is then 0.5 %

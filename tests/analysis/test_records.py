@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from dlscale.analysis.measured import good_by_cell, latest_good, launches_of, select_attempts
+from dlscale.analysis.launches import good_by_cell, latest_good, launches_of, select_attempts
 from dlscale.analysis.metrics import flaws
 from dlscale.analysis.records import start_skew, why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError

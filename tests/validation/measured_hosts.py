@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from dlscale.analysis.findings.communication_only import communication_only
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.launches import launches_of
 from dlscale.analysis.message_sizes.measurements import slowest_by_point
 from dlscale.analysis.predict.measured_profiles import profile_of
 from dlscale.analysis.predict.profile import Gradient, Profile

@@ -8,7 +8,8 @@ import pytest
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.startup import draw, total
 from dlscale.analysis.findings.startup import PHASES, start_ups
-from dlscale.analysis.measured import launches_of, measure
+from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import measure
 from dlscale.benchmarks.records.record import Phases
 
 SECONDS = {"start_up": 2.0, "import_backend": 0.25, "connect": 0.5, "gates": 1.0, "first_step": 0.125}

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlscale.analysis.findings.bounds import Rate, efficiency_limits, gradient_bytes, lowest_of
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.launches import launches_of
 from dlscale.benchmarks.records.record import Configuration
 
 EVENTS = "events.h5:0123456789ab"

@@ -4,7 +4,8 @@ import pytest
 
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.drift import drifts
-from dlscale.analysis.measured import launches_of, measure
+from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import measure
 
 
 @pytest.mark.parametrize(

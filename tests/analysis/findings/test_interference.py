@@ -8,7 +8,8 @@ from rich.console import Console
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all
 from dlscale.analysis.findings.contrasts import study_contrasts
-from dlscale.analysis.measured import launches_of, measure, select_attempts
+from dlscale.analysis.launches import launches_of, select_attempts
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.screen import render_screen

@@ -12,7 +12,8 @@ from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, solution_table
 from dlscale.analysis.findings.noise_scale import law_of_samples, noise_scales
 from dlscale.analysis.findings.predicted_solutions import predictions
-from dlscale.analysis.measured import WeakScaling, launches_of, measure
+from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import WeakScaling, measure
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.screen import render_full, render_screen

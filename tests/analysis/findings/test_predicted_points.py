@@ -9,13 +9,9 @@ from rich.console import Console
 
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, predicted_points, scaling
-from dlscale.analysis.findings.predicted_points import (
-    comparison_sentence,
-    simulated_points,
-    simulated_row,
-    to_scaling_columns,
-)
+from dlscale.analysis.findings.predicted_points import comparison_sentence, simulated_row, to_scaling_columns
 from dlscale.analysis.findings.scaling import scaling_row, scaling_rows
+from dlscale.analysis.findings.simulated_points import simulated_points
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.markdown import study_markdown

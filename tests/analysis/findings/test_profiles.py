@@ -5,7 +5,8 @@ import pytest
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.profiles import PROFILES, step_parts, to_profile_row
-from dlscale.analysis.measured import launches_of, measure
+from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.findings.startup import PHASES, start_ups
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.launches import launches_of
 from dlscale.benchmarks.records.record import Phases
 
 

@@ -14,7 +14,8 @@ from dlscale.analysis.findings import backends, ladder, load_all, scaling
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.ladder import ladder_sentences
 from dlscale.analysis.findings.variant_declaration import declare_variants
-from dlscale.analysis.measured import launches_of, measure
+from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.screen import render_screen
 from dlscale.analysis.variants import Variants

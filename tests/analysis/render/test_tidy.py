@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlscale.analysis.findings import scaling, solution_table
-from dlscale.analysis.measured import measure, select_attempts
+from dlscale.analysis.launches import select_attempts
+from dlscale.analysis.measured import measure
 from dlscale.analysis.render.tidy import write_tables
 from dlscale.analysis.render.tidy_columns import KEY, LAUNCHES, TABLES
 from dlscale.benchmarks.records.record import Cell, Phases

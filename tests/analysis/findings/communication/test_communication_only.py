@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.findings.communication_only import bucket_seconds, bus_factor, communication_only
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.launches import launches_of
 
 from .conftest import DRIFT, SIZES, Link
 

@@ -10,7 +10,7 @@ from dlscale.analysis.findings.communication import (
     communications,
 )
 from dlscale.analysis.findings.waterfall import waterfalls
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.launches import launches_of
 
 from .conftest import Link
 

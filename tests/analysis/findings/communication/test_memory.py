@@ -4,7 +4,7 @@ import pytest
 
 from dlscale.analysis.findings.bounds import Rate, efficiency_limits
 from dlscale.analysis.findings.communication_only import copy_rates
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.launches import launches_of
 
 from .conftest import Link, node
 

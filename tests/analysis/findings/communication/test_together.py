@@ -13,7 +13,8 @@ from dlscale.analysis.findings.communication import communication_rows
 from dlscale.analysis.findings.contrast_declaration import declare
 from dlscale.analysis.findings.launches import by_start
 from dlscale.analysis.findings.startup import start_ups
-from dlscale.analysis.measured import launches_of, measure, outliers
+from dlscale.analysis.launches import launches_of, outliers
+from dlscale.analysis.measured import measure
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.extrap import extrap_models

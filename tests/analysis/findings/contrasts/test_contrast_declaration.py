@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.findings.contrast_declaration import declare, declare_between
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.launches import launches_of
 from dlscale.base.errors import UsageError
 
 

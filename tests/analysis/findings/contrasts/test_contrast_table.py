@@ -8,7 +8,7 @@ from rich.console import Console
 from dlscale.analysis.findings.contrast_declaration import declare, declare_between
 from dlscale.analysis.findings.contrast_table import contrast_sentences, probability_text
 from dlscale.analysis.findings.contrasts import contrasts
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.launches import launches_of
 from dlscale.analysis.render.contrasts import render_contrasts
 
 

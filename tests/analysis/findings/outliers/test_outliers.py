@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.analysis.findings.outliers import outlier_columns, outlier_notes
-from dlscale.analysis.measured import launches_of, outliers
+from dlscale.analysis.launches import launches_of, outliers
 from dlscale.analysis.outliers import median_of_others, outlying, without_block_effects
 
 KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}

@@ -9,7 +9,8 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.rank_times import rank_times, to_heat_rows
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.stragglers import stragglers
-from dlscale.analysis.measured import launches_of, measure
+from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import measure
 
 NESTED = [("a", "b"), ("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")] * 2
 

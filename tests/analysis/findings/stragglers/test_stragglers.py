@@ -12,7 +12,7 @@ from dlscale.analysis.findings.stragglers import (
     straggler_sentences,
     stragglers,
 )
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.launches import launches_of
 
 
 def only(records):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.findings.waterfall import waterfalls
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.launches import launches_of
 from dlscale.benchmarks.records.record import Record, Window
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9, 1.05, 0.85, 1.15, 1.0)

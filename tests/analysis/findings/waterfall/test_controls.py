@@ -4,7 +4,8 @@ import pytest
 
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.waterfall import waterfalls
-from dlscale.analysis.measured import launches_of, measure
+from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import measure
 
 from .conftest import LOSSES, MS, Planted, losses, only
 

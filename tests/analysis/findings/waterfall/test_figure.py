@@ -10,7 +10,8 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.waterfall import waterfalls
 from dlscale.analysis.findings.waterfall_table import waterfall_figure, waterfall_rows
-from dlscale.analysis.measured import launches_of, measure
+from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import measure
 
 from .conftest import Planted
 

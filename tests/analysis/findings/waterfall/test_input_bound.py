@@ -9,7 +9,7 @@ import pytest
 from dlscale.analysis.findings.waterfall import waterfalls
 from dlscale.analysis.findings.waterfall_parts import INPUT_TERMS, InputBound, Levels, difference
 from dlscale.analysis.findings.waterfall_table import waterfall_headline, waterfall_rows
-from dlscale.analysis.measured import launches_of
+from dlscale.analysis.launches import launches_of
 
 from .conftest import LOSSES, MS, Planted, losses, only
 
