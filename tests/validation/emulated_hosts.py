@@ -23,10 +23,10 @@ from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.noise import noise_of_steps
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.scenario import Scenario
-from dlscale.analysis.published.law import law_efficiency
 from dlscale.analysis.render.markdown import markdown_table
 from dlscale.analysis.text import size_text
 from dlscale.benchmarks.systems.system import load_system
+from tests.validation.law import law_efficiency
 from tests.validation.measured_hosts import BucketTime, MeasuredHosts, StepTime
 
 FEWEST, MEDIAN_TOLERANCE, WORST_TOLERANCE = 2, 0.05, 0.15

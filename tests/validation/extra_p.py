@@ -18,9 +18,9 @@ from typing import Any
 from dlscale.analysis.published.catalogue import Published
 from dlscale.analysis.published.claim_verdicts import EfficiencyPoint, points
 from dlscale.analysis.published.claims import x_of
-from dlscale.analysis.published.law import FITTED_POINTS, law_fit
 from dlscale.analysis.render.markdown import markdown_table
 from dlscale.base.errors import UsageError
+from tests.validation.law import FITTED_POINTS, law_fit
 from tests.validation.published_curves import published_curves
 
 PACKAGE = "extrap"

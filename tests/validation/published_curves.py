@@ -17,9 +17,9 @@ from dlscale.analysis.published.claims import (
     x_of,
 )
 from dlscale.analysis.published.compare import DISAGREES
-from dlscale.analysis.published.law import law_fit
 from dlscale.analysis.published.replicates import Predictions
 from dlscale.analysis.render.markdown import markdown_table
+from tests.validation.law import law_fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ import pytest
 from dlscale.analysis.published.catalogue import load_published
 from dlscale.analysis.published.claim_verdicts import points
 from dlscale.analysis.published.claims import x_of
-from dlscale.analysis.published.law import law_fit
 from dlscale.base.errors import UsageError
 from tests.validation import extra_p, page
+from tests.validation.law import law_fit
 from tests.validation.published_curves import published_curves
 
 PAGE = Path(__file__).parents[2] / "docs" / "prediction-validation.md"

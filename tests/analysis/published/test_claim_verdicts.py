@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from dlscale.analysis.published.claim_verdicts import (
@@ -15,7 +14,6 @@ from dlscale.analysis.published.claim_verdicts import (
 )
 from dlscale.analysis.published.claims import Claim, load_publication, load_publications
 from dlscale.analysis.published.compare import AGREES, DISAGREES
-from dlscale.analysis.published.law import law_efficiency, law_fit
 from dlscale.analysis.published.overview import index_page, write_index
 from dlscale.analysis.published.replicates import Band, Predictions
 from dlscale.analysis.published.values import FOLDER
@@ -102,21 +100,6 @@ def test_points_are_read_as_they_are_published(published):
     assert edison[-1].efficiency == pytest.approx(27.213 / 32 / 0.819)
     # the scatter on 2 nodes, and that on 1, which it is relative to
     assert edison[0].half_width == pytest.approx((0.164 / 1.632 + 0.003 / 0.819) * 1.632 / 2 / 0.819)
-
-
-def test_the_law_is_fitted_to_the_first_points_only(published):
-    law = law_fit(points(published, "powerai-ddl-3", "Torch", base=4), 4)
-    assert law.point.x == 256
-    sizes, known = np.array([4.0, 16.0, 24.0]), np.array([0.86, 0.86, 0.85])
-    # No other law of this form is nearer to the three points.
-    best = min(
-        float(np.square(law_efficiency(sizes, a, b) - known).sum())
-        for a in np.linspace(0, 0.05, 501)
-        for b in (0.0, 1e-5, 1e-4)
-    )
-    contention = (1 / law.predicted - 1) / 63
-    assert np.square(law_efficiency(sizes, contention, 0.0) - known).sum() < 1.02 * best
-    assert law_fit(points(published, "goyal-8", "ResNet-50", base=8), 8) is None
 
 
 @pytest.fixture
