@@ -139,7 +139,7 @@ format: .venv  ## Rewrite the sources in the project's style
 # Results stay in build/asv, one per commit: asv compare, asv publish.
 ASV = $(BIN)/asv
 benchmark: .venv/.benchmark  ## What dlscale itself costs, by asv (NAME=report for those with that name; minutes)
-	@$(ASV) machine --yes >/dev/null
+	@$(ASV) machine --yes --config tests/benchmark/asv.conf.json >/dev/null
 	$(ASV) run --config tests/benchmark/asv.conf.json --set-commit-hash $$(git rev-parse HEAD) $(if $(NAME),--bench $(call quoted,$(NAME)))
 
 validate-prediction: .venv  ## Predictions versus closed forms, replayed programs, emulated hosts and published curves (a minute)
