@@ -9,12 +9,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from dlscale.benchmarks.records.record import Base, Cell, Parity
 
 # Titles and file names name only values other than these.
 DEFAULT_MEMORY_FORMAT = "channels_last"
 DEFAULT_DEVICE = "cpu"
+
+
+class _OfCell(Protocol):
+    @property
+    def cell(self) -> Cell: ...
+
+
+T = TypeVar("T", bound=_OfCell)
+
+
+def on_most_ranks(items: Iterable[T]) -> list[T]:
+    """Those of the cells with the largest number of ranks among them."""
+    items = list(items)
+    most = max((item.cell.num_ranks for item in items), default=0)
+    return [item for item in items if item.cell.num_ranks == most]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from dlscale.analysis.curves import curves_of, limits
-from dlscale.analysis.families import Family
+from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     GREY,
@@ -49,8 +49,7 @@ def draw(
     the training: it is the same along each line.
     """
     own = [row for row in rows if row.reference and (not form.backends or row.cell.backend in form.backends)]
-    most = max((row.cell.num_ranks for row in own), default=0)
-    own = fastest_first(row for row in own if row.cell.num_ranks == most)
+    own = fastest_first(on_most_ranks(own))
     if len(own) < 2:
         return None
     curves = curves_of(own, _presence)
@@ -59,7 +58,7 @@ def draw(
         form=form,
         width=DOUBLE_COLUMN_INCHES,
         num_panels=2,
-        title=f"time to {goal_text(own[0].target)} on {most} ranks: {family.title}",
+        title=f"time to {goal_text(own[0].target)} on {own[0].cell.num_ranks} ranks: {family.title}",
         warning="",
         subtitle=family.constants,
         handles=[

@@ -20,7 +20,7 @@ from matplotlib.ticker import (
 from numpy.typing import NDArray
 
 from dlscale.analysis.curves import Curve
-from dlscale.analysis.families import Family
+from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     RIM,
@@ -40,7 +40,7 @@ from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import Seconds, algorithm_text, options_text, settings_text
 from dlscale.analysis.render.theme import Look
-from dlscale.analysis.text import backend_name, number
+from dlscale.analysis.text import backend_name, number, plural
 
 MAX_POINTS = 1000  # per curve; more windows are thinned evenly, keeping the first and the last
 _WIDE = 4  # the axis is logarithmic above this ratio of slowest to fastest window
@@ -56,8 +56,7 @@ def draw(
     """The figure and its points, for the family's largest number of ranks; None without any."""
     trained = good_launches(measured, controls={"train"})
     own = [launches for launches in trained if launches.family == family and form.draws(launches.cell)]
-    most = max((launches.cell.num_ranks for launches in own), default=0)
-    shown = sorted((launches for launches in own if launches.cell.num_ranks == most), key=_order)
+    shown = sorted(on_most_ranks(own), key=_order)
     if not shown:
         return None
     curves = [_curve(launches) for launches in shown]
@@ -69,7 +68,7 @@ def draw(
         num_panels=1,
         title=family.title,
         warning=warning(rows) if rows else "",
-        subtitle=f"{most} rank{'s' * (most > 1)}; {family.constants}",
+        subtitle=f"{plural(shown[0].cell.num_ranks, 'rank')}; {family.constants}",
         handles=[*_handles(curves), *evidence_handles(curves, form)],
         small_print=_small_print(rows, shown, own, provenance, evidence_text(curves, form)),
     )

@@ -12,7 +12,7 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
-from dlscale.analysis.families import Family
+from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.figures.drawing import DOUBLE_COLUMN_INCHES, RIM, SINGLE_COLUMN_INCHES
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.findings.rank_times import RankTimes, to_heat_rows
@@ -48,12 +48,12 @@ def draw(
     `none` is the first panel; at most three backends follow.
     """
     own = [heat for heat in heats if heat.family == family and form.draws(heat.cell)]
-    most = max((heat.cell.num_ranks for heat in own), default=0)
-    shown = [heat for heat in own if heat.cell.num_ranks == most][:MAX_PANELS]
+    shown = on_most_ranks(own)[:MAX_PANELS]
     if not shown:
         return None
+    num_ranks = shown[0].cell.num_ranks
     lateness = [
-        stragglers for stragglers in known if (stragglers.family, stragglers.num_ranks) == (family, most)
+        stragglers for stragglers in known if (stragglers.family, stragglers.num_ranks) == (family, num_ranks)
     ]
     figure, axes = figure_with_axes(
         form=form,
@@ -61,7 +61,7 @@ def draw(
         num_panels=len(shown),
         title=family.title,
         warning=warning(rows) if rows else "",
-        subtitle=f"{most} ranks; {family.constants}",
+        subtitle=f"{num_ranks} ranks; {family.constants}",
         handles=_handles(lateness),
         small_print=_small_print(rows, shown, lateness, provenance),
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlscale.analysis.declare import Block, Column, Sentence, TableOf, tags_of
+from dlscale.analysis.families import on_most_ranks
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.launches import good_by_cell
 from dlscale.analysis.measured import Measured
@@ -107,10 +108,8 @@ LATE_GRADIENTS = TableOf[LateShare](
 )
 
 
-def _on_most_ranks(study: Measured) -> Iterator[Block]:
-    found = FINDING.of(study)
-    most = max((one.cell.num_ranks for one in found), default=0)
-    return (Sentence(text=one.text) for one in found if one.cell.num_ranks == most)
+def _screen(study: Measured) -> Iterator[Block]:
+    return (Sentence(text=one.text) for one in on_most_ranks(FINDING.of(study)))
 
 
 FINDING = Finding(
@@ -118,6 +117,6 @@ FINDING = Finding(
     title="Late gradients",
     compute=lambda study: late_gradients(study.records),
     table=LATE_GRADIENTS,
-    screen=_on_most_ranks,
+    screen=_screen,
 )
 FINDINGS = (FINDING,)

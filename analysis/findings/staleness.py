@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlscale.analysis.declare import Block, Column, Sentence, TableOf, tags_of
+from dlscale.analysis.families import on_most_ranks
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.launches import good_by_cell
 from dlscale.analysis.measured import Measured
@@ -119,10 +120,8 @@ STALENESS = TableOf[Staleness](
 )
 
 
-def _on_most_ranks(study: Measured) -> Iterator[Block]:
-    found = FINDING.of(study)
-    most = max((one.cell.num_ranks for one in found), default=0)
-    return (Sentence(text=one.text) for one in found if one.cell.num_ranks == most)
+def _screen(study: Measured) -> Iterator[Block]:
+    return (Sentence(text=one.text) for one in on_most_ranks(FINDING.of(study)))
 
 
 FINDING = Finding(
@@ -130,6 +129,6 @@ FINDING = Finding(
     title="Staleness of updates",
     compute=lambda study: stalenesses(study.records),
     table=STALENESS,
-    screen=_on_most_ranks,
+    screen=_screen,
 )
 FINDINGS = (FINDING,)
