@@ -237,12 +237,18 @@ def numbered(table: Table, notes: dict[str, int], *, between: str = " ") -> Tabl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A point of a series. `lines` are its tooltip: value, interval, n. A `flagged` point has a ring."""
+    """A point of a series. `lines` are its tooltip: value, interval, n. A `flagged` point has a ring.
+
+    `low` and `high` are limits of y; in files `left` and `right`, those of x, and a short `label` are drawn, too.
+    """
 
     x: float
     y: float
     low: float | None = None
     high: float | None = None
+    left: float | None = None
+    right: float | None = None
+    label: str = ""
     lines: tuple[str, ...] = ()
     flagged: bool = False
 

@@ -118,6 +118,9 @@ def _draw_points(axes: Axes, series: Series, look: Look, form: Form) -> None:
         [point.y for point in series.points],
         # NaN draws no bar: a point without an interval must not look like one with a tiny interval.
         yerr=np.transpose([_whiskers(point.y, point.low, point.high) for point in series.points]),
+        xerr=np.transpose([_whiskers(point.x, point.left, point.right) for point in series.points])
+        if any(point.left is not None for point in series.points)
+        else None,
         # Dark and in front, so that an interval smaller than its marker is visible inside it. In print bars lie on top
         # of each other, and only their colour says whose they are.
         barsabove=True,
@@ -129,6 +132,10 @@ def _draw_points(axes: Axes, series: Series, look: Look, form: Form) -> None:
         **line_style(look, joined=series.joined),
         **marker_style(look, series.evidence),
     )
+    for point in (point for point in series.points if point.label):
+        axes.annotate(
+            point.label, (point.x, point.y), xytext=(4, 4), textcoords="offset points", fontsize=7, zorder=4
+        )
 
 
 def _whiskers(y: float, low: float | None, high: float | None) -> tuple[float, float]:

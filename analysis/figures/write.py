@@ -19,12 +19,11 @@ from matplotlib.figure import Figure
 
 from dlscale.analysis.declare import Figure as Declared
 from dlscale.analysis.families import Family, common_family
-from dlscale.analysis.figures import algorithms, ecdf, heatmap, ladder, pareto, startup, step_time
+from dlscale.analysis.figures import algorithms, ecdf, heatmap, startup, step_time
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.layout import Captioned, finish_printed
-from dlscale.analysis.findings import backends, energy, load_all, scaling, solution_table, stragglers
-from dlscale.analysis.findings import ladder as ladder_finding
+from dlscale.analysis.findings import backends, load_all, scaling, solution_table, stragglers
 from dlscale.analysis.findings import startup as start_ups
 from dlscale.analysis.findings.backends import to_backend_rows
 from dlscale.analysis.findings.noise_scale import noise_scales
@@ -124,8 +123,7 @@ def _write_figures(study: Measured, folder: Path, *, form: Form, only: Collectio
             written.append(save_rows(folder / f"{stem}-predicted", points, study.provenance))
     written += _of_several_families(study, folder, form, only)
     written += _frameworks(study, folder, form) if "frameworks" in only else []
-    written += _starts(study, folder, form) if "start-up" in only else []
-    return written + (_ladders(study, folder, form) if "ladder" in only else [])
+    return written + (_starts(study, folder, form) if "start-up" in only else [])
 
 
 def _of_several_families(study: Measured, folder: Path, form: Form, only: Collection[str]) -> list[Path]:
@@ -171,19 +169,6 @@ def _frameworks(study: Measured, folder: Path, form: Form) -> list[Path]:
     return written
 
 
-def _ladders(study: Measured, folder: Path, form: Form) -> list[Path]:
-    """Write a figure per ladder."""
-    written = []
-    for found in ladder_finding.FINDING.of(study):
-        with drawing(form):
-            if drawn := ladder.draw(found, study.provenance, form):
-                cell, family = found.cell, found.steps[0].family
-                name = f"{cell.workload}-{cell.preset}-{cell.framework}-{family.scaling_mode}-ladder-{cell.backend}"
-                stem = folder / f"{name}-{found.num_ranks}r{cell.num_servers or ''}"
-                written += _save(drawn[0], stem, f"ladder: {family.title}", drawn[1], study.provenance, form)
-    return written
-
-
 def _starts(study: Measured, folder: Path, form: Form) -> list[Path]:
     """Write a start-up figure per framework."""
     written = []
@@ -216,10 +201,6 @@ def _drawn(
         return algorithms.draw(family, _solutions(study, family), study.provenance, form)
     if name == "heatmap":
         return heatmap.draw(*common, rank_times(study.launches), stragglers.FINDING.of(study), form)
-    if name == "pareto":
-        return pareto.draw(
-            family, _solutions(study, family), energy.FINDING.of(study), study.provenance, form
-        )
     return None
 
 

@@ -6,15 +6,23 @@ all steps are corrected together. What a step gains depends on what was on befor
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from dlscale.analysis.declare import (
     NOTHING,
+    Axis,
     Block,
     Column,
+    Figure,
+    Guide,
+    Plot,
+    Point,
     Sentence,
+    Series,
     TableOf,
     Value,
     brief,
@@ -26,26 +34,28 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings.contrast_declaration import sides_of
 from dlscale.analysis.findings.contrast_table import probability_text
-from dlscale.analysis.findings.contrasts import Contrast, Contrasts, study_contrasts
+from dlscale.analysis.findings.contrasts import Contrast, study_contrasts
+from dlscale.analysis.findings.small_print import solution_origin, span
+from dlscale.analysis.form import Form
 from dlscale.analysis.launches import CellLaunches
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval
-from dlscale.analysis.text import interval_columns, plural, points, share_text
-from dlscale.analysis.variants import STEP, Variants
+from dlscale.analysis.text import interval_columns, plural, points, rate, share_text
+from dlscale.analysis.variants import STEP
 from dlscale.benchmarks.records.record import Cell
-
-Rates = dict[tuple[str, int], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LadderStep:
+class Step:
     """A step: what it adds, its throughput, and its gains, which are shares of what they are relative to."""
 
     index: int
     adds: str
+    order: str  # of all steps of its ladder: `plain > cycle_time_ms=5 > compiled`
     cell: Cell
     family: Family
+    evidence: str
     throughput: Interval | None  # samples per second; None if no launch gave a number
     total: Interval | None  # over the first step; None for the first one, or without a common block
     contrast: Contrast | None  # with the step before; None for the first one
@@ -64,70 +74,54 @@ class LadderStep:
         return "no difference" if verdict in ("alike", "not shown") else verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder:
-    """The measured steps of one backend on one number of ranks, in the ladder's order."""
-
-    num_ranks: int
-    evidence: str
-    steps: tuple[LadderStep, ...]
-
-    @property
-    def cell(self) -> Cell:
-        """The first step's."""
-        return self.steps[0].cell
-
-    @property
-    def order(self) -> str:
-        """`plain > cycle_time_ms=5 > compiled`."""
-        return " > ".join(step.adds for step in self.steps)
-
-
-def ladders(measured: Iterable[CellLaunches], variants: Variants, declared: Contrasts) -> Iterator[Ladder]:
-    """A ladder per training, backend, number of ranks and kind of evidence; of most ranks first."""
-    if declared.factor != STEP:
-        return
+def ladder_steps(study: Measured) -> list[Step]:
+    """The steps of every training, backend, number of ranks and kind of evidence, in order; of most ranks first."""
+    declared, variants = study.once(study_contrasts), study.variants
+    if declared is None or declared.factor != STEP:
+        return []
     contrasts = {
-        _key(contrast.contender.cell, contrast.contender.evidence): contrast for contrast in declared.found
+        (contrast.contender.cell.id, contrast.contender.evidence): contrast for contrast in declared.found
     }
     groups: dict[tuple[object, ...], list[tuple[int, CellLaunches, str]]] = {}
-    for launches in measured:
-        cell, step = launches.cell, variants.step(launches.cell)
-        if cell.control == "train" and cell.num_ranks > 1 and cell.backend != "none" and step is not None:
+    for launches in study.launches:
+        cell, index = launches.cell, variants.step(launches.cell)
+        if cell.num_ranks > 1 and cell.backend != "none" and index is not None:
+            key = (cell.workload, cell.framework, cell.method, cell.num_servers, cell.num_ranks)
             for side in sides_of(launches):
-                key = (
-                    cell.workload,
-                    cell.framework,
-                    cell.method,
-                    cell.num_servers,
-                    cell.num_ranks,
-                    side.evidence,
-                )
-                groups.setdefault(key, []).append((step, launches, side.evidence))
+                groups.setdefault((*key, side.evidence), []).append((index, launches, side.evidence))
+    found: list[Step] = []
     for members in sorted(groups.values(), key=lambda own: (-own[0][1].cell.num_ranks, own[0][1].id)):
         members.sort(key=lambda member: member[0])
-        first: Rates = {}
-        steps: list[LadderStep] = []
+        order = " > ".join(variants.step_text(index) for index, *_ in members)
+        first: dict[tuple[str, int], float] = {}
         for index, launches, kind in members:
             rates = launches.only(kind).by_block("samples_per_second")
             total = block_ratio(rates, first).excess() if rates.keys() & first.keys() else None
             first = first or rates
-            steps.append(
-                LadderStep(
+            found.append(
+                Step(
                     index=index,
                     adds=variants.step_text(index),
+                    order=order,
                     cell=launches.cell,
                     family=launches.family,
+                    evidence=kind,
                     throughput=median_interval(list(rates.values())) if rates else None,
-                    total=total if steps else None,
-                    contrast=contrasts.get(_key(launches.cell, kind)),
+                    total=None if index == members[0][0] else total,
+                    contrast=contrasts.get((launches.id, kind)),
                 )
             )
-        yield Ladder(num_ranks=members[0][1].cell.num_ranks, evidence=members[0][2], steps=tuple(steps))
+    return found
 
 
-def _key(cell: Cell, evidence: str) -> tuple[str, str]:
-    return cell.id, evidence
+def ladders(steps: Iterable[Step]) -> list[list[Step]]:
+    """The steps of each ladder."""
+
+    def key(step: Step) -> tuple[object, ...]:
+        cell = step.cell
+        return (cell.workload, cell.framework, cell.method, cell.num_servers, cell.num_ranks, step.evidence)
+
+    return [list(group) for _, group in groupby(steps, key=key)]
 
 
 ORDER_MATTERS = (
@@ -135,97 +129,48 @@ ORDER_MATTERS = (
 )
 
 
-def ladder_sentences(ladder: Ladder) -> list[str]:
+def ladder_sentences(steps: Sequence[Step]) -> list[str]:
     """In words: the gain in total, the steps that gain or lose, and those that are indistinguishable from nothing."""
-    last, sentences = ladder.steps[-1], []
+    last, sentences = steps[-1], []
     if last.total is not None:
         sentences.append(
-            f"Measured on {plural(ladder.num_ranks, 'rank')}, {plural(len(ladder.steps) - 1, 'step')} together: "
+            f"Measured on {plural(last.cell.num_ranks, 'rank')}, {plural(len(steps) - 1, 'step')} together: "
             f"throughput {share_text(last.total, sign='+')}."
         )
     for verdict, text in (("faster", "Gain"), ("slower", "Loss")):
         named = [
-            f"{step.adds} {share_text(step.gain, sign='+')}"
-            for step in ladder.steps
-            if step.verdict == verdict
+            f"{step.adds} {share_text(step.gain, sign='+')}" for step in steps if step.verdict == verdict
         ]
         if named:
             sentences.append(f"{text}: {', '.join(named)}.")
-    if nothing := [step.adds for step in ladder.steps if step.verdict == "no difference"]:
+    if nothing := [step.adds for step in steps if step.verdict == "no difference"]:
         sentences.append(f"Indistinguishable from nothing: {', '.join(nothing)}.")
     reasons: dict[str, list[str]] = {}
-    for step in ladder.steps:
+    for step in steps:
         if step.contrast and step.verdict == "cannot be shown":
             reasons.setdefault(step.contrast.reason, []).append(step.adds)
     sentences += [f"Insufficient data on {', '.join(names)}: {reason}." for reason, names in reasons.items()]
     return [*sentences, ORDER_MATTERS]
 
 
-def ladder_title(ladder: Ladder) -> str:
+def ladder_title(steps: Sequence[Step]) -> str:
     """`Ladder of ring on 2 ranks: hep_cnn tiny, torch, weak scaling on local`."""
-    family = ladder.steps[0].family
-    kind = "" if ladder.evidence == "measured" else f" ({ladder.evidence})"
-    ranks = plural(ladder.num_ranks, "rank")
+    first, family = steps[0], steps[0].family
+    kind = "" if first.evidence == "measured" else f" ({first.evidence})"
+    ranks = plural(first.cell.num_ranks, "rank")
     return (
-        f"Ladder of {ladder.cell.method} on {ranks}{kind}: {family.workload} {family.preset}, {family.framework}, "
+        f"Ladder of {first.cell.method} on {ranks}{kind}: {family.workload} {family.preset}, {family.framework}, "
         f"{family.scaling_mode} scaling on {family.system}"
     )
 
 
-Rung = tuple[Ladder, LadderStep]
-
-
-def _p(rung: Rung) -> Value:
-    p = rung[1].contrast.p_adjusted if rung[1].contrast else None
-    return NOTHING if p is None else Value(text=probability_text(p), order=p)
-
-
-def _signed(share: float) -> str:
-    return points(share, sign="+")
-
-
-LADDER = TableOf[Rung](
-    name="ladder",
-    caption="Gain of each step",
-    columns=(
-        *training_columns(lambda rung: rung[0].steps[0].family),
-        Column("ranks", lambda rung: rung[0].num_ranks, detail=True),
-        Column("step", lambda rung: rung[1].index),
-        Column("adds", lambda rung: rung[1].adds, numeric=False),
-        Column("throughput", lambda rung: rung[1].throughput, unit="samples/s"),
-        Column("gain", lambda rung: shown_interval(rung[1].gain, _signed), unit="%"),
-        Column("in total", lambda rung: shown_interval(rung[1].total, _signed), unit="%"),
-        Column("corrected p", _p, detail=True),
-        Column("n", lambda rung: rung[1].throughput.n if rung[1].throughput else 0),
-        Column("verdict", lambda rung: rung[1].verdict or "start", numeric=False),
-    ),
-    data=lambda rung: ladder_row(*rung),
-    legend=(
-        "Gain: of throughput over the step before, in total: over the first step, both from paired blocks of launches "
-        f"with {100 * LEVEL:.0f} % t intervals. Verdict: sign-flip test of the gain, with Holm's correction over all "
-        "steps and numbers of ranks."
-    ),
-    tags=lambda rung: tags_of(rung[1].cell),
-)
-
-
-def rungs(found: Iterable[Ladder]) -> list[Rung]:
-    """The rows of the table."""
-    return [(ladder, step) for ladder in found for step in ladder.steps]
-
-
-def ladder_rows(found: Sequence[Ladder]) -> list[dict[str, Any]]:
-    """One flat row per step: gains are shares, of throughput."""
-    return [ladder_row(*rung) for rung in rungs(found)]
-
-
-def ladder_row(ladder: Ladder, step: LadderStep) -> dict[str, Any]:
-    """The row of one step."""
+def step_row(step: Step) -> dict[str, Any]:
+    """The row of a step: gains are shares, of throughput."""
     contrast = step.contrast
     return {
         **setting_columns(step.family, step.cell),
-        "evidence": ladder.evidence,
-        "order": ladder.order,
+        "evidence": step.evidence,
+        "order": step.order,
         "step": step.index,
         "adds": step.adds,
         **interval_columns("samples_per_second", step.throughput),
@@ -238,23 +183,125 @@ def ladder_row(ladder: Ladder, step: LadderStep) -> dict[str, Any]:
     }
 
 
-def _ladders(study: Measured) -> tuple[Ladder, ...]:
-    declared = study.once(study_contrasts)
-    return tuple(ladders(study.launches, study.variants, declared)) if study.variants and declared else ()
+def _p(step: Step) -> Value:
+    p = step.contrast.p_adjusted if step.contrast else None
+    return NOTHING if p is None else Value(text=probability_text(p), order=p)
 
 
-def _sentences(found: Sequence[Ladder]) -> Iterator[Sentence]:
-    for ladder in found:
-        several = f"{ladder_title(ladder)}. " if len(found) > 1 else ""
-        yield Sentence(text=several + " ".join(ladder_sentences(ladder)), tags=tags_of(ladder.cell))
+def _signed(share: float) -> str:
+    return points(share, sign="+")
+
+
+LADDER = TableOf[Step](
+    name="ladder",
+    caption="Gain of each step",
+    columns=(
+        *training_columns(lambda step: step.family),
+        Column("ranks", lambda step: step.cell.num_ranks, detail=True),
+        Column("step", lambda step: step.index),
+        Column("adds", lambda step: step.adds, numeric=False),
+        Column("throughput", lambda step: step.throughput, unit="samples/s"),
+        Column("gain", lambda step: shown_interval(step.gain, _signed), unit="%"),
+        Column("in total", lambda step: shown_interval(step.total, _signed), unit="%"),
+        Column("corrected p", _p, detail=True),
+        Column("n", lambda step: step.throughput.n if step.throughput else 0),
+        Column("verdict", lambda step: step.verdict or "start", numeric=False),
+    ),
+    data=step_row,
+    legend=(
+        "Gain: of throughput over the step before, in total: over the first step, both from paired blocks of launches "
+        f"with {100 * LEVEL:.0f} % t intervals. Verdict: sign-flip test of the gain, with Holm's correction over all "
+        "steps and numbers of ranks."
+    ),
+    tags=lambda step: tags_of(step.cell),
+)
+
+# The series of the figure, by verdict.
+KINDS = {"": "all steps", "faster": "gain", "slower": "loss", "no difference": "not shown to be either"}
+NAME_CHARACTERS = 18  # of a step, in a line below the axis
+
+
+def ladder_figure(study: Measured, family: Family, form: Form) -> Figure | None:
+    """A panel for each ladder that begins in this family; None if none has a gain."""
+    own = [
+        steps
+        for steps in ladders(FINDING.of(study))
+        if steps[0].family == family and form.draws(steps[0].cell) and any(step.gain for step in steps)
+    ]
+    if not own:
+        return None
+    counts = [step.gain.n for steps in own for step in steps if step.gain]
+    orders = "; ".join(dict.fromkeys(steps[0].order for steps in own))
+    starts = ", ".join(rate(steps[0].throughput) for steps in own)
+    text = (
+        f"Each number is a step's gain over the step before, over n = {span(counts)} blocks of launches, with the "
+        f"{100 * LEVEL:.0f} % t interval of paired log ratios; a point is that gain at the height the steps before it "
+        f"have reached. Gain or loss: claimed after Holm's correction over all steps. Order: {orders}. {ORDER_MATTERS}"
+    )
+    return Figure(
+        name="ladder",
+        title=ladder_title(own[0]) if len(own) == 1 else f"Ladders: {family.title}",
+        subtitle=f"{family.constants}; step 0: {own[0][0].adds}, {starts} samples/s",
+        small_print=(text, solution_origin(study.provenance)),
+        panels=tuple(_plot(steps, titled=len(own) > 1) for steps in own),
+        num_rows=len(own),
+        rows=[step_row(step) for steps in own for step in steps],
+    )
+
+
+def _plot(steps: Sequence[Step], *, titled: bool) -> Plot:
+    """A point for each step after the first, and one for all; gains multiply, so that heights add up."""
+    drawn: dict[str, list[Point]] = {}
+    level, stairs, names = 0.0, [(0.0, 0.0)], []
+    for place, step in enumerate(steps[1:], 1):
+        names.append(f"{step.index}: + {step.adds}")
+        if gain := step.gain:
+            kind = step.verdict if step.verdict in KINDS else "no difference"
+            label = share_text(gain, sign="+")
+            drawn.setdefault(kind, []).append(_point(place, level, gain.times(1 + level), label))
+            level += gain.center * (1 + level)
+        stairs += [(float(place), stairs[-1][1]), (float(place), level)]
+    names.append(KINDS[""])
+    if total := steps[-1].total:
+        drawn[""] = [_point(len(steps), 0.0, total, share_text(total, sign="+"))]
+    ticks = tuple(
+        (float(place), textwrap.fill(name, NAME_CHARACTERS, break_on_hyphens=False))
+        for place, name in enumerate(names, 1)
+    )
+    return Plot(
+        name="ladder",
+        title=f"{steps[0].cell.method} on {plural(steps[0].cell.num_ranks, 'rank')}" if titled else "",
+        says=" ".join(ladder_sentences(steps)),
+        x=Axis(title="", ticks=ticks, low=0.5, high=len(steps) + 1.0),
+        y=Axis(title="throughput relative to step 0 [%]", kind="percent"),
+        series=tuple(
+            Series(name=name, look=name, evidence=steps[0].evidence, points=tuple(drawn[kind]))
+            for kind, name in KINDS.items()
+            if kind in drawn
+        ),
+        guides=(Guide(label="step 0", y=0.0), Guide(label="steps so far", points=tuple(stairs))),
+    )
+
+
+def _point(place: int, level: float, change: Interval, label: str) -> Point:
+    low = None if change.low is None else level + change.low
+    high = None if change.high is None else level + change.high
+    return Point(x=place, y=level + change.center, low=low, high=high, label=label)
+
+
+def _sentences(steps: Sequence[Step]) -> Iterator[Sentence]:
+    found = ladders(steps)
+    for own in found:
+        several = f"{ladder_title(own)}. " if len(found) > 1 else ""
+        yield Sentence(text=several + " ".join(ladder_sentences(own)), tags=tags_of(own[0].cell))
 
 
 def _screen(study: Measured) -> Iterator[Block]:
-    for ladder in FINDING.of(study):
-        yield Sentence(text=ladder_title(ladder), strong=True)
-        yield Sentence(text=ladder.steps[0].family.constants)
-        yield from (Sentence(text=text) for text in ladder_sentences(ladder))
-        yield brief(LADDER.of(rungs([ladder])))
+    for own in ladders(FINDING.of(study)):
+        yield Sentence(text=ladder_title(own), strong=True)
+        yield Sentence(text=own[0].family.constants)
+        yield from (Sentence(text=text) for text in ladder_sentences(own))
+        yield brief(LADDER.of(own))
     if FINDING.of(study):
         yield Sentence(text=LADDER.legend, quiet=True)
 
@@ -262,10 +309,10 @@ def _screen(study: Measured) -> Iterator[Block]:
 FINDING = Finding(
     name="ladders",
     title="Gain of each step",
-    compute=_ladders,
+    compute=ladder_steps,
+    table=LADDER,
     sentences=_sentences,
-    more=lambda found: (LADDER.of(rungs(found)),),
     screen=_screen,
-    data=lambda found: {"ladders": ladder_rows(found)},
+    figures={"ladder": ladder_figure},
 )
 FINDINGS = (FINDING,)

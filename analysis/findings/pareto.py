@@ -8,14 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
-from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, cell_name, tags_of, training_columns
+from dlscale.analysis.curves import curves_of, limits
+from dlscale.analysis.declare import (
+    Axis,
+    Column,
+    Figure,
+    Guide,
+    Plot,
+    Point,
+    Sentence,
+    Series,
+    TableOf,
+    Tags,
+    cell_name,
+    tags_of,
+    training_columns,
+)
+from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import energy, solution_table
 from dlscale.analysis.findings.energy import Energy
+from dlscale.analysis.findings.small_print import solution_origin
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
+from dlscale.analysis.form import Form
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import algorithm_text, options_text
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import interval_columns, listed, number, plural
@@ -176,6 +195,78 @@ PARETO = TableOf[Priced](
     tags=lambda cell: tags_of(cell.row.cell),
 )
 
+COST_TITLES = {"node_hours": "node-hours", "core_hours": "core-hours", "kilojoules": "energy [kJ]"}
+SMALL_PRINT = (
+    "Medians over trainings from the launch to the target, with order-statistic intervals; numbers are ranks. "
+    "No other cell is both faster and cheaper than one on the front. Node-hours are of whole nodes, core-hours of "
+    "the cores that ranks are bound to; energy is joules per sample of all nodes times the median samples."
+)
+
+
+def pareto_figure(study: Measured, family: Family, form: Form) -> Figure | None:
+    """Time against costs, and the fronts; None with fewer than two cells whose time is known.
+
+    Left node-hours where cells differ in nodes, else core-hours; right energy, where it was read.
+    """
+    rows = [row for row in form.chosen(solution_table.FINDING.of(study)) if row.family == family]
+    cells = priced(rows, energy.FINDING.of(study))
+    if len(cells) < 2:
+        return None
+    names = [shown_cost(cells), *(["kilojoules"] if any(cell.kilojoules for cell in cells) else [])]
+    return Figure(
+        name="pareto",
+        title=f"what {goal_text(cells[0].row.target)} costs: {family.title}",
+        subtitle=family.constants,
+        small_print=(SMALL_PRINT, solution_origin(study.provenance)),
+        panels=tuple(_plot(name, [cell for cell in cells if cell.cost(name)]) for name in names),
+        rows=[to_pareto_row(cell) for cell in cells],
+        wide=len(names) > 1,
+    )
+
+
+def _plot(name: str, cells: Sequence[Priced]) -> Plot:
+    known = {(cell.row.cell.id, cell.row.evidence): cell for cell in cells}
+    costs = [cost for cell in cells if (cost := cell.cost(name))]
+    return Plot(
+        name=name,
+        title="",
+        says="",
+        x=Axis(title="time to solution [s]", low=0, high=1.08 * limits([cell.seconds for cell in cells])[1]),
+        y=Axis(title=COST_TITLES[name], low=0, high=1.08 * limits(costs)[1]),
+        series=tuple(
+            Series(
+                name=curve.name,
+                look=curve.name,
+                evidence=curve.evidence,
+                points=tuple(_point(known[row.cell.id, row.evidence], name) for row in curve.rows),
+                tags=tags_of(curve.rows[0].cell),
+            )
+            for curve in curves_of([cell.row for cell in cells], lambda row: row.seconds)
+        ),
+        guides=tuple(Guide(label="Pareto front", points=_stairs(group, name)) for group in comparable(cells)),
+    )
+
+
+def _point(cell: Priced, name: str) -> Point:
+    seconds, cost = cell.seconds, cell.cost(name)
+    return Point(
+        x=seconds.center,
+        y=_center(cell, name),
+        left=seconds.low,
+        right=seconds.high,
+        low=cost.low if cost else None,
+        high=cost.high if cost else None,
+        label=str(cell.row.cell.num_ranks),
+    )
+
+
+def _stairs(cells: Sequence[Priced], name: str) -> tuple[tuple[float, float], ...]:
+    """From each cell on the front to the next: first later, then cheaper."""
+    best = sorted((cell.seconds.center, _center(cell, name)) for cell in cells if name in cell.fronts)
+    corners = [(later, cost) for (_, cost), (later, _) in pairwise(best)]
+    return tuple(sorted([*best, *corners], key=lambda point: (point[0], -point[1])))
+
+
 FINDINGS = (
     Finding(
         name="pareto",
@@ -186,6 +277,7 @@ FINDINGS = (
             Sentence(text=front_text(group), tags=Tags(workload=group[0].row.cell.workload))
             for group in comparable(cells)
         ),
+        figures={"pareto": pareto_figure},
         under="time_to_solution",
     ),
 )

@@ -6,14 +6,13 @@ import json
 import pytest
 from rich.console import Console
 
-from dlscale.analysis.figures import ladder as ladder_figure
-from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import backends, ladder, load_all, scaling
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.ladder import ladder_sentences
 from dlscale.analysis.findings.variant_declaration import declare_variants
+from dlscale.analysis.form import SCREEN
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
@@ -146,42 +145,42 @@ def ladder_table(make_record, **options):
 
 
 def test_a_step_is_compared_with_the_one_before_and_gains_multiply(make_record):
-    (found,) = ladder.FINDING.of(ladder_table(make_record))
-    assert [step.adds for step in found.steps] == [
+    steps = ladder.FINDING.of(ladder_table(make_record))
+    assert [step.adds for step in steps] == [
         "bucket_cap_mb=1",
         "bucket_cap_mb=25",
         "bf16",
         "MPICH_X=1",
     ]
-    assert [step.verdict for step in found.steps] == ["", "faster", "no difference", "slower"]
-    gains = [step.gain.center for step in found.steps[1:]]
+    assert [step.verdict for step in steps] == ["", "faster", "no difference", "slower"]
+    gains = [step.gain.center for step in steps[1:]]
     assert gains == pytest.approx([0.2, 0.001, -0.1], abs=0.003)
     product = 1.0
     for gain in gains:
         product *= 1 + gain
-    assert found.steps[-1].total.center == pytest.approx(product - 1)
-    assert found.steps[0].gain is None
-    assert found.steps[0].total is None
+    assert steps[-1].total.center == pytest.approx(product - 1)
+    assert steps[0].gain is None
+    assert steps[0].total is None
 
 
 def test_a_ladder_says_its_order_and_what_is_nothing(make_record):
-    (found,) = ladder.FINDING.of(ladder_table(make_record))
-    said = " ".join(ladder_sentences(found))
+    steps = ladder.FINDING.of(ladder_table(make_record))
+    said = " ".join(ladder_sentences(steps))
     assert "Indistinguishable from nothing: bf16." in said
     assert "Gain: bucket_cap_mb=25 +19." in said
     assert "Loss: MPICH_X=1 -10" in said
     assert "in another order" in said
-    assert found.order == "bucket_cap_mb=1 > bucket_cap_mb=25 > bf16 > MPICH_X=1"
+    assert steps[0].order == "bucket_cap_mb=1 > bucket_cap_mb=25 > bf16 > MPICH_X=1"
 
 
 def test_few_launches_claim_no_step(make_record):
-    (found,) = ladder.FINDING.of(ladder_table(make_record, num_blocks=3))
-    assert [step.verdict for step in found.steps[1:]] == [
+    steps = ladder.FINDING.of(ladder_table(make_record, num_blocks=3))
+    assert [step.verdict for step in steps[1:]] == [
         "cannot be shown",
         "no difference",
         "cannot be shown",
     ]
-    assert "Insufficient data on bucket_cap_mb=25, MPICH_X=1: 3 launches" in " ".join(ladder_sentences(found))
+    assert "Insufficient data on bucket_cap_mb=25, MPICH_X=1: 3 launches" in " ".join(ladder_sentences(steps))
 
 
 def test_a_ladder_is_one_screen_and_rows_for_programs(make_record):
@@ -201,13 +200,17 @@ def test_a_ladder_is_one_screen_and_rows_for_programs(make_record):
     assert rows[3]["gain_in_total"] == pytest.approx(0.08, abs=0.005)
 
 
-def test_the_figure_of_a_ladder_has_a_bar_per_step_and_one_for_all(make_record):
+def test_the_figure_of_a_ladder_has_a_point_per_step_and_one_for_all(make_record):
     table = ladder_table(make_record)
-    with drawing():
-        figure, rows = ladder_figure.draw(ladder.FINDING.of(table)[0], table.provenance)
-    (axes,) = figure.axes
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels == ["1: + bucket_cap_mb=25", "2: + bf16", "3: + MPICH_X=1", "all steps"]
-    bars = [(round(bar.get_x(), 2), round(bar.get_width(), 2)) for bar in axes.patches]
-    assert bars == [(0.0, 0.2), (0.2, 0.0), (0.2, -0.12), (0.0, 0.08)]
-    assert len(rows) == 4
+    (family,) = {step.family for step in ladder.FINDING.of(table) if not step.index}
+    figure = ladder.ladder_figure(table, family, SCREEN)
+    (plot,) = figure.panels
+    points = {(series.name, point.x): round(point.y, 2) for series in plot.series for point in series.points}
+    assert points == {
+        ("gain", 1): 0.2,
+        ("not shown to be either", 2): 0.2,
+        ("loss", 3): 0.08,
+        ("all steps", 4): 0.08,
+    }
+    assert [label.split("+")[0] for _, label in plot.x.ticks] == ["1: ", "2: ", "3: ", "all steps"]
+    assert len(figure.rows) == 4
