@@ -237,9 +237,9 @@ def numbered(table: Table, notes: dict[str, int], *, between: str = " ") -> Tabl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A point of a series. `lines` are its tooltip: value, interval, n. A `flagged` point has a ring.
+    """A point of a series, with limits of y and of x (`left`, `right`), where they are known.
 
-    `low` and `high` are limits of y; in files `left` and `right`, those of x, and a short `label` are drawn, too.
+    `lines` are its tooltip: value, interval, n; `label` stands beside it. A `flagged` point has a ring.
     """
 
     x: float
@@ -266,8 +266,8 @@ class Series:
     """Points of one kind of evidence; a line joins them only if `joined`.
 
     `look` is the name of its curve, which looks the same everywhere. The limits of points in a `band` are drawn as one
-    area, else each as a bar. `aside` is the factor by which x was moved so that series do not cover each other; print
-    takes it back.
+    area, else each as a bar. With `stairs` the line goes up at each point, and points have no markers. `aside` is the
+    factor by which x was moved so that series do not cover each other; print takes it back.
     """
 
     name: str
@@ -277,6 +277,7 @@ class Series:
     tags: Tags = NO_TAGS
     joined: bool = False
     band: bool = False
+    stairs: bool = False
     aside: float = 1.0
     training: TrainingLine | None = None
 
@@ -307,11 +308,23 @@ class Bars:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A bar at `x` whose parts, of these `heights`, lie on each other; `label` stands on top."""
+
+    x: float
+    heights: tuple[float, ...]
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """An axis. `ticks` are (place, label), by default chosen from the values; `percent` shows a share in percent."""
+    """An axis. `ticks` are (place, label), by default chosen from the values; `percent` shows a share in percent.
+
+    The ticks of `names` name what stands at 0, 1, 2 ..., the first at the top.
+    """
 
     title: str
-    kind: Literal["linear", "percent", "log", "time"] = "linear"
+    kind: Literal["linear", "percent", "log", "time", "names"] = "linear"
     ticks: tuple[tuple[float, str], ...] = ()
     low: float | None = None
     high: float | None = None
@@ -321,7 +334,8 @@ class Axis:
 class Plot:
     """A plot. `says` describes it in a sentence for screen readers; `table` names the table with its numbers.
 
-    `flag` is the meaning of a ring around a point; empty if no point has one.
+    `flag` is the meaning of a ring around a point; empty if no point has one. `layers` are the names of the parts of
+    `stacks`, from below.
     """
 
     name: str
@@ -336,6 +350,8 @@ class Plot:
     tags: Tags = NO_TAGS
     flag: str = ""
     bars: Bars | None = None
+    stacks: tuple[Stack, ...] = ()
+    layers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,7 +388,9 @@ class Loss:
 class HeatMap:
     """Ranks by windows. `values` are [rank][window], relative to the window's median over ranks.
 
-    NaN is not measured. `hosts` has a name per rank, `ranks` their numbers, and `late` the numbers of stragglers.
+    NaN is not measured. `hosts` has a name per rank, `ranks` their numbers; `late` are the numbers of stragglers,
+    `slow_links` those of ranks behind a slow link. `launches` are (place, name, first window): in a figure all have the
+    same width, and those of one place stand below each other.
     """
 
     name: str
@@ -382,6 +400,8 @@ class HeatMap:
     hosts: tuple[str, ...]
     ranks: tuple[int, ...]
     late: tuple[int, ...] = ()
+    slow_links: tuple[int, ...] = ()
+    launches: tuple[tuple[int, str, int], ...] = ()
     notes: tuple[str, ...] = ()
     tags: Tags = NO_TAGS
 
@@ -411,7 +431,7 @@ class Figure:
     title: str
     subtitle: str
     small_print: tuple[str, ...]
-    panels: tuple[Plot, ...] | tuple[Loss, ...]
+    panels: tuple[Plot, ...] | tuple[Loss, ...] | tuple[HeatMap, ...]
     rows: Sequence[Mapping[str, Any]]
     warning: str = ""
     wide: bool = True

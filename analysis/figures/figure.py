@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import log, nan
 from typing import Any
 
@@ -19,7 +20,7 @@ from matplotlib.ticker import (
     PercentFormatter,
 )
 
-from dlscale.analysis.declare import Axis, Figure, Guide, Loss, Plot, Series
+from dlscale.analysis.declare import Axis, Figure, Guide, HeatMap, Loss, Plot, Series
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     EVIDENCE,
@@ -33,6 +34,7 @@ from dlscale.analysis.figures.drawing import (
     line_style,
     marker_style,
 )
+from dlscale.analysis.figures.heat_maps import draw_heat_maps, heat_map_handles
 from dlscale.analysis.figures.layout import Captioned, figure_with_axes
 from dlscale.analysis.figures.losses import draw_losses, loss_handles
 from dlscale.analysis.form import SCREEN, Form
@@ -41,6 +43,9 @@ from dlscale.analysis.text import number
 
 BAND_ALPHA = 0.18
 _ALONE = 2**0.12  # half the width of the band of a single point, as a factor
+_STACK = 0.7  # width of a stack; 1 is the distance to the nearest other one
+# From the colour map "cividis", uniform for colour-blind readers too; dark to light from the lowest layer.
+LAYERS = ("#00224E", "#434E6C", "#7D7C78", "#BCAF6F", "#FEE838")
 _WIDE = 12  # a logarithmic axis that spans less has round steps
 ENDS = {"reached": "o", "budget": "x", "diverged": "X"}  # markers of a training's last evaluation
 # Lines that are not measured are grey; in the order of the legend.
@@ -56,6 +61,7 @@ def draw(declared: Figure, form: Form = SCREEN) -> Captioned:
     """The figure for a screen, with all words around its panels, or in print with its caption beside it."""
     plots = [panel for panel in declared.panels if isinstance(panel, Plot)]
     losses = [panel for panel in declared.panels if isinstance(panel, Loss)]
+    heat_maps = [panel for panel in declared.panels if isinstance(panel, HeatMap)]
     looks = _looks(plots)
     figure, axes = figure_with_axes(
         form=form,
@@ -65,9 +71,9 @@ def draw(declared: Figure, form: Form = SCREEN) -> Captioned:
         title=declared.title,
         warning=declared.warning,
         subtitle=declared.subtitle,
-        handles=[*_handles(plots, looks, form), *loss_handles(losses)],
+        handles=[*_handles(plots, looks, form), *loss_handles(losses), *heat_map_handles(heat_maps)],
         small_print=_small_print(declared, plots, form),
-        shared=declared.shared or bool(losses),
+        shared=declared.shared or not plots,
     )
     for place, (panel, plot) in enumerate(zip(axes, plots, strict=False)):
         draw_plot(panel, plot, looks, form=form, last=plot is plots[-1])
@@ -75,6 +81,8 @@ def draw(declared: Figure, form: Form = SCREEN) -> Captioned:
             panel.set_ylabel("")
     if losses:
         draw_losses(axes, losses, width=float(figure.get_figwidth()))
+    if heat_maps:
+        draw_heat_maps(axes, heat_maps)
     return figure
 
 
@@ -100,10 +108,14 @@ def draw_plot(
         look = looks[series.look]
         if series.training:
             _draw_training(axes, series, look)
+        elif series.stairs:
+            _draw_stairs(axes, series, look)
         elif series.points:
             (_draw_band if series.band else _draw_points)(axes, series, look, form)
+    if plot.stacks:
+        _draw_stacks(axes, plot)
     _scale_y(axes, plot.y)
-    if not any(series.points for series in plot.series):
+    if not plot.stacks and not any(series.points for series in plot.series):
         axes.text(0.5, 0.5, plot.says, transform=axes.transAxes, ha="center")
 
 
@@ -136,6 +148,13 @@ def _draw_points(axes: Axes, series: Series, look: Look, form: Form) -> None:
         axes.annotate(
             point.label, (point.x, point.y), xytext=(4, 4), textcoords="offset points", fontsize=7, zorder=4
         )
+
+
+def _draw_stairs(axes: Axes, series: Series, look: Look) -> None:
+    places, heights = ([getattr(point, side) for point in series.points] for side in ("x", "y"))
+    axes.step(
+        places, heights, where="post", label=series.name, zorder=2, **line_style(look, joined=series.joined)
+    )
 
 
 def _whiskers(y: float, low: float | None, high: float | None) -> tuple[float, float]:
@@ -195,6 +214,22 @@ def _mark_levels(axes: Axes, plot: Plot, guide: Guide) -> None:
         )
 
 
+def _draw_stacks(axes: Axes, plot: Plot) -> None:
+    """Draw a stack of bars at each place of a logarithmic axis, as wide as the nearest other place allows."""
+    places = sorted(stack.x for stack in plot.stacks)
+    half = min((after / before for before, after in pairwise(places)), default=2.0) ** (_STACK / 2)
+    style: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.4}
+    words: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 6, "color": RIM}
+    for stack in plot.stacks:
+        left, width, bottom = stack.x / half, stack.x * (half - 1 / half), 0.0
+        for height, color in zip(stack.heights, LAYERS, strict=False):
+            axes.bar(left, height, width, bottom=bottom, color=color, **style)
+            bottom += height
+        axes.annotate(stack.label, (stack.x, bottom), xytext=(0, 2), **words)
+    axes.grid(visible=False, axis="x")
+    axes.tick_params(axis="x", length=0)
+
+
 def _draw_bars(axes: Axes, plot: Plot, looks: Mapping[str, Look], *, last: bool) -> None:
     if plot.bars is None:
         return
@@ -236,6 +271,10 @@ def _scale_x(axes: Axes, axis: Axis) -> None:
 
 def _scale_y(axes: Axes, axis: Axis) -> None:
     axes.set_ylabel(axis.title)
+    if axis.kind == "names":
+        axes.set_ylim(len(axis.ticks) - 0.5, -0.5)
+        axes.set_yticks([place for place, _ in axis.ticks], [label for _, label in axis.ticks], fontsize=6)
+        return
     if axis.kind == "log":
         axes.set_yscale("log")
         axes.yaxis.set_minor_locator(NullLocator())
@@ -252,8 +291,13 @@ def _scale_y(axes: Axes, axis: Axis) -> None:
 
 def _handles(plots: Sequence[Plot], looks: Mapping[str, Look], form: Form) -> list[Line2D]:
     every = [series for plot in plots for series in plot.series]
-    handles = []
-    for name, look in looks.items():
+    layers = dict.fromkeys(layer for plot in plots for layer in plot.layers)
+    handles = [
+        Line2D([], [], color=color, linewidth=5, solid_capstyle="butt", label=layer)
+        for layer, color in zip(layers, LAYERS, strict=False)
+    ]
+    named = any(plot.y.kind == "names" for plot in plots)
+    for name, look in () if named else looks.items():
         own = [series for series in every if series.look == name]
         style = line_style(look, joined=any(series.joined for series in own))
         handles.append(Line2D([], [], label=name, **style | marker_style(look, own[0].evidence)))

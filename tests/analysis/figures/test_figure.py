@@ -5,7 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.declare import Axis, Figure, Guide, Plot, Point, Series, Tags, TrainingLine
+from dlscale.analysis.declare import (
+    Axis,
+    Figure,
+    Guide,
+    HeatMap,
+    Plot,
+    Point,
+    Series,
+    Stack,
+    Tags,
+    TrainingLine,
+)
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.form import Form
@@ -40,8 +51,8 @@ FIGURE = Figure(
 )
 
 
-def drawn(plot, form=None):
-    figure = replace(FIGURE, panels=(plot,))
+def drawn(*panels, form=None):
+    figure = replace(FIGURE, panels=panels)
     with drawing():
         captioned = draw(figure, form) if form else draw(figure)
         captioned.draw_without_rendering()
@@ -67,11 +78,11 @@ def test_beside_a_sloped_ideal_its_level_is_marked_at_each_tick_but_not_in_print
         return [list(line.get_ydata()) for line in figure.axes[0].lines if line.get_linewidth() == 1.6]
 
     assert levels(drawn(PLOT)) == [[pytest.approx(10)] * 2, [pytest.approx(20)] * 2]
-    assert levels(drawn(PLOT, PRINTED)) == []
+    assert levels(drawn(PLOT, form=PRINTED)) == []
 
 
 def test_in_print_points_are_where_they_belong_and_the_caption_names_the_only_evidence():
-    figure = drawn(PLOT, PRINTED)
+    figure = drawn(PLOT, form=PRINTED)
     assert figure.axes[0].containers[0].lines[0].get_xdata() == pytest.approx([1, 2])
     assert figure.caption.small_print == ["Medians. All points are measured.", "Origin."]
     assert "measured" not in [text.get_text() for text in figure.legends[0].get_texts()]
@@ -103,3 +114,48 @@ def test_a_training_is_a_thin_line_with_a_mark_where_it_ended(end, marker):
 def test_a_panel_without_points_says_so():
     (axes,) = drawn(replace(PLOT, series=(replace(SERIES, points=()),))).axes
     assert [text.get_text() for text in axes.texts] == ["nothing measured"]
+
+
+def test_points_have_limits_on_both_axes_and_names_of_their_own():
+    names = Axis(title="", kind="names", ticks=((0, "ring"), (1, "gloo")))
+    points = (Point(x=3, y=0, left=2, right=5, label="here"), Point(x=4, y=1, left=3))
+    (axes,) = drawn(
+        replace(PLOT, x=Axis(title="time"), y=names, series=(replace(SERIES, points=points),))
+    ).axes
+    *_, (bars, _) = axes.containers[0].lines
+    assert [segment[:, 0].tolist() for segment in bars.get_segments()] == [[2, 5], [3, 4]]
+    assert [text.get_text() for text in axes.texts] == ["here"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["ring", "gloo"]
+    assert axes.yaxis_inverted()
+
+
+def test_stacks_lie_on_each_other():
+    stacks = (Stack(x=1, heights=(1, 2), label=">3"), Stack(x=4, heights=(2, 4)))
+    figure = drawn(
+        replace(PLOT, y=Axis(title="s"), series=(), guides=(), stacks=stacks, layers=("start", "connect"))
+    )
+    (axes,) = figure.axes
+    bars = [(bar.get_y(), bar.get_height(), bar.get_x() + bar.get_width()) for bar in axes.patches]
+    assert [(low, height) for low, height, _ in bars] == [(0, 1), (1, 2), (0, 2), (2, 4)]
+    assert 1 < bars[0][2] < 2 < 4 < bars[2][2]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["start", "connect"]
+
+
+def test_heat_maps_line_up_by_launch_and_mark_their_ranks():
+    first = HeatMap(
+        name="none",
+        title="none",
+        says="",
+        values=((1.0, 1.1, 0.9), (1.0, 1.0, 1.0)),
+        hosts=("a", "b"),
+        ranks=(0, 1),
+        late=(1,),
+        launches=((0, "3", 0), (2, "5", 2)),
+    )
+    second = replace(first, late=(), slow_links=(0,), launches=((1, "4", 0),))
+    figure = drawn(first, second)
+    places = [[image.get_extent()[0] for image in axes.images] for axes in figure.axes[:2]]
+    assert places == [[0, 2], [1]]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["late", "slow link", "between hosts and between launches"]
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["3", "4", "5"]
