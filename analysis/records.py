@@ -1,7 +1,7 @@
 """The values of a single record, and its columns: what one attempt at a case says by itself.
 
 World time is the slowest rank's: throughput is never one rank's rate times the number of ranks. Which attempt of a case
-counts, and the values of launches, are in `measured`.
+counts, and the values of launches, are in `measured`. Records of predictions have columns, too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from dlscale.analysis.families import Family, environment_text
+from dlscale.benchmarks.records.prediction import LOSS, PredictionRecord
 from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting, Window
 from dlscale.benchmarks.records.windows import WindowArrays, Windows
 from dlscale.collectives.backend import BUCKET_SIZES
@@ -266,3 +267,61 @@ def _uncompressed_bytes(record: Record) -> float | None:
         return None
     total = sum(int(size) for size in str(sizes).split(","))
     return allreduce_bytes(total, num_ranks=record.case.cell.num_ranks)
+
+
+def prediction_row(record: PredictionRecord) -> dict[str, Any]:
+    """A prediction as a flat row; `low` and `high` are the efficiency's."""
+    return {
+        **values_of(record, "system", "workload", "backend", "num_nodes", "num_ranks"),
+        "samples_per_second": record.samples_per_second.center,
+        "efficiency": record.efficiency.center,
+        "low": record.efficiency.low,
+        "high": record.efficiency.high,
+        **values_of(record, "evidence", "preset", "framework", "scaling_mode", "num_servers", "local_batch"),
+        "samples_per_second_low": record.samples_per_second.low,
+        "samples_per_second_high": record.samples_per_second.high,
+        "step_seconds": record.step_seconds.center,
+        **loss_columns(record.parts),
+        **values_of(record, "engine", "engine_version", "profile_evidence", "profile_digest"),
+        **values_of(record, "network_digest", "calibrated_nodes", "held_out_error"),
+        "doubts": "; ".join(record.doubts),
+        "noise": "; ".join(record.noise),
+        "noise_not_measured": "; ".join(record.noise_not_measured),
+        "backend_options": settings_text(record.backend_options),
+        **values_of(record, "exchange_algorithm", "global_batch"),
+    }
+
+
+def tidy_prediction(record: PredictionRecord) -> dict[str, object]:
+    """A prediction's row in a tidy table, where quantities have their names and limits, and all else its field's."""
+    quantities = {
+        "samples_per_second": record.samples_per_second,
+        "efficiency": record.efficiency,
+        "seconds_per_step": record.step_seconds,  # as launches have it
+    }
+    row: dict[str, object] = record.model_dump(
+        exclude={"samples_per_second", "efficiency", "step_seconds", "parts"}
+    )
+    for name, band in quantities.items():
+        row |= {name: band.center, f"{name}_low": band.low, f"{name}_high": band.high}
+    return {
+        **row,
+        **loss_columns(record.parts),
+        "backend_options": settings_text(record.backend_options),
+        "doubts": "; ".join(record.doubts),
+    }
+
+
+def loss_columns(parts: Mapping[str, float]) -> dict[str, float]:
+    """The lost shares of a predicted step, as columns."""
+    return {name.replace(" ", "_") + LOSS: share for name, share in parts.items()}
+
+
+def values_of(record: PredictionRecord, *names: str) -> dict[str, Any]:
+    """The fields of these names."""
+    return {name: getattr(record, name) for name in names}
+
+
+def engine_text(record: PredictionRecord) -> str:
+    """What predicted it: `loggp 1`."""
+    return f"{record.engine} {record.engine_version}"

@@ -27,7 +27,7 @@ from dlscale.analysis.findings import backends, load_all, scaling, solution_tabl
 from dlscale.analysis.findings import startup as start_ups
 from dlscale.analysis.findings.backends import to_backend_rows
 from dlscale.analysis.findings.noise_scale import noise_scales
-from dlscale.analysis.findings.predicted_solutions import prediction_rows, predictions
+from dlscale.analysis.findings.predicted_solutions import predictions, shown_points, time_row
 from dlscale.analysis.findings.rank_times import rank_times
 from dlscale.analysis.findings.scaling import ScalingRow, rows_of
 from dlscale.analysis.findings.scaling_figures import MAKERS
@@ -118,7 +118,7 @@ def _write_figures(study: Measured, folder: Path, *, form: Form, only: Collectio
         if every and form == SCREEN and not {"time-to-solution", "learning-curves"}.isdisjoint(only):
             written.append(save_rows(folder / f"{stem}-evaluations", every, study.provenance))
         noises = noise_scales(_solutions(study, family))
-        points = prediction_rows(predictions(noises, study.weak_scaling))
+        points = [time_row(it) for it in shown_points(predictions(noises, study.weak_scaling))]
         if points and form == SCREEN and "larger-batches" in only:
             written.append(save_rows(folder / f"{stem}-predicted", points, study.provenance))
     written += _of_several_families(study, folder, form, only)

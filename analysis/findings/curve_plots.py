@@ -9,12 +9,12 @@ from typing import Any
 
 from dlscale.analysis.curves import Curve, Value, dodge, missing_from
 from dlscale.analysis.declare import Axis, Guide, Point, Series, tags_of
+from dlscale.analysis.findings.predicted_points import PlacedPrediction
 from dlscale.analysis.findings.scaling import ScalingRow
-from dlscale.analysis.findings.simulated_points import SimulatedPoint
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name, interval_note, listed, number, plural, rate, with_limits
 
-Shown = ScalingRow | SimulatedPoint  # what has a place over ranks
+Shown = ScalingRow | PlacedPrediction  # what has a place over ranks
 STEPS = (
     (12, (1.0, 2.0, 5.0)),
     (3, (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class CellRates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedPoint:
+class PredictedTime:
     """What is predicted on one number of ranks."""
 
     cell: Cell  # whose rate was measured
@@ -75,13 +76,13 @@ class PredictedPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """The predicted time of training of one backend over ranks, the fewest first; two or more."""
+class PredictedTimes:
+    """The predicted times of training over one backend, at two numbers of ranks or more, the fewest first."""
 
     noise: NoiseScale
     of_gradients: bool  # whether B_noise is that of the gradients
     source: str  # of the rates
-    points: tuple[PredictedPoint, ...]
+    points: tuple[PredictedTime, ...]
     best: Interval  # ranks on which the time is least
 
     @property
@@ -105,28 +106,19 @@ class Prediction:
         )
         if not self.stops:
             text = f"{lead} {most}, the most that were measured: where it stops falling is not within them"
-            few = (
-                f", though {plural(int(low), 'rank')} cannot be excluded."
-                if low and low < self.best.center
-                else "."
-            )
-            return text + few
+            if low and low < self.best.center:
+                text += f", though {plural(int(low), 'rank')} cannot be excluded"
+            return f"{text}."
         text = f"{lead} {with_limits(self.best, '{:.0f}'.format)} rank{'s' * (self.best.center > 1)}"
         if high is not None and high >= self.cell.num_ranks:
-            return (
-                f"{text}; that it goes on falling up to {most}, the most that were measured, is not excluded."
-            )
+            return f"{text}; a further fall up to {most}, the most that were measured, is not excluded."
         return f"{text}; more do not make it faster."
 
 
-def predictions(noises: Sequence[NoiseScale], weak: WeakScaling | None) -> list[Prediction]:
+def predictions(noises: Sequence[NoiseScale], weak: WeakScaling | None) -> list[PredictedTimes]:
     """One for each backend of comparable trainings for which rates on two numbers of ranks are known."""
-    found = []
-    for noise in noises:
-        for cells, source in _rates(noise, weak):
-            if prediction := _predicted(noise, cells, source):
-                found.append(prediction)
-    return found
+    found = (_predicted(noise, cells, source) for noise in noises for cells, source in _rates(noise, weak))
+    return [times for times in found if times]
 
 
 def _rates(noise: NoiseScale, weak: WeakScaling | None) -> list[tuple[list[CellRates], str]]:
@@ -167,7 +159,7 @@ def _study_rates(noise: NoiseScale, weak: WeakScaling) -> list[CellRates]:
     ]
 
 
-def _predicted(noise: NoiseScale, cells: Sequence[CellRates], source: str) -> Prediction | None:
+def _predicted(noise: NoiseScale, cells: Sequence[CellRates], source: str) -> PredictedTimes | None:
     if not (found := laws(noise)):
         return None
     of_gradients = "gradients" in found
@@ -180,7 +172,7 @@ def _predicted(noise: NoiseScale, cells: Sequence[CellRates], source: str) -> Pr
     best = counts[int(np.argmin(seconds))]
     resampled, num_blocks = _resampled(noise, cells, of_gradients=of_gradients), len(noise.blocks)
     points = tuple(
-        PredictedPoint(
+        PredictedTime(
             cell=own.cell,
             samples=float(law.samples(own.cell.global_batch)),
             rate=rate,
@@ -191,7 +183,7 @@ def _predicted(noise: NoiseScale, cells: Sequence[CellRates], source: str) -> Pr
         for place, (own, rate) in enumerate(zip(cells, rates, strict=True))
     )
     least = None if resampled is None else np.array(counts)[np.argmin(resampled, axis=0)].astype(float)
-    return Prediction(
+    return PredictedTimes(
         noise=noise,
         of_gradients=of_gradients,
         source=source,
@@ -232,41 +224,39 @@ def _resampled(noise: NoiseScale, cells: Sequence[CellRates], *, of_gradients: b
     seconds = []
     for own in cells:
         values = np.array([own.rates[block] for block in blocks if block in own.rates])
-        drawn = places if len(values) == len(blocks) else None
-        if drawn is None:  # launches of another study: drawn by themselves
+        drawn = places
+        if len(values) < len(blocks):  # launches of another study: drawn by themselves
             values = np.array(list(own.rates.values()))
             drawn = resampled_blocks(len(values))
         seconds.append(law.samples(own.cell.global_batch) / np.median(values[drawn], axis=1)[usable])
     return np.stack(seconds)
 
 
-def prediction_rows(found: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """Every predicted point: never a measured time, which `time_to_solution` has."""
-    return [
-        {
-            "workload": point.cell.workload,
-            "preset": point.cell.preset,
-            "framework": point.cell.framework,
-            "backend": prediction.cell.backend,
-            "num_ranks": point.cell.num_ranks,
-            "num_nodes": point.cell.num_nodes,
-            "global_batch": point.cell.global_batch,
-            "metric": prediction.noise.target.metric,
-            "threshold": prediction.noise.target.threshold,
-            "law": "gradients" if prediction.of_gradients else "samples",
-            "rates": prediction.source,
-            "samples_per_second": point.rate,
-            "predicted_samples": point.samples,
-            **interval_columns("predicted_training_seconds", point.seconds),
-            **interval_columns("best_ranks", prediction.best),
-            "stops_falling": prediction.stops,
-        }
-        for prediction in found
-        for point in prediction.points
-    ]
+Shown = tuple[PredictedTimes, PredictedTime]
 
 
-Shown = tuple[Prediction, PredictedPoint]
+def time_row(shown: Shown) -> dict[str, Any]:
+    """A predicted point: never a measured time, which `time_to_solution` has."""
+    times, point = shown
+    return {
+        "workload": point.cell.workload,
+        "preset": point.cell.preset,
+        "framework": point.cell.framework,
+        "backend": times.cell.backend,
+        "num_ranks": point.cell.num_ranks,
+        "num_nodes": point.cell.num_nodes,
+        "global_batch": point.cell.global_batch,
+        "metric": times.noise.target.metric,
+        "threshold": times.noise.target.threshold,
+        "law": "gradients" if times.of_gradients else "samples",
+        "rates": times.source,
+        "samples_per_second": point.rate,
+        "predicted_samples": point.samples,
+        **interval_columns("predicted_training_seconds", point.seconds),
+        **interval_columns("best_ranks", times.best),
+        "stops_falling": times.stops,
+    }
+
 
 PREDICTED = TableOf[Shown](
     name="predicted-solutions",
@@ -281,7 +271,7 @@ PREDICTED = TableOf[Shown](
         Column("samples", lambda shown: shown[1].samples),
         Column("training", lambda shown: shown[1].seconds, unit="s, predicted"),
     ),
-    data=lambda shown: prediction_rows([shown[0]])[shown[0].points.index(shown[1])],
+    data=time_row,
     legend=(
         "Only the rates were measured: samples to the target follow from the gradient noise scale, or without one from "
         "the samples at several batches, and from the cells that were trained. Without launch and evaluations. "
@@ -291,19 +281,18 @@ PREDICTED = TableOf[Shown](
 )
 
 
-def shown_points(found: Sequence[Prediction]) -> list[Shown]:
-    """The rows of `PREDICTED`."""
-    return [(prediction, point) for prediction in found for point in prediction.points]
+def shown_points(found: Sequence[PredictedTimes]) -> list[Shown]:
+    """Every predicted point, with its backend's."""
+    return [(times, point) for times in found for point in times.points]
 
 
-def _plots(found: Sequence[Prediction]) -> Iterator[Plot]:
+def _plots(found: Sequence[PredictedTimes]) -> Iterator[Plot]:
     """One per group of comparable trainings."""
-    for place, noise in enumerate({id(prediction.noise): prediction.noise for prediction in found}.values()):
-        own = [prediction for prediction in found if prediction.noise is noise]
-        yield prediction_plot(own, name=f"predicted-{place}")
+    for place, (_, own) in enumerate(groupby(found, key=lambda times: id(times.noise))):
+        yield prediction_plot(list(own), name=f"predicted-{place}")
 
 
-def prediction_plot(found: Sequence[Prediction], *, name: str) -> Plot:
+def prediction_plot(found: Sequence[PredictedTimes], *, name: str) -> Plot:
     """The predicted times of comparable trainings over ranks; `found` is not empty."""
     noise = found[0].noise
     family = noise.family
@@ -311,13 +300,13 @@ def prediction_plot(found: Sequence[Prediction], *, name: str) -> Plot:
         name=name,
         title=f"predicted time of training to {goal_text(noise.target)}: {workload_title(family.workload)}, "
         f"{family.framework}",
-        says=" ".join(prediction.text for prediction in found),
-        x=Axis(title="ranks", kind="log", ticks=_ticks(found)),
+        says=" ".join(times.text for times in found),
+        x=rank_axis([point for _, point in shown_points(found)]),
         y=Axis(title="predicted time of training [s]", low=0.0),
         series=tuple(
             Series(
-                name=backend_name(prediction.cell),
-                look=backend_name(prediction.cell),
+                name=backend_name(times.cell),
+                look=backend_name(times.cell),
                 evidence="simulated",
                 points=tuple(
                     Point(
@@ -326,30 +315,26 @@ def prediction_plot(found: Sequence[Prediction], *, name: str) -> Plot:
                         low=point.seconds.low,
                         high=point.seconds.high,
                         lines=(
-                            f"{backend_name(prediction.cell)}, {plural(point.cell.num_ranks, 'rank')}, predicted",
+                            f"{backend_name(times.cell)}, {plural(point.cell.num_ranks, 'rank')}, predicted",
                             f"{with_limits(point.seconds, unit=' s')}",
                             f"{number(point.samples)} samples at {number(point.rate)} samples/s",
                         ),
                     )
-                    for point in prediction.points
+                    for point in times.points
                 ),
-                tags=tags_of(prediction.cell),
+                tags=tags_of(times.cell),
                 joined=True,
             )
-            for prediction in found
+            for times in found
         ),
         notes=("Nothing in this plot was measured: measured times are in the section above.",),
         table=PREDICTED.name,
     )
 
 
-def _ticks(found: Sequence[Prediction]) -> tuple[tuple[float, str], ...]:
-    counts = sorted({point.cell.num_ranks for prediction in found for point in prediction.points})
-    return tuple((float(count), str(count)) for count in counts)
-
-
 LAWS = {"gradients": "by gradient noise", "samples": "fitted to samples"}
 NUM_PLACES = 100  # along a law
+TRAINED = ("workload", "preset", "framework", "backend", "num_ranks", "global_batch")
 
 
 def batches_figure(study: Measured, family: Family, form: Form) -> Figure | None:
@@ -362,7 +347,7 @@ def batches_figure(study: Measured, family: Family, form: Form) -> Figure | None
     own, noises = [row for row in arrived(rows) if form.draws(row.cell)], noise_scale.noise_scales(rows)
     if not own or not any(map(laws, noises)):
         return None
-    found = [one for one in predictions(noises, study.weak_scaling) if form.draws(one.cell)]
+    found = [times for times in predictions(noises, study.weak_scaling) if form.draws(times.cell)]
     scales = [
         f"{name} {noise_scale.scale_text(scale)}"
         for noise in noises
@@ -373,20 +358,16 @@ def batches_figure(study: Measured, family: Family, form: Form) -> Figure | None
         "Left: median samples to the target with order-statistic intervals, measured, and E = E_min (1 + B / B_noise), "
         f"fitted to them with B_noise {'; '.join(scales) or 'without bound'}."
     )
-    panels = [_samples_plot(own, noises)]
     if found:
-        sources = "; ".join(sorted({prediction.source for prediction in found}))
-        text += (
-            f" Right: E over {sources}; predicted, without launch and evaluations, with intervals bootstrapped over "
-            "seeds."
-        )
-        panels.append(_times_plot(found))
+        sources = "; ".join(sorted({times.source for times in found}))
+        text += f" Right: E over {sources}; predicted, without launch and evaluations, with intervals bootstrapped "
+        text += "over seeds."
     return Figure(
         name="larger-batches",
         title=f"larger batches, to {goal_text(own[0].target)}: {family.title}",
         subtitle=family.constants,
         small_print=(text, solution_origin(study.provenance)),
-        panels=tuple(panels),
+        panels=(_samples_plot(own, noises), *([_times_plot(found)] if found else [])),
         rows=_samples_rows(noises),
         wide=bool(found),
     )
@@ -423,25 +404,17 @@ def _samples_plot(rows: Sequence[TimeToSolution], noises: Sequence[NoiseScale]) 
     )
 
 
-def _times_plot(found: Sequence[Prediction]) -> Plot:
-    points = [point for prediction in found for point in prediction.points]
-    high = 1.08 * limits([point.seconds for point in points])[1]
+def _times_plot(found: Sequence[PredictedTimes]) -> Plot:
+    high = 1.08 * limits([point.seconds for _, point in shown_points(found)])[1]
     plot = prediction_plot(found, name="predicted")
-    return replace(
-        plot, title="", x=rank_axis(points), y=replace(plot.y, high=high), series=moved_aside(plot.series)
-    )
+    return replace(plot, title="", y=replace(plot.y, high=high), series=moved_aside(plot.series))
 
 
 def _samples_rows(noises: Sequence[NoiseScale]) -> list[dict[str, Any]]:
     """The samples to the target of every cell that has a median, and what each law makes of its batch."""
     return [
         {
-            "workload": row.cell.workload,
-            "preset": row.cell.preset,
-            "framework": row.cell.framework,
-            "backend": row.cell.backend,
-            "num_ranks": row.cell.num_ranks,
-            "global_batch": row.cell.global_batch,
+            **{name: getattr(row.cell, name) for name in TRAINED},
             "evidence": row.evidence,
             **interval_columns("samples", row.samples),
             **{
@@ -458,20 +431,18 @@ def _samples_rows(noises: Sequence[NoiseScale]) -> list[dict[str, Any]]:
 def _screen(study: Measured) -> Iterator[Sentence]:
     compared = noise_scale.compared_families(study)
     found = (one for one in FINDING.of(study) if one.noise.family not in compared)
-    return (Sentence(text=prediction.text) for prediction in found)
+    return (Sentence(text=times.text) for times in found)
 
 
 FINDING = Finding(
     name="predicted_solutions",
     title="Predicted time of training",
     compute=lambda study: predictions(noise_scale.FINDING.of(study), study.weak_scaling),
-    sentences=lambda found: (
-        Sentence(text=prediction.text, tags=tags_of(prediction.cell)) for prediction in found
-    ),
+    sentences=lambda found: (Sentence(text=times.text, tags=tags_of(times.cell)) for times in found),
     plots=_plots,
     more=lambda found: (PREDICTED.of(shown_points(found)),),
     screen=_screen,
-    data=lambda found: {"predicted_solutions": prediction_rows(found)},
+    data=lambda found: {"predicted_solutions": [time_row(shown) for shown in shown_points(found)]},
     figures={"larger-batches": batches_figure},
     under="noise_scales",
 )

@@ -22,13 +22,13 @@ from dlscale.analysis.findings.curve_plots import (
     throughput_of,
 )
 from dlscale.analysis.findings.predicted_points import (
+    PlacedPrediction,
     doubts_of,
     origin_sentence,
     predicted_series,
     to_scaling_columns,
 )
 from dlscale.analysis.findings.scaling import ScalingRow, base_text, rows_of, scaling_row
-from dlscale.analysis.findings.simulated_points import SimulatedPoint
 from dlscale.analysis.findings.small_print import origin, parity, span, warning
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
@@ -50,7 +50,7 @@ def throughput_figure(
     rows: Sequence[ScalingRow],
     provenance: Provenance,
     form: Form = SCREEN,
-    predicted: Sequence[SimulatedPoint] = (),
+    predicted: Sequence[PlacedPrediction] = (),
 ) -> Figure | None:
     """Samples per second over ranks, with the ideal line through the base case; None if no cell has a rate."""
     curves = curves_of(form.chosen(rows), throughput_of)
@@ -95,7 +95,7 @@ def efficiency_figure(
     rows: Sequence[ScalingRow],
     provenance: Provenance,
     form: Form = SCREEN,
-    predicted: Sequence[SimulatedPoint] = (),
+    predicted: Sequence[PlacedPrediction] = (),
 ) -> Figure | None:
     """Efficiency over ranks against both base cases, with bounds and predictions in (a).
 
@@ -174,25 +174,25 @@ def _of_family(study: Measured, family: Family) -> tuple[Family, Sequence[Scalin
     return family, rows_of(scaling.FINDING.of(study), family), study.provenance
 
 
-def _predicted(study: Measured, family: Family) -> list[SimulatedPoint]:
+def _predicted(study: Measured, family: Family) -> list[PlacedPrediction]:
     return [point for point in predicted_points.FINDING.of(study) if point.family == family]
 
 
-def csv_rows(rows: Iterable[ScalingRow], predicted: Iterable[SimulatedPoint] = ()) -> list[dict[str, Any]]:
+def csv_rows(rows: Iterable[ScalingRow], predicted: Iterable[PlacedPrediction] = ()) -> list[dict[str, Any]]:
     """The rows of `--json`, their notes joined by "; ", and behind them what is predicted, in the same columns."""
     lines = [{**row, "notes": "; ".join(row["notes"])} for row in map(scaling_row, rows)]
     unknown = dict.fromkeys(lines[0]) if lines else {}
     return [*lines, *(unknown | to_scaling_columns(point) for point in predicted)]
 
 
-def drawn_points(points: Iterable[SimulatedPoint], form: Form) -> list[SimulatedPoint]:
+def drawn_points(points: Iterable[PlacedPrediction], form: Form) -> list[PlacedPrediction]:
     """The points over the backends to draw."""
     return [point for point in points if not form.backends or point.record.backend in form.backends]
 
 
 def _series(
     curves: Sequence[Curve],
-    points: Sequence[SimulatedPoint],
+    points: Sequence[PlacedPrediction],
     value: Value,
     say: Say,
     unit: str,
@@ -314,13 +314,13 @@ def _small_print(
     words: Iterable[str],
     rows: Sequence[ScalingRow],
     shown: Sequence[ScalingRow],
-    points: Sequence[SimulatedPoint],
+    points: Sequence[PlacedPrediction],
     provenance: Provenance,
 ) -> tuple[str, ...]:
     source = origin_sentence(points)
     return (" ".join(words), *([source] if source else []), *parity(rows), origin(shown, provenance))
 
 
-def _with_doubts(text: str, points: Sequence[SimulatedPoint]) -> str:
+def _with_doubts(text: str, points: Sequence[PlacedPrediction]) -> str:
     """The figure's warning, and why its predictions are not to be trusted."""
     return "; ".join(filter(None, (text, doubts_of(points))))

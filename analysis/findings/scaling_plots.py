@@ -24,10 +24,9 @@ from dlscale.analysis.findings.curve_plots import (
     throughput_of,
     without_point,
 )
-from dlscale.analysis.findings.predicted_points import predicted_notes, predicted_series
+from dlscale.analysis.findings.predicted_points import PlacedPrediction, predicted_notes, predicted_series
 from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, rows_of
 from dlscale.analysis.findings.scaling_figures import family_efficiency, family_throughput
-from dlscale.analysis.findings.simulated_points import SimulatedPoint
 from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import LEVEL
@@ -40,7 +39,7 @@ from dlscale.analysis.text import (
 NONE, BACKEND = "{} without a communication layer", "{} of the same backend"
 
 
-Studied = tuple[Family, tuple[ScalingRow, ...], tuple[SimulatedPoint, ...]]
+Studied = tuple[Family, tuple[ScalingRow, ...], tuple[PlacedPrediction, ...]]
 
 
 def _studied(study: Measured) -> list[Studied]:
@@ -114,7 +113,7 @@ def _efficiency(
     name: str,
     family: Family,
     rows: Sequence[ScalingRow],
-    points: Sequence[SimulatedPoint],
+    points: Sequence[PlacedPrediction],
     *,
     value: Value,
     base: str,
@@ -153,7 +152,7 @@ def _scaled(rows: Sequence[ScalingRow], value: Value) -> bool:
     return any(row.cell.num_ranks != row.base_ranks and value(row) for row in rows)
 
 
-def _ideal_rate(rows: Sequence[ScalingRow], points: Sequence[SimulatedPoint]) -> tuple[Guide, ...]:
+def _ideal_rate(rows: Sequence[ScalingRow], points: Sequence[PlacedPrediction]) -> tuple[Guide, ...]:
     base = next(
         (row for row in rows if (row.cell.backend, row.cell.num_ranks) == ("none", row.base_ranks)), None
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.analysis.declare import Column, Table, TableOf
-from dlscale.analysis.findings.predicted_points import prediction_row
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
 from dlscale.analysis.predict.prediction import (
     PredictedCurve,
@@ -18,6 +17,7 @@ from dlscale.analysis.predict.prediction import (
     prediction_records,
 )
 from dlscale.analysis.predict.scenario import Scenario, noise_texts
+from dlscale.analysis.records import prediction_row
 from dlscale.analysis.text import number
 from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord
 

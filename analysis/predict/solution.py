@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlscale.analysis.declare import Column, Table, TableOf
-from dlscale.analysis.findings.predicted_points import prediction_row
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint, prediction_record
+from dlscale.analysis.records import prediction_row
 from dlscale.analysis.text import number
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
 from dlscale.collectives.algorithms.registry import SYNC

@@ -14,8 +14,8 @@ from typing import Literal
 
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings import predicted_points, scaling
+from dlscale.analysis.findings.predicted_points import PlacedPrediction
 from dlscale.analysis.findings.scaling import ScalingRow, rows_of
-from dlscale.analysis.findings.simulated_points import SimulatedPoint
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import BASE_NAMES
 from dlscale.analysis.proposal.machine import machine_sentence
@@ -64,7 +64,7 @@ class Curve:
     sizes: tuple[Size, ...]
     machine: str = ""  # with its software, in a sentence
     others: tuple[str, ...] = ()  # other backends that were measured on several ranks
-    predicted: tuple[SimulatedPoint, ...] = ()  # over the same backend, ascending
+    predicted: tuple[PlacedPrediction, ...] = ()  # over the same backend, ascending
 
     @property
     def backend(self) -> str:

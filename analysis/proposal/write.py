@@ -16,7 +16,7 @@ from dlscale.analysis.figures.drawing import GREY, drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import save_drawing, save_rows
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.predicted_points import simulated_row
+from dlscale.analysis.findings.predicted_points import placed_row
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.scaling_figures import MAKERS
 from dlscale.analysis.measured import Measured
@@ -58,7 +58,7 @@ def write_proposal(
     for curve, stem in zip(shown, _stems(shown), strict=True):
         files.append(save_rows(folder / stem, table_lines(curve), study.provenance))
         if curve.predicted:
-            lines = map(simulated_row, curve.predicted)
+            lines = map(placed_row, curve.predicted)
             files.append(save_rows(folder / f"{stem}-predicted", lines, study.provenance))
         names, drawn = _figures(curve, study, folder / stem)
         files += drawn

@@ -2,7 +2,7 @@
 
 `launches` has a row per launch and attempt, failed ones included; `windows` a row per window; `ranks` a row per window
 and rank; `trainings`, `evaluations` and `metrics` are of trainings with a target (`tidy_trainings`); `gradients` has a
-row per gradient of a profile, `predictions` a row per prediction (`tidy_predictions`).
+row per gradient of a profile, `predictions` a row per prediction (`records.tidy_prediction`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dlscale.analysis.records import (
     options_text,
     slowest_in_phase,
     start_skew,
+    tidy_prediction,
     why_unusable,
     world_step_seconds,
 )
@@ -45,7 +46,6 @@ from dlscale.analysis.render.tidy_columns import (
     WINDOWS,
     Column,
 )
-from dlscale.analysis.render.tidy_predictions import tidy_prediction
 from dlscale.analysis.render.tidy_trainings import evaluation_arrays, metric_arrays, training_row
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically

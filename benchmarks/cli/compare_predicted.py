@@ -12,9 +12,8 @@ from rich.console import Console
 from dlscale.analysis.findings import predicted_points
 from dlscale.analysis.findings.predicted_points import (
     PREDICTED_POINTS,
-    compared_points,
     lead_sentences,
-    simulated_row,
+    placed_row,
 )
 from dlscale.analysis.render.grid import render_table
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
@@ -29,9 +28,9 @@ def compare_predicted(folder: Path, named: Sequence[str], *, as_json: bool) -> i
     Status 4 if it measured none of them, 2 if records were left out. Raises UsageError as `with_predictions`.
     """
     loaded = with_predictions(load(Store(folder)), named)
-    points = compared_points(predicted_points.FINDING.of(loaded.study))
+    points = [it for it in predicted_points.FINDING.of(loaded.study) if it.error is not None]
     if as_json:
-        click.echo(json.dumps({"schema": 1, "rows": [simulated_row(point) for point in points]}))
+        click.echo(json.dumps({"schema": 1, "rows": [placed_row(point) for point in points]}))
     else:
         console = Console(highlight=False)
         for part in render_table(PREDICTED_POINTS.of(points)):

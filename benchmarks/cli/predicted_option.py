@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from dlscale.analysis.declare import WhatIf
-from dlscale.analysis.findings.simulated_points import simulated_points, training_text
+from dlscale.analysis.findings.predicted_points import place_predictions, training_text
 from dlscale.analysis.predict.grid import read_grid
 from dlscale.analysis.render.html.what_if import what_if_block
 from dlscale.base.errors import UsageError
@@ -51,7 +51,7 @@ def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
     folder = loaded.folder.resolve().parent / PREDICTIONS_FOLDER
     files = list(dict.fromkeys(path for name in named for path in _files(folder, name)))
     records = [record for path in files for record in read_predictions(path)]
-    points, left = simulated_points(records, loaded.rows)
+    points, left = place_predictions(records, loaded.rows)
     if not points:
         predicted = "; ".join(dict.fromkeys(map(training_text, records)))
         trained = "; ".join(f"{family.title}, batch {family.batch}" for family in loaded.study.families)
@@ -68,7 +68,7 @@ def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
 def _what_if(path: Path, loaded: Loaded) -> Iterator[WhatIf]:
     """The grid beside a file of predictions, if these are of the study's trainings."""
     grid, records = path.with_name(path.name.removesuffix(ENDING) + GRID), read_predictions(path)
-    if grid.exists() and simulated_points(records, loaded.rows)[0]:
+    if grid.exists() and place_predictions(records, loaded.rows)[0]:
         yield what_if_block(read_grid(grid), asked_batch=records[0].batch, grid_name=grid.name)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.findings.predicted_points import prediction_row
 from dlscale.analysis.predict.grid import read_grid
 from dlscale.analysis.predict.render import records_table
+from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.grid import render_table
 from dlscale.benchmarks.records.prediction import ENDING, GRID, WHAT_IF, read_predictions
 

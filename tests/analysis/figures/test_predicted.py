@@ -10,9 +10,9 @@ from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw as draw_figure
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.predicted_points import place_predictions
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.scaling_figures import MAKERS
-from dlscale.analysis.findings.simulated_points import simulated_points
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import measure
 from tests.analysis.made_predictions import predictions
@@ -25,7 +25,7 @@ def table(make_study):
 
 def drawn(table, name, records=(), form=SCREEN):
     (family,) = table.families
-    points, _ = simulated_points(records, scaling.FINDING.of(table))
+    points, _ = place_predictions(records, scaling.FINDING.of(table))
     with drawing(form):
         declared = MAKERS[name](
             family, rows_of(scaling.FINDING.of(table), family), table.provenance, form, points

@@ -9,9 +9,13 @@ from rich.console import Console
 
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, predicted_points, scaling
-from dlscale.analysis.findings.predicted_points import comparison_sentence, simulated_row, to_scaling_columns
+from dlscale.analysis.findings.predicted_points import (
+    comparison_sentence,
+    place_predictions,
+    placed_row,
+    to_scaling_columns,
+)
 from dlscale.analysis.findings.scaling import scaling_row, scaling_rows
-from dlscale.analysis.findings.simulated_points import simulated_points
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.markdown import study_markdown
@@ -35,7 +39,7 @@ def test_the_error_is_that_of_the_rate_and_the_band_is_compared_with_the_measure
         for n in (1, 2)
         for b in range(6)
     ]
-    (first, second, third), left = simulated_points(
+    (first, second, third), left = place_predictions(
         [prediction("ring", n, efficiency=1.05, half=half) for n, half in ((1, 0.1), (2, 0.01), (4, 0.1))],
         scaling.FINDING.of(measure(records)),
     )
@@ -62,7 +66,7 @@ def test_the_error_is_that_of_the_rate_and_the_band_is_compared_with_the_measure
     ],
 )
 def test_what_trains_something_else_belongs_to_no_family(table, other):
-    points, (sentence,) = simulated_points([prediction("ring", 2, **other)], scaling.FINDING.of(table))
+    points, (sentence,) = place_predictions([prediction("ring", 2, **other)], scaling.FINDING.of(table))
     assert points == ()
     assert sentence.startswith("1 prediction of ")
     assert sentence.endswith(": the study has no such training")
@@ -70,7 +74,7 @@ def test_what_trains_something_else_belongs_to_no_family(table, other):
 
 def test_what_fits_several_trainings_is_of_none(make_study):
     rows = scaling.FINDING.of(measure([*make_study(), *make_study(precision="bf16")]))
-    points, (sentence,) = simulated_points([prediction()], rows)
+    points, (sentence,) = place_predictions([prediction()], rows)
     assert points == ()
     assert "the study has 2 such trainings, which differ in what predictions do not state" in sentence
 
@@ -93,7 +97,7 @@ def test_it_is_held_against_the_same_backend_size_and_modelled_options(make_reco
     rows = scaling.FINDING.of(
         measure([make_record(backend="ring", num_ranks=2, block=b, **cell) for b in range(6)])
     )
-    ((point,), _) = simulated_points([prediction("ring", 2, **record)], rows)
+    ((point,), _) = place_predictions([prediction("ring", 2, **record)], rows)
     assert point.name == name
     assert (point.error is not None) is held
 
@@ -103,7 +107,7 @@ def test_nodes_of_servers_count_as_in_a_cell(make_record):
     rows = scaling.FINDING.of(
         measure([make_record(backend="grpc_ps", num_nodes=3, block=b, **size) for b in range(6)])
     )
-    ((point,), _) = simulated_points([prediction("grpc_ps", 4, num_servers=2, num_nodes=2)], rows)
+    ((point,), _) = place_predictions([prediction("grpc_ps", 4, num_servers=2, num_nodes=2)], rows)
     assert point.cell == (4, 3)
     assert point.error is not None
 
@@ -117,8 +121,8 @@ def test_an_emulated_number_is_called_so(make_record):
             ]
         )
     )
-    ((point,), _) = simulated_points([prediction("ring", 2)], rows)
-    assert simulated_row(point)["measured_evidence"] == "emulated"
+    ((point,), _) = place_predictions([prediction("ring", 2)], rows)
+    assert placed_row(point)["measured_evidence"] == "emulated"
     assert "against 1 emulated size:" in comparison_sentence([point])
 
 
@@ -126,12 +130,12 @@ def test_two_predictions_of_one_point_are_refused(table):
     with pytest.raises(
         UsageError, match=r"two predictions of ring on 2 ranks \(1 node\), hep_cnn tiny in torch"
     ):
-        simulated_points([prediction(), prediction(engine_version="2")], scaling.FINDING.of(table))
+        place_predictions([prediction(), prediction(engine_version="2")], scaling.FINDING.of(table))
 
 
 def test_a_base_of_several_ranks_has_no_predicted_efficiency(make_study):
     records = make_study(rank_counts=(2, 4))
-    ((point,), _) = simulated_points(
+    ((point,), _) = place_predictions(
         [prediction("ring", 4)], scaling.FINDING.of(measure(records, base="smallest"))
     )
     assert point.efficiency_none is None

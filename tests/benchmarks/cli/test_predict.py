@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from dlscale.analysis.findings.predicted_points import prediction_row
 from dlscale.analysis.predict.calibration import Calibration, CalibrationPoint
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.profile import Gradient
 from dlscale.analysis.predict.published_profiles import load_stored
+from dlscale.analysis.records import prediction_row
 from dlscale.benchmarks.cli import calibration, cli, main
 from dlscale.benchmarks.records.prediction import read_predictions
 from dlscale.benchmarks.systems.system import load_system
