@@ -19,18 +19,8 @@ from dlscale.benchmarks.records.message_sizes import (
     CellFailure,
     Collective,
     MessageSizeLaunch,
-    MessageSizeRun,
     Samples,
 )
-
-
-def heading(campaign: MessageSizeRun, collective: Collective, num_ranks: int) -> str:
-    """The title of an operation's table or figure."""
-    title = BY_NAME[collective].title
-    if not campaign.ranks_per_node:
-        return f"{title}, {num_ranks} ranks on one node"
-    num_nodes = num_ranks // campaign.ranks_per_node
-    return f"{title}, {num_ranks} ranks on {num_nodes} nodes of {campaign.system}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,19 +1,16 @@
 """The numbers of a run of the message-size benchmark: a row per library, setting and size.
 
-The end of the file has the origin of the numbers, and the rows for `--json` and the CSV file.
+The end of the file has the origin of the numbers, and the rows of `--json`.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import itertools
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from dlscale.analysis.message_sizes.measurements import (
@@ -35,7 +32,6 @@ from dlscale.analysis.message_sizes.validity import ValidityCheck, check_validit
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import size_text
-from dlscale.base.files import write_atomically
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
 
 DEFAULT = "default"  # the name of a library's default settings in peers.toml
@@ -304,9 +300,6 @@ def run_origin(campaign: MessageSizeRun, launches: Sequence[MessageSizeLaunch]) 
     )
 
 
-CSV_FILE = "collectives.csv"
-
-
 def message_size_row(row: MessageSizeRow) -> dict[str, Any]:
     """A row as a dictionary with the stable keys of `dlscale collectives --json`."""
     rate = row.algbw
@@ -352,22 +345,6 @@ def message_sizes_json(summary: MessageSizeSummary) -> dict[str, Any]:
             for check in summary.checks
         ],
     }
-
-
-def write_message_sizes_csv(summary: MessageSizeSummary, folder: Path) -> list[Path]:
-    """Write `collectives.csv` to the run's folder: the rows of `--json`, with their origin in the last columns."""
-    lines = [message_size_row(row) for row in summary.rows]
-    for line in lines:
-        line["variables"] = " ".join(f"{name}={value}" for name, value in line["variables"].items())
-    lines = list(summary.provenance.beside(lines))
-    text = io.StringIO()
-    if lines:
-        writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
-    path = folder / CSV_FILE
-    write_atomically(path, text.getvalue(), mode=0o644)  # readable by everybody
-    return [path]
 
 
 def _interval_values(name: str, interval: Interval | None) -> dict[str, float | None]:

@@ -37,13 +37,17 @@ def render_screen(study: Measured, found: Iterable[Found]) -> RenderableType:
 
 def _on_screen(block: Block) -> Iterator[RenderableType]:
     if isinstance(block, Sentence):
-        yield Text(block.text, style="bold" if block.strong else "dim" if block.quiet else "")
+        yield _sentence(block)
     elif isinstance(block, Table) and block.rows:
         notes: dict[str, int] = {}
         yield Grid(numbered(block, notes), sections=False)
         if notes:
             yield Text(_notes_text(notes))
         yield ""
+
+
+def _sentence(sentence: Sentence) -> Text:
+    return Text(sentence.text, style="bold" if sentence.strong else "dim" if sentence.quiet else "")
 
 
 def _notes_text(notes: dict[str, int]) -> str:
@@ -68,14 +72,15 @@ def render_full(
         escape(sentence) for sentence, _ in or_else((), lambda: study_warnings(study))
     ]
     for one in found:
-        shown = [part for block in one.blocks for part in _in_full(block, looks)]
+        shown = [part for block in one.blocks for part in in_full(block, looks)]
         parts += [f"[bold]{escape(one.finding.title)}[/bold]", *shown, ""] if shown else []
     return Group(*parts)
 
 
-def _in_full(block: Block, looks: dict[str, Look] | None) -> Iterator[RenderableType]:
+def in_full(block: Block, looks: dict[str, Look] | None = None) -> Iterator[RenderableType]:
+    """The parts of a block in full; with `looks`, plots in characters too."""
     if isinstance(block, Sentence):
-        yield Text(block.text, style="bold" if block.strong else "")
+        yield _sentence(block)
     elif isinstance(block, Table):
         yield from render_table(block)
     elif isinstance(block, Plot) and looks is not None:

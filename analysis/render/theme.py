@@ -30,6 +30,11 @@ _LOOKS = {
     "tf_collective": Look("#56B4E9", "X", (4, 1, 1, 1, 1, 1)),
     "grpc_ps": Look("#999933", "h", (2, 1)),
     "mpi_ps": Look("#882255", "p", (6, 1, 2, 1)),
+    # Of the message-size benchmark.
+    "mpich": Look("#D55E00", "^"),
+    "openmpi": Look("#E69F00", "v"),
+    "intelmpi": Look("#882255", "p"),
+    "ring-shared": Look("#56B4E9", "s"),
 }
 
 

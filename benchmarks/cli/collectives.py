@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 
 from dlscale.base.errors import UsageError
@@ -213,17 +213,17 @@ def report(folder: Path | None, results: Path, as_json: bool) -> int:
 
 
 def _show(folder: Path, *, as_json: bool) -> int:
-    from dlscale.analysis.message_sizes import summary, terminal
-    from dlscale.analysis.message_sizes.figure import write_figure
+    from dlscale.analysis.message_sizes import report, summary
+    from dlscale.analysis.render.screen import in_full
     from dlscale.benchmarks.records.message_sizes import load_run
 
     results = summary.summarise(*load_run(folder))
-    written = [*summary.write_message_sizes_csv(results, folder), *write_figure(results, folder)]
+    written = report.write_files(results, folder)
     if as_json:
         click.echo(json.dumps(summary.message_sizes_json(results)))
     else:
-        Console().print(terminal.render_message_sizes(results))
-        click.echo(f"written: {', '.join(path.name for path in written)} in {folder}")
+        Console().print(Group(*(part for block in report.blocks(results) for part in in_full(block))))
+        click.echo(f"written: {', '.join(path.name for path in written) or 'nothing'} in {folder}")
     return FAILED_CASES if results.failures else 0
 
 

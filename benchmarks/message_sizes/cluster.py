@@ -129,7 +129,7 @@ def cluster_peers(names: Sequence[str], report: Probe, *, allow_open_ports: bool
             kind=KINDS.get(name, "torch"),
             settings=[
                 PeerSetting(
-                    name="default", default=True, thread_level="multiple" if name == "ring" else "single"
+                    name="default", default=True, thread_level="single" if name == "mpi" else "multiple"
                 )
             ],
         )

@@ -63,9 +63,11 @@ def command_of(
 
     It takes turns with the others of the `num_together` launches that run at the same time.
     """
-    begin = [str(DRIVER), "--cpus", _listed(cpus), "--lifeline", str(folder)]
-    if cluster:
-        begin += ["--num-ranks", str(order.num_ranks), "--ranks-per-node", str(cluster.ranks_per_node)]
+    begin = [
+        *(str(DRIVER), "--cpus", _listed(cpus), "--lifeline", str(folder)),
+        *("--num-ranks", str(order.num_ranks)),
+        *(["--ranks-per-node", str(cluster.ranks_per_node)] if cluster else []),
+    ]
     program = [str(cluster.installation.python if cluster else place.python), *begin]
     if order.program == IMB:
         program = [sys.executable, *begin, *_imb(order, folder)]

@@ -39,24 +39,26 @@ def hold_lifeline(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def follow_lifeline(folder: Path) -> None:
+def follow_lifeline(folder: Path) -> int | None:
     """A rank's end: this process ends with whoever holds the lifeline in `folder`, at once if nobody does any more.
 
-    Without effect on machines other than the supervisor's, whose kernel does not know the FIFO's other end.
+    The descriptor that it rests on is returned. Without effect (None) on machines other than the supervisor's, whose
+    kernel does not know the FIFO's other end.
     """
     try:
         # Open until the process ends.
         descriptor = os.open(_path(folder), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return
+        return None
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
     try:
         os.read(descriptor, 1)
     except BlockingIOError:
-        return  # nothing to read, and somebody who might write
+        return descriptor  # nothing to read, and somebody who might write
     os.kill(os.getpid(), signal.SIGKILL)  # the supervisor went before its end could be heard of
+    return None
 
 
 def is_held(folder: Path) -> bool:

@@ -163,7 +163,7 @@ def test_a_rank_that_fails_ends_the_others(tmp_path: Path):
     """It used to wait, as Python ended, in MPI for ranks that waited for it, until all were ended by their alarm."""
     flags = tmp_path / "flags"
     flags.touch()
-    words = f"--cpus 0,1 --operations mpi --sizes 4096 --limit 30 --output /nowhere/output --flags {flags}"
+    words = f"--cpus 0,1 --num-ranks 2 --operations mpi --sizes 4096 --limit 30 --output /nowhere/o --flags {flags}"
     command = [
         str(Path(sys.prefix) / "bin" / "mpiexec"),
         "-n",
@@ -185,13 +185,12 @@ def spoiled_driver(
     flags, output = tmp_path / "flags", tmp_path / "output"
     flags.touch()
     program = (
-        f"import sys; sys.path.insert(0, {str(DRIVER.parents[2])!r})\n"
-        f"from benchmarks.message_sizes.driver import libraries, rank\n{change}"
+        f"import sys\nfrom dlscale.benchmarks.message_sizes.driver import libraries, rank\n{change}"
         f"sys.argv[1:] = '--cpus {min(os.sched_getaffinity(0))} {words} --output {output} --flags {flags} "
         f"--store {tmp_path / 'store'}'.split()\n"
-        "rank.main(['PMI_RANK'])\n"
+        "rank.main()\n"
     )
-    variables = {**os.environ, "PMI_RANK": "0", "PMI_SIZE": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    variables = {**os.environ, "PMI_RANK": "0", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A launch of the message-size benchmark between two emulated hosts: one driver, one loop, a common start over TCP."""
+"""A launch of the message-size benchmark between two emulated hosts: one driver, one loop, a common start over MPI."""
 
 import sys
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_two_hosts_start_together_and_say_how_far_apart(tmp_path: Path):
     assert not launch.failure, launch.log_tail
     assert (launch.num_ranks, launch.num_nodes) == (4, 2)
     assert cluster.wire_bytes_per_second == 25e6
-    assert launch.barrier == "shared memory on a node, TCP between nodes"
+    assert launch.barrier == "shared memory on a node, MPI between nodes"
     trips = [time for block in launch.samples for time in block.round_trip_nanoseconds]
     assert min(trips) > 5_000  # nothing in shared memory takes so long
     done = {block.collective for block in launch.samples} | {cell.collective for cell in launch.failures}

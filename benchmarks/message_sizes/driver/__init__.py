@@ -1,8 +1,8 @@
 """Times one library's collective operations on the ranks of a launch: the same program for every library.
 
 Started by a launcher as a folder, `python .../driver --backend ...`, with the Python of the library's own environment.
-That has NumPy but not dlscale (only the ring's has): files import each other and the operations' rows by relative
-imports, and dlscale nowhere but for the ring. Rank 0 writes JSON lines to --output:
+That has NumPy but not dlscale's other dependencies: what is imported here must need nothing else, except for the ring.
+Rank 0 writes JSON lines to --output:
 
     {"kind": "launch", "library": ..., "thread_level": ..., ...}      first
     {"kind": "block", "operation": ..., "nanoseconds": [rank][call], ...}

@@ -1,13 +1,13 @@
-"""Starts the driver where it is no part of dlscale: as `benchmarks.message_sizes.driver`, with the rows beside it."""
+"""Starts the driver, where dlscale is not installed as well: then this tree is the package."""
 
-import importlib
+import importlib.util
 import sys
+import types
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Only while the driver's own files are imported: what lies there must not hide libraries of the same name.
-    sys.path[0] = str(Path(__file__).resolve().parents[3])
-    rank = importlib.import_module("benchmarks.message_sizes.driver.rank")
-    launchers = importlib.import_module("base.schedulers").LAUNCHERS
-    del sys.path[0]
-    rank.start([name for launcher in launchers for name in launcher.ranks])
+    if importlib.util.find_spec("dlscale") is None:
+        package = types.ModuleType("dlscale")
+        package.__path__ = [str(Path(__file__).resolve().parents[3])]
+        sys.modules["dlscale"] = package
+    importlib.import_module("dlscale.benchmarks.message_sizes.driver.rank").start()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ...records.collective_operations import ITEM_BYTES, part
-from .memory import HOST, Call, Memory, TorchMemory, ended
+from dlscale.benchmarks.message_sizes.driver.memory import HOST, Call, Memory, TorchMemory, ended
+from dlscale.benchmarks.records.collective_operations import ITEM_BYTES, part
 
 Prepare = Callable[[Any], Call]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -99,7 +100,7 @@ class Turns:
     reads from `waiting` a byte of rank 0 whenever all ranks have come to the end of their turn, or of their start.
     """
 
-    def __init__(self, folder: str, num_launches: int, lockstep: StartLine) -> None:
+    def __init__(self, folder: Path | None, num_launches: int, lockstep: StartLine) -> None:
         self._lockstep = lockstep
         self._shared = num_launches > 1
         self._waited = 0.0

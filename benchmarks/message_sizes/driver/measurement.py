@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ...records.collective_operations import BY_NAME, COLLECTIVES, ITEM_BYTES
-from .libraries import Library, Operation
-from .lockstep import MAX_CALLS, StartLine, Turns
-from .memory import Call
+from dlscale.benchmarks.message_sizes.driver.libraries import Library, Operation
+from dlscale.benchmarks.message_sizes.driver.lockstep import MAX_CALLS, StartLine, Turns
+from dlscale.benchmarks.message_sizes.driver.memory import Call
+from dlscale.benchmarks.records.collective_operations import BY_NAME, COLLECTIVES, ITEM_BYTES
 
 ROUNDS = 8  # turns at each size, of the operations of a launch and of launches that run at the same time
 LEAST_IN_ROUND = 2  # calls

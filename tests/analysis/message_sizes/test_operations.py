@@ -1,15 +1,13 @@
 """Reduce-scatter, allgather and broadcast beside allreduce, each with rows, rates and a table of its own."""
 
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from dlscale.analysis.message_sizes.figure import write_figure
+from dlscale.analysis.declare import Sentence, Table
 from dlscale.analysis.message_sizes.measurements import MessageSizeRow
+from dlscale.analysis.message_sizes.report import blocks, write_files
 from dlscale.analysis.message_sizes.summary import MessageSizeSummary, message_size_row, summarise
-from dlscale.analysis.message_sizes.terminal import render_message_sizes
 from dlscale.benchmarks.records.message_sizes import COLLECTIVES, CellFailure, Choice, MessageSizeLaunch
 
 from .conftest import KIB, MIB, MakeCampaign, MakeLaunch
@@ -79,20 +77,15 @@ def test_only_an_allreduce_has_a_memory_bound_and_each_is_paired_with_the_rings(
         assert found.ring_speedup.center == pytest.approx(2.0)
 
 
+def said(summary: MessageSizeSummary) -> str:
+    return "\n".join(block.text for block in blocks(summary) if isinstance(block, Sentence))
+
+
 def test_a_table_each_and_what_a_library_lacks_is_said(summary: MessageSizeSummary, tmp_path: Path):
-    console = Console(file=io.StringIO(), width=110)
-    console.print(render_message_sizes(summary))
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
-    titles = [line for line in text.splitlines() if line.endswith(", 3 ranks on one node")]
-    assert [title.split(",")[0] for title in titles] == [
-        "allreduce",
-        "reduce-scatter",
-        "allgather",
-        "broadcast",
-    ]
-    assert "mpich (default), 3 ranks, measured, mpi broadcast: no broadcast" in text
-    assert {path.name for path in write_figure(summary, tmp_path)} >= {
+    captions = [block.caption for block in blocks(summary) if isinstance(block, Table)]
+    assert len(set(captions)) == len(COLLECTIVES)
+    assert "mpich (default), 3 ranks, measured, mpi broadcast: no broadcast" in said(summary)
+    assert {path.name for path in write_files(summary, tmp_path)} >= {
         "collectives-3r.png",
         "collectives-reduce_scatter-3r.pdf",
         "collectives-broadcast-3r.svg",
@@ -115,13 +108,10 @@ def test_between_nodes_the_wire_is_the_bound(make_campaign: MakeCampaign, make_l
         4 / 3 * MIB / 1e9 / 8e-3
     )  # 2 (n - 1) / n, n = 3 nodes
     assert message_size_row(ring)["num_nodes"] == 3
-    console = Console(file=io.StringIO(), width=110)
-    console.print(render_message_sizes(found))
-    assert isinstance(console.file, io.StringIO)
-    text = " ".join(console.file.getvalue().split())
-    assert "6 ranks on 3 nodes of A system" in text
-    assert "what a node's link carries (1 GB/s in each direction)" in text
-    assert "ranks start 0.02 us apart" in text
+    (table,) = [block for block in blocks(found) if isinstance(block, Table)]
+    assert table.caption.endswith("6 ranks on 3 nodes of A system")
+    assert "what a node's link carries (1 GB/s in each direction)" in said(found)
+    assert "ranks start 0.02 us apart" in said(found)
 
 
 def test_how_the_ring_moved_messages_is_told_once_for_all_sizes_alike(

@@ -139,11 +139,6 @@ def test_each_number_of_ranks_has_a_ring(make_campaign: MakeCampaign, make_launc
     }
 
 
-def test_an_interrupted_run(make_campaign: MakeCampaign):
-    summary = summarise(make_campaign(), [])
-    assert list(summary.rows) == []
-
-
 def test_the_ring_in_launches_of_its_own_is_paired_block_by_block(
     make_campaign: MakeCampaign, make_launch: MakeLaunch
 ):

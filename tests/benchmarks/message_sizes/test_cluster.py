@@ -1,9 +1,5 @@
 """Launches on several nodes: the system's launcher and environment, and who may take part."""
 
-import json
-import socket
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +9,6 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch.measured_code import measured_code
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.message_sizes.cluster import Cluster, cluster_peers, cluster_unusable
-from dlscale.benchmarks.message_sizes.driver import nodes
 from dlscale.benchmarks.message_sizes.launch import DRIVER, LaunchOrder, command_of
 from dlscale.benchmarks.message_sizes.peers import Place
 from dlscale.benchmarks.systems.system import Installation, load_system
@@ -83,23 +78,3 @@ def test_nothing_opens_ports_unless_allowed(report: Probe):
         cluster_peers(["gloo"], report, allow_open_ports=False)
     with pytest.raises(UsageError, match="no backend 'openmpi' between nodes"):
         cluster_peers(["openmpi"], report, allow_open_ports=False)
-
-
-def test_whoever_does_not_know_the_token_is_sent_away(tmp_path: Path):
-    """The meeting of two nodes, with a stranger who comes first."""
-    path, deadline = tmp_path / "meeting.json", time.monotonic() + 30
-    met: list[socket.socket] = []
-    first = threading.Thread(target=lambda: met.extend(nodes._meet(path, 2, deadline)))
-    first.start()
-    nodes._wait_for(path, deadline, "meeting")
-    assert path.stat().st_mode & 0o077 == 0
-    with socket.create_connection(("127.0.0.1", json.loads(path.read_text())["port"])) as stranger:
-        stranger.sendall(b"0" * nodes.TOKEN_BYTES)
-        assert stranger.recv(1) == b""
-    place = json.loads(path.read_text())
-    path.write_text(json.dumps(place | {"addresses": ["127.0.0.1"]}))
-    with nodes._join(path, 1, deadline) as joined:
-        first.join(timeout=30)
-        met[0].sendall(nodes.DOUBLE.pack(7.0))
-        assert nodes._number(joined) == 7.0
-    met[0].close()

@@ -1,10 +1,12 @@
 """Whole command lines, as they are started."""
 
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dlscale.benchmarks.message_sizes.launch import (
@@ -30,7 +32,7 @@ def line(order: LaunchOrder, place: Place | None = None, spool: Path = Path("/sp
 
 def driver(backend: str, operations: str, thread_level: str = "single") -> str:
     own = f"--backend {backend} --operations {operations} --thread-level {thread_level}"
-    return f"/env/bin/python {DRIVER} --cpus 0,1 --lifeline /spool {own} {COMMON.format(spool='/spool')}"
+    return f"/env/bin/python {DRIVER} --cpus 0,1 --lifeline /spool --num-ranks 2 {own} {COMMON.format(spool='/spool')}"
 
 
 def test_an_mpi(order: LaunchOrder):
@@ -73,7 +75,7 @@ def test_imb_runs_on_the_same_cpus_and_sizes(order: LaunchOrder, tmp_path: Path)
     theirs = replace(order, purpose="validity", program="IMB-MPI1", reference=Path("/imb/IMB-MPI1"))
     assert line(theirs, spool=tmp_path) == (
         "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 -genv LD_LIBRARY_PATH /env/lib "
-        f"{sys.executable} {DRIVER} --cpus 0,1 --lifeline {tmp_path} --exec /imb/IMB-MPI1 "
+        f"{sys.executable} {DRIVER} --cpus 0,1 --lifeline {tmp_path} --num-ranks 2 --exec /imb/IMB-MPI1 "
         f"-thread_level single Allreduce -npmin 2 -sync on -time 0.75 -msglog 0:14 -msglen {tmp_path}/lengths"
     )
     assert (tmp_path / "lengths").read_text() == "4096\n8192\n"
@@ -99,3 +101,17 @@ def test_every_peer_has_a_default_and_no_setting_twice():
             (setting.thread_level, tuple(sorted(setting.variables.items()))) for setting in peer.settings
         ]
         assert len(meanings) == len(set(meanings)), peer.name
+
+
+def test_the_driver_needs_numpy_and_nothing_else(tmp_path: Path):
+    """A library's environment has no dlscale and none of its dependencies."""
+    for folder in Path(np.__file__).parents[1].glob("numpy*"):
+        (tmp_path / folder.name).symlink_to(folder)
+    done = subprocess.run(
+        [sys.executable, "-S", str(DRIVER), "--help"],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "--operations" in done.stdout, done.stderr
