@@ -23,8 +23,9 @@ from pathlib import Path
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
+from dlscale.base.launchers import mpi_title
 from dlscale.base.redaction import home_folder, redact
-from dlscale.benchmarks.systems.system import Installation, mpi_title
+from dlscale.benchmarks.systems.system import Installation
 
 RECIPE = 2  # part of the key; raised when the way of building changes
 NOTE = "horovod.json"  # in the environment's folder; `dlscale.collectives.horovod` compares it when it starts

@@ -28,7 +28,7 @@ from dlscale.analysis.records import NamedCell, setting_columns, settings_text, 
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import gibibytes, interval_columns, plural, workload_title
 from dlscale.base.errors import UsageError
-from dlscale.base.schedulers import LAUNCHERS
+from dlscale.base.launchers import LAUNCHERS
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.models.frameworks import KNOWN
 
@@ -42,7 +42,7 @@ PROGRAMS = {
 }
 PROGRAM_FIELDS = frozenset({"framework", "compiled"})  # of a cell, in which programs differ
 # Programs that start ranks, as the first of them in a command line says how a script is started.
-STARTERS = ("mpirun", *(launcher.name for launcher in LAUNCHERS))
+STARTERS = ("mpirun", *LAUNCHERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -251,7 +251,7 @@ def _cluster(options: Mapping[str, Any], results: Path) -> Cluster | None:
                     f"--{option.replace('_', '-')} without a --system; name one, or give --ranks"
                 )
         return None
-    from dlscale.benchmarks.jobs.scheduler import scheduler
+    from dlscale.base.batch import scheduler
     from dlscale.benchmarks.message_sizes.cluster import cluster_here
     from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
 

@@ -13,9 +13,9 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Counts, Words
 from dlscale.benchmarks.cli.request import Request, data_of, request_of, study_of
 from dlscale.benchmarks.exports.harness import HarnessRun, reframe_test
-from dlscale.benchmarks.launch.launchers import cpus_per_rank
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
+from dlscale.benchmarks.systems.start import cpus_per_rank
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import NAMES as BACKENDS
 

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from dlscale.analysis.statistics import blocks_needed, half_width
 from dlscale.analysis.text import plural
+from dlscale.base.batch import scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli.options import say_given_up
@@ -25,7 +26,6 @@ from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, plan
 from dlscale.benchmarks.cli.request import Request, expanded, study_of
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import JobPlan, all_jobs, cut
-from dlscale.benchmarks.jobs.scheduler import scheduler
 from dlscale.benchmarks.jobs.submission import write_rehearsal
 from dlscale.benchmarks.launch.campaign import (
     Campaign,

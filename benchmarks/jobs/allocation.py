@@ -14,10 +14,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from dlscale.base.batch import scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, JobFile, JobFiles
-from dlscale.benchmarks.jobs.scheduler import scheduler
 from dlscale.benchmarks.launch import parity_gate, supervisor
 from dlscale.benchmarks.launch.campaign import Campaign, campaign_here, run_launch
 from dlscale.benchmarks.study.plan import Launch, Plan
@@ -45,7 +45,7 @@ def _run_job(study: StudyFile, job: JobFile, files: JobFiles, begin: float) -> N
         raise UsageError(
             f"{files.name} finds no nodes of its job ({error}); dlscale resume submits it, it is not started by hand"
         ) from None
-    files.say("begin", nodes=len(nodes), starts_before=commands.requeues(os.environ))
+    files.say("begin", nodes=len(nodes), starts_before=commands.restarts(os.environ))
     end = commands.end_time(os.environ) or begin + job.seconds
     try:
         campaign = _campaign(study, job, files, nodes)

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dlscale.base.errors import UsageError
-from dlscale.benchmarks.jobs.scheduler import (
+from dlscale.base.batch import scheduler
+from dlscale.base.batch.scheduler import (
     END_TIME_VARIABLE,
     JobRequest,
     one_line,
     quoted,
     quoted_path,
     quoted_words,
-    scheduler,
 )
-from dlscale.benchmarks.launch.launchers import cpus_per_rank, one_per_node
+from dlscale.base.errors import UsageError
+from dlscale.base.launchers import one_per_node
+from dlscale.benchmarks.systems.start import cpus_per_rank
 from dlscale.benchmarks.systems.system import Environment, System
 
 # A login shell, because what defines `module` is often read by those alone.
@@ -58,11 +59,10 @@ def batch_script(
 
 def _completed(system: System, environment: Environment, request: JobRequest) -> JobRequest:
     """The request with the system's counts, and the environment's directives after the partition's."""
-    own = [*request.partition.directives, *environment.directives]
     cores = 0 if system.node.cores == "detect" else system.node.cores.value
     return replace(
         request,
-        partition=request.partition.model_copy(update={"directives": own}),
+        directives=(*request.directives, *environment.directives),
         cores_per_node=request.cores_per_node or cores,
         cpus_per_rank=request.cpus_per_rank or cpus_per_rank(system, request.ranks_per_node),
     )

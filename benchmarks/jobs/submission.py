@@ -12,11 +12,12 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dlscale.base.batch import scheduler
+from dlscale.base.batch.scheduler import JobRequest, Scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, JobFile, JobFiles, JobPlan, JobState, states
-from dlscale.benchmarks.jobs.scheduler import JobRequest, Scheduler, scheduler
 from dlscale.benchmarks.jobs.script import batch_script
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
 from dlscale.benchmarks.study.sizes import chosen_partition
@@ -35,7 +36,7 @@ def job_script(campaign: Campaign, job: JobPlan, *, account: str | None, after: 
         num_nodes=job.num_nodes,
         ranks_per_node=campaign.plan.shape.ranks_per_node or 1,
         seconds=job.seconds,
-        partition=chosen_partition(study, system),
+        directives=tuple(chosen_partition(study, system).directives),
         account=account,
         output=str(JobFiles(folder, job.name).log_path),
         folder=str(Path.cwd()),  # where relative prefixes of environments begin
@@ -59,7 +60,7 @@ def submit(campaign: Campaign, jobs: Sequence[JobPlan], *, account: str | None) 
         files = JobFiles(campaign.store.folder, job.name)
         text = job_script(campaign, job, account=account, after=after)
         files.write(JobFile.of(job, campaign.plan.budget_per_case), text)
-        output = _submitted(commands.submit(files.script_path.absolute()), campaign.store.folder)
+        output = _submitted([*commands.submit, str(files.script_path.absolute())], campaign.store.folder)
         try:
             files.accepted(commands.job_id(output))
         except ValueError as error:

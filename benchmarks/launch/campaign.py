@@ -17,10 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dlscale.base import definitions, redaction
+from dlscale.base import definitions, launchers, redaction
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
-from dlscale.benchmarks.launch import environment, gpus, hosts, launchers, own_models, supervisor
+from dlscale.base.launchers import Flavour
+from dlscale.benchmarks.launch import environment, gpus, hosts, own_models, supervisor
 from dlscale.benchmarks.launch.configuration import configuration, definition_digest
 from dlscale.benchmarks.launch.overheads import learn_overhead, read_overheads
 from dlscale.benchmarks.launch.probe import Probe
@@ -36,13 +37,8 @@ from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import chosen_partition, shape
 from dlscale.benchmarks.study.study import Study
-from dlscale.benchmarks.systems.system import (
-    Flavour,
-    Installation,
-    System,
-    default_environment,
-    find_installation,
-)
+from dlscale.benchmarks.systems.start import cpus_per_rank, start_on
+from dlscale.benchmarks.systems.system import Installation, System, default_environment, find_installation
 
 WORKER = ("-m", "dlscale.benchmarks.rank.worker")
 # glibc gives large blocks back to the system and takes them again in every step: docs/decisions/0006.
@@ -97,7 +93,7 @@ class Campaign:
                 variables=variables,
                 program=program,
             )
-        start = launchers.start_on(
+        start = start_on(
             self.system,
             chosen_partition(self.plan.study, self.system),
             nodes=self.nodes[: cell.num_nodes],
@@ -129,7 +125,7 @@ class Campaign:
             "DLSCALE_NUM_WORKERS": str(launch.cell.num_ranks),
         }
         if self.plan.shape.ranks_per_node:
-            own = launchers.cpus_per_rank(self.system, self._ranks_per_node(launch))
+            own = cpus_per_rank(self.system, self._ranks_per_node(launch))
             cores["DLSCALE_CPUS_PER_RANK"] = str(own)
         placed = self.system.placement.variables if self.system.placement else {}
         fixed = {name: value for name, value in placed.items() if name not in THREAD_VARIABLES}

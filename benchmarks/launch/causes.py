@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from dlscale.base.launchers import LAUNCHERS
 from dlscale.base.redaction import redact
-from dlscale.benchmarks.launch.launchers import LAUNCHERS
 from dlscale.benchmarks.records.record import Failure
 from dlscale.benchmarks.records.spool import (
     Abort,
@@ -332,9 +332,6 @@ class Death:
 
 
 _MPICH = re.compile(r"PID (?P<pid>\d+) RUNNING AT.*?EXIT STRING: (?P<how>[^\n]+)", re.DOTALL)
-_OPENMPI_SIGNAL = re.compile(
-    r"process rank (?P<rank>\d+) with PID \d+.*?exited\s+on\s+(?P<how>signal \d+)", re.DOTALL
-)
 _OPENMPI_STATUS = re.compile(r"Process name: \[[^\]]*,(?P<rank>\d+)\].*?Exit code:\s+(?P<how>\d+)", re.DOTALL)
 
 
@@ -344,7 +341,7 @@ def who_died(output: str) -> Death | None:
         return Death(pid=int(match["pid"]), how=match["how"].strip())
     if match := _OPENMPI_STATUS.search(output):
         return Death(rank=int(match["rank"]), how=f"exit status {match['how']}")
-    for pattern in (_OPENMPI_SIGNAL, *(launcher.death for launcher in LAUNCHERS.values())):
+    for pattern in (launcher.death for launcher in LAUNCHERS.values()):
         if pattern and (match := pattern.search(output)):
             return Death(rank=int(match["rank"]), how=(match["how"] or "failed").strip())
     return None

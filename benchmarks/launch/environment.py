@@ -12,10 +12,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dlscale.base.errors import UsageError
+from dlscale.base.launchers import Flavour, flavour_of
 from dlscale.base.redaction import SECRET, redact
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.records.record import Setting
-from dlscale.benchmarks.systems.system import Flavour, Installation, flavour_of
+from dlscale.benchmarks.systems.system import Installation
 
 PROBE_SECONDS = 300
 # Variables that change what runs; no others of a user's environment are recorded.

@@ -18,9 +18,9 @@ from importlib import metadata
 from pathlib import Path
 
 from dlscale.base.definitions import Frozen
+from dlscale.base.launchers import Flavour
 from dlscale.benchmarks.launch.measured_code import MeasuredCode, measured_code
 from dlscale.benchmarks.records.record import Fingerprint, Setting
-from dlscale.benchmarks.systems.system import Flavour
 from dlscale.collectives.registry import unavailable_because
 from dlscale.models.frameworks import KNOWN
 

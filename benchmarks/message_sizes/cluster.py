@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from dlscale.base import launchers
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.launch import environment, hosts, launchers
+from dlscale.base.launchers import Flavour
+from dlscale.benchmarks.launch import environment, hosts
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.message_sizes.peers import NCCL, Peer, PeerSetting
-from dlscale.benchmarks.systems.system import Flavour, Installation, System
+from dlscale.benchmarks.systems.start import start_on
+from dlscale.benchmarks.systems.system import Installation, System
 from dlscale.collectives.addresses import refuse_machines
 
 TITLES = {
@@ -53,7 +56,7 @@ class Cluster:
         """The system's launcher, with that program on the first nodes that hold so many ranks."""
         partition = self.system.partitions[self.system.partition or ""]
         placement = self.system.placement
-        start = launchers.start_on(
+        start = start_on(
             self.system,
             partition,
             nodes=self.nodes[: num_ranks // self.ranks_per_node],

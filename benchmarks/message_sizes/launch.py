@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from dlscale.benchmarks.launch import launchers
+from dlscale.base import launchers
+from dlscale.base.launchers import Flavour, flavour_of
 from dlscale.benchmarks.launch.environment import changes_runs
 from dlscale.benchmarks.message_sizes.cluster import Cluster
 from dlscale.benchmarks.message_sizes.peers import OWN, Peer, PeerSetting, Place, peer_variables
 from dlscale.benchmarks.records.message_sizes import Purpose, ReferenceTime
-from dlscale.benchmarks.systems.system import Flavour, flavour_of
 
 DRIVER = Path(__file__).with_name("driver")
 IMB: Final = "IMB-MPI1"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 
-from dlscale.base.schedulers import LAUNCHERS
+from dlscale.base.launchers import LAUNCHERS
 
 
 def local_rank() -> int:
     """This process's rank on its node, as the launcher says; 0 outside a launcher."""
-    names = (name for launcher in LAUNCHERS for name in launcher.local_ranks)
+    names = (name for launcher in LAUNCHERS.values() for name in launcher.local_ranks)
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 

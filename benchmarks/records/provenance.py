@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from dlscale.base.schedulers import SCHEDULERS
+from dlscale.base.batch import load_all
 from dlscale.benchmarks.records.record import Allocation
 from dlscale.benchmarks.records.spool import NodeInfo
 
@@ -27,7 +27,7 @@ CONTAINER_VARIABLES = (
 
 
 # The path from the root of the network's tree to the node.
-_SWITCHES = [one.variables.switches for one in SCHEDULERS if one.variables and one.variables.switches]
+_SWITCHES = [known.variables.switches for known in load_all() if known.variables.switches]
 
 
 def node_facts(
@@ -153,9 +153,9 @@ MAX_LIST = 200  # characters of a node list; a longer one is replaced by its dig
 
 def batch_job(variables: Mapping[str, str]) -> Allocation | None:
     """The batch job that these variables describe; None outside one."""
-    for scheduler in SCHEDULERS:
+    for scheduler in load_all():
         names = scheduler.variables
-        if names and (job_id := variables.get(names.job_id)):
+        if job_id := variables.get(names.job_id):
             hosts = _hosts(variables.get(names.hosts, ""))
             number = variables.get(names.num_nodes, "")
             return Allocation(

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
+from dlscale.base.launchers import LAUNCHERS
 from dlscale.base.parsing import parse_toml
-from dlscale.base.schedulers import LAUNCHERS
 from dlscale.benchmarks.systems.system import System, facts, load_system
 
 DATA_TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
@@ -139,7 +139,7 @@ def _directive(place: str, text: str) -> Iterator[str]:
 
 
 def _start(system: System) -> Iterator[str]:
-    fitting = next(facts.schedulers for facts in LAUNCHERS if facts.name == system.launcher)
+    fitting = LAUNCHERS[system.launcher].schedulers
     if fitting and system.scheduler not in fitting:
         yield f"launcher: {system.launcher} does not start programs in jobs of {system.scheduler}"
     if system.has_jobs and not system.recognised.hostnames and not system.recognised.variables:

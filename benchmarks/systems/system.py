@@ -29,31 +29,11 @@ from pydantic import (
 )
 
 from dlscale.base import definitions
+from dlscale.base.batch import NAMES as SCHEDULERS
 from dlscale.base.definitions import FileName, Frozen, without_empty
 from dlscale.base.errors import UsageError
+from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, Text
-from dlscale.base.schedulers import LAUNCHERS, SCHEDULERS
-
-Flavour = Literal["mpich", "intelmpi", "openmpi"]
-_MPI_NAMES: dict[Flavour, str] = {"intelmpi": "Intel MPI", "mpich": "MPICH", "openmpi": "Open MPI"}
-
-
-def flavour_of(version_text: str) -> Flavour | None:
-    """The MPI whose launcher printed this for --version; None if unknown."""
-    if "Intel(R) MPI" in version_text:
-        return "intelmpi"
-    if "HYDRA" in version_text or "MPICH" in version_text:
-        return "mpich"
-    if "Open MPI" in version_text or "OpenRTE" in version_text or "PRRTE" in version_text:
-        return "openmpi"
-    return None
-
-
-def mpi_title(version_text: str) -> str | None:
-    """Name and version of that MPI, as in "MPICH 5.0.2"; None if it is none that dlscale knows."""
-    flavour = flavour_of(version_text)
-    version = re.search(r"\d+\.\d+(\.\d+)*\S*", version_text)
-    return f"{_MPI_NAMES[flavour]} {version[0] if version else ''}".strip() if flavour else None
 
 
 class Recognised(Frozen):
@@ -179,11 +159,6 @@ class Emulation(Frozen):
     slow_links: dict[PositiveInt, Annotated[float, Field(gt=0, le=1)]] = {}
 
 
-# fmt: on
-
-Mpi = Literal["mpich", "intelmpi", "openmpi"]
-
-
 def _among(*names: str) -> AfterValidator:
     def check(name: str) -> str:
         if name not in names:
@@ -193,8 +168,8 @@ def _among(*names: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-Scheduler = Annotated[str, _among("none", "emulated", *(facts.name for facts in SCHEDULERS))]
-Launcher = Annotated[str, _among(*(facts.name for facts in LAUNCHERS))]
+Scheduler = Annotated[str, _among("none", "emulated", *SCHEDULERS)]
+Launcher = Annotated[str, _among(*LAUNCHERS)]
 
 
 class Environment(Frozen):
@@ -207,7 +182,7 @@ class Environment(Frozen):
 
     prefix: str  # a path that may name $VARIABLES
     python: str | None = None  # default: bin/python in the prefix
-    mpi: Mpi | Literal["detect"] = "detect"
+    mpi: Flavour | Literal["detect"] = "detect"
     mpiexec: str | None = None  # default: the one in the environment, for "current" else the one on PATH
     variables: dict[str, str] = {}  # {prefix} in a value is the environment's absolute folder
     directives: list[str] = []
@@ -332,7 +307,7 @@ class Installation:
     prefix: Path
     python: Path
     mpiexec: Path
-    mpi: Mpi | Literal["detect"]
+    mpi: Flavour | Literal["detect"]
     variables: dict[str, str]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dlscale.base.errors import UsageError
-from dlscale.base.schedulers import LAUNCHERS
+from dlscale.base.launchers import LAUNCHERS
 
 REINSTALL = "pip install --no-deps --force-reinstall ."
 
@@ -14,7 +14,7 @@ _MPICH_ABI = {"MPICH", "Cray MPICH", "Intel MPI", "MVAPICH", "MVAPICH2"}  # inte
 # How many processes a launcher started, as it tells them.
 _OWN = {"Open MPI": "OMPI_COMM_WORLD_SIZE"}  # of the MPI's own mpiexec; else PMI_SIZE
 _TORCHRUN, _TORCHRUN_SAYS = "TORCHELASTIC_RUN_ID", "WORLD_SIZE"
-_LAUNCHERS_SAY = (*(name for launcher in LAUNCHERS for name in launcher.sizes), _TORCHRUN_SAYS)
+_LAUNCHERS_SAY = (*(name for launcher in LAUNCHERS.values() for name in launcher.sizes), _TORCHRUN_SAYS)
 
 
 def require_same_mpi(*, compiled: str, loaded: str) -> None:

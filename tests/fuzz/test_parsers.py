@@ -31,8 +31,10 @@ from dlscale.analysis.form import parse_width
 from dlscale.analysis.published.catalogue import Catalogue, load_published
 from dlscale.analysis.published.claims import load_publication
 from dlscale.analysis.published.values import read_statements, read_values
+from dlscale.base.batch import NAMES, scheduler
 from dlscale.base.definitions import load_file
 from dlscale.base.errors import UsageError
+from dlscale.base.hostlist import expand_hostlist
 from dlscale.base.parsing import parse_json, parse_toml
 from dlscale.base.quantities import (
     format_seconds,
@@ -45,9 +47,7 @@ from dlscale.base.quantities import (
 from dlscale.benchmarks.cli.status import _planned
 from dlscale.benchmarks.cli.study_report import order_of
 from dlscale.benchmarks.jobs.jobs import JobFiles
-from dlscale.benchmarks.jobs.scheduler import NAMES, scheduler
 from dlscale.benchmarks.launch.causes import who_died
-from dlscale.benchmarks.launch.hostlist import expand_hostlist
 from dlscale.benchmarks.launch.overheads import read_overheads
 from dlscale.benchmarks.message_sizes.launch import imb_times
 from dlscale.benchmarks.rank.checkpoints import checkpoint_notes, load_checkpoint, save_checkpoint

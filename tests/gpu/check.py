@@ -18,8 +18,9 @@ from pathlib import Path
 
 import click
 
+from dlscale.base import launchers
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.launch import environment, launchers
+from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.gpus import ask
 from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
 from dlscale.collectives import NAMES, capabilities

@@ -10,7 +10,7 @@ import time
 import traceback
 from pathlib import Path
 
-from dlscale.base.schedulers import LAUNCHERS
+from dlscale.base.launchers import LAUNCHERS
 from dlscale.benchmarks.message_sizes.driver.libraries import START, RankNumbers
 from dlscale.benchmarks.message_sizes.driver.lockstep import Lockstep, StartLine, Turns
 from dlscale.benchmarks.message_sizes.driver.measurement import Measurement
@@ -18,7 +18,7 @@ from dlscale.benchmarks.message_sizes.driver.nodes import NodesLockstep
 from dlscale.benchmarks.rank.leftovers import note_files
 from dlscale.benchmarks.rank.lifeline import follow_lifeline
 
-RANK_VARIABLES = tuple(name for launcher in LAUNCHERS for name in launcher.ranks)
+RANK_VARIABLES = tuple(name for launcher in LAUNCHERS.values() for name in launcher.ranks)
 
 
 def start() -> None:

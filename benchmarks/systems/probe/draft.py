@@ -18,8 +18,9 @@ import tomlkit
 from tomlkit.container import Container
 from tomlkit.items import InlineTable, Table
 
+from dlscale.base.batch import load_all
+from dlscale.base.batch.scheduler import Scheduler
 from dlscale.base.redaction import home_folder
-from dlscale.base.schedulers import SCHEDULERS, SchedulerFacts
 from dlscale.benchmarks.systems.probe.measure import Rates, measure_cores, measure_gpu
 from dlscale.benchmarks.systems.probe.node import Commands, Gpus, Network, ThisNode, gib, read_node
 from dlscale.benchmarks.systems.probe.slurm import NodeKind, Slurm, SlurmPartition, read_slurm
@@ -113,7 +114,7 @@ def draft(
         _remark(document, "[fabric] is left out: no network interface is up.")
     elif cores:  # the other rates were measured, and one node has no network to measure
         _remark(document, NETWORK_RATE)
-    other = next((facts for facts in SCHEDULERS if facts.command and shutil.which(facts.command)), None)
+    other = next((facts for facts in load_all() if facts.command and shutil.which(facts.command)), None)
     if other and not slurm:
         _remark(document, _template(other, host_pattern(node.hostname, _user()) or "..."))
     if slurm:
@@ -123,9 +124,9 @@ def draft(
     return text
 
 
-def _template(facts: SchedulerFacts, host: str) -> str:
+def _template(facts: Scheduler, host: str) -> str:
     """The tables for jobs of that scheduler, or of another one with the same command."""
-    names = " or ".join(same.name for same in SCHEDULERS if same.command == facts.command)
+    names = " or ".join(same.name for same in load_all() if same.command == facts.command)
     values = {"command": facts.command, "scheduler": names, "option": facts.queue_option, "host": host}
     return TEMPLATE.format(fill_in=FILL_IN, **values)
 

@@ -20,8 +20,8 @@ import cpuinfo
 import psutil
 import pynvml
 
+from dlscale.base.launchers import Flavour, flavour_of, mpi_title
 from dlscale.base.redaction import redact
-from dlscale.benchmarks.systems.system import Flavour, flavour_of, mpi_title
 
 COMMAND_SECONDS = 30.0
 

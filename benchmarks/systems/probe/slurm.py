@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dlscale.benchmarks.systems.system import Flavour
+from dlscale.base.launchers import Flavour
 
 # Plugins of srun that each MPI understands, where Slurm's default starts unconnected processes.
 MOST_DIGITS = 18  # of a number of cores, megabytes or GPUs

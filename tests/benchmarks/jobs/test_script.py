@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dlscale.base.batch.scheduler import JobRequest
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Count
-from dlscale.benchmarks.jobs.scheduler import JobRequest
 from dlscale.benchmarks.jobs.script import batch_script
 from dlscale.benchmarks.systems.system import Partition, System
 
@@ -46,7 +46,7 @@ def script(
         num_nodes=2,
         ranks_per_node=2,
         seconds=600,
-        partition=machine.partitions["regular"],
+        directives=tuple(machine.partitions["regular"].directives),
         account=None,
         output="job.log",
         folder=str(folder),

@@ -8,8 +8,8 @@ import pytest
 
 from dlscale.base import definitions
 from dlscale.benchmarks.cli import main
-from dlscale.benchmarks.launch.launchers import cpus_per_rank
 from dlscale.benchmarks.systems.lint import lint
+from dlscale.benchmarks.systems.start import cpus_per_rank
 from dlscale.benchmarks.systems.system import default_environment, facts, find_installation, load_system
 
 NAMES = definitions.names("systems")

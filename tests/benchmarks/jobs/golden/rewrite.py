@@ -14,10 +14,11 @@ from pathlib import Path
 from unittest.mock import patch
 
 from dlscale.base import definitions
-from dlscale.benchmarks.jobs.scheduler import JobRequest
+from dlscale.base.batch.scheduler import JobRequest
+from dlscale.base.launchers import Flavour, command_line
 from dlscale.benchmarks.jobs.script import batch_script
-from dlscale.benchmarks.launch.launchers import command_line, start_on
-from dlscale.benchmarks.systems.system import Flavour, System, load_system
+from dlscale.benchmarks.systems.start import start_on
+from dlscale.benchmarks.systems.system import System, load_system
 
 FOLDER = Path(__file__).parent
 NODES = {"aprun": ("3829", "3830", "3831", "3832"), "srun": ("nid00001", "nid00002", "nid00003", "nid00004")}
@@ -39,7 +40,7 @@ def golden(name: str) -> str:
         num_nodes=4,
         ranks_per_node=system.placement.ranks_per_node if system.placement else 1,
         seconds=7200,
-        partition=system.partitions[str(system.partition)],
+        directives=tuple(system.partitions[str(system.partition)].directives),
         account="abc123",
         output="jobs/job-000.log",
         folder=f"/results/{name}/weak-scaling-0123456789abcdef",

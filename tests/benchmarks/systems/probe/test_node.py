@@ -3,9 +3,9 @@
 import pynvml
 import pytest
 
+from dlscale.base.launchers import mpi_title
 from dlscale.benchmarks.systems.probe import node
 from dlscale.benchmarks.systems.probe.node import Commands, gib, read_cpu, read_gpus, read_network, read_node
-from dlscale.benchmarks.systems.system import mpi_title
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.benchmarks.launch.hostlist import compress_hostlist, expand_hostlist
+from dlscale.base.hostlist import compress_hostlist, expand_hostlist
 
 
 # What `scontrol show hostnames` prints for the first four.

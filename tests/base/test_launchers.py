@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.launch.launchers import Start, command_line, cpus_per_rank, mpiexec, start_on
-from dlscale.benchmarks.systems.system import Flavour, System, flavour_of
+from dlscale.base.launchers import Flavour, Start, command_line, flavour_of, mpiexec
+from dlscale.benchmarks.systems.start import cpus_per_rank, start_on
+from dlscale.benchmarks.systems.system import System
 
 PROGRAM = ["python", "-m", "dlscale.benchmarks.rank.worker", "spool/x"]
 

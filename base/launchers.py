@@ -1,6 +1,7 @@
-"""The exact command line of each launcher.
+"""Launchers: what each tells its ranks, and its exact command lines.
 
-One function per launcher; tests pin each command line as a whole.
+A launcher is a function and its row of `LAUNCHERS`; tests pin each command line as a whole. Every rank imports this
+module, so it must stay light.
 
 `env` in front of srun, jsrun and flux run sets variables, for they pass their environment on: their options for single
 variables split values at commas (srun) or replace $ and {{ (flux), KMP_AFFINITY is full of commas, and some variables
@@ -14,13 +15,30 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
-from dlscale.benchmarks.launch.hostlist import compress_hostlist
-from dlscale.benchmarks.systems.system import Flavour
+from dlscale.base.hostlist import compress_hostlist
 
-if TYPE_CHECKING:
-    from dlscale.benchmarks.systems.system import Partition, System
+Flavour = Literal["mpich", "intelmpi", "openmpi"]  # of mpiexec
+_MPI_NAMES: dict[Flavour, str] = {"intelmpi": "Intel MPI", "mpich": "MPICH", "openmpi": "Open MPI"}
+
+
+def flavour_of(version_text: str) -> Flavour | None:
+    """The MPI whose launcher printed this for --version; None if unknown."""
+    if "Intel(R) MPI" in version_text:
+        return "intelmpi"
+    if "HYDRA" in version_text or "MPICH" in version_text:
+        return "mpich"
+    if "Open MPI" in version_text or "OpenRTE" in version_text or "PRRTE" in version_text:
+        return "openmpi"
+    return None
+
+
+def mpi_title(version_text: str) -> str | None:
+    """Name and version of that MPI, as in "MPICH 5.0.2"; None if it is none that dlscale knows."""
+    flavour = flavour_of(version_text)
+    version = re.search(r"\d+\.\d+(\.\d+)*\S*", version_text)
+    return f"{_MPI_NAMES[flavour]} {version[0] if version else ''}".strip() if flavour else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,45 +61,6 @@ class Start:
         return max(1, self.unnamed_nodes, len(self.nodes))
 
 
-def cpus_per_rank(system: System, ranks_per_node: int) -> int:
-    """A rank's share of a node's hardware threads: whole cores, rounded down, times threads per core.
-
-    aprun's option -j says how many threads of each core are used, if not all.
-    """
-    cores = max(1, system.num_cores() // ranks_per_node)
-    options = list(system.placement.launch_options) if system.placement else []
-    if system.launcher == "aprun" and "-j" in options:
-        return cores * int(options[options.index("-j") + 1])
-    threads = system.node.threads_per_core
-    return cores * (threads.value if threads else 1)
-
-
-def start_on(
-    system: System,
-    partition: Partition,
-    *,
-    nodes: tuple[str, ...],
-    num_ranks: int,
-    variables: Mapping[str, str],
-    program: Sequence[str],
-    ranks_per_node: int | None = None,  # None: the system's placement
-) -> Start:
-    """A start with the threads, devices and options of the system's partition and placement."""
-    placement = system.placement
-    share = ranks_per_node or (placement.ranks_per_node if placement else num_ranks)
-    devices = system.devices.per_node.value // share if system.devices else 0
-    return Start(
-        nodes=nodes,
-        num_ranks=num_ranks,
-        ranks_per_node=min(share, num_ranks),
-        cpus_per_rank=cpus_per_rank(system, share),
-        devices_per_rank=devices,
-        launch_options=(*partition.launch_options, *(placement.launch_options if placement else ())),
-        variables=variables,
-        program=program,
-    )
-
-
 def command_line(
     launcher: str,
     start: Start,
@@ -95,7 +74,7 @@ def command_line(
         if flavour is None:
             raise ValueError("mpiexec without the flavour of its MPI")
         return _mpiexec(flavour, mpiexec_path, start, oversubscribed=oversubscribed)
-    return LAUNCHERS[launcher].ranks(start)
+    return LAUNCHERS[launcher].command(start)
 
 
 def _srun(start: Start) -> list[str]:
@@ -210,54 +189,81 @@ def _given(start: Start, *options: str) -> bool:
     return any(option.startswith(options) for option in start.launch_options)
 
 
+def _only_with_flavour(_: object) -> list[str]:
+    raise ValueError("mpiexec's command lines need the flavour of its MPI")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """The command lines of a launcher, and what it prints when a rank dies (groups `rank` and `how`)."""
+    """A launcher. `schedulers`: in whose jobs it starts programs; empty: in those of all.
 
-    ranks: Callable[[Start], list[str]]
+    `ranks`, `local_ranks` and `sizes` are the variables that tell a process its rank, that on its node, and how many
+    processes there are. `death` is what the launcher prints when a rank dies (groups `rank` and `how`).
+    """
+
+    command: Callable[[Start], list[str]]
     per_node: Callable[[int], list[str]]  # the prefix that starts a program once on each of so many nodes
+    schedulers: tuple[str, ...] = ()
+    ranks: tuple[str, ...] = ()
+    local_ranks: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
     death: re.Pattern[str] | None = None
 
 
-# By the names in base/schedulers.py; mpiexec's command lines need its flavour.
+# A process asks for the first one's variables first. Slurm's come last: a job's script has them too, and another
+# launcher may run inside.
 LAUNCHERS = {
-    "srun": Launcher(
-        ranks=_srun,
-        per_node=lambda n: [
-            *("srun", f"--nodes={n}", f"--ntasks={n}", "--ntasks-per-node=1", "--kill-on-bad-exit=1")
-        ],
-        # src/srun/launch.c: each death as it hears of it, the first one first. "tasks 4-7,9" ended alike and at the
-        # same time: the first of them stands for all.
-        death=re.compile(r"^srun: error: \S+: tasks? (?P<rank>\d+)[-,\d]*: (?P<how>[^\n]+)", re.MULTILINE),
+    "mpiexec": Launcher(
+        command=_only_with_flavour,
+        per_node=_only_with_flavour,
+        ranks=("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"),
+        local_ranks=("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID"),
+        sizes=("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"),
+        death=re.compile(
+            r"process rank (?P<rank>\d+) with PID \d+.*?exited\s+on\s+(?P<how>signal \d+)", re.DOTALL
+        ),
+    ),
+    "jsrun": Launcher(  # what it prints of deaths is in no public source
+        command=_jsrun,
+        per_node=lambda n: ["jsrun", f"--nrs={n}", "--rs_per_host=1", "--tasks_per_rs=1", "--cpu_per_rs=1"],
+        schedulers=("lsf",),
+        local_ranks=("JSM_NAMESPACE_LOCAL_RANK",),
+        sizes=("JSM_NAMESPACE_SIZE",),
+    ),
+    "flux": Launcher(  # starts inside the jobs of others, too
+        command=_flux,
+        per_node=lambda n: ["flux", "run", f"--nodes={n}", f"--ntasks={n}", "--exclusive"],
+        ranks=("FLUX_TASK_RANK",),
+        local_ranks=("FLUX_TASK_LOCAL_ID",),
+        # src/shell/doom.c with exit-on-error.
+        death=re.compile(
+            r"task rank (?P<rank>\d+) on host \S+ failed"
+            r"(?: \((?P<how>[^\n)]+(?:\([^\n)]*\))?)\))? and exit-on-error"
+        ),
     ),
     "aprun": Launcher(
-        ranks=_aprun,
-        per_node=lambda n: [
-            "aprun",
-            "-b",
-            "-n",
-            str(n),
-            "-N",
-            "1",
-        ],  # -b: the program is on the nodes already
+        command=_aprun,
+        per_node=lambda n: ["aprun", "-b", "-n", str(n), "-N", "1"],  # -b: the program is on the nodes
+        schedulers=("cobalt", "pbs", "torque", "slurm"),
+        ranks=("ALPS_APP_PE",),
         # As published logs of Cray XC have it.
         death=re.compile(
             r"^_pmiu_daemon\(SIGCHLD\): .*?PE RANK (?P<rank>\d+) (?P<how>exit [^\n]+)",
             re.MULTILINE | re.DOTALL,
         ),
     ),
-    "jsrun": Launcher(  # what it prints of deaths is in no public source
-        ranks=_jsrun,
-        per_node=lambda n: ["jsrun", f"--nrs={n}", "--rs_per_host=1", "--tasks_per_rs=1", "--cpu_per_rs=1"],
-    ),
-    "flux": Launcher(
-        ranks=_flux,
-        per_node=lambda n: ["flux", "run", f"--nodes={n}", f"--ntasks={n}", "--exclusive"],
-        # src/shell/doom.c with exit-on-error.
-        death=re.compile(
-            r"task rank (?P<rank>\d+) on host \S+ failed"
-            r"(?: \((?P<how>[^\n)]+(?:\([^\n)]*\))?)\))? and exit-on-error"
-        ),
+    "srun": Launcher(
+        command=_srun,
+        per_node=lambda n: [
+            *("srun", f"--nodes={n}", f"--ntasks={n}", "--ntasks-per-node=1", "--kill-on-bad-exit=1")
+        ],
+        schedulers=("slurm",),
+        ranks=("SLURM_PROCID",),
+        local_ranks=("SLURM_LOCALID",),
+        sizes=("SLURM_STEP_NUM_TASKS",),  # not SLURM_NTASKS: a batch script has it too, beside any step
+        # src/srun/launch.c: each death as it hears of it, the first one first. "tasks 4-7,9" ended alike and at the
+        # same time: the first of them stands for all.
+        death=re.compile(r"^srun: error: \S+: tasks? (?P<rank>\d+)[-,\d]*: (?P<how>[^\n]+)", re.MULTILINE),
     ),
 }
 
