@@ -126,6 +126,21 @@ def _write_figures(study: Measured, folder: Path, *, form: Form, only: Collectio
     return written + (_starts(study, folder, form) if "start-up" in only else [])
 
 
+def write_declared(
+    figures: Iterable[tuple[str, Declared]], folder: Path, provenance: Provenance
+) -> list[Path]:
+    """Draw figures of several studies, each with the name of its file, into `folder`; returns the files."""
+    with all_or_nothing(folder) as place, drawing():
+        written = [
+            path
+            for stem, figure in figures
+            for path in save_drawing(
+                draw(figure), place / stem, title=figure.title, rows=figure.rows, provenance=provenance
+            )
+        ]
+    return [folder / path.name for path in written]
+
+
 def _of_several_families(study: Measured, folder: Path, form: Form, only: Collection[str]) -> list[Path]:
     """Write figures of all curves along axes that separate families, such as the batch."""
     if study.variants.factor != CURVE:

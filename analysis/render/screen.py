@@ -68,9 +68,13 @@ def render_full(
     study: Measured, found: Iterable[Found], *, looks: dict[str, Look] | None = None
 ) -> RenderableType:
     """All sentences and tables of all findings; with `looks`, all curves and waterfalls too."""
-    parts: list[RenderableType] = [
-        escape(sentence) for sentence, _ in or_else((), lambda: study_warnings(study))
-    ]
+    warnings = or_else((), lambda: study_warnings(study))
+    return Group(*(escape(sentence) for sentence, _ in warnings), render_findings(found, looks=looks))
+
+
+def render_findings(found: Iterable[Found], *, looks: dict[str, Look] | None = None) -> RenderableType:
+    """All sentences and tables of these findings, which may be of several studies."""
+    parts: list[RenderableType] = []
     for one in found:
         shown = [part for block in one.blocks for part in in_full(block, looks)]
         parts += [f"[bold]{escape(one.finding.title)}[/bold]", *shown, ""] if shown else []

@@ -33,11 +33,11 @@ from dlscale.analysis.render.contrasts import render_contrasts
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import split_list
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
+from dlscale.benchmarks.cli.answer_frameworks import answer
 from dlscale.benchmarks.cli.compare_predicted import compare_predicted
 from dlscale.benchmarks.cli.option_kinds import Backends, Counts, Words
 from dlscale.benchmarks.cli.options import choose_study, json_option, named_folder, results_option
 from dlscale.benchmarks.cli.predicted_option import predicted_option
-from dlscale.benchmarks.cli.run_frameworks import answer
 from dlscale.benchmarks.cli.study_report import order_of, tell_left_out, variants_of
 from dlscale.benchmarks.launch.measured_code import changed_files, changed_text
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records, read_record

@@ -25,7 +25,7 @@ from dlscale.benchmarks.cli.options import (
 )
 from dlscale.benchmarks.cli.predicted_option import predicted_option, with_predictions
 from dlscale.benchmarks.cli.report_prediction import report_prediction
-from dlscale.benchmarks.cli.report_together import report_together
+from dlscale.benchmarks.cli.several_studies import report_together
 from dlscale.benchmarks.cli.study_report import PAGE, Loaded, load, put
 from dlscale.benchmarks.cli.tuned_file import put_tuned
 from dlscale.benchmarks.records.files import uncollected

@@ -5,63 +5,24 @@ Both are studies as any other, with records of their own; `dlscale compare --fra
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import click
-from rich.console import Console
 
-from dlscale.analysis.figures.frameworks import write_frameworks
-from dlscale.analysis.findings.data_formats import (
-    FORMAT_USES,
-    FormatUse,
-    data_is_prepared,
-    format_uses,
-    to_format_row,
-)
-from dlscale.analysis.findings.failures import study_warnings
-from dlscale.analysis.findings.framework_answers import (
-    Question,
-    num_pairs,
-    questions,
-    to_answer_row,
-    to_comparison_rows,
-)
-from dlscale.analysis.findings.framework_comparison import (
-    COSTS,
-    JOB_SECONDS,
-    SPEED,
-    Program,
-    has_failed_cases,
-    loss_rows,
-    measured_only,
-    programs,
-    to_program_row,
-)
-from dlscale.analysis.provenance import provenance
-from dlscale.analysis.render.grid import render_table
-from dlscale.analysis.render.html.document import write_page
-from dlscale.analysis.render.html.frameworks import page_of_frameworks
+from dlscale.analysis.findings.framework_choice import num_pairs
 from dlscale.analysis.statistics import blocks_needed
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
+from dlscale.benchmarks.cli import FAILED_CASES
+from dlscale.benchmarks.cli.answer_frameworks import answer
 from dlscale.benchmarks.cli.formats import format_request, images_of, prepare
 from dlscale.benchmarks.cli.plan_table import plan_json
-from dlscale.benchmarks.cli.report_together import FOLDER
 from dlscale.benchmarks.cli.request import Request, data_of, study_of
 from dlscale.benchmarks.cli.run import Start, campaign_of, run_here, show_campaign
-from dlscale.benchmarks.cli.study_report import Loaded, load, tell_left_out
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
-from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.preparation import FOLDER as FORMATS_FOLDER
-from dlscale.benchmarks.records.preparation import read_preparations
-from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.system import System
 
@@ -169,92 +130,3 @@ def _estimate(campaigns: Sequence[Campaign]) -> str:
         for campaign in campaigns
     ]
     return "; ".join(parts)
-
-
-def answer(
-    folders: Sequence[Path], results: Path, job_seconds: float = JOB_SECONDS, *, as_json: bool = False
-) -> int:
-    """Answer from the studies' records on the screen and on a page below `results`; returns the exit status.
-
-    Raises UsageError if nothing was measured.
-    """
-    with uncollected():
-        loaded = [load(Store(folder)) for folder in folders]
-        studies = [one.study for one in loaded]
-        places = dict.fromkeys(folder.resolve().parent / FORMATS_FOLDER for folder in folders)
-        prepared = [found for place in places for found in read_preparations(place)]
-        uses = format_uses(studies, prepared)
-        items = [
-            item
-            for item in programs(studies, job_seconds=job_seconds)
-            if not data_is_prepared(item.row, prepared)
-        ]
-        if not uses and not any(measured_only(items)):
-            names = ", ".join(folder.name for folder in folders)
-            raise UsageError(f"{names}: no training has a number; look at: dlscale status")
-        asked = questions(items, studies)
-        if as_json:
-            click.echo(json.dumps(_json(items, asked, uses)))
-        else:
-            _print(items, asked, uses)
-            _put(items, asked, uses, loaded=loaded, results=results)
-        for study in studies:
-            tell_left_out(study.bad_files, study.left_out)
-    return _status(loaded, asked)
-
-
-def _json(items: Sequence[Program], asked: Sequence[Question], uses: Sequence[FormatUse]) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "rows": [to_program_row(item) for item in items],
-        "answers": [to_answer_row(question) for question in asked],
-        "comparisons": [row for question in asked for row in to_comparison_rows(question)],
-        "losses": list(loss_rows(items)),
-        "formats": [to_format_row(use) for use in uses],
-    }
-
-
-def _print(items: Sequence[Program], asked: Sequence[Question], uses: Sequence[FormatUse]) -> None:
-    console = Console(highlight=False)
-    console.print("[bold]Which framework to use here[/bold]")
-    for question in asked:
-        for sentence in question.sentences:
-            console.print(sentence, markup=False)
-    if not asked:
-        console.print("No answer: no training was measured in two programs (frameworks, compiled or not).")
-    console.print()
-    for table in (SPEED.of(items), COSTS.of(items), FORMAT_USES.of(uses)):
-        for part in render_table(table):
-            console.print(part)
-
-
-def _put(
-    items: Sequence[Program],
-    asked: Sequence[Question],
-    uses: Sequence[FormatUse],
-    *,
-    loaded: Sequence[Loaded],
-    results: Path,
-) -> None:
-    """Draw the figures and write the page, named for the studies, and print where they are."""
-    origin = provenance(record for study in loaded for record in study.study.records)
-    names = "+".join(study.folder.name for study in loaded)
-    path = results / FOLDER / f"frameworks-{hashlib.sha256(names.encode()).hexdigest()[:8]}.html"
-    make_folder(path.parent)
-    written = write_frameworks(items, asked, path.with_suffix(""), origin)
-    if drawn := sum(file.suffix == ".png" for file in written):
-        click.echo(f"figures: {drawn} in {path.with_suffix('')}")
-    warnings = [sentence for study in loaded for sentence, _ in study_warnings(study.study)]
-    write_page(page_of_frameworks(items, asked, uses, warnings=warnings, origin=origin), path)
-    click.echo(f"report: {path}\nopen: {path.resolve().as_uri()}")
-
-
-def _status(loaded: Sequence[Loaded], asked: Sequence[Question]) -> int:
-    if any(
-        study.study.bad_files or study.study.left_out or has_failed_cases(study.study) for study in loaded
-    ):
-        return FAILED_CASES
-    if any(question.forbidden for question in asked):
-        return NOT_COMPARABLE
-    undecided = any(standing.undecided for question in asked for standing in question.standings)
-    return INSUFFICIENT_DATA if undecided or not asked else 0

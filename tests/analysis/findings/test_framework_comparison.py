@@ -3,24 +3,21 @@
 import pytest
 
 from dlscale.analysis.declare import Plot
+from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.data_formats import data_is_prepared, format_uses, to_format_row
-from dlscale.analysis.findings.framework_answers import (
+from dlscale.analysis.findings.framework_choice import (
+    choices,
+    framework_findings,
     num_pairs,
     pays_after,
-    questions,
     to_answer_row,
     to_comparison_rows,
 )
-from dlscale.analysis.findings.framework_comparison import (
-    has_failed_cases,
-    loss_rows,
-    programs,
-    to_program_row,
-)
+from dlscale.analysis.findings.programs import loss_rows, programs, to_program_row
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.document import render
-from dlscale.analysis.render.html.frameworks import page_of_frameworks
+from dlscale.analysis.render.html.page import page_of_several
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.preparation import Preparation
 from dlscale.benchmarks.records.record import Checkpoint, Gate, Parity
@@ -84,7 +81,7 @@ def table_of(records, **options):
 
 def asked(*tables):
     items = programs(tables)
-    return items, questions(items, tables)
+    return items, choices(items, tables)
 
 
 def test_a_program_has_its_speed_start_memory_and_lines(study):
@@ -107,16 +104,16 @@ def test_a_program_has_its_speed_start_memory_and_lines(study):
 
 
 def test_the_answer_is_the_program_that_is_faster_than_all_others(study):
-    items, (question,) = asked(table_of(study()))
-    (standing,) = question.standings
-    assert standing.best == ("torch compiled",)
-    assert [item.name for item, _ in standing.slower] == ["tensorflow XLA", "torch eager", "tensorflow graph"]
-    assert standing.slower[0][1].center == pytest.approx(150 / 120, rel=0.001)
-    assert question.sentences[0].startswith(
+    items, (choice,) = asked(table_of(study()))
+    (ranking,) = choice.rankings
+    assert ranking.best == ("torch compiled",)
+    assert [item.name for item, _ in ranking.slower] == ["tensorflow XLA", "torch eager", "tensorflow graph"]
+    assert ranking.slower[0][1].center == pytest.approx(150 / 120, rel=0.001)
+    assert choice.sentences[0].startswith(
         "HEP-CNN tiny on 2 ranks over ring: use torch compiled, which is 1.25 [1.25, 1.25] times as fast as "
         "tensorflow XLA, "
     )
-    rows = list(to_comparison_rows(question))
+    rows = list(to_comparison_rows(choice))
     assert len(rows) == 6, "all pairs on the most ranks, and none on 1 rank"
     assert {row["verdict"] for row in rows} <= {"faster", "slower"}
     assert num_pairs(item.cell for item in items) == 6
@@ -128,36 +125,36 @@ def test_programs_that_cannot_be_told_apart_are_both_named(study):
         {**SPEEDS, ("tensorflow", True): 148.0},
         changed=lambda program, block: noise[block] if program == ("tensorflow", True) else 1.0,
     )
-    _, (question,) = asked(table_of(records))
-    (standing,) = question.standings
-    assert set(standing.best) == {"torch compiled", "tensorflow XLA"}
-    assert "no difference between" in question.sentences[0]
+    _, (choice,) = asked(table_of(records))
+    (ranking,) = choice.rankings
+    assert set(ranking.best) == {"torch compiled", "tensorflow XLA"}
+    assert "no difference between" in choice.sentences[0]
 
 
 def test_too_few_launches_decide_nothing(study):
-    _, (question,) = asked(table_of(study(num_blocks=3)))
-    assert question.standings[0].best == ()
-    assert "no answer yet (3 launches cannot decide 6 comparisons: --launches 8 can)" in question.sentences[0]
-    assert to_answer_row(question)["best"] == [[]]
+    _, (choice,) = asked(table_of(study(num_blocks=3)))
+    assert choice.rankings[0].best == ()
+    assert "no answer yet (3 launches cannot decide 6 comparisons: --launches 8 can)" in choice.sentences[0]
+    assert to_answer_row(choice)["best"] == [[]]
 
 
 @pytest.mark.parametrize(
     ("parities", "why"), [([], "parity not checked"), ([parity(passed=False)], "NOT COMPARABLE")]
 )
-def test_where_the_parity_gate_forbids_it_which_framework_is_no_question(study, parities, why):
-    _, (question,) = asked(table_of(study(), parities=parities))
-    assert why in question.forbidden
-    assert "which framework to use is no question here" in question.sentences[0]
+def test_where_the_parity_gate_forbids_it_frameworks_are_not_compared(study, parities, why):
+    _, (choice,) = asked(table_of(study(), parities=parities))
+    assert why in choice.forbidden
+    assert "frameworks are not compared here" in choice.sentences[0]
     # Each framework's own programs are compared still.
-    assert [standing.best for standing in question.standings] == [("torch compiled",), ("tensorflow XLA",)]
+    assert [ranking.best for ranking in choice.rankings] == [("torch compiled",), ("tensorflow XLA",)]
     across = [
         row
-        for row in to_comparison_rows(question)
+        for row in to_comparison_rows(choice)
         if row["contender"].split()[0] != row["reference"].split()[0]
     ]
     assert len(across) == 4
     assert all(row["ratio"] is None and row["verdict"] == "cannot be shown" for row in across)
-    assert not any("times as fast as tensorflow" in text and "torch" in text for text in question.sentences)
+    assert not any("times as fast as tensorflow" in text and "torch" in text for text in choice.sentences)
 
 
 def test_compiling_pays_after_the_steps_that_its_longer_start_takes(study):
@@ -165,16 +162,16 @@ def test_compiling_pays_after_the_steps_that_its_longer_start_takes(study):
         with_start(record, 13.0 if record.case.cell.compiled else 1.0)
         for record in study({("torch", False): 100.0, ("torch", True): 160.0})
     ]
-    items, (question,) = asked(table_of(records, parities=[]))
+    items, (choice,) = asked(table_of(records, parities=[]))
     compiled = items[-1]
     assert compiled.name == "torch compiled"
     steps = 12 / (32 / 100 - 32 / 160)
-    assert pays_after(compiled, question) == pytest.approx(steps, rel=0.05)
-    assert "compiling makes torch 1.6" in question.sentences[-1]
+    assert pays_after(compiled, choice) == pytest.approx(steps, rel=0.05)
+    assert "compiling makes torch 1.6" in choice.sentences[-1]
     slow = study({("torch", False): 100.0, ("torch", True): 70.0})
-    items, (question,) = asked(table_of(slow, parities=[]))
-    assert pays_after(items[-1], question) is None
-    assert "compiling does not pay in torch" in question.sentences[-1]
+    items, (choice,) = asked(table_of(slow, parities=[]))
+    assert pays_after(items[-1], choice) is None
+    assert "compiling does not pay in torch" in choice.sentences[-1]
 
 
 def test_trainings_to_a_target_are_joined_to_the_speed_of_their_cells(study, make_record):
@@ -199,7 +196,7 @@ def test_trainings_to_a_target_are_joined_to_the_speed_of_their_cells(study, mak
         for record in trainings
     ]
     plain = {program: rate for program, rate in SPEEDS.items() if not program[1]}
-    items, (question,) = asked(table_of(study(plain)), table_of(saved))
+    items, (choice,) = asked(table_of(study(plain)), table_of(saved))
     rows = [to_program_row(item) for item in items if item.cell.num_ranks == 2]
     assert [row["program"] for row in rows] == ["torch eager", "tensorflow graph"]
     assert rows[0]["solution_steps"] == pytest.approx(102.5)
@@ -207,11 +204,12 @@ def test_trainings_to_a_target_are_joined_to_the_speed_of_their_cells(study, mak
     assert rows[0]["epoch_seconds"] == pytest.approx(100 * rows[0]["step_seconds"])
     assert (rows[0]["state_bytes"], rows[0]["saving_seconds"]) == (3_000_000, 0.2)
     assert rows[0]["job_share"] == pytest.approx((3.1 + 0.2) / 1800)
-    assert any("torch eager is soonest" in text for text in question.sentences)
+    assert any("torch eager is soonest" in text for text in choice.sentences)
     losses = list(loss_rows(items))
     assert len(losses) == 2 * 6 * 2, "two evaluations of each training"
     assert (losses[1]["step"], losses[1]["samples"], losses[1]["auc"]) == (100, 3200, 0.95)
-    page = page_of_frameworks(items, [question], warnings=[], origin=table_of(saved).provenance)
+    found = collect(framework_findings(items, [choice], []), table_of(saved))
+    page = page_of_several([table_of(saved)], found, title="", facts=[], summary=[], warnings=[], origin="")
     assert [block.name for block in page.sections[0].blocks if isinstance(block, Plot)] == [
         *("throughput-0", "quality-time-0", "loss-time-0", "loss-steps-0")
     ]
@@ -244,8 +242,8 @@ def test_a_program_without_a_number_is_named(study, make_record):
         for block in range(8)
     ]
     records = [record for record in study() if record.case.cell.framework == "torch"]
-    _, (question,) = asked(table_of([*records, *failed]))
-    assert "tensorflow graph: no number (0 of 8 launches)." in question.sentences[0]
+    _, (choice,) = asked(table_of([*records, *failed]))
+    assert "tensorflow graph: no number (0 of 8 launches)." in choice.sentences[0]
 
 
 def test_formats_have_their_preparation_and_the_rates_of_reading_and_training(make_record):
@@ -278,11 +276,3 @@ def test_formats_have_their_preparation_and_the_rates_of_reading_and_training(ma
     assert (rows["torch"]["preparation_seconds"], rows["torch"]["num_bytes"]) == (1.5, 2000)
     assert all(data_is_prepared(row, [prepared]) for row in scaling.FINDING.of(table))
     assert not data_is_prepared(scaling.FINDING.of(table_of([make_record()]))[0], [prepared])
-
-
-def test_a_case_that_was_made_good_has_not_failed(make_record):
-    failed = make_record(backend="ring", failure="it hangs")
-    assert has_failed_cases(table_of([failed]))
-    table = table_of([failed, make_record(backend="ring", attempt=2)])
-    assert table.failures, "the attempt is listed"
-    assert not has_failed_cases(table)

@@ -7,9 +7,8 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from dlscale.analysis.figures.together import draw
+from dlscale.analysis.findings.together import Member, labels, together_figure, trainings_of
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.html.together import Member, labels, trainings_of
 from dlscale.benchmarks.cli.report import report
 from tests.analysis.made_studies import write_study
 
@@ -86,15 +85,11 @@ def test_each_curve_of_a_figure_is_of_one_study_and_looks_like_no_other(made):
         for name in ("cori", "daint")
     ]
     ((alike, own),) = trainings_of(members)
-    drawn = draw(alike, own)
-    rates, ratios = drawn.figure.axes
+    figure = together_figure(alike, own)
     names = ["none, cori", "ring, cori", "none, daint", "ring, daint"]
-    for axes in (rates, ratios):
-        curves = [line.get_label() for line in axes.containers]
-        assert curves == names
-    looks = {(line[0].get_color(), line[0].get_marker()) for line in rates.containers}
-    assert len(looks) == len(names)
-    assert "Studies are not paired with each other" in " ".join(drawn.figure.caption.small_print)
+    for plot in figure.panels:
+        assert [series.name for series in plot.series] == [series.look for series in plot.series] == names
+    assert "Studies are not paired with each other" in " ".join(figure.small_print)
 
 
 def test_the_numbers_are_those_of_each_study_s_own_report(results):

@@ -1,17 +1,21 @@
-"""One page of several studies, of two machines or two dates: each curve and each row is of one study and names it.
+"""Several studies side by side, of two machines or two dates: each curve and each row is of one study and names it.
 
 Numbers of different studies are unpaired: what else differed between them is in the difference, and nothing is
-claimed of it.
+claimed of it. The renderers of one study show these findings.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from dlscale.analysis.curves import Curve, Value, curves_of
-from dlscale.analysis.declare import Axis, Column, Plot, Sentence, Shown, Table, TableOf, tags_of
+from dlscale.analysis.curves import Curve, Value, curves_of, missing_from
+from dlscale.analysis.declare import Axis, Column, Figure, Plot, Sentence, Shown, Table, TableOf, tags_of
 from dlscale.analysis.families import Family
+from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.curve_plots import (
     IDEAL,
@@ -26,10 +30,11 @@ from dlscale.analysis.findings.curve_plots import (
     throughput_of,
 )
 from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text
+from dlscale.analysis.findings.scaling_figures import csv_rows
+from dlscale.analysis.findings.small_print import span, warning
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.render.html.content import Page, Section
-from dlscale.analysis.render.html.page import evidence_note, looks
-from dlscale.analysis.text import listed, percent, workload_title
+from dlscale.analysis.statistics import LEVEL
+from dlscale.analysis.text import percent, workload_title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,33 +67,32 @@ def labels(members: Sequence[tuple[str, str, str]]) -> list[str]:
     return [f"{name} on {system}" for system, _, name in members]
 
 
-def page_together(members: Sequence[Member], compared: Sequence[str]) -> Page:
-    """The page; `compared` are sentences on what differs between the studies."""
-    efficiency = list(_plots(members, "efficiency"))
-    rates = list(_plots(members, "throughput"))
-    sections = [
-        Section(name="efficiency", title="Efficiency", blocks=tuple(efficiency)),
-        Section(
+def together_findings(members: Sequence[Member], compared: Sequence[str]) -> tuple[Finding[Any], ...]:
+    """What is shown of them, as findings of the first; `compared` are sentences on what differs between them."""
+    return (
+        Finding(
+            name="efficiency",
+            title="Efficiency",
+            compute=lambda _: members,
+            plots=lambda own: together_plots(own, "efficiency"),
+        ),
+        Finding(
             name="studies",
             title="Studies",
+            compute=lambda _: members,
             lead=UNPAIRED,
-            blocks=(STUDIES.of(members), *(Sentence(text=sentence) for sentence in compared)),
+            table=STUDIES,
+            sentences=lambda _: (Sentence(text=sentence) for sentence in compared),
         ),
-        Section(name="throughput", title="Throughput", blocks=tuple(rates)),
-        Section(name="numbers", title="All numbers", blocks=(numbers(members),)),
-    ]
-    return Page(
-        title=f"{len(members)} studies: {listed([member.label for member in members])}",
-        facts=tuple((member.label, f"{member.name}, {member.begun}") for member in members),
-        evidence="; ".join(dict.fromkeys(evidence_note(member.study) for member in members)),
-        summary=tuple(plot.says for plot in efficiency or rates),
-        strips=(),
-        warnings=tuple(
-            (f"{member.label}: {sentence}", "studies") for member in members for sentence in member.warnings
+        Finding(
+            name="throughput",
+            title="Throughput",
+            compute=lambda _: members,
+            plots=lambda own: together_plots(own, "throughput"),
         ),
-        sections=tuple(section for section in sections if section.blocks),
-        looks=looks(block for section in sections for block in section.blocks),
-        origin="; ".join(member.study.provenance.short_line() for member in members),
+        Finding(
+            name="numbers", title="All numbers", compute=lambda _: members, more=lambda own: (numbers(own),)
+        ),
     )
 
 
@@ -155,7 +159,7 @@ def _short(commits: Sequence[str]) -> str:
     return ", ".join(commit[:12] for commit in commits)
 
 
-def _plots(members: Sequence[Member], what: str) -> Iterator[Plot]:
+def together_plots(members: Sequence[Member], what: str) -> Iterator[Plot]:
     """A plot per training that is the same but for the machine and its environment."""
     for index, (alike, own) in enumerate(trainings_of(members)):
         if plot := together_plot(alike, own, what, index):
@@ -236,3 +240,52 @@ def _efficiency_axis(rows: Sequence[ScalingRow], value: Value) -> Axis:
     intervals = [interval for row in rows if (interval := value(row))]
     high = max(interval.center if interval.high is None else interval.high for interval in intervals)
     return Axis(title="efficiency [%]", kind="percent", low=0, high=max(1.1, 1.05 * high))
+
+
+def together_figures(members: Sequence[Member]) -> Iterator[tuple[str, Figure]]:
+    """A figure per training of these studies, and the name of its file; none where no study has a rate."""
+    trainings = trainings_of(members)
+    stems = Counter(alike.file_stem for alike, _ in trainings)
+    for alike, own in trainings:
+        stem = alike.file_stem
+        if stems[stem] > 1:
+            stem += "-" + hashlib.sha256(repr(alike).encode()).hexdigest()[:6]
+        if figure := together_figure(alike, own):
+            yield f"{stem}-together", figure
+
+
+def together_figure(alike: Family, own: Sequence[tuple[Member, Sequence[ScalingRow]]]) -> Figure | None:
+    """Throughput, and efficiency where a study has it on more ranks than its base case's; None without a rate."""
+    plots = [plot for what in ("throughput", "efficiency") if (plot := together_plot(alike, own, what))]
+    if not plots or not plots[0].name.startswith("throughput"):
+        return None
+    value, _ = efficiency_of(own)
+    values = [throughput_of, value][: len(plots)]
+    drawn = [curve for one in values for member, rows in own for curve in named_curves(member, rows, one)]
+    counts = [
+        row.throughput.n for _, rows in own for row in rows if row.cell.control == "train" and row.throughput
+    ]
+    text = [f"Throughput: median over n = {span(counts)} launches, bars: its order-statistic interval."]
+    if len(plots) > 1:
+        text.append(f"Efficiency: geometric mean over blocks, bars: {100 * LEVEL:.0f} % t interval.")
+        text += bases_text(own, value)
+    rates = [curve for member, rows in own for curve in named_curves(member, rows, throughput_of)]
+    if missing := [f"{member.label}: {what}" for member, rows in own for what in missing_from(rows, rates)]:
+        text.append(f"No point: {', '.join(missing)}.")
+    kept = {id(row) for curve in drawn for row in curve.rows}
+    return Figure(
+        name="together",
+        title=plots[0].title,
+        warning=next(filter(None, (warning(rows) for _, rows in own if rows)), ""),
+        subtitle=alike.constants,
+        small_print=(
+            " ".join([*text, UNPAIRED]),
+            *(f"{member.label}: {member.study.provenance.short_line()}." for member, rows in own if rows),
+        ),
+        panels=tuple(replace(plot, title="") for plot in plots),
+        rows=[
+            {"label": member.label, "of_study": member.name, **line}
+            for member, rows in own
+            for line in csv_rows(row for row in rows if id(row) in kept)
+        ],
+    )

@@ -1,29 +1,41 @@
-"""Frameworks compared: what the same training costs in each, compiled or not, and which of them to use here.
+"""Programs: a framework with or without its compiler, and what the same training costs in each.
 
-A program is a framework with or without its compiler. What one has to know of it stands in one item: its speed, how
-soon the network is good, its start, memory and checkpoints, and the lines that its script changes. Everything comes
-from records; speed is that of studies without a target, and what trainings to a target took is joined to the cells that
-are equal but for it. docs/frameworks.md.
+A program has its speed, the time to a target, its start, memory and checkpoints, and the lines that its script changes.
+Speed is that of studies without a target; times to a target are joined to the cells that are equal but for the target.
+docs/frameworks.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.declare import Column, TableOf, Value, tags_of
+from dlscale.analysis.curves import curves_of
+from dlscale.analysis.declare import Column, Figure, Plot, TableOf, Value, tags_of
 from dlscale.analysis.findings import scaling, solution_table
+from dlscale.analysis.findings.contrast_declaration import Side, sides_of
+from dlscale.analysis.findings.curve_plots import (
+    rank_axis,
+    rate_axis,
+    samples_text,
+    says,
+    series_of,
+    throughput_of,
+    without_point,
+)
 from dlscale.analysis.findings.productivity import Change, stored_changes
 from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.findings.small_print import solution_origin, span
+from dlscale.analysis.findings.solution_plots import learning_plots
 from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.findings.trainings import launch_seconds
-from dlscale.analysis.launches import CellLaunches
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import step_seconds
+from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import NamedCell, setting_columns, settings_text, slowest_in_phase
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import gibibytes, interval_columns, plural, workload_title
@@ -66,8 +78,7 @@ class Program:
     change: Change | None  # of the script for 1 process
     script_command: str  # that starts a script; empty if the record does not say
     job_seconds: float = JOB_SECONDS
-    # Those that measured its speed, failed ones among them.
-    launches: CellLaunches | None = field(default=None, repr=False)
+    side: Side | None = None  # in comparisons of speed; None where that was not to be measured
 
     @property
     def name(self) -> str:
@@ -146,7 +157,7 @@ def _named(cell: Cell) -> NamedCell:
 
 
 def programs(studies: Sequence[Measured], *, job_seconds: float = JOB_SECONDS) -> list[Program]:
-    """The trainings of all tables, by what is trained, ranks and backend, the frameworks beside each other.
+    """The programs of all studies, by what is trained, ranks and backend.
 
     Raises UsageError if two of the studies have measured the speed, or the time to a target, of the same cell.
     """
@@ -173,18 +184,18 @@ def programs(studies: Sequence[Measured], *, job_seconds: float = JOB_SECONDS) -
     return sorted(items, key=_order)
 
 
-def question_key(cell: Cell) -> str:
+def training_key(cell: Cell) -> str:
     """Everything of a cell but its program and what the ranks change; along a curve one of the batches follows them."""
     batch = cell.local_batch if cell.scaling_mode == "weak" else cell.global_batch
     ignored = PROGRAM_FIELDS | {"num_ranks", "num_nodes", "num_servers", "local_batch", "global_batch"}
     return repr((batch, sorted(cell.model_dump(exclude=set(ignored)).items())))
 
 
-def alike_on_all_ranks(items: Iterable[Program]) -> list[list[Program]]:
-    """Groups of programs that train the same, whatever the ranks; in the items' order."""
+def by_training(items: Iterable[Program]) -> list[list[Program]]:
+    """The programs of each training, on all ranks, in the items' order."""
     groups: dict[tuple[str, ...], list[Program]] = {}
     for item in items:
-        key = (item.row.family.system, item.evidence or "", question_key(item.cell))
+        key = (item.row.family.system, item.evidence or "", training_key(item.cell))
         groups.setdefault(key, []).append(item)
     return list(groups.values())
 
@@ -203,7 +214,8 @@ def _program(
     everything = [record for place in measured for record in _records(*place)]
     saved = [record.checkpoints for record in everything if record.checkpoints]
     resumed = [record.resumed.seconds for record in everything if record.resumed]
-    cell = _named(_without_target(row.cell))
+    plain = _without_target(row.cell)
+    cell = _named(plain)
     return Program(
         cell=cell,
         row=row,
@@ -220,13 +232,15 @@ def _program(
         change=changes.get((cell.framework, cell.backend)),
         script_command=_command(cell, records),
         job_seconds=job_seconds,
-        launches=_all_launches(*speed) if speed else None,
+        side=_side(*speed, plain) if speed else None,
     )
 
 
-def _all_launches(study: Measured, row: ScalingRow) -> CellLaunches | None:
-    wanted = (row.family, row.cell.id)
-    return next((launches for launches in study.launches if (launches.family, launches.id) == wanted), None)
+def _side(study: Measured, row: ScalingRow, plain: Cell) -> Side | None:
+    """The side of a measurement of speed, failed launches among it; named for the program."""
+    own = (one for one in study.by_family.get(row.family, ()) if one.id == row.cell.id)
+    sides = (side for launches in own for side in sides_of(launches) if side.evidence == row.evidence)
+    return next((replace(side, name=program_name(plain), cell=plain) for side in sides), None)
 
 
 def _records(study: Measured, row: ScalingRow) -> list[Record]:
@@ -417,12 +431,65 @@ COSTS = TableOf[Program](
     group=lambda item: (item.row.family.system, item.cell.workload, item.cell.num_ranks),
 )
 
-
-def has_failed_cases(study: Measured) -> bool:
-    """Whether a case has no good attempt; one that failed and was made good since is none."""
-    return any(len(launches.good) < len(launches.cases) for launches in study.launches)
+PLOTTED = ("loss-steps", "loss-time", "quality-time")  # of trainings to a target
 
 
-def measured_only(items: Iterable[Program]) -> Iterator[Program]:
-    """The programs with a number of any kind."""
-    return (item for item in items if item.throughput or item.solution)
+def program_plots(group: Sequence[Program], place: int) -> Iterator[Plot]:
+    """Throughput of the programs of a training over ranks, and the learning curves of those with a target."""
+    title, rows = group[0].training_title, list[Any](group)
+    curves = curves_of(rows, throughput_of)
+    shown = [item for curve in curves for item in curve.rows]
+    if shown:
+        yield Plot(
+            name=f"throughput-{place}",
+            title=title,
+            says=says("Throughput", rows, throughput_of, samples_text),
+            x=rank_axis(shown),
+            y=rate_axis(shown),
+            series=series_of(curves, throughput_of, say=samples_text, unit="launch"),
+            notes=without_point(rows, curves),
+            table=SPEED.name,
+            tags=replace(tags_of(group[0].cell), framework=""),
+        )
+    trained = [item.solution for item in group if item.solution]
+    for plot in learning_plots(trained, place) if trained else ():
+        if plot.name.startswith(PLOTTED):
+            way = plot.x.title.partition(" [")[0]
+            yield replace(plot, title=f"{title}: {plot.y.title} against {way}", table=SPEED.name)
+
+
+def program_figures(
+    items: Iterable[Program], forbidden: Mapping[str, str], origin: Provenance
+) -> Iterator[tuple[str, Figure]]:
+    """A figure for each training with a rate, and the name of its file.
+
+    `forbidden` says by cell why its frameworks may not be compared.
+    """
+    for number, group in enumerate(by_training(items)):
+        counts = [item.throughput.n for item in group if item.throughput]
+        if not counts:
+            continue
+        rates, *ways = program_plots(group, 0)
+        losses = [plot for name in ("loss-steps", "loss-time") for plot in ways if plot.name.startswith(name)]
+        text = f"Throughput: median over n = {span(counts)} launches, bars: its order-statistic interval."
+        if losses:
+            text += (
+                " Losses: every line is a training with its own seed; that of a step's batch, mean over ranks. Time "
+                "since the launch is without gates."
+            )
+        cell = group[0].cell
+        batch = f"{plural(cell.global_batch, 'sample')} per step over all ranks"
+        if cell.scaling_mode == "weak":
+            batch = f"{plural(cell.local_batch, 'sample')} per rank and step"
+        yield (
+            f"{cell.workload}-{cell.preset}-{cell.backend}-{number}-frameworks",
+            Figure(
+                name="frameworks",
+                title=f"frameworks: {group[0].training_title}, {cell.scaling_mode} scaling",
+                warning=next(filter(None, (forbidden.get(item.cell.id, "") for item in group)), ""),
+                subtitle=f"{batch}, {cell.precision}",
+                small_print=(text, solution_origin(origin)),
+                panels=tuple(replace(plot, title="") for plot in (rates, *losses)),
+                rows=[to_program_row(item) for item in group],
+            ),
+        )

@@ -1,30 +1,28 @@
-"""`dlscale report A B`: several studies that may be compared, in one table and on one page."""
+"""Several studies on one page: `dlscale report A B`, and what `dlscale compare --frameworks` shares with it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from dlscale.analysis.declare import Figure
+from dlscale.analysis.finding import Found, collect
+from dlscale.analysis.findings import together
 from dlscale.analysis.findings.failures import study_warnings
 from dlscale.analysis.findings.study_comparison import compare_studies, compared_text, comparison_verdict
+from dlscale.analysis.findings.together import Member
 from dlscale.analysis.launches import latest_good
-from dlscale.analysis.provenance import provenance
+from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.html.document import write_page
-from dlscale.analysis.render.html.together import (
-    UNPAIRED,
-    Member,
-    labels,
-    numbers,
-    numbers_json,
-    page_together,
-)
+from dlscale.analysis.render.html.page import page_of_several
+from dlscale.analysis.text import listed
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE
@@ -57,23 +55,68 @@ def report_together(
             return NOT_COMPARABLE
         members = _members(loaded)
         if as_json:
-            click.echo(json.dumps({"schema": 1, "comparable": True, "rows": numbers_json(members)}))
+            rows = together.numbers_json(members)
+            click.echo(json.dumps({"schema": 1, "comparable": True, "rows": rows}))
         else:
             _print(members, sentences)
-            path = results / FOLDER / _file_name(members)
-            make_folder(path.parent)
-            origin = provenance(record for one in loaded for record in one.study.records)
-            from dlscale.analysis.figures.together import write_together
-
-            written = write_together(members, path.with_suffix(""), origin)
-            if drawn := sum(file.suffix == ".png" for file in written):
-                click.echo(f"figures: {drawn} in {path.with_suffix('')}")
-            write_page(page_together(members, sentences), path)
-            click.echo(f"report: {path}\nopen: {path.resolve().as_uri()}")
+            findings = together.together_findings(members, sentences)
+            found = collect(findings, loaded[0].study)
+            plots = (
+                together.together_plots(members, "efficiency"),
+                together.together_plots(members, "throughput"),
+            )
+            path = put_several(
+                loaded,
+                found,
+                results / FOLDER / _file_name(members),
+                title=f"{len(members)} studies: {listed([member.label for member in members])}",
+                facts=[(member.label, f"{member.name}, {member.begun}") for member in members],
+                summary=next(filter(None, ([plot.says for plot in own] for own in plots)), []),
+                warnings=[
+                    (f"{member.label}: {sentence}", "studies")
+                    for member in members
+                    for sentence in member.warnings
+                ],
+                origin="; ".join(member.study.provenance.short_line() for member in members),
+                figures=together.together_figures(members),
+            )
             if in_browser:
                 open_page(path)
     incomplete = any(one.study.bad_files or one.study.left_out or one.study.failures for one in loaded)
     return FAILED_CASES if incomplete else 0
+
+
+def put_several(
+    loaded: Sequence[Loaded],
+    found: Sequence[Found],
+    path: Path,
+    *,
+    title: str,
+    facts: Iterable[tuple[str, str]],
+    summary: Iterable[str],
+    warnings: Iterable[tuple[str, str]],
+    origin: str,
+    figures: Iterable[tuple[str, Figure]],
+) -> Path:
+    """Draw the figures of several studies beside their page, write it, and print where both are; returns its path."""
+    from dlscale.analysis.figures.write import write_declared  # matplotlib is slow to load
+
+    make_folder(path.parent)
+    written = write_declared(figures, path.with_suffix(""), origin_of(loaded))
+    if drawn := sum(file.suffix == ".png" for file in written):
+        click.echo(f"figures: {drawn} in {path.with_suffix('')}")
+    studies = [one.study for one in loaded]
+    page = page_of_several(
+        studies, found, title=title, facts=facts, summary=summary, warnings=warnings, origin=origin
+    )
+    write_page(page, path)
+    click.echo(f"report: {path}\nopen: {path.resolve().as_uri()}")
+    return path
+
+
+def origin_of(loaded: Iterable[Loaded]) -> Provenance:
+    """Where the records of all studies come from."""
+    return provenance(record for one in loaded for record in one.study.records)
 
 
 def _compared(loaded: Sequence[Loaded]) -> tuple[list[str], bool]:
@@ -96,27 +139,28 @@ def _members(loaded: Sequence[Loaded]) -> list[Member]:
     begun = [min(record.started_at for record in one.study.records)[:10] for one in loaded]
     systems = [", ".join(one.study.provenance.systems) for one in loaded]
     names = [one.folder.name for one in loaded]
+    labels = together.labels(list(zip(systems, begun, names, strict=True)))
     return [
-        Member(label=label, name=one.folder.name, begun=date, study=one.study, warnings=tuple(_warnings(one)))
-        for label, one, date in zip(
-            labels(list(zip(systems, begun, names, strict=True))), loaded, begun, strict=True
+        Member(
+            label=label, name=one.folder.name, begun=date, study=one.study, warnings=tuple(warnings_of(one))
         )
+        for label, one, date in zip(labels, loaded, begun, strict=True)
     ]
 
 
-def _warnings(one: Loaded) -> Iterator[str]:
-    for sentence, _ in study_warnings(one.study):
-        yield sentence
+def warnings_of(one: Loaded) -> Iterator[str]:
+    """The warnings about a study."""
+    return (sentence for sentence, _ in study_warnings(one.study))
 
 
 def _print(members: Sequence[Member], sentences: Sequence[str]) -> None:
     console = Console(highlight=False)
-    for part in render_table(numbers(members, controls=False)):
+    for part in render_table(together.numbers(members, controls=False)):
         console.print(part)
     for text in [
         *(f"{member.label}: {sentence}" for member in members for sentence in member.warnings),
         *sentences,
-        UNPAIRED,
+        together.UNPAIRED,
     ]:
         console.print(text, markup=False, soft_wrap=True)
 
