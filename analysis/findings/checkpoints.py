@@ -12,26 +12,8 @@ import numpy as np
 from dlscale.analysis.declare import Column, TableOf, Tags, shown_number
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.statistics import Interval, median_interval
-from dlscale.analysis.text import interval_columns, workload_title
+from dlscale.analysis.text import attributes, interval_columns, workload_title
 from dlscale.benchmarks.records.record import Record
-
-
-def to_saving_row(saving: Saving) -> dict[str, Any]:
-    """The row of a training's checkpoints and restarts; `share` is of the time in steps and in saving."""
-    return {
-        "workload": saving.workload,
-        "framework": saving.framework,
-        "backend": saving.backend,
-        "num_ranks": saving.num_ranks,
-        "num_launches": saving.num_launches,
-        "num_checkpoints": saving.num_checkpoints,
-        "num_bytes": saving.num_bytes,
-        **interval_columns("seconds", saving.seconds),
-        "share": saving.share,
-        "num_restarts": saving.num_restarts,
-        "read_seconds": saving.read_seconds,
-        "num_lost_steps": saving.num_lost_steps,
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +32,15 @@ class Saving:
     num_restarts: int
     read_seconds: float | None
     num_lost_steps: int
+
+
+def to_saving_row(saving: Saving) -> dict[str, Any]:
+    """The row of a training's checkpoints and restarts; `share` is of the time in steps and in saving."""
+    return {
+        **attributes(saving, "workload framework backend num_ranks num_launches num_checkpoints num_bytes"),
+        **interval_columns("seconds", saving.seconds),
+        **attributes(saving, "share num_restarts read_seconds num_lost_steps"),
+    }
 
 
 def savings(records: Iterable[Record]) -> list[Saving]:

@@ -32,6 +32,7 @@ from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import wire_bytes, wire_share
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, t_interval
 from dlscale.analysis.text import (
+    attributes,
     backend_name,
     interval_columns,
     number,
@@ -40,7 +41,7 @@ from dlscale.analysis.text import (
     share_text,
     size_text,
 )
-from dlscale.benchmarks.records.record import Cell, Setting
+from dlscale.benchmarks.records.record import Cell
 from dlscale.collectives.compression.options import Compression
 
 TOLERANCE = 0.01  # of the uncompressed training's metric, after as many samples
@@ -89,11 +90,8 @@ class CompressedCell:
 def compressed_cells(measured: Sequence[CellLaunches]) -> tuple[CompressedCell, ...]:
     """All cells that train with compressed gradients on several ranks."""
     cells = [launches for launches in good_launches(measured) if launches.cell.control == "train"]
-    return tuple(
-        _compared(launches, _reference_of(launches, cells))
-        for launches in cells
-        if is_compressed(launches.cell) and launches.cell.num_ranks > 1
-    )
+    compressed = (one for one in cells if is_compressed(one.cell) and one.cell.num_ranks > 1)
+    return tuple(_compared(launches, _reference_of(launches, cells)) for launches in compressed)
 
 
 def is_compressed(cell: Cell) -> bool:
@@ -103,20 +101,25 @@ def is_compressed(cell: Cell) -> bool:
 
 
 def _reference_of(launches: CellLaunches, cells: Sequence[CellLaunches]) -> CellLaunches | None:
+    plain = (other for other in cells if not is_compressed(other.cell))
+    return next(
+        (other for other in plain if _without_compression(other) == _without_compression(launches)), None
+    )
+
+
+def _without_compression(launches: CellLaunches) -> tuple[object, ...]:
+    """What a cell and its uncompressed one have in common."""
     cell = launches.cell
-
-    def alike(other: CellLaunches) -> bool:
-        same = (launches.family, launches.evidence) == (other.family, other.evidence)
-        own = (cell.backend, cell.num_ranks, cell.num_nodes, cell.target, _other_options(cell))
-        theirs = other.cell
-        its = (theirs.backend, theirs.num_ranks, theirs.num_nodes, theirs.target, _other_options(theirs))
-        return same and own == its and not is_compressed(theirs)
-
-    return next(filter(alike, cells), None)
-
-
-def _other_options(cell: Cell) -> dict[str, Setting]:
-    return {name: value for name, value in cell.backend_options.items() if name not in _OPTIONS}
+    options = {name: value for name, value in cell.backend_options.items() if name not in _OPTIONS}
+    return (
+        launches.family,
+        launches.evidence,
+        cell.backend,
+        cell.num_ranks,
+        cell.num_nodes,
+        cell.target,
+        options,
+    )
 
 
 def _compared(launches: CellLaunches, reference: CellLaunches | None) -> CompressedCell:
@@ -222,28 +225,18 @@ def command(cell: Cell) -> str:
 
 def to_compression_row(row: CompressedCell) -> dict[str, Any]:
     """A cell's row: gain and loss together. Ratios and changes are those to the uncompressed cell."""
-    cell = row.cell
     return {
-        "workload": cell.workload,
-        "preset": cell.preset,
-        "framework": cell.framework,
-        "backend": cell.backend,
-        "backend_options": dict(cell.backend_options),
-        "num_ranks": cell.num_ranks,
-        "num_nodes": cell.num_nodes,
-        "global_batch": cell.global_batch,
+        **attributes(row.cell, "workload preset framework backend num_ranks num_nodes global_batch"),
+        "backend_options": dict(row.cell.backend_options),
         "evidence": row.evidence,
         "compared": row.reference is not None,
         **interval_columns("rate_ratio", row.rate_ratio),
-        "wire_bytes": row.wire_bytes,
-        "wire_share": row.wire_share,
+        **attributes(row, "wire_bytes wire_share"),
         **interval_columns("samples_ratio", row.samples_ratio),
         **interval_columns("quality_change", row.quality_change),
         "quality_tolerance": TOLERANCE,
-        "num_reached": row.num_reached,
-        "num_trainings": row.num_trainings,
+        **attributes(row, "num_reached num_trainings why"),
         "accuracy_gate": row.gate,
-        "why": row.why,
     }
 
 

@@ -11,7 +11,7 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import interval_columns, number, workload_title
+from dlscale.analysis.text import attributes, interval_columns, number, workload_title
 from dlscale.benchmarks.records.preparation import Preparation
 
 
@@ -48,7 +48,7 @@ def format_uses(studies: Sequence[Measured], prepared: Sequence[Preparation]) ->
         for found in prepared
         for study in studies
         for row in scaling.FINDING.of(study)
-        if row.cell.control == "train" and row.cell.data.partition(":")[0] == found.name
+        if row.cell.control == "train" and data_is_prepared(row, [found])
     ]
     return sorted(uses, key=lambda use: (use.workload, use.framework, use.num_ranks))
 
@@ -72,17 +72,10 @@ def to_format_row(use: FormatUse) -> dict[str, Any]:
     """The row of a format and a framework; `preparation_seconds` are those of one conversion."""
     found = use.preparation
     return {
-        "workload": use.workload,
-        "framework": use.framework,
-        "num_ranks": use.num_ranks,
-        "format": found.format,
-        "source": found.source,
-        "source_format": found.source_format,
-        "num_samples": found.num_samples,
-        "num_skipped": found.num_skipped,
-        "image_bytes": found.image_bytes,
-        "num_bytes": found.num_bytes,
-        "num_files": found.num_files,
+        **attributes(use, "workload framework num_ranks"),
+        **attributes(
+            found, "format source source_format num_samples num_skipped image_bytes num_bytes num_files"
+        ),
         "preparation_seconds": found.seconds,
         **interval_columns("reading_samples_per_second", use.reading),
         **interval_columns("training_samples_per_second", use.training),

@@ -9,6 +9,7 @@ sum over the others would be too small.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,34 +34,8 @@ from dlscale.analysis.records import (
     why_unusable,
 )
 from dlscale.analysis.statistics import Interval, median_interval
-from dlscale.analysis.text import interval_columns, listed, plural
+from dlscale.analysis.text import attributes, interval_columns, listed, plural
 from dlscale.benchmarks.records.record import Cell, Record
-
-
-def to_energy_row(energy: Energy) -> dict[str, Any]:
-    """The row of a training: joules per sample of all nodes, the counters in `sources`, or the `reason` for none."""
-    cell = energy.cell
-    return {
-        "system": energy.system,
-        "workload": cell.workload,
-        "preset": cell.preset,
-        "framework": cell.framework,
-        "backend": cell.backend,
-        "backend_options": options_text(cell),
-        "algorithm": cell.algorithm,
-        "algorithm_options": algorithm_text(cell),
-        "scaling_mode": cell.scaling_mode,
-        "num_ranks": cell.num_ranks,
-        "num_servers": cell.num_servers,
-        "num_nodes": cell.num_nodes,
-        "evidence": energy.evidence,
-        **interval_columns("joules_per_sample", energy.joules_per_sample),
-        "watts": energy.watts,
-        "sources": ", ".join(energy.sources) or None,
-        "parts": energy.parts,
-        "num_launches": energy.num_launches,
-        "reason": energy.reason or None,
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,30 +68,39 @@ class Energy:
     reason: str
 
 
+def to_energy_row(energy: Energy) -> dict[str, Any]:
+    """The row of a training: joules per sample of all nodes, the counters in `sources`, or the `reason` for none."""
+    cell = energy.cell
+    return {
+        "system": energy.system,
+        **attributes(cell, "workload preset framework backend algorithm"),
+        "backend_options": options_text(cell),
+        "algorithm_options": algorithm_text(cell),
+        **attributes(cell, "scaling_mode num_ranks num_servers num_nodes"),
+        "evidence": energy.evidence,
+        **interval_columns("joules_per_sample", energy.joules_per_sample),
+        **attributes(energy, "watts parts num_launches"),
+        "sources": ", ".join(energy.sources) or None,
+        "reason": energy.reason or None,
+    }
+
+
 def reading(record: Record) -> Reading | str:
     """The sum of all machines' counters, or in a few words why there is no number."""
     if why_unusable(record) is not None:
         return "the launch gave no number"
     samples = int(num_samples(record.counted, record.case.cell).sum())
     machines = {rank.rank: rank.boot_id for rank in (*record.ranks, *record.servers)}
-    by_source: dict[str, dict[str, tuple[float, float]]] = {}
+    by_source: defaultdict[str, dict[str, tuple[float, float]]] = defaultdict(dict)
     for entry in record.energy:
         if entry.source and entry.joules is not None and entry.seconds and entry.rank in machines:
-            known = by_source.setdefault(entry.source, {})
+            known, machine = by_source[entry.source], machines[entry.rank]
             # If nodes share a machine, the longest reading counts.
-            known[machines[entry.rank]] = max(
-                known.get(machines[entry.rank], (0.0, 0.0)), (entry.seconds, entry.joules)
-            )
-    whole = {
-        source: list(known.values())
-        for source, known in by_source.items()
-        if known.keys() == set(machines.values())
-    }
-    sources = (
-        ["pm_counters"]
-        if "pm_counters" in whole
-        else [source for source in ("rapl", "nvml") if source in whole]
-    )
+            known[machine] = max(known.get(machine, (0.0, 0.0)), (entry.seconds, entry.joules))
+    everywhere = set(machines.values())
+    whole = {source: known.values() for source, known in by_source.items() if known.keys() == everywhere}
+    kinds = ("pm_counters",) if "pm_counters" in whole else ("rapl", "nvml")
+    sources = [source for source in kinds if source in whole]
     if not sources:
         return _why_nothing(record)
     parts = [part for source in sources for part in whole[source]]
@@ -178,17 +162,9 @@ def _parts(records: Iterable[Record], source: str) -> str:
 
 def _energy_order(energy: Energy) -> tuple[object, ...]:
     cell = energy.cell
-    return (
-        *(energy.system, cell.workload, cell.preset, cell.framework, cell.scaling_mode),
-        *(
-            cell.backend != "none",
-            cell.method,
-            settings_text(cell.options),
-            cell.num_ranks,
-            cell.id,
-            energy.evidence,
-        ),
-    )
+    training = (energy.system, cell.workload, cell.preset, cell.framework, cell.scaling_mode)
+    backend = (cell.backend != "none", cell.method, settings_text(cell.options))
+    return *training, *backend, cell.num_ranks, cell.id, energy.evidence
 
 
 ENERGY_WORDS = {"rapl": "processors and memory", "pm_counters": "whole nodes", "nvml": "GPUs"}
@@ -224,9 +200,8 @@ def unknown_energy(trainings: Sequence[Energy]) -> str:
     reasons = [energy.reason for energy in trainings if not energy.joules_per_sample]
     if not reasons:
         return ""
-    whose = (
-        "" if len(reasons) == len(trainings) else f" of {plural(len(reasons), 'cell')} of {len(trainings)}"
-    )
+    some = f" of {plural(len(reasons), 'cell')} of {len(trainings)}"
+    whose = "" if len(reasons) == len(trainings) else some
     return f"Energy per sample{whose} is not known: {listed(list(dict.fromkeys(reasons)))}."
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -24,7 +24,7 @@ from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.launches import Block
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval, ratio_of_sums
-from dlscale.analysis.text import interval_columns, number, plural, with_limits
+from dlscale.analysis.text import attributes, interval_columns, number, plural, with_limits
 from dlscale.benchmarks.records.target import GradientNoise, Target
 from dlscale.collectives.algorithms.registry import SYNC
 
@@ -57,7 +57,7 @@ class NoiseScale:
     scale: Interval | None  # B_noise from gradients; None without draws, or where |G|^2 is not above 0
     critical: (
         Interval | None
-    )  # B_noise from samples; None with one batch, or where larger ones took no more samples
+    )  # B_noise from samples; None with one batch, or if larger ones took no more samples
     cost_share: float | None  # seconds of the draws over those of training
     unmeasured: str  # why there are no draws
 
@@ -209,14 +209,20 @@ def law_of_samples(batches: Floats, samples: Floats) -> BatchLaw:
 def laws(noise: NoiseScale) -> dict[str, BatchLaw]:
     """The laws by what B_noise is known from, "gradients" and "samples"; none without a median of samples."""
     known = arrived(noise.rows)
-    batches = np.array([row.cell.global_batch for row in known], dtype=float)
-    samples = np.array([row.samples.center for row in known if row.samples])
+    batches, samples = _samples_at_batches(known)
     found = {}
     if known and noise.scale and noise.scale.center > 0:
         found["gradients"] = law_of_scale(batches, samples, np.array(noise.scale.center))
     if len(set(batches)) > 1:
         found["samples"] = law_of_samples(batches, samples)
     return found
+
+
+def _samples_at_batches(rows: Sequence[TimeToSolution]) -> tuple[Floats, Floats]:
+    """The global batches of cells whose median of samples is known, and that median."""
+    known = [(row.cell.global_batch, row.samples.center) for row in rows if row.samples]
+    batches, samples = np.array(known, dtype=float).reshape(-1, 2).T
+    return batches, samples
 
 
 def resampled_blocks(num_blocks: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -252,12 +258,10 @@ def arrived(rows: Sequence[TimeToSolution]) -> list[TimeToSolution]:
 
 def _critical(rows: Sequence[TimeToSolution]) -> Interval | None:
     known = arrived(rows)
-    batches = np.array([row.cell.global_batch for row in known], dtype=float)
+    batches, samples = _samples_at_batches(known)
     if len(set(batches)) < 2:
         return None
-    center = float(
-        law_of_samples(batches, np.array([row.samples.center for row in known if row.samples])).scale
-    )
+    center = float(law_of_samples(batches, samples).scale)
     if not math.isfinite(center):
         return None
     blocks = sorted(set.intersection(*({t.block for t in row.trainings} for row in known)))
@@ -269,10 +273,7 @@ def _critical(rows: Sequence[TimeToSolution]) -> Interval | None:
     whole = samples[np.isfinite(samples).all(axis=1)]
     if not len(whole):
         return None
-    found = bootstrap_interval(center, law_of_samples(batches, whole).scale)
-    return Interval(
-        center=center, low=found.low, high=found.high, level=LEVEL, method=found.method, n=len(blocks)
-    )
+    return replace(bootstrap_interval(center, law_of_samples(batches, whole).scale), n=len(blocks))
 
 
 def to_noise_row(noise: NoiseScale) -> dict[str, Any]:
@@ -280,14 +281,9 @@ def to_noise_row(noise: NoiseScale) -> dict[str, Any]:
 
     A scale without an upper limit has `noise_scale_high` None and says so in its method.
     """
-    family = noise.family
     return {
-        "workload": family.workload,
-        "preset": family.preset,
-        "framework": family.framework,
-        "scaling_mode": family.scaling_mode,
-        "metric": noise.target.metric,
-        "threshold": noise.target.threshold,
+        **attributes(noise.family, "workload preset framework scaling_mode"),
+        **attributes(noise.target, "metric threshold"),
         "learning_rate_scaling": noise.target.scaling,
         "evidence": noise.rows[0].evidence,
         "num_draws": noise.num_draws,
@@ -302,9 +298,8 @@ def to_noise_row(noise: NoiseScale) -> dict[str, Any]:
 
 def _mean(noise: NoiseScale, place: int) -> float | None:
     """Per draw."""
-    return (
-        math.fsum(sums[place] for sums in noise.draws.values()) / noise.num_draws if noise.num_draws else None
-    )
+    total = math.fsum(sums[place] for sums in noise.draws.values())
+    return total / noise.num_draws if noise.num_draws else None
 
 
 def _scale(scale: Interval | None) -> Value | None:
@@ -320,9 +315,7 @@ NOISE = TableOf[NoiseScale](
         Column("noise scale", lambda noise: _scale(noise.scale), unit="samples"),
         Column("critical batch", lambda noise: _scale(noise.critical), unit="samples"),
         Column("draws", lambda noise: noise.num_draws),
-        Column(
-            "cost", lambda noise: 100 * noise.cost_share if noise.cost_share else None, unit="% of training"
-        ),
+        Column("cost", lambda noise: noise.cost_share and 100 * noise.cost_share, unit="% of training"),
     ),
     data=to_noise_row,
     legend=(
@@ -345,7 +338,7 @@ def compared_families(study: Measured) -> set[Family]:
 
 def _screen(study: Measured) -> list[Sentence]:
     compared = compared_families(study)
-    return [*_sentences([noise for noise in FINDING.of(study) if noise.family not in compared])]
+    return _sentences([noise for noise in FINDING.of(study) if noise.family not in compared])
 
 
 FINDING = Finding(

@@ -16,11 +16,9 @@ from dlscale.analysis.declare import Column, TableOf, shown_number, tags_of
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.statistics import Interval, median_interval
-from dlscale.analysis.text import interval_columns, workload_title
-from dlscale.benchmarks.records.profile import StepProfile
+from dlscale.analysis.text import attributes, interval_columns, number, workload_title
+from dlscale.benchmarks.records.profile import Quantiles, StepProfile
 from dlscale.benchmarks.records.record import Cell
-
-MEGABYTE = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,20 +31,20 @@ class StepParts:
     num_steps: int  # with stamps, over all launches
     num_gradients: int
     num_bytes: int  # of all gradients
-    step: float  # whole, without stamps
-    fetching: float
-    forward: float  # of all passes
-    backward: float
-    update: float
-    first_ready: float  # from the start of the step
-    last_ready: float
-    median_ready: float  # when half of the bytes are complete
+    step_seconds: float  # whole, without stamps
+    fetching_seconds: float
+    forward_seconds: float  # of all passes
+    backward_seconds: float
+    update_seconds: float
+    first_ready_seconds: float  # from the start of the step
+    last_ready_seconds: float
+    median_ready_seconds: float  # when half of the bytes are complete
     stamps: Interval  # steps with stamps over steps without
 
     @property
-    def hideable(self) -> float:
+    def hideable_seconds(self) -> float:
         """The seconds of computation that follow the first complete gradient, without the update."""
-        return self.last_ready - self.first_ready
+        return self.last_ready_seconds - self.first_ready_seconds
 
 
 def step_parts(measured: Iterable[CellLaunches]) -> list[StepParts]:
@@ -86,19 +84,14 @@ def _parts(launches: CellLaunches, profiles: Sequence[StepProfile]) -> StepParts
         num_steps=sum(len(profile.stamped_seconds) for profile in profiles),
         num_gradients=len(profiles[0].gradients),
         num_bytes=sum(gradient.num_bytes for gradient in profiles[0].gradients),
-        step=median(lambda profile: float(np.median(profile.plain_seconds))),
-        fetching=median(lambda profile: profile.fetched.median),
-        forward=median(_forward),
-        backward=median(
-            lambda profile: sum(
-                end.median - begin.median
-                for begin, end in zip(profile.forward, profile.backward, strict=True)
-            )
-        ),
-        update=median(lambda profile: profile.update.median),
-        first_ready=median(lambda profile: profile.gradients[0].ready.median),
-        last_ready=median(lambda profile: profile.gradients[-1].ready.median),
-        median_ready=median(_half_of_the_bytes),
+        step_seconds=median(lambda profile: float(np.median(profile.plain_seconds))),
+        fetching_seconds=median(lambda profile: profile.fetched.median),
+        forward_seconds=median(_forward),
+        backward_seconds=median(lambda profile: _between(profile.forward, profile.backward)),
+        update_seconds=median(lambda profile: profile.update.median),
+        first_ready_seconds=median(lambda profile: profile.gradients[0].ready.median),
+        last_ready_seconds=median(lambda profile: profile.gradients[-1].ready.median),
+        median_ready_seconds=median(_half_of_the_bytes),
         stamps=stamped_over_plain(profiles),
     )
 
@@ -106,7 +99,11 @@ def _parts(launches: CellLaunches, profiles: Sequence[StepProfile]) -> StepParts
 def _forward(profile: StepProfile) -> float:
     """A pass begins with the batch, or when the backward pass before it has ended."""
     begins = [profile.fetched, *profile.backward[:-1]]
-    return sum(end.median - begin.median for begin, end in zip(begins, profile.forward, strict=True))
+    return _between(begins, profile.forward)
+
+
+def _between(begins: Sequence[Quantiles], ends: Sequence[Quantiles]) -> float:
+    return sum(end.median - begin.median for begin, end in zip(begins, ends, strict=True))
 
 
 def _half_of_the_bytes(profile: StepProfile) -> float:
@@ -116,27 +113,11 @@ def _half_of_the_bytes(profile: StepProfile) -> float:
 
 def to_profile_row(parts: StepParts) -> dict[str, Any]:
     """The row of a profile; times in seconds."""
-    cell = parts.cell
     return {
-        "workload": cell.workload,
-        "preset": cell.preset,
-        "framework": cell.framework,
-        "local_batch": cell.local_batch,
-        "precision": cell.precision,
-        "evidence": parts.evidence,
-        "num_launches": parts.num_launches,
-        "num_steps": parts.num_steps,
-        "num_gradients": parts.num_gradients,
-        "num_bytes": parts.num_bytes,
-        "step_seconds": parts.step,
-        "fetching_seconds": parts.fetching,
-        "forward_seconds": parts.forward,
-        "backward_seconds": parts.backward,
-        "update_seconds": parts.update,
-        "first_ready_seconds": parts.first_ready,
-        "median_ready_seconds": parts.median_ready,
-        "last_ready_seconds": parts.last_ready,
-        "hideable_seconds": parts.hideable,
+        **attributes(parts.cell, "workload preset framework local_batch precision"),
+        **attributes(parts, "evidence num_launches num_steps num_gradients num_bytes"),
+        **attributes(parts, "step_seconds fetching_seconds forward_seconds backward_seconds update_seconds"),
+        **attributes(parts, "first_ready_seconds median_ready_seconds last_ready_seconds hideable_seconds"),
         **interval_columns("stamps_ratio", parts.stamps),
     }
 
@@ -158,21 +139,16 @@ PROFILES = TableOf[StepParts](
         Column("workload", lambda parts: workload_title(parts.cell.workload), numeric=False),
         Column("framework", lambda parts: parts.cell.framework, numeric=False),
         Column("batch", lambda parts: parts.cell.local_batch),
-        Column(
-            "gradients",
-            lambda parts: shown_number(parts.num_bytes / MEGABYTE, "{:.3g}".format),
-            unit="MB",
-            detail=True,
-        ),
-        Column("step", _milliseconds(lambda parts: parts.step), unit="ms"),
-        Column("fetch", _milliseconds(lambda parts: parts.fetching), unit="ms"),
-        Column("forward", _milliseconds(lambda parts: parts.forward), unit="ms"),
-        Column("backward", _milliseconds(lambda parts: parts.backward), unit="ms"),
-        Column("update", _milliseconds(lambda parts: parts.update), unit="ms"),
-        Column("first", _milliseconds(lambda parts: parts.first_ready), unit="ms"),
-        Column("half", _milliseconds(lambda parts: parts.median_ready), unit="ms", detail=True),
-        Column("last", _milliseconds(lambda parts: parts.last_ready), unit="ms"),
-        Column("can hide", _milliseconds(lambda parts: parts.hideable), unit="ms"),
+        Column("gradients", lambda parts: number(parts.num_bytes / 1e6), unit="MB", detail=True),
+        Column("step", _milliseconds(lambda parts: parts.step_seconds), unit="ms"),
+        Column("fetch", _milliseconds(lambda parts: parts.fetching_seconds), unit="ms"),
+        Column("forward", _milliseconds(lambda parts: parts.forward_seconds), unit="ms"),
+        Column("backward", _milliseconds(lambda parts: parts.backward_seconds), unit="ms"),
+        Column("update", _milliseconds(lambda parts: parts.update_seconds), unit="ms"),
+        Column("first", _milliseconds(lambda parts: parts.first_ready_seconds), unit="ms"),
+        Column("half", _milliseconds(lambda parts: parts.median_ready_seconds), unit="ms", detail=True),
+        Column("last", _milliseconds(lambda parts: parts.last_ready_seconds), unit="ms"),
+        Column("can hide", _milliseconds(lambda parts: parts.hideable_seconds), unit="ms"),
         Column("stamps", lambda parts: parts.stamps),
         Column("steps", lambda parts: parts.num_steps, detail=True),
     ),

@@ -16,7 +16,7 @@ from dlscale.analysis.censored import Run, expected_cost, median_cost, reached_s
 from dlscale.analysis.curves import options_order, rates_are_tried
 from dlscale.analysis.declare import cell_name
 from dlscale.analysis.families import Family, base_cell, base_ranks
-from dlscale.analysis.findings.staleness import Staleness, stalenesses
+from dlscale.analysis.findings.server_updates import Staleness, stalenesses
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of, trainings_of
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval

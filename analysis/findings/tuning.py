@@ -17,7 +17,6 @@ from dlscale.analysis.declare import (
     Block,
     Column,
     Sentence,
-    Table,
     TableOf,
     Value,
     brief,
@@ -33,7 +32,7 @@ from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, train
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import interval_columns, listed, number, plural, with_limits
+from dlscale.analysis.text import attributes, interval_columns, listed, number, plural, with_limits
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.target import Target
@@ -100,17 +99,15 @@ class RateSearch:
     @property
     def complete(self) -> bool:
         """Whether every planned training has a result: only then all rates had the same budget."""
-        return len({len(rate.trainings) for rate in self.tried}) == 1 and all(
-            len(rate.trainings) == rate.num_planned for rate in self.tried
-        )
+        counts = [len(rate.trainings) for rate in self.tried]
+        return len(set(counts)) == 1 and counts == [rate.num_planned for rate in self.tried]
 
     @property
     def best(self) -> TriedRate | None:
         """The rate of the least expected number of samples, the smallest of several; None if there is none yet."""
         if not self.complete:
             return None
-        arrived = [rate for rate in self.tried if rate.expected]
-        return min(arrived, key=lambda rate: _cost(rate), default=None)
+        return min((rate for rate in self.tried if rate.expected), key=_cost, default=None)
 
     @property
     def closest(self) -> TriedRate | None:
@@ -149,12 +146,9 @@ class RateSearch:
         if unclear:
             seeds = plural(len(best.trainings), "seed")
             yield f"{seeds} {'does' if len(best.trainings) == 1 else 'do'} not tell it from {listed(unclear)}."
-        for end, rate, more in (
-            ("smallest", self.tried[0], "smaller"),
-            ("largest", self.tried[-1], "larger"),
-        ):
-            if best is rate:
-                yield f"It is the {end} of the grid: a {more} one may be better; tune again with tuning.learning_rates."
+        if best in (self.tried[0], self.tried[-1]):
+            end, more = ("smallest", "smaller") if best is self.tried[0] else ("largest", "larger")
+            yield f"It is the {end} of the grid: a {more} one may be better; tune again with tuning.learning_rates."
         if late := sum(rate.num_out_of_time for rate in self.tried):
             yield (
                 f"The clock ended {plural(late, 'training')} before the samples did; with more target.max_seconds the "
@@ -195,8 +189,7 @@ def _cost(rate: TriedRate) -> float:
 
 def _overlap(rate: TriedRate, best: TriedRate) -> bool:
     """Whether the seeds leave open which of two rates is better; few arrivals have no limits and leave it open."""
-    low = rate.expected.low if rate.expected else None
-    high = best.expected.high if best.expected else None
+    low, high = rate.expected and rate.expected.low, best.expected and best.expected.high
     return low is None or high is None or low <= high
 
 
@@ -233,18 +226,12 @@ def rate_searches(solutions: Sequence[TimeToSolution], rows: Iterable[ScalingRow
         for (family, evidence, *_), tried in groups.items()
         if len({rate.rate for rate in tried}) > 1
     ]
-    return tuple(
-        sorted(
-            searches,
-            key=lambda search: (
-                search.family,
-                search.configuration.num_ranks,
-                search.configuration.global_batch,
-                search.tried[0].cell.backend,
-                _variant(search.tried[0].cell),
-            ),
-        )
-    )
+    return tuple(sorted(searches, key=_order))
+
+
+def _order(search: RateSearch) -> tuple[Any, ...]:
+    cell = search.tried[0].cell
+    return search.family, cell.num_ranks, cell.global_batch, cell.backend, _variant(cell)
 
 
 def budget_text(searches: Sequence[RateSearch]) -> str:
@@ -259,91 +246,62 @@ def budget_text(searches: Sequence[RateSearch]) -> str:
     )
 
 
-def search_sentences(searches: Sequence[RateSearch]) -> tuple[str, ...]:
-    """A sentence per configuration, and one about the budget; none without searches."""
-    return (*(search.text for search in searches), *([budget_text(searches)] if searches else []))
+Row = tuple[RateSearch, TriedRate]
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    search: RateSearch
-    tried: TriedRate
-
-
-def to_rate_row(row: _Row) -> dict[str, Any]:
+def rate_row(row: Row) -> dict[str, Any]:
     """A row per configuration and rate; samples are those to the target, `expected_samples` with restarts."""
-    cell, tried = row.tried.cell, row.tried
+    search, tried = row
     return {
-        "workload": cell.workload,
-        "preset": cell.preset,
-        "framework": cell.framework,
-        "backend": cell.backend,
-        "variant": _variant(cell),
-        "num_ranks": cell.num_ranks,
-        "global_batch": cell.global_batch,
-        "metric": tried.target.metric,
-        "threshold": tried.target.threshold,
-        "learning_rate": tried.rate,
+        **attributes(tried.cell, "workload preset framework backend num_ranks global_batch"),
+        "variant": _variant(tried.cell),
+        **attributes(tried.target, "metric threshold learning_rate"),
         "num_trainings": len(tried.trainings),
-        "num_planned": tried.num_planned,
-        "num_reached": tried.num_reached,
-        "num_diverged": tried.num_diverged,
-        "num_out_of_time": tried.num_out_of_time,
-        "closest": tried.closest,
-        "chosen": tried is row.search.best,
+        **attributes(tried, "num_planned num_reached num_diverged num_out_of_time closest"),
+        "chosen": tried is search.best,
         **interval_columns("samples", median_cost(tried.runs)),
         **interval_columns("expected_samples", tried.expected),
     }
 
 
-def rate_rows(searches: Iterable[RateSearch]) -> list[dict[str, Any]]:
-    """The rows of all searches."""
-    return [to_rate_row(_Row(search, tried)) for search in searches for tried in search.tried]
+def _rows(searches: Iterable[RateSearch]) -> list[Row]:
+    return [(search, tried) for search in searches for tried in search.tried]
 
 
-def _reached(row: _Row) -> Value:
-    return Value(text=f"{row.tried.num_reached}/{row.tried.num_planned}", order=row.tried.num_reached)
+def _reached(row: Row) -> Value:
+    return Value(text=f"{row[1].num_reached}/{row[1].num_planned}", order=row[1].num_reached)
 
 
-_TUNING = TableOf[_Row](
+RATES = TableOf[Row](
     name="learning-rates",
     caption="Learning rates",
     columns=(
-        *training_columns(lambda row: row.search.family),
-        Column("target", lambda row: goal_text(row.tried.target), numeric=False, common=True),
-        Column("backend", lambda row: _variant(row.tried.cell), numeric=False),
-        Column("ranks", lambda row: row.tried.cell.num_ranks),
-        Column("batch", lambda row: row.tried.cell.global_batch),
-        Column("learning rate", lambda row: Value(text=f"{row.tried.rate:g}", order=row.tried.rate)),
+        *training_columns(lambda row: row[0].family),
+        Column("target", lambda row: goal_text(row[1].target), numeric=False, common=True),
+        Column("backend", lambda row: _variant(row[1].cell), numeric=False),
+        Column("ranks", lambda row: row[1].cell.num_ranks),
+        Column("batch", lambda row: row[1].cell.global_batch),
+        Column("learning rate", lambda row: Value(text=f"{row[1].rate:g}", order=row[1].rate)),
         Column("reached", _reached),
-        Column("diverged", lambda row: row.tried.num_diverged),
-        Column("expected samples", lambda row: row.tried.expected),
-        Column("median samples", lambda row: median_cost(row.tried.runs), detail=True),
-        Column("closest", lambda row: row.tried.closest),
-        Column("chosen", lambda row: "yes" if row.tried is row.search.best else "", numeric=False),
+        Column("diverged", lambda row: row[1].num_diverged),
+        Column("expected samples", lambda row: row[1].expected),
+        Column("median samples", lambda row: median_cost(row[1].runs), detail=True),
+        Column("closest", lambda row: row[1].closest),
+        Column("chosen", lambda row: "yes" if row[1] is row[0].best else "", numeric=False),
     ),
-    data=to_rate_row,
+    data=rate_row,
     legend=(
         "Batch: samples per step over all ranks. Expected samples: those of all trainings over the number that reached "
         "the target, restarts included; the rate with the fewest is chosen, of equal ones the smallest."
     ),
-    tags=lambda row: tags_of(row.tried.cell),
-    strong=lambda row: row.tried is row.search.best,
-    group=lambda row: (_variant(row.tried.cell), row.tried.cell.num_ranks, row.tried.cell.global_batch),
+    tags=lambda row: tags_of(row[1].cell),
+    strong=lambda row: row[1] is row[0].best,
+    group=lambda row: (_variant(row[1].cell), row[1].cell.num_ranks, row[1].cell.global_batch),
 )
-TUNING_LEGEND = _TUNING.legend
 
 
-def rate_table(searches: Iterable[RateSearch]) -> Table:
-    """The table of all rates that were tried."""
-    return _TUNING.of(_Row(search, tried) for search in searches for tried in search.tried)
-
-
-def _searches(study: Measured) -> tuple[RateSearch, ...]:
-    return rate_searches(solution_table.FINDING.of(study), scaling.FINDING.of(study))
-
-
-def _sentences(searches: Sequence[RateSearch]) -> Iterator[Sentence]:
+def search_sentences(searches: Sequence[RateSearch]) -> Iterator[Sentence]:
+    """A sentence per configuration, and one about the budget."""
     for search in searches:
         yield Sentence(text=search.text, tags=tags_of(search.tried[0].cell))
     if searches:
@@ -358,22 +316,23 @@ def _screen(study: Measured) -> Iterator[Block]:
         yield Sentence(text=family.title, strong=True)
         if trained:
             yield Sentence(text=training_goal(trained))
-        yield from _sentences(own)
+        yield from search_sentences(own)
         if is_busy(study):
-            text = "Numbers of samples, and the choice, do not depend on how busy the machine was."
-            yield Sentence(text=text)
-        yield brief(rate_table(own))
-        yield Sentence(text=TUNING_LEGEND, quiet=True)
+            yield Sentence(
+                text="Numbers of samples, and the choice, do not depend on how busy the machine was."
+            )
+        yield brief(RATES.of(_rows(own)))
+        yield Sentence(text=RATES.legend, quiet=True)
 
 
 FINDING = Finding(
     name="learning_rates",
     title="Learning rates",
     lead="Every configuration was trained at every rate with as many seeds, up to the same number of samples.",
-    compute=_searches,
-    sentences=_sentences,
-    more=lambda searches: (rate_table(searches),),
+    compute=lambda study: rate_searches(solution_table.FINDING.of(study), scaling.FINDING.of(study)),
+    sentences=search_sentences,
+    more=lambda searches: (RATES.of(_rows(searches)),),
     screen=_screen,
-    data=lambda searches: {"learning_rates": rate_rows(searches)},
+    data=lambda searches: {"learning_rates": list(map(rate_row, _rows(searches)))},
 )
 FINDINGS = (FINDING,)

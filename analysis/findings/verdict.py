@@ -23,7 +23,7 @@ def summary(study: Measured) -> tuple[str, ...]:
     if not rows:
         return ("Nothing has been measured yet.",)
     if searches := tuning.FINDING.of(study):
-        return tuning.search_sentences(searches)[:MOST_SENTENCES]
+        return tuple(sentence.text for sentence in tuning.search_sentences(searches))[:MOST_SENTENCES]
     if solutions := solution_table.FINDING.of(study):
         return solution_sentences(solutions)[:MOST_SENTENCES]
     disturbance = study.interference

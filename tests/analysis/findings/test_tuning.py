@@ -186,7 +186,7 @@ def test_screen_page_and_json_show_every_rate(tried, screen_text):
     assert "Equal: 0.002 and 0.004" in shown
     page = page_of(table, collect(load_all(), table))
     (section,) = [section for section in page.sections if section.name == "learning_rates"]
-    assert page.summary[0] == search_sentences(tuning.FINDING.of(table))[0]
+    assert page.summary[0] == next(search_sentences(tuning.FINDING.of(table))).text
     assert section.blocks
     rows = json.loads(json.dumps(study_json(collect(load_all(), table))))["learning_rates"]
     assert [(row["learning_rate"], row["chosen"]) for row in rows] == [
