@@ -148,6 +148,12 @@ def family_of(cell: Cell, *, system: str) -> Family:
     )
 
 
+def curve_order(family: Family, cell: Cell, evidence: str) -> tuple[object, ...]:
+    """Orders the points of curves: by family, backend and options, and each curve's by its ranks."""
+    options = tuple(sorted((name, str(value)) for name, value in cell.options.items()))
+    return family, cell.method, options, cell.num_ranks, cell.num_servers, cell.num_nodes, evidence
+
+
 def base_ranks(cells: Iterable[Cell], base: Base) -> int:
     """The number of ranks of the base cases of a family, whose cells these are; 1 where there is no other."""
     trained = [cell for cell in cells if cell.control == "train"]

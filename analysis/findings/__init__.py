@@ -13,7 +13,7 @@ NAMES = (
     "noise_scale",
     "predicted_solutions",
     "compression",
-    "waterfall_table",
+    "waterfall",
     "stragglers",
     "heat_maps",
     "ladder",

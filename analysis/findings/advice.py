@@ -12,12 +12,11 @@ from statistics import median
 from dlscale.analysis.declare import Block, Sentence
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import scaling, solution_table, waterfall_table
+from dlscale.analysis.findings import scaling, solution_table, waterfall
 from dlscale.analysis.findings.contrasts import Contrast, study_contrasts
 from dlscale.analysis.findings.interference import is_busy
 from dlscale.analysis.findings.scaling import ScalingRow, rows_of
-from dlscale.analysis.findings.waterfall import Waterfall
-from dlscale.analysis.findings.waterfall_parts import BATCH, CO_RUNNING, EXPOSED, INPUT, STRAGGLERS
+from dlscale.analysis.findings.waterfall_parts import BATCH, CO_RUNNING, EXPOSED, INPUT, STRAGGLERS, Waterfall
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import start_time
 from dlscale.analysis.statistics import half_width
@@ -98,7 +97,7 @@ def _loss(study: Measured, family: Family) -> Iterator[str]:
     """What would lessen the largest certain loss of the fastest backend on the most ranks."""
     falls = [
         fall
-        for fall in waterfall_table.FINDING.of(study)
+        for fall in waterfall.FINDING.of(study)
         if fall.family == family and fall.largest_names and fall.sufficient
     ]
     if not falls:

@@ -25,7 +25,7 @@ from dlscale.analysis.declare import (
 )
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import scaling, waterfall_table
+from dlscale.analysis.findings import scaling, waterfall
 from dlscale.analysis.findings.bandwidth_plots import GIGA, MEGA, busbw_figure, busbw_plot
 from dlscale.analysis.findings.communication_only import BucketSize, CommunicationOnly, communication_only
 from dlscale.analysis.findings.overlap import (
@@ -37,7 +37,7 @@ from dlscale.analysis.findings.overlap import (
     predict_step,
 )
 from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.waterfall import Waterfall
+from dlscale.analysis.findings.waterfall_parts import Waterfall
 from dlscale.analysis.form import Form
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.measured import Measured
@@ -352,7 +352,7 @@ FINDING = Finding(
     name="exchanges",
     title="Communication only",
     lead="One bucket of the training's after the other, while nobody computes: what a perfect overlap would hide.",
-    compute=lambda study: communications(study.cells, waterfall_table.FINDING.of(study)),
+    compute=lambda study: communications(study.cells, waterfall.FINDING.of(study)),
     table=STEPS,
     sentences=_sentences,
     plots=_plots,

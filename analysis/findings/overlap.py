@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlscale.analysis.findings.waterfall import Waterfall
-from dlscale.analysis.findings.waterfall_parts import EXPOSED
+from dlscale.analysis.findings.waterfall_parts import EXPOSED, Waterfall
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.statistics import INSUFFICIENT, Interval, block_difference, block_ratio, median_interval
 

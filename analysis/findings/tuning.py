@@ -189,7 +189,9 @@ def _cost(rate: TriedRate) -> float:
 
 def _overlap(rate: TriedRate, best: TriedRate) -> bool:
     """Whether the seeds leave open which of two rates is better; few arrivals have no limits and leave it open."""
-    low, high = rate.expected and rate.expected.low, best.expected and best.expected.high
+    if not rate.expected or not best.expected:
+        return True
+    low, high = rate.expected.low, best.expected.high
     return low is None or high is None or low <= high
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from dlscale.analysis.declare import Loss
-from dlscale.analysis.findings import scaling, solution_table, tuning, waterfall_table
+from dlscale.analysis.findings import scaling, solution_table, tuning, waterfall
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts, study_contrasts
 from dlscale.analysis.findings.scaling import ScalingRow, base_text
@@ -28,17 +28,17 @@ def summary(study: Measured) -> tuple[str, ...]:
         return solution_sentences(solutions)[:MOST_SENTENCES]
     disturbance = study.interference
     busy = (disturbance.text,) if disturbance and disturbance.busy else ()
-    losses = [] if busy else waterfall_table.losses_of(waterfall_table.FINDING.of(study))
+    losses = [] if busy else waterfall.losses_of(waterfall.FINDING.of(study))
     trained = [row for row in rows if row.cell.control == "train"]
     families = dict.fromkeys(row.family for row in trained)
     if len(families) > 1 and losses:
-        return tuple(_of_losses(waterfall_table.on_most_ranks(losses)))
+        return tuple(_of_losses(waterfall.losses_on_most_ranks(losses)))
     sentences = list(busy)
     for family in families:
         own = verdict([row for row in trained if row.family == family], study.once(study_contrasts))
         sentences += own if len(families) == 1 else own[:1]
     if len(families) == 1 and losses:
-        best = max(_exchanging(waterfall_table.on_most_ranks(losses)), key=lambda loss: loss.kept.center)
+        best = max(_exchanging(waterfall.losses_on_most_ranks(losses)), key=lambda loss: loss.kept.center)
         sentences.insert(1, best.sentence)
     return tuple(sentences[:MOST_SENTENCES])
 

@@ -1,233 +1,345 @@
-"""Waterfalls: the parts of the loss of a training over a backend on N ranks.
-
-The loss is 1 - efficiency against base case (a), 1 rank without a communication layer. Parts are shares of the measured
-step, which makes them percents of the ideal speed: with the ideal step i and the measured step m, the loss is
-1 - i / m = (m - i) / m. They add up to the loss in each block and in their centres (`waterfall_parts.py`).
-docs/metrics.md explains the metrics; `waterfall_table` has the rows, the sentences and the table.
-"""
+"""Where the speed goes: the parts of the loss of each backend, in sentences, rows, a table and a figure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, Literal
 
-from dlscale.analysis.families import Family
-from dlscale.analysis.findings.waterfall_controls import gather
-from dlscale.analysis.findings.waterfall_parts import (
-    BATCH,
-    EXPOSED,
-    INPUT,
-    STRAGGLERS,
-    InputBound,
-    Level,
-    Levels,
-    Stair,
-    difference,
-    staircase,
+from dlscale.analysis.declare import (
+    Block,
+    Column,
+    Figure,
+    Loss,
+    Losses,
+    Sentence,
+    TableOf,
+    cell_name,
+    shown_interval,
+    tags_of,
+    training_columns,
 )
-from dlscale.analysis.launches import Block, CellLaunches, good_launches
-from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, half_width
-from dlscale.analysis.text import points
-from dlscale.benchmarks.records.record import Cell
+from dlscale.analysis.declare import Part as ShownPart
+from dlscale.analysis.families import Family, on_most_ranks
+from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.contrast_declaration import level_of
+from dlscale.analysis.findings.interference import is_busy
+from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.findings.small_print import origin, parity, span, warning
+from dlscale.analysis.findings.waterfall_parts import INPUT, STRAGGLERS, Part, Waterfall, is_loss, waterfalls
+from dlscale.analysis.form import Form
+from dlscale.analysis.measured import Measured
+from dlscale.analysis.records import algorithm_text, options_text
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
+from dlscale.analysis.text import (
+    attributes,
+    backend_name,
+    interval_columns,
+    number,
+    percent,
+    plural,
+    points,
+    share_text,
+    training_title,
+    workload_title,
+)
+from dlscale.analysis.variants import STEP
 
-LEVEL_CONTROLS = {"train", "synthetic", "loader", "alone"}  # controls that measure a level or bound one
-SYNTHETIC = "synthetic"  # the data of a study that reads no samples
-MOST_LAUNCHES = 99  # beyond that, nobody repeats them to separate two losses
-LEAD_LEVEL = 1 - 2 * (1 - LEVEL)  # of a two-sided interval whose lower limit holds with 95 %
 
+def waterfall_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
+    """One flat row per part, in the order of the staircase; for a cell without parts one row with `reason`.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """The loss by one cause, or by several that the controls do not separate; negative for a gain."""
-
-    names: tuple[str, ...]
-    name: str
-    loss: Interval  # of the ideal speed, as a fraction
-    seconds: Interval  # of a step: the loss times the measured step
-    by_controls: float  # the loss before the bound of the input stall
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waterfall:
-    """The parts of the loss of one cell. Without parts `reason` says what is missing.
-
-    `rivals` are the losses that the largest one does not exceed significantly. A part below 0 is a gain and never among
-    them; the largest loss is `separated` if it exceeds all parts significantly, gains too.
+    `loss` is a part's share of the ideal speed, `seconds` its share of a step; over the rows of a cell they add up to
+    1 - `efficiency` and to `measured_seconds` - `ideal_seconds`. `loss_by_controls` is the loss before the input stall
+    is kept within `bound_low` and `bound_high`. `verdict` is "largest", "not separable" from it, "smaller" or "gain";
+    about `launches_needed` would separate them.
     """
-
-    cell: Cell
-    family: Family
-    evidence: str
-    efficiency: Interval | None = None
-    loss: Interval | None = None  # 1 - efficiency
-    ideal_seconds: float | None = None  # per step, geometric means over blocks
-    measured_seconds: float | None = None
-    parts: tuple[Part, ...] = ()
-    rivals: tuple[str, ...] = ()
-    separated: bool = False
-    # About so many would separate the largest loss; None if it is separated, or if too many would be needed.
-    launches_needed: int | None = None
-    bound: InputBound | None = None  # of the input stall
-    by_block: tuple[tuple[Block, tuple[float, ...]], ...] = ()  # each part's loss; empty if unpaired
-    notes: tuple[str, ...] = ()
-    reason: str = ""
-
-    @property
-    def largest(self) -> Part | None:
-        """The part with the largest loss."""
-        return max(self.parts, key=lambda part: part.loss.center, default=None)
-
-    @property
-    def largest_names(self) -> tuple[str, ...]:
-        """The names of the largest part and its rivals; none if no loss is certain."""
-        certain = any(part.loss.low is not None and part.loss.low > 0 for part in self.parts)
-        return (self.largest.name, *self.rivals) if self.largest and certain else ()
-
-    @property
-    def sufficient(self) -> bool:
-        """Whether there are enough blocks for intervals."""
-        return self.loss is not None and self.loss.low is not None
+    return [_part_row(fall, part) for fall in falls for part in fall.parts or (None,)]
 
 
-def waterfalls(measured: Iterable[CellLaunches]) -> tuple[Waterfall, ...]:
-    """A waterfall for each training over a backend on more than 1 rank with a number, by family and ranks."""
-    everything = good_launches(measured, controls=LEVEL_CONTROLS)
-    falls = [
-        _waterfall(launches, everything)
-        for launches in everything
-        if launches.cell.control == "train"
-        and launches.cell.backend != "none"
-        and launches.cell.num_ranks > 1
-    ]
-    return tuple(sorted(falls, key=_waterfall_order))
-
-
-def _waterfall(mine: CellLaunches, everything: Sequence[CellLaunches]) -> Waterfall:
-    gathered = gather(mine, everything)
-    levels = gathered.levels
-    if levels is None:
-        return Waterfall(cell=mine.cell, family=mine.family, evidence=mine.evidence, reason=gathered.reason)
-    strong, reads = mine.cell.scaling_mode == "strong", mine.cell.data != SYNTHETIC
-    stairs = staircase(levels.known, strong=strong, reads=reads, together=mine.together)
-    measured = levels.typical("measured")
-    efficiency = levels.efficiency()
-    parts = tuple(_part(stair, levels, measured) for stair in stairs)
-    rivals = not_exceeded(stairs, levels)
-    blocks: Iterator[tuple[float, ...]] = iter(())
-    if not levels.far:
-        blocks = zip(*(levels.by_block(stair.terms).tolist() for stair in stairs), strict=True)
-    return Waterfall(
-        cell=mine.cell,
-        family=mine.family,
-        evidence=mine.evidence,
-        efficiency=efficiency,
-        loss=efficiency.complement(),
-        ideal_seconds=efficiency.center * measured,
-        measured_seconds=measured,
-        parts=parts,
-        rivals=tuple(part.name for part in parts if part.name in rivals and part.loss.center > 0),
-        separated=not rivals,
-        launches_needed=launches_to_separate(_leads(stairs, levels).values()) if rivals else None,
-        bound=levels.bound,
-        by_block=tuple(zip(gathered.blocks, blocks, strict=False)),
-        notes=(
-            *gathered.notes,
-            *_merged(stairs, levels.known, strong=strong, mine=mine),
-            *_bounded(parts),
-        ),
-    )
-
-
-def _part(stair: Stair, levels: Levels, measured: float) -> Part:
-    loss = levels.bounded_share(stair.terms)
-    return Part(
-        names=stair.names,
-        name=stair.name,
-        loss=loss,
-        seconds=loss.times(measured),
-        by_controls=levels.share(stair.terms).center,
-    )
-
-
-def not_exceeded(stairs: Sequence[Stair], levels: Levels) -> tuple[str, ...]:
-    """The names of the parts that the one with the largest centre does not exceed significantly.
-
-    Its lead over each other part is tested at one-sided 5 %, and it is called the largest only if all tests agree. To
-    be wrong, a part must be shown to exceed the truly largest one, which happens in at most 5 % of studies. So there is
-    no correction for the number of parts: it would only cost power (Gutmann and Maymin 1987; Hung and Fithian 2019).
-    tests/benchmark/coverage.py simulates how often the right and a wrong part are named.
-    """
-    leads = _leads(stairs, levels)
-    return tuple(name for name, lead in leads.items() if lead.low is None or lead.low <= 0)
-
-
-def _leads(stairs: Sequence[Stair], levels: Levels) -> dict[str, Interval]:
-    """By how much the part with the largest centre exceeds each other one."""
-    centers = [levels.bounded_share(stair.terms).center for stair in stairs]
-    largest = stairs[centers.index(max(centers))]
+def _part_row(fall: Waterfall, part: Part | None) -> dict[str, Any]:
+    bound = fall.bound if part and part.names == (INPUT,) else None
     return {
-        stair.name: levels.bounded_share(difference(largest.terms, stair.terms), level=LEAD_LEVEL)
-        for stair in stairs
-        if stair is not largest
+        "system": fall.family.system,
+        **fall.cell.model_dump(exclude={"control"}),
+        "backend_options": options_text(fall.cell),
+        "algorithm": fall.cell.algorithm,
+        "algorithm_options": algorithm_text(fall.cell),
+        "evidence": fall.evidence,
+        **interval_columns("efficiency", fall.efficiency),
+        **attributes(fall, "ideal_seconds measured_seconds"),
+        **name_columns(part.name if part else None),
+        **interval_columns("loss", part.loss if part else None),
+        **interval_columns("seconds", part.seconds if part else None),
+        "loss_by_controls": part.by_controls if part else None,
+        "bound_low": bound.low if bound and math.isfinite(bound.low) else None,
+        "bound_high": bound and bound.high,
+        "verdict": _verdict(fall, part) if part else None,
+        "launches_needed": fall.launches_needed,
+        "notes": "; ".join(fall.notes),
+        "reason": fall.reason or None,
     }
 
 
-def launches_to_separate(leads: Iterable[Interval]) -> int | None:
-    """About how many launches show that all leads are above 0, if leads and their noise stay what they are.
-
-    None if that takes more than 99, or there is no interval to tell the noise from.
-    """
-    most = 0
-    for lead in leads:
-        if lead.low is None or lead.center <= 0:
-            return None
-        spread = (lead.center - lead.low) / half_width(lead.n, level=LEAD_LEVEL)
-        enough = (
-            number
-            for number in range(MIN_BLOCKS, MOST_LAUNCHES + 1)
-            if spread * half_width(number, level=LEAD_LEVEL) < lead.center
-        )
-        needed = next(enough, None)
-        if needed is None:
-            return None
-        most = max(most, needed)
-    return most
+def name_columns(name: str | None) -> dict[str, str | None]:
+    """The columns `part`, with the names of schema 1, where stragglers were late ranks, and `cause`, as shown."""
+    return {"part": name and name.replace(STRAGGLERS, "late ranks"), "cause": name}
 
 
-def _merged(
-    stairs: Sequence[Stair], known: frozenset[Level], *, strong: bool, mine: CellLaunches
-) -> Iterator[str]:
-    """The reasons why parts are merged: the controls that are missing to separate them."""
-    joined = {name for stair in stairs if len(stair.names) > 1 for name in stair.names}
-    if not joined:
-        return
-    ranks = f"{mine.cell.num_ranks} ranks"
-    if strong and BATCH in joined and "alone" not in known:
-        yield f"1 rank at the local batch of {ranks} was not measured"
-    if {"ideal_resident", "resident"} - known and mine.cell.data != SYNTHETIC:
-        yield f"resident data were not measured on 1 rank and on {ranks} of none in the same blocks"
-    elif strong and "alone" in known and "alone_resident" not in known and mine.cell.data != SYNTHETIC:
-        yield f"resident data were not measured on 1 rank at the local batch of {ranks}"
-    if {STRAGGLERS, EXPOSED} <= joined:
-        yield (
-            f"steps of none on {ranks} have no stamps"
-            if mine.together
-            else "ranks do not wait for each other"
-        )
+def _verdict(fall: Waterfall, part: Part) -> Literal["largest", "not separable", "smaller", "gain"] | None:
+    """`largest` if separated from all others, `not separable` for it and its rivals; None if no loss is certain."""
+    if part.loss.center <= 0:
+        return "gain"
+    if not fall.largest_names:
+        return None
+    if part.name not in fall.largest_names:
+        return "smaller"
+    return "largest" if fall.separated else "not separable"
 
 
-def _bounded(parts: Sequence[Part]) -> Iterator[str]:
-    """What was measured of an input stall outside of its bound."""
-    for part in parts:
-        if part.names == (INPUT,) and abs(part.by_controls - part.loss.center) > 1e-12:
-            yield (
-                f"{INPUT} bounded to {points(part.loss.center)} % (measured fetch time); the controls differ by "
-                f"{points(part.by_controls)} %, and the rest is counted in the part above it"
+MOST_RIVALS = 2  # causes named besides the largest
+
+
+def largest_loss(fall: Waterfall) -> str:
+    """`exposed communication 32.0 % [30.1, 33.9]` and losses not separable from it, or why it is not known."""
+    largest = fall.largest
+    if largest is None or fall.loss is None:
+        return f"not known: {fall.reason}"
+    if not fall.sufficient:
+        return f"insufficient data: {fall.loss.n} of {MIN_BLOCKS} blocks"
+    text = f"{largest.name} {share_text(largest.loss)}"
+    if not fall.largest_names:
+        return f"{'no single cause' if is_loss(fall.loss) else 'no loss'} is significant; largest: {text}"
+    if fall.separated:
+        return text
+    if not fall.rivals:
+        return f"{text}; {plural(largest.loss.n, 'launch')} do not show that no other is as large"
+    few = len(fall.rivals) <= MOST_RIVALS
+    return f"{text}; not separable from {' or '.join(fall.rivals) if few else f'{len(fall.rivals)} other causes'}"
+
+
+def headline(fall: Waterfall) -> str:
+    """`HEP-CNN (torch) on ring: scaling efficiency 93 % [91, 95] at 8 ranks; largest loss: stragglers ...`"""
+    cell, ranks = fall.cell, f"at {fall.cell.num_ranks} ranks"
+    kind = "" if fall.evidence == "measured" else f" ({fall.evidence})"
+    subject = f"{workload_title(cell.workload)} ({cell.framework}) on {backend_name(cell)}{kind}"
+    if fall.efficiency is None:
+        return f"{subject} {ranks}: largest loss {largest_loss(fall)}."
+    unpaired = ", unpaired" if "unpaired" in fall.efficiency.method else ""
+    needed = fall.launches_needed
+    could = f" (about {needed} launches would be enough)" if needed and needed > fall.efficiency.n else ""
+    return (
+        f"{subject}: scaling efficiency {percent(fall.efficiency)} {ranks}{unpaired}; "
+        f"largest loss: {largest_loss(fall)}{could}."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRow:
+    """A part of a waterfall, or its total loss; `largest` marks the parts that no other certainly exceeds."""
+
+    waterfall: Waterfall
+    label: str
+    loss: Interval
+    milliseconds: Interval  # per step
+    largest: bool = False
+
+
+def loss_rows(falls: Iterable[Waterfall]) -> Iterator[LossRow]:
+    """The rows of the table: the parts of each waterfall and their total; waterfalls without parts are left out."""
+    for fall in falls:
+        if not fall.parts or fall.loss is None:
+            continue
+        for part in fall.parts:
+            yield LossRow(
+                waterfall=fall,
+                label=part.name,
+                loss=part.loss,
+                milliseconds=part.seconds.times(1000),
+                largest=part.name in fall.largest_names,
             )
+        lost = sum(1000 * part.seconds.center for part in fall.parts)
+        milliseconds = replace(fall.loss, center=lost, low=None, high=None, method="sum of the parts")
+        yield LossRow(waterfall=fall, label="in total", loss=fall.loss, milliseconds=milliseconds)
 
 
-def _waterfall_order(waterfall: Waterfall) -> tuple[object, ...]:
-    cell = waterfall.cell
-    options = tuple(sorted((name, str(value)) for name, value in cell.options.items()))
-    ranks = (cell.num_ranks, cell.num_servers, cell.num_nodes)
-    return (waterfall.family, cell.method, options, *ranks, waterfall.evidence)
+def _loss_data(row: LossRow) -> dict[str, Any]:
+    milliseconds = row.milliseconds
+    return {
+        "training": training_title(row.waterfall.family),
+        **attributes(row.waterfall.cell, "workload framework num_ranks"),
+        "backend": backend_name(row.waterfall.cell),
+        "evidence": row.waterfall.evidence,
+        **name_columns(row.label),
+        "share": row.loss.center,
+        "share_low": row.loss.low,
+        "share_high": row.loss.high,
+        **attributes(row.loss, "method n"),
+        "milliseconds_per_step": milliseconds.center,
+        "milliseconds_low": milliseconds.low,
+        "milliseconds_high": milliseconds.high,
+    }
+
+
+def _three_digits(milliseconds: float) -> str:
+    """Milliseconds as text with three digits, never -0."""
+    return number(round(milliseconds, 4) + 0.0)
+
+
+LOSSES = TableOf[LossRow](
+    name="losses",
+    caption="Parts of the loss",
+    columns=(
+        *training_columns(lambda row: row.waterfall.family),
+        Column("backend", lambda row: cell_name(row.waterfall.cell, row.waterfall.evidence), numeric=False),
+        Column("ranks", lambda row: row.waterfall.cell.num_ranks),
+        Column("part", lambda row: row.label, numeric=False),
+        Column("lost", lambda row: shown_interval(row.loss, points), unit="%"),
+        Column("per step", lambda row: shown_interval(row.milliseconds, _three_digits), unit="ms"),
+        Column("n", lambda row: row.loss.n),
+    ),
+    data=_loss_data,
+    legend=(
+        "Parts of the loss, in percent of the ideal speed, which is that of 1 rank without a communication layer, with "
+        f"{100 * LEVEL:.0f} % t intervals over n blocks of launches; together they are what is lost. Batch effect: the "
+        "local batch is smaller. Co-running: ranks share the machine. Input stall: by how much longer ranks wait for "
+        "samples than 1 rank. Late ranks: every step waits for its latest one. Exposed communication: the rest."
+    ),
+    tags=lambda row: tags_of(row.waterfall.cell),
+    strong=lambda row: row.largest,
+    group=lambda row: (row.waterfall.cell.id, row.waterfall.evidence),
+)
+
+
+def losses_of(falls: Iterable[Waterfall]) -> list[Loss]:
+    """The waterfalls that have parts, as they are drawn."""
+    return [
+        Loss(
+            name=backend_name(fall.cell),
+            title=training_title(fall.family),
+            tags=tags_of(fall.cell),
+            num_ranks=fall.cell.num_ranks,
+            evidence=fall.evidence,
+            kept=fall.efficiency,
+            parts=tuple(
+                ShownPart(label=part.name, share=part.loss, milliseconds=part.seconds.times(1000))
+                for part in fall.parts
+            ),
+            largest=fall.largest_names,
+            separated=fall.separated,
+            sentence=headline(fall),
+            notes=_notes(fall),
+        )
+        for fall in falls
+        if fall.parts and fall.efficiency
+    ]
+
+
+def _notes(fall: Waterfall) -> tuple[str, ...]:
+    return tuple(f"{note[0].upper()}{note[1:]}." for note in fall.notes)
+
+
+def losses_on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
+    """The losses of each training on its largest number of ranks with a loss, by training."""
+    losses = list(losses)
+    titles = dict.fromkeys(loss.title for loss in losses)
+    most = {title: max(loss.num_ranks for loss in losses if loss.title == title) for title in titles}
+    return [
+        loss for title in titles for loss in losses if (loss.title, loss.num_ranks) == (title, most[title])
+    ]
+
+
+def _sentences(falls: Iterable[Waterfall]) -> Iterator[Sentence]:
+    """Those whose loss has no parts, with the reason."""
+    return (Sentence(text=headline(fall), tags=tags_of(fall.cell)) for fall in falls if not fall.parts)
+
+
+def _plots(falls: Iterable[Waterfall]) -> Iterator[Block]:
+    if losses := losses_of(falls):
+        yield Losses(name="loss-plots", losses=tuple(losses_on_most_ranks(losses)))
+
+
+def _screen(study: Measured) -> Iterator[Block]:
+    """The largest loss of each backend on the most ranks of each family; nothing of a busy machine.
+
+    Ladders and trainings to a target have screens of their own.
+    """
+    falls = [fall for fall in FINDING.of(study) if not fall.cell.target]
+    families = dict.fromkeys(fall.family for fall in falls)
+    for family in () if is_busy(study) or study.variants.factor == STEP else families:
+        last = on_most_ranks(fall for fall in falls if fall.family == family)
+        training = f", {family.title}" if len(families) > 1 else ""
+        ranks = plural(last[0].cell.num_ranks, "rank")
+        yield Sentence(text=f"Largest loss on {ranks}, of the ideal speed{training}", strong=True)
+        kinds = ["" if fall.evidence == "measured" else f" ({fall.evidence})" for fall in last]
+        names = [level_of(fall.cell, "backend") + kind for fall, kind in zip(last, kinds, strict=True)]
+        for fall, name in zip(last, names, strict=True):
+            yield Sentence(text=f"  {name:<{max(map(len, names))}}  {largest_loss(fall)}")
+
+
+MOST_PANELS = 3
+
+
+def _figure(study: Measured, family: Family, form: Form) -> Figure | None:
+    """The losses on each backend's largest number of ranks; None if none has parts.
+
+    At most the three backends with the highest efficiency are shown; the small print names the others.
+    """
+    own = [one for one in FINDING.of(study) if one.family == family and form.draws(one.cell) and one.parts]
+    groups = groupby(own, key=lambda fall: (backend_name(fall.cell), fall.evidence))
+    largest = [max(group, key=lambda fall: fall.cell.num_ranks) for _, group in groups]
+    kept = sorted(largest, key=lambda fall: fall.loss.center if fall.loss else 1.0)[:MOST_PANELS]
+    drawn = sorted(kept, key=largest.index)
+    if not drawn:
+        return None
+    rows = rows_of(scaling.FINDING.of(study), family)
+    cells = {fall.cell.id for fall in drawn}
+    left_out = [backend_name(fall.cell) for fall in largest if fall not in drawn]
+    return Figure(
+        name="waterfall",
+        title=family.title,
+        warning=warning(rows) if rows else "",
+        subtitle=family.constants,
+        small_print=(
+            " ".join(_words(drawn, left_out)),
+            *(parity(rows) if rows else []),
+            origin([row for row in rows if row.cell.id in cells], study.provenance),
+        ),
+        panels=tuple(losses_of(drawn)),
+        rows=waterfall_rows(drawn),
+        wide=len(drawn) > 1,
+        shared=True,
+    )
+
+
+def _words(drawn: Sequence[Waterfall], left_out: Sequence[str]) -> Iterator[str]:
+    parts = [part for fall in drawn for part in fall.parts]
+    yield (
+        "Ideal: 1 rank without a communication layer. Parts of the measured step, which add up to what is lost, over "
+        f"n = {span([part.loss.n for part in parts])} blocks of launches, with t intervals of "
+        "paired logarithms. Batch effect: the local batch is smaller; co-running: ranks share the machine; input "
+        "stall: longer waiting for samples than on 1 rank; late ranks: every step waits for its latest; exposed "
+        "communication: the rest."
+    )
+    if any(part.loss.low is None for part in parts):
+        yield "No whisker: too few blocks."
+    yield from dict.fromkeys(note for fall in drawn for note in _notes(fall))
+    if left_out:
+        yield f"Not shown: {', '.join(left_out)} (see --json)."
+
+
+FINDING = Finding(
+    name="waterfalls",
+    title="Where the speed goes",
+    compute=lambda study: waterfalls(study.launches),
+    sentences=_sentences,
+    plots=_plots,
+    more=lambda falls: (LOSSES.of(loss_rows(falls)),),
+    screen=_screen,
+    figures={"waterfall": _figure},
+    data=lambda falls: {"waterfalls": waterfall_rows(falls)},
+)
+FINDINGS = (FINDING,)

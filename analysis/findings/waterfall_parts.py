@@ -1,4 +1,8 @@
-"""The parts of a waterfall: those that the measured controls separate, and their intervals.
+"""The parts of a waterfall: those that the measured controls separate, and which of them is the largest.
+
+The loss is 1 - efficiency against base case (a), 1 rank without a communication layer. Parts are shares of the measured
+step, which makes them percents of the ideal speed: with the ideal step i and the measured step m, the loss is
+1 - i / m = (m - i) / m. They add up to the loss in each block and in their centres. docs/metrics.md explains them.
 
 Levels form a staircase, in seconds per step; every part is the height of one stair, so the parts add up to the loss:
 
@@ -27,45 +31,29 @@ reads data, too, and its input stall is part of the ideal step. So only the incr
     input stall  = (mean - resident) of N ranks  -  (ideal - resident) of 1 rank, at the same local batch
     co-running   = resident of N ranks  -  resident of 1 rank, at the same local batch
 
-`efficiency.input_stall` is the whole stall, as a share of a step. If the control of a stair was not measured, its part
-is not guessed but merged with the next one, under both names.
-
-Nobody waits for samples longer than fetching them takes. So where fetching alone was measured (control `loader`), the
-input stall lies between minus what 1 rank and plus what N ranks need for it (`InputBound`), whatever noise the
-difference of four levels has; what it loses or gains by that is co-running's, and the sum of the two stays.
-
-`Levels` are the heights that a cell's controls measured, block by block, from which the interval of a part is
-estimated; `waterfall_controls` finds the launches that are these controls.
+`metrics.input_stall` is the whole stall, as a share of a step. If the control of a stair was not measured, its part is
+not guessed but merged with the next one, under both names.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
 
-import numpy as np
-
-from dlscale.analysis.records import Seconds
-from dlscale.analysis.statistics import (
-    LEVEL,
-    Interval,
-    chained_method,
-    ratio_of,
-    t_interval,
-)
+from dlscale.analysis.families import Family, curve_order
+from dlscale.analysis.findings.waterfall_levels import InputBound, Level, Levels, Terms, difference, gather
+from dlscale.analysis.launches import Block, CellLaunches, good_launches
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, half_width
+from dlscale.analysis.text import listed, points
+from dlscale.benchmarks.records.record import Cell
 
 BATCH, CO_RUNNING, INPUT = "batch effect", "co-running", "input stall"
 STRAGGLERS, EXPOSED = "stragglers", "exposed communication"
 NAMES = (BATCH, CO_RUNNING, INPUT, STRAGGLERS, EXPOSED)  # in the order of the staircase
-
-# "..._resident" is the same level on tensors in memory; "resident" is that of N ranks. "link" is no level of the
-# staircase: the training through which the base case of another job is reached. Seconds per step.
-Level = Literal[
-    "ideal", "ideal_resident", "alone", "alone_resident", "resident", "mean", "latest", "measured", "link"
-]
-Terms = dict[Level, int]  # a sum of levels, each with its factor
+LEVEL_CONTROLS = {"train", "synthetic", "loader", "alone"}  # controls that measure a level or bound one
+SYNTHETIC = "synthetic"  # the data of a study that reads no samples
+MOST_LAUNCHES = 99  # beyond that, nobody repeats them to separate two losses
+LEAD_LEVEL = 1 - 2 * (1 - LEVEL)  # of a two-sided interval whose lower limit holds with 95 %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +66,7 @@ class Stair:
     @property
     def name(self) -> str:
         """`co-running`, or `batch effect, co-running and input stall`."""
-        return " and ".join(filter(None, (", ".join(self.names[:-1]), self.names[-1])))
+        return listed(list(self.names))
 
 
 def staircase(known: Set[Level], *, strong: bool, reads: bool, together: bool) -> tuple[Stair, ...]:
@@ -87,39 +75,22 @@ def staircase(known: Set[Level], *, strong: bool, reads: bool, together: bool) -
     `strong` scaling changes the local batch; a study that does not read data has no input stall; ranks that do not
     step `together` do not wait for each other. The terms add up to measured - ideal.
     """
-    landings: list[tuple[str, Terms | None]] = []
+    input_known = {"ideal_resident", "resident"} <= known
+    landings: list[tuple[str, Terms | None]] = []  # where the stair of that name ends, if that level is known
     if strong:
-        landings.append((BATCH, _after_batch(known, reads=reads)))
+        after: Terms | None = {"alone": 1} if "alone" in known else None
+        if after and reads and input_known and "alone_resident" in known:
+            after = {"ideal": 1, "ideal_resident": -1, "alone_resident": 1}
+        landings.append((BATCH, after))
     if reads:
         # With a control of the batch but not of its input, the input stall may be in either of two stairs.
-        apart = _input_known(known) and (not strong or "alone" not in known or _resident_known(known))
-        resident: Terms | None = {"ideal": 1, "ideal_resident": -1, "resident": 1} if apart else None
+        separate = input_known and (not strong or "alone" not in known or "alone_resident" in known)
+        resident: Terms | None = {"ideal": 1, "ideal_resident": -1, "resident": 1} if separate else None
         landings += [(CO_RUNNING, resident), (INPUT, {"mean": 1})]
     else:
         landings.append((CO_RUNNING, {"mean": 1}))
     landings.append((STRAGGLERS, {"latest": 1} if together and "latest" in known else None))
     landings.append((EXPOSED, {"measured": 1}))
-    return _between(landings)
-
-
-def _after_batch(known: Set[Level], *, reads: bool) -> Terms | None:
-    if "alone" not in known:
-        return None
-    if reads and _resident_known(known) and _input_known(known):
-        return {"ideal": 1, "ideal_resident": -1, "alone_resident": 1}
-    return {"alone": 1}
-
-
-def _input_known(known: Set[Level]) -> bool:
-    return {"ideal_resident", "resident"} <= known
-
-
-def _resident_known(known: Set[Level]) -> bool:
-    return "alone_resident" in known
-
-
-def _between(landings: list[tuple[str, Terms | None]]) -> tuple[Stair, ...]:
-    """A stair from each known landing to the next known one."""
     stairs: list[Stair] = []
     names: list[str] = []
     below: Terms = {"ideal": 1}
@@ -131,134 +102,187 @@ def _between(landings: list[tuple[str, Terms | None]]) -> tuple[Stair, ...]:
     return tuple(stairs)
 
 
-def difference(over: Terms, under: Terms) -> Terms:
-    """One sum of levels minus another."""
-    factors = {level: over.get(level, 0) - under.get(level, 0) for level in (*over, *under)}
-    return {level: factor for level, factor in factors.items() if factor}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The loss by one cause, or by several that the controls do not separate; negative for a gain."""
+
+    names: tuple[str, ...]
+    name: str
+    loss: Interval  # of the ideal speed, as a fraction
+    seconds: Interval  # of a step: the loss times the measured step
+    by_controls: float  # the loss before the bound of the input stall
+
+    @property
+    def certain(self) -> bool:
+        """Whether the loss is significant."""
+        return is_loss(self.loss)
+
+
+def is_loss(loss: Interval | None) -> bool:
+    """Whether all of an interval is above 0."""
+    return loss is not None and loss.low is not None and loss.low > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InputBound:
-    """The limits of the input stall as shares of the measured step: fetching alone on 1 rank, negative, and on N.
+class Waterfall:
+    """The parts of the loss of one cell. Without parts `reason` says what is missing.
 
-    Both are the outer ends of 95 % intervals; `low` is -inf if fetching was not measured on 1 rank.
+    `rivals` are the losses that the largest one does not exceed significantly. A part below 0 is a gain and never among
+    them; the largest loss is `separated` if it exceeds all parts significantly, gains too.
     """
 
-    low: float
-    high: float
-
-    def clip(self, share: float) -> float:
-        """The nearest share within the limits."""
-        return min(max(share, self.low), self.high)
-
-
-INPUT_TERMS: Terms = {"mean": 1, "ideal": -1, "ideal_resident": 1, "resident": -1}  # of a stair of its own
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Levels:
-    """Seconds per step of each level, block by block.
-
-    `near`: the levels in the blocks of level "measured". `far`: the base case's levels in other blocks, if it shares no
-    block with "measured"; else empty. If `near` has level "link", far levels are relative to the other end of a chain
-    of trainings that begins with it, and `between` has the log ratios of its further steps. `bound`: that of the input
-    stall, if fetching alone was measured.
-    """
-
-    near: Mapping[Level, Seconds]
-    far: Mapping[Level, Seconds]
-    between: tuple[Seconds, ...] = ()
-    bound: InputBound | None = None
+    cell: Cell
+    family: Family
+    evidence: str
+    efficiency: Interval | None = None
+    loss: Interval | None = None  # 1 - efficiency
+    ideal_seconds: float | None = None  # per step, geometric means over blocks
+    measured_seconds: float | None = None
+    parts: tuple[Part, ...] = ()
+    rivals: tuple[str, ...] = ()
+    separated: bool = False
+    # About so many would separate the largest loss; None if it is separated, or if too many would be needed.
+    launches_needed: int | None = None
+    bound: InputBound | None = None  # of the input stall
+    by_block: tuple[tuple[Block, tuple[float, ...]], ...] = ()  # each part's loss; empty if unpaired
+    notes: tuple[str, ...] = ()
+    reason: str = ""
 
     @property
-    def known(self) -> frozenset[Level]:
-        """The levels of the staircase that have values."""
-        return frozenset((*self.near, *self.far)) - {"link"}
+    def largest(self) -> Part | None:
+        """The part with the largest loss."""
+        return max(self.parts, key=lambda part: part.loss.center, default=None)
 
     @property
-    def chained(self) -> bool:
-        """Whether far levels are paired by way of a link."""
-        return "link" in self.near and bool(self.far)
+    def largest_names(self) -> tuple[str, ...]:
+        """The names of the largest part and its rivals; none if no loss is certain."""
+        certain = any(part.certain for part in self.parts)
+        return (self.largest.name, *self.rivals) if self.largest and certain else ()
 
-    def typical(self, level: Level) -> float:
-        """The geometric mean over blocks, seconds."""
-        if level in self.near:
-            return float(np.exp(np.log(self.near[level]).mean()))
-        start = self.typical("link") if self.chained else 1.0
-        groups = (*self.between, np.log(self.far[level]))
-        return start * math.exp(math.fsum(float(group.mean()) for group in groups))
-
-    def efficiency(self) -> Interval:
-        """Ideal over measured seconds per step, as in the table: paired by block, chained, or unpaired."""
-        measured = self.near["measured"]
-        if not self.far:
-            return ratio_of([np.log(self.near["ideal"] / measured)])
-        ideal = np.log(self.far["ideal"])
-        if not self.chained:
-            return ratio_of([ideal, -np.log(measured)])
-        return ratio_of([np.log(self.near["link"] / measured), *self.between, ideal], chained=True)
-
-    def by_block(self, terms: Terms) -> Seconds:
-        """The sum in each block, as a share of the measured step. Raises KeyError if a level is far."""
-        total = sum(factor * self.near[level] for level, factor in terms.items())
-        return np.asarray(total / self.near["measured"], np.float64)
-
-    def share(self, terms: Terms, *, level: float = LEVEL) -> Interval:
-        """The sum as a share of the measured step.
-
-        The centre is the sum of the levels' ratios to the measured step, each of geometric means, as in
-        `statistics.block_ratio`; so centres add up as the terms do. The interval is the t interval of its terms by
-        block, to first order (`statistics.block_difference` is the case of two terms): drift from block to block
-        cancels. With far levels it is that of a chain, or Welch's, labelled unpaired.
-        """
-        weights = {
-            name: factor * self.typical(name) / self.typical("measured") for name, factor in terms.items()
-        }
-        center = math.fsum(weights.values())
-        measured = np.log(self.near["measured"])
-        near = {name: np.log(values) - measured for name, values in self.near.items()}
-        far = {name: np.log(values) for name, values in self.far.items()}
-        elsewhere = near["link"] if self.chained else -measured
-        sums = [sum(weight * near.get(name, elsewhere) for name, weight in weights.items())]
-        distant = {name: weight for name, weight in weights.items() if name in far}
-        if distant:
-            sums += [sum(distant.values()) * steps for steps in self.between]
-            sums.append(sum(weight * far[name] for name, weight in distant.items()))
-        groups = [np.asarray(logs, np.float64) for logs in sums]
-        share = t_interval(center, groups, level=level)
-        return replace(share, method=chained_method(share.method)) if self.chained and distant else share
-
-    def bounded_share(self, terms: Terms, *, level: float = LEVEL) -> Interval:
-        """`share` of a sum of parts, with the input stall in it kept within its bound.
-
-        The sum holds the stall -f times if it holds level "resident" f times. Without the stall it is a sum of other
-        levels, to which the bound adds its limits: where that is narrower than the sum's own interval, or the stall
-        was measured outside of its bound, it counts.
-        """
-        own, bound = self.share(terms, level=level), self.bound
-        times = -terms.get("resident", 0)
-        if bound is None or not times or not self.known.issuperset(INPUT_TERMS):
-            return own
-        stall = self.share(INPUT_TERMS, level=level)
-        rest_terms = difference(terms, {name: times * factor for name, factor in INPUT_TERMS.items()})
-        if not rest_terms:
-            return _clipped(stall, bound)
-        rest = self.share(rest_terms, level=level)
-        center = rest.center + times * bound.clip(stall.center)
-        if own.low is None or own.high is None or rest.low is None or rest.high is None:
-            return replace(own, center=center)
-        ends = sorted((times * bound.low, times * bound.high))
-        low, high = max(own.low, rest.low + ends[0]), min(own.high, rest.high + ends[1])
-        if not low <= center <= high:  # the stall is outside of its bound for certain
-            low, high = min(center, rest.low + ends[0]), max(center, rest.high + ends[1])
-        return replace(own, center=center, low=low, high=high)
+    @property
+    def sufficient(self) -> bool:
+        """Whether there are enough blocks for intervals."""
+        return self.loss is not None and self.loss.low is not None
 
 
-def _clipped(share: Interval, bound: InputBound) -> Interval:
-    """An interval within the bound, from which nothing but the bound's nearest end is left if all is outside."""
-    return replace(
-        share,
-        center=bound.clip(share.center),
-        low=None if share.low is None else bound.clip(share.low),
-        high=None if share.high is None else bound.clip(share.high),
+def waterfalls(measured: Iterable[CellLaunches]) -> tuple[Waterfall, ...]:
+    """A waterfall for each training over a backend on more than 1 rank with a number, by family and ranks."""
+    everything = good_launches(measured, controls=LEVEL_CONTROLS)
+    found = [
+        _waterfall(launches, everything)
+        for launches in everything
+        if launches.cell.control == "train"
+        and launches.cell.backend != "none"
+        and launches.cell.num_ranks > 1
+    ]
+    return tuple(sorted(found, key=lambda one: curve_order(one.family, one.cell, one.evidence)))
+
+
+def _waterfall(mine: CellLaunches, everything: Sequence[CellLaunches]) -> Waterfall:
+    levels = gather(mine, everything)
+    if isinstance(levels, str):
+        return Waterfall(cell=mine.cell, family=mine.family, evidence=mine.evidence, reason=levels)
+    strong, reads = mine.cell.scaling_mode == "strong", mine.cell.data != SYNTHETIC
+    stairs = staircase(levels.known, strong=strong, reads=reads, together=mine.together)
+    measured, efficiency = levels.typical("measured"), levels.efficiency()
+    parts = tuple(_part(stair, levels, measured) for stair in stairs)
+    rivals = not_exceeded(stairs, levels)
+    by_block: tuple[tuple[Block, tuple[float, ...]], ...] = ()
+    if not levels.far:
+        columns = (levels.by_block(stair.terms).tolist() for stair in stairs)
+        by_block = tuple(zip(levels.blocks, zip(*columns, strict=True), strict=True))
+    return Waterfall(
+        cell=mine.cell,
+        family=mine.family,
+        evidence=mine.evidence,
+        efficiency=efficiency,
+        loss=efficiency.complement(),
+        ideal_seconds=efficiency.center * measured,
+        measured_seconds=measured,
+        parts=parts,
+        rivals=tuple(part.name for part in parts if part.name in rivals and part.loss.center > 0),
+        separated=not rivals,
+        launches_needed=launches_to_separate(_leads(stairs, levels).values()) if rivals else None,
+        bound=levels.bound,
+        by_block=by_block,
+        notes=(*levels.notes, *_merged(stairs, levels.known, mine), *_bounded(parts)),
     )
+
+
+def _part(stair: Stair, levels: Levels, measured: float) -> Part:
+    loss = levels.bounded_share(stair.terms)
+    return Part(
+        names=stair.names,
+        name=stair.name,
+        loss=loss,
+        seconds=loss.times(measured),
+        by_controls=levels.share(stair.terms).center,
+    )
+
+
+def not_exceeded(stairs: Sequence[Stair], levels: Levels) -> tuple[str, ...]:
+    """The names of the parts that the one with the largest centre does not exceed significantly.
+
+    Its lead over each other part is tested at one-sided 5 %, and it is called the largest only if all tests agree. To
+    be wrong, a part must be shown to exceed the truly largest one, which happens in at most 5 % of studies. So there is
+    no correction for the number of parts: it would only cost power (Gutmann and Maymin 1987; Hung and Fithian 2019).
+    tests/benchmark/coverage.py simulates how often the right and a wrong part are named.
+    """
+    return tuple(name for name, lead in _leads(stairs, levels).items() if not is_loss(lead))
+
+
+def _leads(stairs: Sequence[Stair], levels: Levels) -> dict[str, Interval]:
+    """By how much the part with the largest centre exceeds each other one."""
+    centers = [levels.bounded_share(stair.terms).center for stair in stairs]
+    largest = stairs[centers.index(max(centers))]
+    return {
+        stair.name: levels.bounded_share(difference(largest.terms, stair.terms), level=LEAD_LEVEL)
+        for stair in stairs
+        if stair is not largest
+    }
+
+
+def launches_to_separate(leads: Iterable[Interval]) -> int | None:
+    """About how many launches show that all leads are above 0, if leads and their noise stay what they are.
+
+    None if that takes more than 99, or there is no interval to tell the noise from.
+    """
+    most = 0
+    for lead in leads:
+        if lead.low is None or lead.center <= 0:
+            return None
+        spread = (lead.center - lead.low) / half_width(lead.n, level=LEAD_LEVEL)
+        counts = range(MIN_BLOCKS, MOST_LAUNCHES + 1)
+        enough = (n for n in counts if spread * half_width(n, level=LEAD_LEVEL) < lead.center)
+        needed = next(enough, None)
+        if needed is None:
+            return None
+        most = max(most, needed)
+    return most
+
+
+def _merged(stairs: Sequence[Stair], known: frozenset[Level], mine: CellLaunches) -> Iterator[str]:
+    """The reasons why parts are merged: the controls that are missing to separate them."""
+    joined = {name for stair in stairs if len(stair.names) > 1 for name in stair.names}
+    if not joined:
+        return
+    ranks, strong = f"{mine.cell.num_ranks} ranks", mine.cell.scaling_mode == "strong"
+    if strong and BATCH in joined and "alone" not in known:
+        yield f"1 rank at the local batch of {ranks} was not measured"
+    if {"ideal_resident", "resident"} - known and mine.cell.data != SYNTHETIC:
+        yield f"resident data were not measured on 1 rank and on {ranks} of none in the same blocks"
+    elif strong and "alone" in known and "alone_resident" not in known and mine.cell.data != SYNTHETIC:
+        yield f"resident data were not measured on 1 rank at the local batch of {ranks}"
+    if {STRAGGLERS, EXPOSED} <= joined:
+        lockstep = f"steps of none on {ranks} have no stamps"
+        yield lockstep if mine.together else "ranks do not wait for each other"
+
+
+def _bounded(parts: Sequence[Part]) -> Iterator[str]:
+    """What was measured of an input stall outside of its bound."""
+    for part in parts:
+        if part.names == (INPUT,) and abs(part.by_controls - part.loss.center) > 1e-12:
+            yield (
+                f"{INPUT} bounded to {points(part.loss.center)} % (measured fetch time); the controls differ by "
+                f"{points(part.by_controls)} %, and the rest is counted in the part above it"
+            )

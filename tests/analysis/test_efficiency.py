@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, scaling, waterfall_table
+from dlscale.analysis.findings import load_all, scaling, waterfall
 from dlscale.analysis.findings.scaling import rows_of, scaling_row
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
@@ -428,7 +428,7 @@ def test_the_control_of_the_batch_is_no_family_of_its_own(make_study, make_recor
     (family,) = table.families
     assert family.batch == 8
     assert [row.cell.control for row in rows_of(scaling.FINDING.of(table), family)] == ["train"] * 3
-    (one,) = waterfall_table.FINDING.of(table)
+    (one,) = waterfall.FINDING.of(table)
     assert one.family == family
     assert one.parts[0].name == "batch effect"
     (control,) = [

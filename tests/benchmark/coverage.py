@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dlscale.analysis.findings.waterfall import not_exceeded
-from dlscale.analysis.findings.waterfall_parts import Levels, staircase
+from dlscale.analysis.findings.waterfall_levels import Levels
+from dlscale.analysis.findings.waterfall_parts import not_exceeded, staircase
 from dlscale.analysis.statistics import block_ratio, chained_ratio, median_interval
 
 Values = NDArray[np.float64]

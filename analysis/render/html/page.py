@@ -7,7 +7,7 @@ from datetime import datetime
 
 from dlscale.analysis.declare import Block, Loss, Part, Plot
 from dlscale.analysis.finding import Found, or_else
-from dlscale.analysis.findings import predicted_points, scaling, waterfall_table
+from dlscale.analysis.findings import predicted_points, scaling, waterfall
 from dlscale.analysis.findings.failures import study_warnings
 from dlscale.analysis.findings.verdict import summary
 from dlscale.analysis.measured import Measured
@@ -25,7 +25,7 @@ def page_of(study: Measured, found: Sequence[Found], *, more: Iterable[Section] 
     The same records give the same page: nothing in it depends on the time.
     """
     sections = [*sections_of(found), *more]
-    losses = or_else([], lambda: waterfall_table.losses_of(waterfall_table.FINDING.of(study)))
+    losses = or_else([], lambda: waterfall.losses_of(waterfall.FINDING.of(study)))
     return Page(
         title=page_title(study),
         facts=or_else((), lambda: heading_facts(study)),
@@ -157,7 +157,7 @@ MOST = 5  # strips at the top; all losses are drawn further down
 
 def strips(losses: Iterable[Loss]) -> tuple[Strip, ...]:
     """A strip per backend of a single training, or for the best backend of each training; highest efficiency first."""
-    ordered = sorted(waterfall_table.on_most_ranks(losses), key=lambda loss: -loss.kept.center)
+    ordered = sorted(waterfall.losses_on_most_ranks(losses), key=lambda loss: -loss.kept.center)
     names = {loss.title: f"{workload_title(loss.tags.workload)}, {loss.tags.framework}" for loss in ordered}
     if len(names) == 1:
         return tuple(_strip(loss) for loss in ordered[:MOST])

@@ -27,7 +27,10 @@ def test_a_step_is_cut_into_its_parts(profile_record):
 def test_two_objectives_have_two_passes(profile_record):
     passes = {"forward": (0.010, 0.022), "backward": (0.015, 0.030)}
     (parts,) = step_parts(launches_of([profile_record(**passes)]))
-    assert (parts.forward_seconds, parts.backward_seconds) == (pytest.approx(0.009 + 0.007), pytest.approx(0.005 + 0.008))
+    assert (parts.forward_seconds, parts.backward_seconds) == (
+        pytest.approx(0.009 + 0.007),
+        pytest.approx(0.005 + 0.008),
+    )
 
 
 def test_stamps_cost_what_their_steps_take_longer_whatever_drifts(profile_record):

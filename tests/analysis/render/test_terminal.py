@@ -9,11 +9,11 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, scaling, waterfall_table
+from dlscale.analysis.findings import load_all, scaling, waterfall
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.verdict import verdict
-from dlscale.analysis.findings.waterfall import Waterfall
-from dlscale.analysis.findings.waterfall_table import largest_loss
+from dlscale.analysis.findings.waterfall import largest_loss
+from dlscale.analysis.findings.waterfall_parts import Waterfall
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.screen import render_screen
 from dlscale.benchmarks.cli.report import report, show_study
@@ -192,8 +192,8 @@ def test_frameworks_are_compared_below_their_blocks(made):
 
 def test_a_loss_that_is_not_known_says_why(made):
     table = measure(made.study(trainings=ONE_TRAINING, rank_counts=(1, 2), num_blocks=2))
-    assert largest_loss(waterfall_table.FINDING.of(table)[0]) == "insufficient data: 2 of 3 blocks"
+    assert largest_loss(waterfall.FINDING.of(table)[0]) == "insufficient data: 2 of 3 blocks"
     alone = [made.record(backend="ring", num_ranks=2, block=block) for block in range(6)]
-    (fall,) = waterfall_table.FINDING.of(measure(alone))
+    (fall,) = waterfall.FINDING.of(measure(alone))
     assert isinstance(fall, Waterfall)
     assert largest_loss(fall) == "not known: none on 2 ranks was not measured"

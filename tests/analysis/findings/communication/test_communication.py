@@ -5,7 +5,7 @@ import pytest
 
 from dlscale.analysis.findings.communication import communications, communications_on_most_ranks
 from dlscale.analysis.findings.overlap import NOT_OVERLAPPED, predict_step
-from dlscale.analysis.findings.waterfall import waterfalls
+from dlscale.analysis.findings.waterfall_parts import waterfalls
 from dlscale.analysis.launches import launches_of
 
 from .conftest import DRIFT, MS, Link

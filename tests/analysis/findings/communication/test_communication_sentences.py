@@ -9,7 +9,7 @@ from dlscale.analysis.findings.communication import (
     communication_sentence,
     communications,
 )
-from dlscale.analysis.findings.waterfall import waterfalls
+from dlscale.analysis.findings.waterfall_parts import waterfalls
 from dlscale.analysis.launches import launches_of
 
 from .conftest import Link

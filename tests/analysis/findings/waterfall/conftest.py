@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dlscale.analysis.findings.waterfall import waterfalls
+from dlscale.analysis.findings.waterfall_parts import waterfalls
 from dlscale.analysis.launches import launches_of
 from dlscale.benchmarks.records.record import Record, Window
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.waterfall import waterfalls
+from dlscale.analysis.findings.waterfall_parts import waterfalls
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
 

@@ -6,10 +6,9 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw as draw_figure
-from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.waterfall import waterfalls
-from dlscale.analysis.findings.waterfall_table import waterfall_figure, waterfall_rows
+from dlscale.analysis.findings.waterfall import FINDING, waterfall_rows
+from dlscale.analysis.findings.waterfall_parts import waterfalls
+from dlscale.analysis.form import SCREEN
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
 
@@ -35,22 +34,15 @@ def study(plant):
     return make
 
 
+def declared(records):
+    study = measure(records)
+    found = (FINDING.figures["waterfall"](study, family, SCREEN) for family in study.families)
+    return next(filter(None, found), None)
+
+
 def draw(records):
-    table = measure(records)
-    family = next(
-        one
-        for one in table.families
-        if any(row.cell.backend != "none" for row in rows_of(scaling.FINDING.of(table), one))
-    )
     with drawing():
-        declared = waterfall_figure(
-            family,
-            rows_of(scaling.FINDING.of(table), family),
-            table.provenance,
-            waterfalls(launches_of(records)),
-        )
-        assert declared is not None
-        return draw_figure(declared), declared.rows
+        return draw_figure(declared(records))
 
 
 def bars(axes):
@@ -61,7 +53,7 @@ def bars(axes):
 
 def test_bars_are_the_parts_and_each_begins_where_the_last_one_ends(study):
     records = study()
-    figure, _ = draw(records)
+    figure = draw(records)
     for axes, one in zip(figure.axes, waterfalls(launches_of(records)), strict=True):
         drawn = bars(axes)
         assert [length for _, length in drawn[:-1]] == pytest.approx([part.loss.center for part in one.parts])
@@ -73,7 +65,7 @@ def test_bars_are_the_parts_and_each_begins_where_the_last_one_ends(study):
 
 def test_whiskers_are_the_intervals_at_the_end_of_their_bar(study):
     records = study()
-    figure, _ = draw(records)
+    figure = draw(records)
     for axes, one in zip(figure.axes, waterfalls(launches_of(records)), strict=True):
         whiskers = [bar for bar in axes.containers if isinstance(bar, ErrorbarContainer)]
         begin = 0.0
@@ -86,7 +78,7 @@ def test_whiskers_are_the_intervals_at_the_end_of_their_bar(study):
 
 def test_numbers_stand_beside_the_bars(study):
     records = study()
-    figure, _ = draw(records)
+    figure = draw(records)
     texts = [text.get_text() for text in figure.axes[0].texts]
     (gloo, *_) = waterfalls(launches_of(records))
     assert len(texts) == len(gloo.parts) + 1
@@ -97,7 +89,7 @@ def test_numbers_stand_beside_the_bars(study):
 
 def test_the_largest_loss_has_a_colour_of_its_own_and_a_gain_too(plant):
     truth = Planted(co_running=-0.5 * MS, exposed=2 * MS, delays=(0.2 * MS,), reads=False)
-    figure, _ = draw(plant(truth, noise=0.001))
+    figure = draw(plant(truth, noise=0.001))
     (axes,) = figure.axes
     colors = [bar.patches[0].get_facecolor() for bar in axes.containers if isinstance(bar, BarContainer)]
     assert len({*colors}) == 4  # gain, loss, largest loss, all together
@@ -108,7 +100,7 @@ def test_the_largest_loss_has_a_colour_of_its_own_and_a_gain_too(plant):
 
 def test_losses_that_are_not_told_apart_have_one_colour(plant):
     truth = Planted(co_running=0.5 * MS, exposed=0.5 * MS, reads=False)
-    figure, _ = draw(plant(truth, noise=0.01))
+    figure = draw(plant(truth, noise=0.01))
     (axes,) = figure.axes
     colors = [bar.patches[0].get_facecolor() for bar in axes.containers if isinstance(bar, BarContainer)]
     assert colors[0] == colors[2]
@@ -117,7 +109,7 @@ def test_losses_that_are_not_told_apart_have_one_colour(plant):
 
 
 def test_labels_have_units_and_names_stand_once(study):
-    figure, _ = draw(study())
+    figure = draw(study())
     figure.draw_without_rendering()
     assert {axes.get_xlabel() for axes in figure.axes} == {"of the ideal speed lost [%]"}
     names = [label.get_text().replace("\n", " ") for label in figure.axes[0].get_yticklabels()]
@@ -126,7 +118,7 @@ def test_labels_have_units_and_names_stand_once(study):
 
 
 def test_other_evidence_is_hatched_and_few_blocks_have_no_whisker(study):
-    figure, _ = draw(study({"ring": MS}, evidence="emulated", num_blocks=2))
+    figure = draw(study({"ring": MS}, evidence="emulated", num_blocks=2))
     (axes,) = figure.axes
     patches = [bar.patches[0] for bar in axes.containers if isinstance(bar, BarContainer)]
     assert {patch.get_hatch() for patch in patches} == {"//////"}
@@ -138,39 +130,19 @@ def test_other_evidence_is_hatched_and_few_blocks_have_no_whisker(study):
 
 def test_of_many_backends_those_that_keep_most_are_shown(study):
     backends = BACKENDS | {"horovod": 3 * MS, "tf_collective": 0.1 * MS}
-    figure, rows = draw(study(backends))
+    figure = draw(study(backends))
+    rows = declared(study(backends)).rows
     assert [row["backend"] for row in rows[::4]] == ["mpi", "ring", "tf_collective"]
-    assert "Not shown: gloo, horovod (see --json)." in " ".join(figure.texts[-1].get_text().split())
-
-
-def test_the_small_print_says_where_the_numbers_are_from(study):
-    records = study()
-    figure, _ = draw(records)
     small_print = " ".join(figure.texts[-1].get_text().split())
+    assert "Not shown: gloo, horovod (see --json)." in small_print
     assert "n = 6 blocks of launches" in small_print
-    assert f"data {measure(records).provenance.data_hash[:12]}" in small_print
     assert "fingerprint ffffffffffff" in small_print
 
 
-def test_without_parts_there_is_no_figure(study):
-    records = [one for one in study() if one.case.cell.num_ranks > 1]
-    table = measure(records)
-    (family,) = table.families
-    assert (
-        waterfall_figure(
-            family,
-            rows_of(scaling.FINDING.of(table), family),
-            table.provenance,
-            waterfalls(launches_of(records)),
-        )
-        is None
-    )
-
-
-def test_the_rows_behind_it_are_those_of_json(study):
+def test_the_rows_behind_it_are_those_of_json_and_without_parts_there_is_none(study):
     records = study()
-    _, rows = draw(records)
-    assert rows == waterfall_rows(waterfalls(launches_of(records)))
+    assert declared(records).rows == waterfall_rows(waterfalls(launches_of(records)))
+    assert declared([one for one in records if one.case.cell.num_ranks > 1]) is None
 
 
 @pytest.mark.parametrize("num_backends", [1, 2, 3])
@@ -178,8 +150,8 @@ def test_the_rows_behind_it_are_those_of_json(study):
 def test_nothing_is_cut_off_at_the_edges(study, num_backends, controls):
     backends = dict(list(BACKENDS.items())[:num_backends])
     options = {"chunk_bytes": 65536, "threads": 2}
-    figure, _ = draw(study(backends, controls=controls, stamps=bool(controls), system="frontera-rtx"))
-    longer, _ = draw(
+    figure = draw(study(backends, controls=controls, stamps=bool(controls), system="frontera-rtx"))
+    longer = draw(
         [
             one.model_copy(
                 update={

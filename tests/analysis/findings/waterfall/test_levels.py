@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dlscale.analysis.findings.waterfall_parts import NAMES, Levels, difference, staircase
+from dlscale.analysis.findings.waterfall_levels import Levels, difference
+from dlscale.analysis.findings.waterfall_parts import NAMES, staircase
 from dlscale.analysis.statistics import block_difference, block_ratio
 
 NUM_STUDIES = (

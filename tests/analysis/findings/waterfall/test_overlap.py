@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.findings.overlap import NOT_OVERLAPPED, overlap
-from dlscale.analysis.findings.waterfall import waterfalls
+from dlscale.analysis.findings.waterfall_parts import waterfalls
 from dlscale.analysis.launches import launches_of
 
 from .conftest import DRIFT, MS, Planted
