@@ -35,20 +35,6 @@ def test_half_of_the_events_are_signal_and_they_are_mixed(sample):
         assert 200 < part.sum() < 300
 
 
-def test_every_channel_is_divided_by_its_maximum(sample):
-    np.testing.assert_array_equal(sample["data"].max(axis=(0, 2, 3)), 1)
-    assert sample["data"].min() == 0
-
-
-def test_images_are_whole_counts_of_the_readout(sample):
-    attributes = sample["attributes"]
-    units = [attributes["least_count_gev"]] * 2 + [1]
-    counts = sample["data"][:200] * (attributes["channel_maxima"] / units)[:, None, None]
-    np.testing.assert_allclose(counts, np.rint(counts), atol=1e-2)
-    # The electromagnetic part never exceeds the whole.
-    assert np.all(np.rint(counts[:, 1]) <= np.rint(counts[:, 0]))
-
-
 def test_weights_of_every_sample_sum_to_its_cross_section(sample):
     for physics in load_components():
         num_events = dict(
@@ -59,14 +45,6 @@ def test_weights_of_every_sample_sum_to_its_cross_section(sample):
         assert of_it.sum() == num_events[physics.name]
         assert np.all(sample["label"][of_it] == physics.label)
         assert sample["weight"][of_it].sum() == pytest.approx(physics.cross_section_mb)
-
-
-@pytest.mark.parametrize("label", [0, 1])
-def test_normalised_weights_have_mean_1_and_keep_their_ratios(sample, label):
-    of_kind = sample["label"] == label
-    assert sample["normweight"][of_kind].mean() == pytest.approx(1)
-    ratio = sample["normweight"][of_kind] / sample["weight"][of_kind]
-    np.testing.assert_allclose(ratio, ratio[0])
 
 
 def test_the_selection_keeps_the_published_share_of_the_signal(sample):

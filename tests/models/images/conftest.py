@@ -11,7 +11,10 @@ import pytest
 import scipy.io
 from PIL import Image
 
+from dlscale.base.errors import UsageError
+from dlscale.models.images import open_store
 from dlscale.models.images.tfrecord import frame_record, write_example
+from dlscale.models.samples import BadSample
 
 NAMES = ("ant", "bee", "cat")
 NUM_IMAGES = 9
@@ -204,16 +207,28 @@ def data_set(request):
     return request.getfixturevalue(request.param)
 
 
-@pytest.fixture
-def make_record():
-    return record
+def content(path):
+    """Encoded images and labels of a data set."""
+    store = open_store(path)
+    samples = [store.encoded(index) for index in range(len(store))]
+    store.close()
+    return [(sample.data, sample.label) for sample in samples]
 
 
-@pytest.fixture
-def make_pixels():
-    return pixels
+def refused(call, *arguments, error=UsageError, **options):
+    """The one line with which a call is refused."""
+    with pytest.raises(error) as caught:
+        call(*arguments, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
-@pytest.fixture
-def encode_image():
-    return encode
+def bad(store, index):
+    """What is wrong with a sample."""
+    with pytest.raises(BadSample) as caught:
+        store.encoded(index)
+    assert caught.value.index == index
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.endswith("leave bad samples out (skip_bad)")
+    return message

@@ -9,19 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dlscale.base.errors import UsageError
 from dlscale.models.images import open_store
 from dlscale.models.images.convert import FORMATS, convert
 
+from .conftest import content, record, refused
+
 pytestmark = pytest.mark.requires("lmdb", "google_crc32c")
-
-
-def content(path):
-    """Encoded images and labels of a data set."""
-    store = open_store(path)
-    samples = [store.encoded(index) for index in range(len(store))]
-    store.close()
-    return [(sample.data, sample.label) for sample in samples]
 
 
 def as_pixels(data):
@@ -30,13 +23,6 @@ def as_pixels(data):
 
 def in_order_of_labels(samples):
     return sorted(samples, key=lambda sample: sample[1])
-
-
-def refusal(*arguments, **options):
-    with pytest.raises(UsageError) as refused:
-        convert(*arguments, **options)
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
 
 
 @pytest.mark.parametrize("to", FORMATS)
@@ -116,10 +102,10 @@ def test_files_of_the_same_name_are_both_kept(tmp_path, samples):
     assert sorted(content(tmp_path / "out")) == sorted((sample.data, 0) for sample in samples[:2])
 
 
-def test_names_from_records_cannot_leave_their_folder(tmp_path, samples, make_record):
+def test_names_from_records_cannot_leave_their_folder(tmp_path, samples):
     names = [b"../../evil.jpg", b"/evil.jpg", b".hidden.jpg", b"..", b"a b\n.jpg", b"evil.sh", b""]
     (tmp_path / "train.tfrecord").write_bytes(
-        b"".join(make_record(samples[0], **{"image/filename": [name]}) for name in names)
+        b"".join(record(samples[0], **{"image/filename": [name]}) for name in names)
     )
     convert(tmp_path / "train.tfrecord", tmp_path / "out", "folders")
     assert sorted(os.listdir(tmp_path)) == ["out", "train.tfrecord"]
@@ -143,19 +129,9 @@ def test_shards_share_the_samples_in_order(folders, tmp_path):
     assert [len(open_store(file)) for file in files] == [3, 2, 2, 2]
 
 
-def test_shards_left_empty_by_bad_samples_exist(folders, tmp_path):
-    for image in (folders.path / "bee").iterdir():
-        image.write_bytes(b"")
-    convert(folders.path, tmp_path / "out", "tfrecord", num_shards=3, skip_bad=True)
-    assert (tmp_path / "out" / "data-00001-of-00003.tfrecord").read_bytes() == b""
-    assert [label for _, label in content(tmp_path / "out")] == [0, 0, 0, 2, 2, 2]
-
-
-def test_foreign_records_from_0_are_put_right_once(tmp_path, samples, make_record):
-    (tmp_path / "train.tfrecord").write_bytes(
-        b"".join(make_record(sample, first_label=0) for sample in samples)
-    )
-    assert "--first-label 0" in refusal(tmp_path / "train.tfrecord", tmp_path / "out", "tfrecord")
+def test_foreign_records_from_0_are_put_right_once(tmp_path, samples):
+    (tmp_path / "train.tfrecord").write_bytes(b"".join(record(sample, first_label=0) for sample in samples))
+    assert "--first-label 0" in refused(convert, tmp_path / "train.tfrecord", tmp_path / "out", "tfrecord")
     convert(tmp_path / "train.tfrecord", tmp_path / "out", "tfrecord", first_label=0)
     assert content(tmp_path / "out") == [(sample.data, sample.label) for sample in samples]
 
@@ -175,12 +151,6 @@ def test_a_list_refers_to_the_files_of_its_source(folders, tmp_path, place):
     assert content(target) == list(zip(folders.data, folders.labels, strict=True))
 
 
-def test_a_list_by_relative_paths(folders, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    convert(folders.path.relative_to(tmp_path), type(tmp_path)("train.txt"), "list")
-    assert content(tmp_path / "train.txt") == list(zip(folders.data, folders.labels, strict=True))
-
-
 def test_folders_that_begin_with_a_hash_are_no_comments_in_a_list(folders, tmp_path):
     (folders.path / "ant").rename(folders.path / "#ant")
     convert(folders.path, folders.path / "train.txt", "list")
@@ -190,15 +160,11 @@ def test_folders_that_begin_with_a_hash_are_no_comments_in_a_list(folders, tmp_p
 @pytest.mark.parametrize("name", ["ant\n", " ant"])
 def test_names_that_would_break_a_line_are_refused(folders, tmp_path, name):
     (folders.path / "ant").rename(folders.path / name)
-    assert "a list cannot hold this name" in refusal(folders.path, folders.path / "train.txt", "list")
+    assert "a list cannot hold this name" in refused(
+        convert, folders.path, folders.path / "train.txt", "list"
+    )
     convert(folders.path, tmp_path / "out", "list")
     assert sorted(content(tmp_path / "out")) == sorted(zip(folders.data, folders.labels, strict=True))
-
-
-def test_a_list_cannot_refer_to_records(records, tmp_path):
-    message = refusal(records.path, tmp_path / "train.txt", "list")
-    assert f"{records.wheres[0]}: no image file of its own to list; name a folder as TARGET" in message
-    assert sorted(os.listdir(tmp_path)) == ["records"]
 
 
 def test_names_of_an_old_list_go_with_it(folders, flowers, tmp_path):

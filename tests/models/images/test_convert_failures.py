@@ -12,26 +12,12 @@ from click.testing import CliRunner
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import data
-from dlscale.models.images import open_store
 from dlscale.models.images.convert import FORMATS, convert
 from dlscale.models.samples import BadSample
 
+from .conftest import content, encode, record, refused
+
 pytestmark = pytest.mark.requires("lmdb", "google_crc32c")
-
-
-def content(path):
-    """Encoded images and labels of a data set."""
-    store = open_store(path)
-    samples = [store.encoded(index) for index in range(len(store))]
-    store.close()
-    return [(sample.data, sample.label) for sample in samples]
-
-
-def refusal(*arguments, **options):
-    with pytest.raises(UsageError) as refused:
-        convert(*arguments, **options)
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
 
 
 # Bad samples
@@ -56,15 +42,6 @@ def test_a_damaged_image_ends_the_conversion_or_is_counted(folders, tmp_path, to
     assert content(tmp_path / "out") == expected
 
 
-def test_cut_records_are_counted(records, tmp_path):
-    file = records.path / "train-00000-of-00003"
-    file.write_bytes(file.read_bytes()[:-1])
-    assert "record 4 at byte" in refusal(records.path, tmp_path / "out", "lmdb")
-    converted = convert(records.path, tmp_path / "out", "lmdb", skip_bad=True)
-    assert [line.split(": cut off")[0] for line in converted.skipped] == [records.wheres[4]]
-    assert [data for data, _ in content(tmp_path / "out")] == records.data[:4] + records.data[5:]
-
-
 def test_labels_outside_the_classes_are_bad(records, tmp_path):
     (records.path / "classes.txt").write_text("ant\nbee\n")
     with pytest.raises(BadSample, match=f"{records.wheres[6]}: label 2, where there are 2 classes"):
@@ -72,17 +49,10 @@ def test_labels_outside_the_classes_are_bad(records, tmp_path):
     assert convert(records.path, tmp_path / "out", "lmdb", skip_bad=True).num_samples == 6
 
 
-def test_nothing_good_is_left(folders, tmp_path):
-    for image in folders.path.glob("*/*"):
-        image.write_bytes(b"")
-    assert "all 9 samples are bad" in refusal(folders.path, tmp_path / "out", "lmdb", skip_bad=True)
-    assert os.listdir(tmp_path) == ["folders"]
-
-
 def test_folders_cannot_leave_a_class_out(image_list, tmp_path):
     lines = image_list.path.read_text().splitlines()
     image_list.path.write_text("\n".join(line for line in lines if not line.endswith("1")))
-    message = refusal(image_list.path, tmp_path / "out", "folders")
+    message = refused(convert, image_list.path, tmp_path / "out", "folders")
     assert "class 00001 (label 1) has no sample" in message
     convert(image_list.path, tmp_path / "out", "lmdb")
     assert {label for _, label in content(tmp_path / "out")} == {0, 2}
@@ -94,8 +64,8 @@ def test_folders_cannot_leave_a_class_out(image_list, tmp_path):
 @pytest.mark.parametrize("to", FORMATS)
 def test_a_target_is_replaced_when_told(folders, tmp_path, to):
     convert(folders.path, tmp_path / "out", "lmdb" if to == "folders" else "folders")
-    assert "out exists; choose another TARGET, or replace it with --overwrite" in refusal(
-        folders.path, tmp_path / "out", to
+    assert "out exists; choose another TARGET, or replace it with --overwrite" in refused(
+        convert, folders.path, tmp_path / "out", to
     )
     convert(folders.path, tmp_path / "out", to, overwrite=True)
     assert content(tmp_path / "out") == list(zip(folders.data, folders.labels, strict=True))
@@ -105,19 +75,14 @@ def test_a_target_is_replaced_when_told(folders, tmp_path, to):
 def test_what_holds_no_images_is_not_replaced(folders, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("precious")
-    message = refusal(folders.path, tmp_path / "thesis", "lmdb", overwrite=True)
+    message = refused(convert, folders.path, tmp_path / "thesis", "lmdb", overwrite=True)
     assert "thesis holds something else than images" in message
     (tmp_path / "thesis.txt").write_text("precious")
-    assert "holds something else" in refusal(folders.path, tmp_path / "thesis.txt", "list", overwrite=True)
+    assert "holds something else" in refused(
+        convert, folders.path, tmp_path / "thesis.txt", "list", overwrite=True
+    )
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "precious"
     assert (tmp_path / "thesis.txt").read_text() == "precious"
-
-
-def test_a_file_is_not_replaced_by_a_folder(folders, tmp_path):
-    (tmp_path / "out").write_text("precious")
-    assert "found a file, which is not what would replace it" in refusal(
-        folders.path, tmp_path / "out", "lmdb", overwrite=True
-    )
 
 
 def test_a_failed_replacement_leaves_the_old(folders, records, tmp_path):
@@ -128,40 +93,47 @@ def test_a_failed_replacement_leaves_the_old(folders, records, tmp_path):
     assert content(records.path) == before
 
 
-@pytest.mark.parametrize("target", ["folders", "folders/out", "."])
-def test_source_and_target_must_not_overlap(folders, tmp_path, target):
-    assert "overlaps with the source" in refusal(folders.path, tmp_path / target, "lmdb", overwrite=True)
-    assert content(folders.path) == list(zip(folders.data, folders.labels, strict=True))
+REFUSED = [
+    ("folders", "out", "lmdb", {"num_shards": 2}, "--shards 2 is for TFRecord files, not for --to lmdb"),
+    ("folders", "out", "tfrecord", {"num_shards": 10}, "--shards 10: 9 samples make 1 to 9 files"),
+    ("folders", "out.txt", "lmdb", {}, "--to lmdb makes a folder; choose a TARGET without .txt"),
+    ("folders", "out", "zip", {}, "no format 'zip'; choose one of: folders, tfrecord, lmdb, list"),
+    ("folders", "a/b", "lmdb", {}, "there is no folder"),
+    ("folders", "folders", "lmdb", {"overwrite": True}, "overlaps with the source"),
+    ("folders", "folders/out", "lmdb", {"overwrite": True}, "overlaps with the source"),
+    ("folders", ".", "lmdb", {"overwrite": True}, "overlaps with the source"),
+    ("folders", "a_file", "lmdb", {"overwrite": True}, "found a file, which is not what would replace it"),
+    ("records", "out.txt", "list", {}, "no image file of its own to list; name a folder as TARGET"),
+    ("damaged", "out", "lmdb", {"skip_bad": True}, "all 9 samples are bad"),
+]
 
 
-def test_a_target_in_no_folder(folders, tmp_path):
-    assert "there is no folder" in refusal(folders.path, tmp_path / "a" / "b", "lmdb")
+@pytest.fixture
+def damaged(folders):
+    for image in folders.path.glob("*/*"):
+        image.write_bytes(b"")
+    return folders
 
 
-@pytest.mark.parametrize(
-    ("to", "target", "options", "told"),
-    [
-        ("lmdb", "out", {"num_shards": 2}, "--shards 2 is for TFRecord files, not for --to lmdb"),
-        ("tfrecord", "out", {"num_shards": 10}, "--shards 10: 9 samples make 1 to 9 files"),
-        ("lmdb", "out.txt", {}, "--to lmdb makes a folder; choose a TARGET without .txt"),
-        ("zip", "out", {}, "no format 'zip'; choose one of: folders, tfrecord, lmdb, list"),
-    ],
-)
-def test_impossible_wishes(folders, tmp_path, to, target, options, told):
-    assert told in refusal(folders.path, tmp_path / target, to, **options)
-    assert os.listdir(tmp_path) == ["folders"]
+@pytest.mark.parametrize(("source", "target", "to", "options", "told"), REFUSED)
+def test_what_is_refused_changes_nothing(request, tmp_path, source, target, to, options, told):
+    path = request.getfixturevalue(source).path
+    (tmp_path / "a_file").write_text("precious")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    assert told in refused(convert, path, tmp_path / target, to, **options)
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
 
 @pytest.mark.requires("root")
 @pytest.mark.parametrize("to", FORMATS)
-def test_a_full_disk_is_told_and_left_clean(folders, tmp_path, make_pixels, encode_image, to):
+def test_a_full_disk_is_told_and_left_clean(folders, tmp_path, to):
     noise = np.random.default_rng(0).integers(0, 256, size=(600, 600, 3), dtype=np.uint8)
-    (folders.path / "ant" / "large.png").write_bytes(encode_image(noise, "PNG"))
+    (folders.path / "ant" / "large.png").write_bytes(encode(noise, "PNG"))
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], check=True)
     try:
-        assert "free some space or choose another TARGET" in refusal(folders.path, disk / "out", to)
+        assert "free some space or choose another TARGET" in refused(convert, folders.path, disk / "out", to)
         assert os.listdir(disk) == []
     finally:
         subprocess.run(["umount", str(disk)], check=True)
@@ -175,21 +147,6 @@ def test_ctrl_c_leaves_nothing(folders, tmp_path):
     for to in FORMATS:
         with pytest.raises(KeyboardInterrupt):
             convert(folders.path, tmp_path / "out", to, progress=interrupt)
-    assert os.listdir(tmp_path) == ["folders"]
-
-
-def test_progress_is_reported(folders, tmp_path):
-    told = []
-    convert(folders.path, tmp_path / "out", "lmdb", progress=lambda done, total: told.append((done, total)))
-    assert told == [(done, 9) for done in range(1, 10)]
-
-
-@pytest.mark.parametrize(("to", "package"), [("lmdb", "lmdb"), ("tfrecord", "google_crc32c")])
-def test_a_missing_package_is_named_with_its_extra(folders, tmp_path, monkeypatch, to, package):
-    monkeypatch.setitem(sys.modules, package, None)
-    assert f"{package} is not installed here; pip install 'dlscale[images]'" in refusal(
-        folders.path, tmp_path / "out", to
-    )
     assert os.listdir(tmp_path) == ["folders"]
 
 
@@ -214,26 +171,14 @@ def test_the_command_counts_what_it_left_out(folders, tmp_path):
     assert len(content(tmp_path / "out")) == 6
 
 
-def test_the_command_passes_its_options_on(tmp_path, samples, make_record):
+def test_the_command_passes_its_options_on(tmp_path, samples):
     source = tmp_path / "train.tfrecord"
-    source.write_bytes(b"".join(make_record(sample, first_label=0) for sample in samples))
+    source.write_bytes(b"".join(record(sample, first_label=0) for sample in samples))
     arguments = (source, tmp_path / "out", "--to", "tfrecord", "--shards", 2, "--first-label", 0)
     assert run(*arguments).exit_code == 0
     assert len(list((tmp_path / "out").glob("*.tfrecord"))) == 2
     assert isinstance(run(*arguments).exception, UsageError)
     assert run(*arguments, "--overwrite").exit_code == 0
-
-
-def test_the_formats_of_the_command_are_those_of_the_conversion():
-    (option,) = [parameter for parameter in data.convert.params if parameter.name == "to"]
-    assert tuple(option.type.choices) == FORMATS
-
-
-def test_help_has_examples():
-    assert (
-        "dlscale data convert imagenet/train imagenet_records --to tfrecord --shards 1024"
-        in run("--help").output
-    )
 
 
 def test_no_framework_is_imported():

@@ -82,18 +82,6 @@ def test_crops_depend_on_seed_and_shard_and_on_nothing_else(folders, monkeypatch
     assert not np.array_equal(read((2, 0)), many)
 
 
-@pytest.mark.parametrize("index", [-1, 9])
-def test_reading_a_sample_that_does_not_exist(folders, index):
-    with pytest.raises(IndexError, match="samples 0 to 8 exist"):
-        open_samples(folders.path).read(np.array([0, index]))
-
-
-def test_reading_no_samples(folders):
-    images, labels = open_samples(folders.path).read(np.array([], dtype=np.int64))
-    assert images.shape == (0, 24, 32, 3)
-    assert labels.shape == (0,)
-
-
 @pytest.mark.parametrize("cores", [{0}, {0, 1, 2}])
 def test_a_damaged_image_is_named(folders, monkeypatch, cores):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores)
@@ -105,13 +93,6 @@ def test_a_damaged_image_is_named(folders, monkeypatch, cores):
     with pytest.raises(BadSample, match=rf"{image}: the image cannot be decoded \(.*truncated") as refused:
         samples.read(np.array([3, 4, 5]))
     assert refused.value.index == 4
-
-
-@pytest.mark.parametrize("name", ["ant/ant_0.JPEG", "cat/cat_8.png"])
-def test_damage_at_the_ends_is_found_by_the_check(folders, name):
-    (folders.path / name).write_bytes(b"\xff\xd8\xff and nothing else")
-    assert f"{folders.path / name}: the image cannot be decoded" in refusal(folders.path)
-    data.check_input(Input(path=folders.path, skip_bad=True), PRESET)
 
 
 def test_labels_outside_the_classes_are_named_where_only_reading_tells(records):
@@ -141,11 +122,6 @@ def test_fewer_samples_than_a_global_batch(data_set):
     assert (
         f"{named(data_set)}: need at least {number + 1} samples, one global batch, found {number};" in message
     )
-
-
-def test_an_empty_class_folder_is_refused(folders):
-    (folders.path / "dog").mkdir()
-    assert f"{folders.path}/dog: class folder without images" in refusal(folders.path)
 
 
 def test_synthetic_input_needs_no_file_and_is_the_default():

@@ -21,6 +21,8 @@ from dlscale.models.images.decode import (
 from dlscale.models.images.store import Encoded
 from dlscale.models.samples import BadSample
 
+from .conftest import encode, pixels
+
 SIZE = {"height": 24, "width": 32}
 
 
@@ -54,9 +56,9 @@ def refusals(data):
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "pixels"])
-def test_images_are_normalised_per_channel(kind, encode_image):
+def test_images_are_normalised_per_channel(kind):
     colour = np.full((40, 50, 3), (200, 100, 30), dtype=np.uint8)
-    sample = of(colour if kind == "pixels" else encode_image(colour, kind))
+    sample = of(colour if kind == "pixels" else encode(colour, kind))
     expected = (np.array([200, 100, 30]) / 255 - MEAN) / STANDARD_DEVIATION
     for image in (training_image(sample, rng(), **SIZE), evaluation_image(sample, **SIZE)):
         assert image.shape == (24, 32, 3)
@@ -79,16 +81,16 @@ def test_evaluation_sees_the_central_seven_eighths(pixels_shape, size, part):
     np.testing.assert_allclose(levels(image), pixels[part], atol=1e-3)
 
 
-def test_evaluation_resizes_what_is_larger(make_pixels):
-    small = make_pixels(3, height=64, width=64)
+def test_evaluation_resizes_what_is_larger():
+    small = pixels(3, height=64, width=64)
     large = np.array(Image.fromarray(small).resize((256, 256), Image.Resampling.BICUBIC))
     # Of both the same part, so the larger one is seen at a quarter of its size.
     one, other = (evaluation_image(of(pixels), height=56, width=56) for pixels in (small, large))
     np.testing.assert_allclose(levels(one), levels(other), atol=8)
 
 
-def test_training_images_depend_on_the_seed_alone(make_pixels, encode_image):
-    sample = of(encode_image(make_pixels(0)))
+def test_training_images_depend_on_the_seed_alone():
+    sample = of(encode(pixels(0)))
     one, again, other = (training_image(sample, rng(seed), **SIZE) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
     assert not np.array_equal(one, other)
@@ -131,9 +133,9 @@ def test_images_in_which_no_crop_fits_give_their_central_square(shape):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK"])
-def test_other_images_of_8_bits_become_rgb(mode, make_pixels):
+def test_other_images_of_8_bits_become_rgb(mode):
     file = io.BytesIO()
-    image = Image.fromarray(make_pixels(1)).convert(mode)
+    image = Image.fromarray(pixels(1)).convert(mode)
     rgb = np.array(image.convert("RGB"))
     if mode == "P":
         image.info["transparency"] = bytes(range(256))
@@ -153,15 +155,15 @@ def test_images_of_16_bits_are_refused():
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 @pytest.mark.parametrize("kept", [0.2, 0.5, 0.9])
-def test_cut_images_are_named(kind, kept, make_pixels, encode_image):
-    data = encode_image(make_pixels(2, height=200, width=200), kind)
+def test_cut_images_are_named(kind, kept):
+    data = encode(pixels(2, height=200, width=200), kind)
     for message in refusals(data[: int(kept * len(data))]):
         assert message.startswith("train/ant_0.JPEG: the image cannot be decoded (")
         assert message.endswith("leave bad samples out (skip_bad)")
 
 
-def test_a_damaged_png_is_named(make_pixels, encode_image):
-    data = bytearray(encode_image(make_pixels(2, height=200, width=200), "PNG"))
+def test_a_damaged_png_is_named():
+    data = bytearray(encode(pixels(2, height=200, width=200), "PNG"))
     data[len(data) // 2] ^= 0xFF
     for message in refusals(bytes(data)):
         assert "the image cannot be decoded (" in message
@@ -176,12 +178,12 @@ def test_what_is_no_image_is_named(data):
         ) in message
 
 
-def test_a_gif_is_refused_even_if_pillow_could_read_it(make_pixels, encode_image):
-    for message in refusals(encode_image(make_pixels(0), "GIF")):
+def test_a_gif_is_refused_even_if_pillow_could_read_it():
+    for message in refusals(encode(pixels(0), "GIF")):
         assert "neither a JPEG nor a PNG file" in message
 
 
-def test_an_image_that_would_fill_the_memory_is_refused(make_pixels, encode_image, monkeypatch):
+def test_an_image_that_would_fill_the_memory_is_refused(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    for message in refusals(encode_image(make_pixels(0))):
+    for message in refusals(encode(pixels(0))):
         assert "decompression bomb" in message

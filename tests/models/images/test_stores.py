@@ -17,27 +17,10 @@ import scipy.io
 from dlscale.base.errors import UsageError
 from dlscale.models.images import open_store
 from dlscale.models.images.matlab import LARGEST_BYTES
-from dlscale.models.samples import BadSample
+
+from .conftest import DataSet, bad, refused
 
 pytestmark = pytest.mark.requires("lmdb", "google_crc32c")
-
-
-def refusal(path, **options):
-    with pytest.raises(UsageError) as refused:
-        open_store(path, **options)
-    message = str(refused.value)
-    assert "\n" not in message
-    return message
-
-
-def bad(store, index):
-    with pytest.raises(BadSample) as refused:
-        store.encoded(index)
-    assert refused.value.index == index
-    message = str(refused.value)
-    assert "\n" not in message
-    assert message.endswith("leave bad samples out (skip_bad)")
-    return message
 
 
 def test_samples_are_those_written_in_their_order(data_set):
@@ -45,6 +28,12 @@ def test_samples_are_those_written_in_their_order(data_set):
     assert store.format == data_set.format
     assert len(store) == len(data_set.labels)
     assert store.classes == data_set.classes
+    unnamed = {
+        "list": 3,
+        "Flowers-102": 3,
+        "TFRecord": None,
+    }  # of which only the last says nothing of its classes
+    assert store.num_classes == (len(data_set.classes) or unnamed[data_set.format])
     for index in (*range(len(store)), 0):
         sample = store.encoded(index)
         assert (sample.index, sample.label) == (index, data_set.labels[index])
@@ -53,48 +42,88 @@ def test_samples_are_those_written_in_their_order(data_set):
     store.close()
 
 
-def test_the_number_of_classes_is_known_where_the_format_knows_it(data_set):
-    expected = {"class folders": 3, "list": 3, "Flowers-102": 3, "LMDB": 3, "CIFAR-10": 10, "TFRecord": None}
-    assert open_store(data_set.path).num_classes == expected[data_set.format]
-
-
 def test_a_data_set_may_be_open_twice(data_set):
     one, other = open_store(data_set.path), open_store(data_set.path)
     one.close()
     np.testing.assert_array_equal(other.encoded(0).data, data_set.data[0])
 
 
-def test_nothing_there(tmp_path):
-    assert "found no file or folder of that name; check the path" in refusal(tmp_path / "nowhere" / "train")
+def labels(values):
+    """Writes other labels of Flowers-102."""
+    return lambda top: scipy.io.savemat(top / "imagelabels.mat", {"labels": values})
 
 
-def test_an_empty_folder(tmp_path):
-    assert "found nothing; check the path" in refusal(tmp_path)
+def cut(name, num_bytes):
+    return lambda top: (top / name).write_bytes((top / name).read_bytes()[:num_bytes])
 
 
-def test_a_folder_of_other_files(tmp_path):
-    for name in ("a.csv", "b.csv", "c.csv", "d.csv"):
-        (tmp_path / name).touch()
-    message = refusal(tmp_path)
-    assert "found a.csv, b.csv, c.csv ...;" in message
-    assert "class folders, TFRecord files, an LMDB, a list (*.txt), CIFAR-10" in message
+def packed(top):
+    """A table that unpacks to gigabytes."""
+    content = zlib.compress(bytes(LARGEST_BYTES + 1))
+    head = b"MATLAB 5.0".ljust(124) + b"\x00\x01IM"
+    (top / "imagelabels.mat").write_bytes(head + struct.pack("<II", 15, len(content)) + content)
 
 
-def test_a_file_of_another_kind(folders):
-    image = folders.path / "ant" / "ant_0.JPEG"
-    assert f"{image}: need class folders" in refusal(image)
+def entry(key, value):
+    """Puts an entry into an LMDB."""
+
+    def put(top):
+        import lmdb
+
+        with lmdb.open(str(top)) as written, written.begin(write=True) as transaction:
+            transaction.put(key, value)
+
+    return put
 
 
-@pytest.mark.parametrize("name", ["folders", "cifar"])
-def test_first_label_is_for_records_only(name, request):
-    assert "without --first-label" in refusal(request.getfixturevalue(name).path, first_label=0)
+# Format, what is done to its files, which of them is opened, with which options, and what is told.
+REFUSED = [
+    ("empty", None, "nowhere", {}, "found no file or folder of that name; check the path"),
+    ("empty", None, "", {}, "found nothing; check the path"),
+    ("empty", lambda top: [(top / f"{n}.csv").touch() for n in "abcd"], "", {}, "found a.csv, b.csv, c.csv ...;"),
+    ("empty", lambda top: (top / "ant").mkdir(), "", {"skip_bad": True}, "class folders without a single sample"),
+    ("empty", lambda top: (top / "a.txt").write_text("# no\n"), "a.txt", {}, "list without a single sample"),
+    ("empty", entry(b"00000000_ant_0.JPEG", b"Datum"), "", {}, "needs the keys __len__ (a number) and __classes__"),
+    ("folders", None, "..", {}, "class folder without images; if it holds the class folders (ant), name it"),
+    ("folders", None, "ant/ant_0.JPEG", {}, "ant_0.JPEG: need class folders, TFRecord files, an LMDB, a list"),
+    ("folders", None, "", {"first_label": 0}, "without --first-label"),
+    ("cifar", None, "", {"first_label": 0}, "without --first-label"),
+    ("cifar", lambda top: (top / "batches.meta.txt").write_text("a\n"), "", {}, "needs 10 names, found 1"),
+    *(("database", cut("data.mdb", size), "", {}, "data.mdb: ") for size in (0, 100, 8192)),
+    ("database", entry(b"__len__", b"9" * 5000), "", {}, "needs the keys __len__ (a number)"),
+    ("database", entry(b"__len__", b"-1"), "", {}, "needs the keys __len__ (a number)"),
+    ("database", entry(b"__len__", b"9" * 18), "", {}, "promises 999999999999999999 samples"),
+    *(("flowers", cut(name, 150), "", {}, f"{name}: cannot be read") for name in ("imagelabels.mat", "setid.mat")),
+    ("flowers", lambda top: scipy.io.savemat(top / "setid.mat", {"a": [1]}), "", {}, "setid.mat: no variable"),
+    ("flowers", lambda top: (top / "setid.mat").unlink(), "", {}, "setid.mat: cannot be read"),
+    ("flowers", lambda top: scipy.io.savemat(top / "setid.mat", {"trnid": [[1, 10]]}), "", {},
+     "imagelabels.mat has 9 labels from 1 on, setid.mat names images 1 to 10"),
+    ("flowers", packed, "", {}, "imagelabels.mat: cannot be read"),
+    *(("flowers", labels(values), "", {}, "imagelabels.mat: ")
+      for values in ([1.5], [1 + 2j], "text", [[]], {"a": 1}, [float("nan")])),
+]  # fmt: skip
+
+
+@pytest.fixture
+def empty(tmp_path):
+    return DataSet("", tmp_path, [], [], (), [])
+
+
+@pytest.mark.parametrize(("name", "damage", "opened", "options", "told"), REFUSED)
+def test_what_cannot_be_opened_is_told_in_one_line(request, name, damage, opened, options, told):
+    path = request.getfixturevalue(name).path
+    if damage:
+        damage(path)
+    assert told in refused(open_store, (path / opened).resolve(), **options)
 
 
 @pytest.mark.parametrize(("name", "package"), [("database", "lmdb"), ("records", "google_crc32c")])
 def test_a_missing_package_is_named_with_its_extra(name, package, request, monkeypatch):
     path = request.getfixturevalue(name).path
     monkeypatch.setitem(sys.modules, package, None)
-    assert f"{path}: {package} is not installed here; pip install 'dlscale[images]'" in refusal(path)
+    assert f"{path}: {package} is not installed here; pip install 'dlscale[images]'" in refused(
+        open_store, path
+    )
 
 
 # Class folders
@@ -103,28 +132,13 @@ def test_a_missing_package_is_named_with_its_extra(name, package, request, monke
 def test_an_empty_class_folder_is_named(folders):
     (folders.path / "bat").mkdir()
     (folders.path / "bat" / "notes.md").touch()
-    message = refusal(folders.path)
+    message = refused(open_store, folders.path)
     assert f"{folders.path}/bat: class folder without images" in message
     assert "holds 1 other entries; fill or remove it" in message
     # When bad samples are skipped its label, 1, is there and unused.
     store = open_store(folders.path, skip_bad=True)
     assert store.num_classes == 4
     assert {store.encoded(index).label for index in range(len(store))} == {0, 2, 3}
-
-
-def test_the_folder_above_the_class_folders_is_told_from_them(folders):
-    above = folders.path.parent
-    for other in above.iterdir():
-        assert other == folders.path
-    assert (
-        f"{folders.path}: class folder without images; if it holds the class folders (ant), name it"
-        in refusal(above)
-    )
-
-
-def test_only_empty_class_folders_are_no_data(tmp_path):
-    (tmp_path / "ant").mkdir()
-    assert "class folders without a single sample" in refusal(tmp_path, skip_bad=True)
 
 
 def test_hidden_entries_and_files_of_other_kinds_are_no_samples(folders):
@@ -148,7 +162,7 @@ def test_names_of_classes_must_be_as_many_as_folders(folders):
     (folders.path / "classes.txt").write_text("ants\nbees\ncats and others\n")
     assert open_store(folders.path).classes == ("ants", "bees", "cats and others")
     (folders.path / "classes.txt").write_text("ants\nbees\n")
-    assert "names 2 classes, and there are 3 folders" in refusal(folders.path)
+    assert "names 2 classes, and there are 3 folders" in refused(open_store, folders.path)
 
 
 # List
@@ -167,7 +181,7 @@ def test_a_malformed_line_is_named(image_list):
     ):
         image_list.path.write_text(f"{content}\n\n{line}\n")
         number = content.count("\n") + 3
-        assert f"{image_list.path}: line {number} is not `path label`" in refusal(image_list.path)
+        assert f"{image_list.path}: line {number} is not `path label`" in refused(open_store, image_list.path)
         store = open_store(image_list.path, skip_bad=True)
         assert len(store) == len(image_list.labels) + 1
         assert f"line {number} is not" in bad(store, len(store) - 1)
@@ -191,18 +205,13 @@ def test_an_image_that_is_no_file_is_a_bad_sample_and_not_waited_for(folders):
         assert f"{images[index]}: not a regular file" in bad(store, index)
 
 
-def test_a_list_without_lines(tmp_path):
-    (tmp_path / "train.txt").write_text("# nothing\n")
-    assert "list without a single sample" in refusal(tmp_path / "train.txt")
-
-
 def test_names_of_a_list_must_reach_its_labels(image_list):
     names = image_list.path.with_name("train.classes.txt")
     names.write_text("ant\nbee\ncat\ndog\n")
     store = open_store(image_list.path)
     assert (store.classes, store.num_classes) == (("ant", "bee", "cat", "dog"), 4)
     names.write_text("ant\nbee\n")
-    assert "names 2 classes, and train.txt has the label 2" in refusal(image_list.path)
+    assert "names 2 classes, and train.txt has the label 2" in refused(open_store, image_list.path)
 
 
 # CIFAR-10
@@ -217,7 +226,7 @@ def test_a_single_file_of_cifar(cifar):
 def test_a_cut_file_of_cifar(cifar):
     file = cifar.path / "data_batch_1.bin"
     file.write_bytes(file.read_bytes()[:-100])
-    message = refusal(cifar.path)
+    message = refused(open_store, cifar.path)
     assert (
         f"{file}: CIFAR-10 needs a multiple of 3073 bytes, found 9119: cut off in record 2 at byte 6146"
         in message
@@ -225,11 +234,6 @@ def test_a_cut_file_of_cifar(cifar):
     store = open_store(cifar.path, skip_bad=True)
     assert f"{file}: record 2 at byte 6146: cut off after 2973 of 3073 bytes" in bad(store, 2)
     np.testing.assert_array_equal(store.encoded(3).data, cifar.data[3])
-
-
-def test_names_of_cifar_are_ten(cifar):
-    (cifar.path / "batches.meta.txt").write_text("airplane\n")
-    assert "needs 10 names, found 1" in refusal(cifar.path)
 
 
 # Flowers-102
@@ -240,14 +244,6 @@ def test_parts_of_flowers(flowers, samples):
     assert [store.encoded(index).data for index in range(2)] == [samples[7].data, samples[6].data]
     assert [store.encoded(index).label for index in range(2)] == [2, 2]
     assert len(open_store(flowers.path / "valid")) == 1
-
-
-@pytest.mark.parametrize("name", ["imagelabels.mat", "setid.mat"])
-def test_damaged_tables_of_flowers(flowers, name):
-    (flowers.path / name).write_bytes((flowers.path / name).read_bytes()[:150])
-    assert f"{flowers.path / name}: cannot be read" in refusal(flowers.path)
-    scipy.io.savemat(flowers.path / name, {"other": [1]})
-    assert f"{flowers.path / name}: no variable" in refusal(flowers.path)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -261,12 +257,6 @@ def test_tables_of_flowers_are_read_in_every_type(flowers, dtype, compressed):
     assert [after.encoded(index).label for index in range(2)] == [
         before.encoded(index).label for index in range(2)
     ]
-
-
-@pytest.mark.parametrize("values", [[1.5], [1 + 2j], "text", [[]], {"a": 1}, [float("nan")]])
-def test_tables_of_flowers_hold_integers(flowers, values):
-    scipy.io.savemat(flowers.path / "imagelabels.mat", {"labels": values})
-    assert "imagelabels.mat: " in refusal(flowers.path)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -284,55 +274,7 @@ def test_hostile_tables_of_flowers_are_one_line(flowers, compressed):
             open_store(flowers.path)
 
 
-def test_a_table_that_unpacks_to_gigabytes_is_refused(flowers):
-    packed = zlib.compress(bytes(LARGEST_BYTES + 1))
-    head = b"MATLAB 5.0".ljust(124) + b"\x00\x01IM"
-    (flowers.path / "imagelabels.mat").write_bytes(head + struct.pack("<II", 15, len(packed)) + packed)
-    assert "imagelabels.mat: cannot be read" in refusal(flowers.path)
-
-
-def test_flowers_without_their_split(flowers):
-    (flowers.path / "setid.mat").unlink()
-    assert f"{flowers.path / 'setid.mat'}: cannot be read" in refusal(flowers.path)
-
-
-def test_a_split_of_flowers_beyond_the_images(flowers):
-    scipy.io.savemat(flowers.path / "setid.mat", {"trnid": [[1, 10]]})
-    assert "imagelabels.mat has 9 labels from 1 on, setid.mat names images 1 to 10" in refusal(flowers.path)
-
-
 # LMDB
-
-
-def test_a_foreign_database(tmp_path):
-    import lmdb
-
-    with lmdb.open(str(tmp_path)) as database, database.begin(write=True) as transaction:
-        transaction.put(b"00000000_ant_0.JPEG", b"Datum")
-    assert "needs the keys __len__ (a number) and __classes__" in refusal(tmp_path)
-
-
-@pytest.mark.parametrize("num_bytes", [0, 100, 8192])
-def test_a_cut_database_ends_in_a_message_and_not_in_a_signal(database, num_bytes):
-    file = database.path / "data.mdb"
-    file.write_bytes(file.read_bytes()[:num_bytes])
-    assert f"{file}: " in refusal(database.path)
-
-
-@pytest.mark.parametrize(
-    ("length", "problem"),
-    [
-        (b"9" * 5000, "needs the keys __len__ (a number)"),
-        (b"9" * 18, "promises 999999999999999999 samples"),
-        (b"-1", "needs the keys __len__ (a number)"),
-    ],
-)
-def test_an_impossible_length_of_a_database(database, length, problem):
-    import lmdb
-
-    with lmdb.open(str(database.path)) as written, written.begin(write=True) as transaction:
-        transaction.put(b"__len__", length)
-    assert problem in refusal(database.path)
 
 
 def test_damaged_entries_of_a_database(database):
@@ -356,7 +298,7 @@ def test_a_database_that_replaced_another_is_never_taken_for_it(database, sample
         transaction.put(b"00000000", bytes(4) + b"new")
     (copy / "data.mdb").replace(database.path / "data.mdb")
     assert old.encoded(0).data == samples[0].data
-    assert "already open in this process" in refusal(database.path)
+    assert "already open in this process" in refused(open_store, database.path)
     old.close()
     assert open_store(database.path).encoded(0).data == b"new"
 

@@ -14,7 +14,6 @@ from dlscale.models.frameworks._tensorflow_optimizers import MomentumSgd
 from dlscale.models.frameworks._torch_optimizers import momentum_sgd
 from dlscale.models.resnet50 import NETWORKS, WORKLOAD
 from dlscale.models.resnet50._torch import ResNet50
-from dlscale.models.weights import decays
 from dlscale.models.workload import Execution, Input, Shard
 
 
@@ -82,28 +81,9 @@ def test_no_gradient_of_the_gate_vanishes():
     assert all(np.any(gradient != 0) for gradient in gradients)
 
 
-def test_gates_repeat_themselves():
-    for framework in FRAMEWORKS:
-        one = replica(framework, gate=True)
-        for a, b in zip(one.gradients(), one.gradients(), strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
-def test_memory_formats_agree():
-    last, first = replica().outputs(), replica(memory_format="channels_first").outputs()
-    np.testing.assert_allclose(last[0], first[0], atol=1e-4)
-
-
 def test_the_learning_rate_is_that_of_the_global_batch():
     assert WORKLOAD.preset("paper").learning_rate == 0.1
     assert WORKLOAD.preset("small").learning_rate == pytest.approx(0.1 * 16 / 256)
-
-
-def test_weight_decay_spares_batch_norm():
-    names = replica().names()
-    spared = {name for name in names if not decays(name)}
-    assert spared == {name for name in names if ".norm." in name}
-    assert "classifier.bias" not in spared
 
 
 class Named(torch.nn.Module):
