@@ -26,6 +26,7 @@ from dlscale.analysis.records import (
     why_unusable,
     world_step_seconds,
 )
+from dlscale.analysis.statistics import median
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
 
@@ -75,7 +76,7 @@ class MeasuredCase:
     @cached_property
     def world(self) -> float:
         """Seconds per step of the launch."""
-        return float(np.median(self.seconds))
+        return float(median(self.seconds))
 
     @property
     def samples_per_second(self) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.analysis.families import Family
+from dlscale.analysis.statistics import median
 from dlscale.benchmarks.records.record import Cell
 
 THRESHOLD = 3.5  # of the modified z-score (Iglewicz and Hoaglin 1993)
@@ -29,12 +30,12 @@ B = TypeVar("B", bound=Hashable)  # names a block
 
 def deviations(logs: Values) -> Values:
     """Deviations from the median, along the last axis."""
-    return logs - np.median(logs, axis=-1, keepdims=True)
+    return logs - median(logs, keepdims=True)
 
 
 def usual_deviation(logs: Values) -> float:
     """The median absolute deviation."""
-    return float(np.median(np.abs(deviations(logs))))
+    return float(median(np.abs(deviations(logs))))
 
 
 def stands_out(from_median: Values, *, usual: float | Values) -> Which:
@@ -130,7 +131,7 @@ def windows_out(seconds: Values) -> Which:
     if seconds.shape[-1] < MIN_WINDOWS:
         return np.zeros(seconds.shape, dtype=np.bool_)
     away = deviations(np.log(seconds))
-    return stands_out(away, usual=np.median(np.abs(away), axis=-1, keepdims=True))
+    return stands_out(away, usual=median(np.abs(away), keepdims=True))
 
 
 def outlying(cells: Sequence[Mapping[B, float]], *, systems: Sequence[str]) -> list[dict[B, float]]:
@@ -190,7 +191,7 @@ def outliers_of(
     for length in set(map(len, seconds.values())):  # usually one
         alike = [block for block, values in seconds.items() if len(values) == length]
         times = np.stack([seconds[block] for block in alike])
-        medians |= zip(alike, np.median(times, axis=1).tolist(), strict=True)
+        medians |= zip(alike, median(times).tolist(), strict=True)
         windows |= zip(alike, windows_out(times), strict=True)
 
     def rate(costs: Sequence[float]) -> float:
@@ -215,7 +216,7 @@ def outliers_of(
         longest=max([1.0, *longest]),
         rate_without_windows=rate(
             [
-                float(np.median(seconds[block][~which])) if which.any() else medians[block]
+                float(median(seconds[block][~which])) if which.any() else medians[block]
                 for block, which in windows.items()
             ]
         ),

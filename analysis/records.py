@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from dlscale.analysis.families import Family, environment_text
+from dlscale.analysis.statistics import median
 from dlscale.benchmarks.records.prediction import LOSS, PredictionRecord
 from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting, Window
 from dlscale.benchmarks.records.windows import WindowArrays, Windows
@@ -97,10 +98,10 @@ def over_ranks(record: Record) -> tuple[float, float | None, float | None]:
     """
     windows = record.counted
     means = windows.seconds.mean(axis=1) / equal_steps(windows, record.case.cell)
-    mean, (spreads, stamped) = float(np.median(means)), _spreads(record)
+    mean, (spreads, stamped) = float(median(means)), _spreads(record)
     if spreads is None or stamped is None:
         return mean, None, None
-    return mean, float(np.median(means + spreads)), float(np.median(stamped / windows.seconds.sum(axis=1)))
+    return mean, float(median(means + spreads)), float(median(stamped / windows.seconds.sum(axis=1)))
 
 
 def _spreads(record: Record) -> tuple[Seconds | None, Seconds | None]:
@@ -170,7 +171,7 @@ def start_skew(record: Record) -> float | None:
         return 0.0
     windows = record.counted
     skews = [
-        np.median(np.ptp(windows.start_seconds[:, ranks], axis=1) / windows.world)
+        median(np.ptp(windows.start_seconds[:, ranks], axis=1) / windows.world)
         for ranks in record.clocks
         if len(ranks) > 1
     ]

@@ -70,6 +70,8 @@ def read_regular(path: str | Path, *, limit: int = LARGEST_BYTES) -> bytes:
             content += piece
             if len(content) > limit:
                 raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
+            if len(content) == status.st_size:  # one more was asked for, and not there
+                break
     finally:
         os.close(descriptor)
     return content

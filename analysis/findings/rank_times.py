@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dlscale.analysis.families import Family
 from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.records import has_rank_steps, steady_windows
+from dlscale.analysis.statistics import median
 from dlscale.benchmarks.records.record import Cell, Record
 
 
@@ -81,7 +82,7 @@ def relative_seconds(record: Record) -> Matrix:
             [window.rank_steps or [window.num_steps] for window in steady_windows(record)]
         )  # [W][P]
     own = windows.seconds / np.maximum(steps, 1)
-    relative: Matrix = (own / np.median(own, axis=1, keepdims=True)).T
+    relative: Matrix = (own / median(own, keepdims=True)).T
     return relative
 
 
@@ -125,7 +126,7 @@ def _condensed(matrix: Matrix, room: int) -> Matrix:
     each, num_longer = divmod(matrix.shape[1], room)
     longer, rest = np.split(matrix, [num_longer * (each + 1)], axis=1)
     shapes = (longer.reshape(len(matrix), num_longer, each + 1), rest.reshape(len(matrix), -1, each))
-    return np.concatenate([np.median(parts, axis=2) for parts in shapes], axis=1)
+    return np.concatenate([median(parts) for parts in shapes], axis=1)
 
 
 def _rank_times_order(heat: RankTimes) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +80,7 @@ def fewest_blocks(num_compared: int, *, alpha: float = ALPHA) -> int:
 def _slower(name: str, blocks: Sequence[Mapping[str, float]]) -> Interval:
     own: dict[Hashable, float] = {index: block[name] for index, block in enumerate(blocks) if name in block}
     others: dict[Hashable, float] = {
-        index: float(np.median([time for other, time in block.items() if other != name]))
+        index: median(time for other, time in block.items() if other != name)
         for index, block in enumerate(blocks)
         if name in block
     }

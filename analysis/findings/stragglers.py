@@ -23,7 +23,7 @@ from dlscale.analysis.findings.rank_times import hosts_of, relative_seconds
 from dlscale.analysis.findings.slowness import ALPHA, Slow, slow_ones
 from dlscale.analysis.launches import CellLaunches, MeasuredCase, good_launches
 from dlscale.analysis.records import has_rank_steps
-from dlscale.analysis.statistics import Interval
+from dlscale.analysis.statistics import Interval, median
 from dlscale.analysis.text import backend_name, interval_columns, plural, share_text, workload_title
 from dlscale.benchmarks.records.record import Record
 
@@ -123,7 +123,7 @@ def _times(record: Record, *, of_hosts: bool) -> dict[str, float]:
 
     A host's time is the median of its ranks', the lower of two middle ones: one slow rank does not make a slow host.
     """
-    relative = np.median(relative_seconds(record), axis=1)
+    relative = median(relative_seconds(record))
     hosts = hosts_of(record)
     if not of_hosts:
         return {f"{host} {rank}": float(relative[rank]) for rank, host in enumerate(hosts)}

@@ -84,7 +84,7 @@ def test_they_are_read_as_pydantic_reads_them(text, name, value, everywhere):
         assert "19 digits" in read.reason
         return
     assert list(read.windows) == list(whole.windows)
-    assert windows_json(read.windows) == windows_json(whole.windows)
+    assert json.loads(windows_json(read.windows)) == json.loads(windows_json(whole.windows))
 
 
 @pytest.mark.parametrize(
