@@ -25,7 +25,7 @@ from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.layout import Captioned, finish_printed
 from dlscale.analysis.findings import backends, load_all, scaling, solution_table, stragglers
 from dlscale.analysis.findings import startup as start_ups
-from dlscale.analysis.findings.backends import to_backend_rows
+from dlscale.analysis.findings.backends import backend_row
 from dlscale.analysis.findings.noise_scale import noise_scales
 from dlscale.analysis.findings.predicted_solutions import predictions, shown_points, time_row
 from dlscale.analysis.findings.rank_times import rank_times
@@ -106,12 +106,7 @@ def _write_figures(study: Measured, folder: Path, *, form: Form, only: Collectio
                     filter(None, (name, warning(rows_of(scaling.FINDING.of(study), family)), family.title))
                 )
                 written += _save(figure, folder / f"{stem}-{name}", title, lines, study.provenance, form)
-        lines = [
-            line
-            for comparison in backends.FINDING.of(study)
-            if comparison.family == family
-            for line in to_backend_rows(comparison)
-        ]
+        lines = [backend_row(one) for one in backends.FINDING.of(study) if one.family == family]
         if lines and form == SCREEN and set(only) == set(NAMES):
             written.append(save_rows(folder / f"{stem}-backends", lines, study.provenance))
         every = evaluation_rows(_solutions(study, family))

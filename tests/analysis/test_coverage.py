@@ -144,8 +144,8 @@ def verdicts(make_record):
                 launches(name, cost * np.exp(drift + noise * generator.standard_normal(8)))
                 for name, cost in zip(names, (1.0, *costs), strict=False)
             ]
-            (comparison,) = compare_backends(measured, contrasts(declare(measured)))
-            found.append([one.verdict for one in comparison.contenders][1:])
+            compared = compare_backends(measured, contrasts(declare(measured)))
+            found.append([one.verdict for one in compared][1:])
         return found
 
     return find

@@ -1,29 +1,23 @@
 """Lines counted from one source to another, and that what is stored is what docs/examples hold now."""
 
-from pathlib import Path
-
 import pytest
 
 from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, productivity
-from dlscale.analysis.findings.productivity import (
+from dlscale.analysis.findings import load_all
+from dlscale.analysis.findings.productivity import STORED, stored_changes
+from dlscale.analysis.measured import measure
+from dlscale.analysis.render.data import study_json
+from dlscale.collectives.registry import NAMES, TABLE
+from tests.analysis.findings.count_examples import (
+    DOCS,
     changes_csv,
-    changes_markdown,
     code_lines,
     count_changes,
     in_page,
-    main,
     measure_examples,
-    stored_changes,
 )
-from dlscale.analysis.measured import measure
-from dlscale.analysis.render.data import study_json
-from dlscale.base.errors import UsageError
-from dlscale.collectives.registry import NAMES, TABLE
 
-TOP = Path(__file__).parents[3]
-EXAMPLES = TOP / "docs" / "examples"
-AGAIN = "an example has changed: python -m dlscale.analysis.findings.productivity docs/examples"
+AGAIN = "an example has changed: python tests/analysis/findings/count_examples.py"
 
 
 def test_blank_lines_comments_and_docstrings_are_no_code():
@@ -74,15 +68,16 @@ def test_a_replaced_block_is_changed_as_far_as_it_goes(after, numbers):
 
 
 def test_what_is_stored_is_what_the_examples_hold():
-    assert measure_examples(EXAMPLES) == stored_changes(), AGAIN
-    assert changes_csv(stored_changes()) == productivity.STORED.read_text(), AGAIN
+    assert measure_examples() == stored_changes(), AGAIN
+    assert changes_csv(stored_changes()) == STORED.read_text(), AGAIN
 
 
 def test_the_page_shows_what_is_stored():
-    page = (TOP / "docs" / "productivity.md").read_text()
-    assert in_page(page, changes_markdown(stored_changes())) == page, AGAIN
+    page = (DOCS / "productivity.md").read_text()
+    assert in_page(page, stored_changes()) == page, AGAIN
     sizes = {
-        name: len(code_lines((EXAMPLES / name / "single.py").read_text())) for name in ("torch", "tensorflow")
+        name: len(code_lines((DOCS / "examples" / name / "single.py").read_text()))
+        for name in ("torch", "tensorflow")
     }
     assert f"{sizes['torch']} lines of code in torch and {sizes['tensorflow']} in TensorFlow" in page
 
@@ -98,38 +93,6 @@ def test_every_backend_for_scripts_has_one_in_each_of_its_frameworks():
     assert pairs - {(one.framework, one.backend) for one in stored_changes()} == set()
 
 
-def test_the_tool_writes_numbers_and_page(tmp_path, monkeypatch):
-    folder = tmp_path / "examples" / "torch"
-    folder.mkdir(parents=True)
-    (folder / "single.py").write_text("a = 1\n")
-    (folder / "horovod_.py").write_text("import horovod\na = 1\n")
-    (tmp_path / "productivity.md").write_text(
-        f"before\n{productivity.BEGIN}\nold\n{productivity.END}\nafter\n"
-    )
-    monkeypatch.setattr(productivity, "STORED", tmp_path / "stored.csv")
-    main([str(tmp_path / "examples")])
-    (change,) = stored_changes()
-    assert (change.framework, change.backend, change.script) == ("torch", "horovod", "torch/horovod_.py")
-    assert (change.added, change.changed, change.removed) == (1, 0, 0)
-    page = (tmp_path / "productivity.md").read_text()
-    assert page.startswith("before\n")
-    assert page.endswith("\nafter\n")
-    assert "old" not in page
-    assert "| torch | [`horovod`](examples/torch/horovod_.py) | 1 | 0 | 0 |" in page
-
-
-def test_mistakes_are_told_in_one_line(tmp_path):
-    with pytest.raises(UsageError, match=r"no scripts to compare in .*docs/examples"):
-        measure_examples(tmp_path)
-    with pytest.raises(SystemExit, match="name one folder"):
-        main([])
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "single.py").write_text("a = 1\n")
-    (tmp_path / "torch" / "ring.py").write_text("a = (\n")
-    with pytest.raises(SystemExit, match=r"cannot compare .*ring.py with single.py: not Python"):
-        main([str(tmp_path)])
-
-
 def test_a_report_shows_the_backends_of_its_study(make_record, table_text):
     records = [
         make_record(framework=framework, backend=backend, num_ranks=2)
@@ -143,9 +106,6 @@ def test_a_report_shows_the_backends_of_its_study(make_record, table_text):
     assert "Lines to make a single-process script distributed" in text
     assert all(row["script"] in text for row in shown)
     assert "torch/ring.py" not in text
-
-
-def test_a_study_without_such_backends_shows_none(make_record, table_text):
-    table = measure([make_record(backend="none")])
-    assert study_json(collect(load_all(), table))["productivity"] == []
-    assert "single-process" not in table_text(table)
+    without = measure([make_record(backend="none")])
+    assert study_json(collect(load_all(), without))["productivity"] == []
+    assert "single-process" not in table_text(without)

@@ -96,17 +96,15 @@ def test_a_difference_between_two_values_is_found_and_holds_for_all_comparisons(
     assert table.once(study_contrasts) is not None
     verdicts = {contrast.contender.name: contrast.verdict for contrast in table.once(study_contrasts).found}
     assert verdicts == {"gloo (bucket_cap_mb=1)": "slower", "gloo (bucket_cap_mb=5)": "alike"}
-    by_value = {
-        c.cell.backend_options["bucket_cap_mb"]: c.verdict for c in backends.FINDING.of(table)[0].contenders
-    }
+    by_value = {c.cell.backend_options["bucket_cap_mb"]: c.verdict for c in backends.FINDING.of(table)}
     assert by_value == {25: "reference", 1: "slower", 5: "alike"}
     assert all(contrast.p_adjusted >= contrast.p_value for contrast in table.once(study_contrasts).found)
 
 
 def test_a_first_value_that_is_compared_with_another_backend_keeps_its_verdict(make_record):
     records = launches(make_record, [(90, {"backend": "mpi"}), (70, gloo(25)), (60, gloo(1))])
-    (comparison,) = backends.FINDING.of(measure(records, order=["mpi", "gloo"], variants=BUCKETS))
-    assert [contender.verdict for contender in comparison.contenders] == ["slower", "slower", "reference"]
+    compared = backends.FINDING.of(measure(records, order=["mpi", "gloo"], variants=BUCKETS))
+    assert [contender.verdict for contender in compared] == ["slower", "slower", "reference"]
 
 
 def test_batches_have_base_cases_and_a_figure_of_all_curves(make_record, tmp_path):
