@@ -284,7 +284,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guide:
-    """A reference line: at `y` everywhere, or through `points` (x, y)."""
+    """A reference line: at `y` everywhere, or through `points` (x, y). Without a label it is no more than a line."""
 
     label: str
     y: float | None = None

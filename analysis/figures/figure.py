@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import XAxis, YAxis
 from matplotlib.lines import Line2D
 from matplotlib.ticker import (
     FixedFormatter,
@@ -199,7 +200,9 @@ def _draw_guide(axes: Axes, guide: Guide, style: Mapping[str, Any]) -> None:
 def _guide_style(guides: Sequence[Guide], place: int) -> dict[str, Any]:
     if guides[place].label == "ideal":
         return IDEAL
-    others = list(dict.fromkeys(guide.label for guide in guides if guide.label != "ideal"))
+    if not guides[place].label:
+        return {"color": RIM, "linewidth": 0.5, "zorder": 1}
+    others = list(dict.fromkeys(guide.label for guide in guides if guide.label not in ("", "ideal")))
     return GUIDES[others.index(guides[place].label) % len(GUIDES)] | {"label": guides[place].label}
 
 
@@ -264,9 +267,16 @@ def _scale_x(axes: Axes, axis: Axis) -> None:
     if axis.low is not None and axis.high is not None:
         axes.set_xlim(axis.low, axis.high)
     if axis.ticks:
-        ticks = axis.ticks[:: -(-len(axis.ticks) // MOST_TICKS)]
-        axes.xaxis.set_major_locator(FixedLocator([place for place, _ in ticks]))
-        axes.xaxis.set_major_formatter(FixedFormatter([label for _, label in ticks]))
+        _ticks(axes.xaxis, axis)
+    elif axis.kind == "log":
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+
+
+def _ticks(drawn: XAxis | YAxis, axis: Axis) -> None:
+    ticks = axis.ticks[:: -(-len(axis.ticks) // MOST_TICKS)]
+    drawn.set_major_locator(FixedLocator([place for place, _ in ticks]))
+    drawn.set_major_formatter(FixedFormatter([label for _, label in ticks]))
 
 
 def _scale_y(axes: Axes, axis: Axis) -> None:
@@ -279,6 +289,9 @@ def _scale_y(axes: Axes, axis: Axis) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylim(axis.low, axis.high)
+    if axis.ticks:
+        _ticks(axes.yaxis, axis)
+        return
     if axis.kind == "log" and axis.low and axis.high and axis.high / axis.low > _WIDE:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     else:
@@ -304,7 +317,8 @@ def _handles(plots: Sequence[Plot], looks: Mapping[str, Look], form: Form) -> li
     styles: dict[str, dict[str, Any]] = {}
     for plot in plots:
         for place, guide in enumerate(plot.guides):
-            styles.setdefault(guide.label, _guide_style(plot.guides, place))
+            if guide.label:
+                styles.setdefault(guide.label, _guide_style(plot.guides, place))
     handles += [Line2D([], [], **style) for style in styles.values()]
     bars = next((plot.bars for plot in plots if plot.bars), None)
     if bars:

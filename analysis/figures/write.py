@@ -19,16 +19,15 @@ from matplotlib.figure import Figure
 
 from dlscale.analysis.declare import Figure as Declared
 from dlscale.analysis.families import Family, common_family
-from dlscale.analysis.figures import algorithms, ecdf, heatmap, startup, step_time
+from dlscale.analysis.figures import startup
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.layout import Captioned, finish_printed
-from dlscale.analysis.findings import backends, load_all, scaling, solution_table, stragglers
+from dlscale.analysis.findings import backends, load_all, scaling, solution_table
 from dlscale.analysis.findings import startup as start_ups
 from dlscale.analysis.findings.backends import backend_row
 from dlscale.analysis.findings.noise_scale import noise_scales
 from dlscale.analysis.findings.predicted_solutions import predictions, shown_points, time_row
-from dlscale.analysis.findings.rank_times import rank_times
 from dlscale.analysis.findings.scaling import ScalingRow, rows_of
 from dlscale.analysis.findings.scaling_figures import MAKERS
 from dlscale.analysis.findings.small_print import parity, warning
@@ -94,18 +93,8 @@ def _write_figures(study: Measured, folder: Path, *, form: Form, only: Collectio
         if stems[stem] > 1:
             stem += "-" + hashlib.sha256(repr(family).encode()).hexdigest()[:6]
         for name in (name for name in NAMES if name in only):
-            with drawing(form):
-                if name in declared:
-                    drawn = _of_declared(declared[name](study, family, form), form)
-                else:
-                    drawn = _drawn(name, study, family, form)
-                if drawn is None:
-                    continue
-                figure, lines = drawn
-                title = ": ".join(
-                    filter(None, (name, warning(rows_of(scaling.FINDING.of(study), family)), family.title))
-                )
-                written += _save(figure, folder / f"{stem}-{name}", title, lines, study.provenance, form)
+            if name in declared and (figure := declared[name](study, family, form)):
+                written += save_figure(figure, folder / f"{stem}-{name}", study.provenance, form)
         lines = [backend_row(one) for one in backends.FINDING.of(study) if one.family == family]
         if lines and form == SCREEN and set(only) == set(NAMES):
             written.append(save_rows(folder / f"{stem}-backends", lines, study.provenance))
@@ -148,12 +137,8 @@ def _of_several_families(study: Measured, folder: Path, form: Form, only: Collec
     for common, rows in groups.items():
         stem = f"{common.workload}-{common.preset}-{common.framework}-{common.scaling_mode}-curves"
         for name in (name for name in MAKERS if name in only and len({row.family for row in rows}) > 1):
-            with drawing(form):
-                if drawn := _of_declared(MAKERS[name](common, rows, study.provenance, form), form):
-                    title = ": ".join(filter(None, (name, warning(rows), common.title)))
-                    written += _save(
-                        drawn[0], folder / f"{stem}-{name}", title, drawn[1], study.provenance, form
-                    )
+            if figure := MAKERS[name](common, rows, study.provenance, form):
+                written += save_figure(figure, folder / f"{stem}-{name}", study.provenance, form)
     return written
 
 
@@ -172,10 +157,8 @@ def _frameworks(study: Measured, folder: Path, form: Form) -> list[Path]:
             families, study.provenance, warning=warning(rows), verdict=" ".join(parity(rows))
         )
         lines = [to_solution_row(row) for own in families.values() for row in own]
-        with drawing(form):
-            stem = "-".join(part for part in common.file_stem.split("-") if part) + "-frameworks"
-            title = f"frameworks: {common.workload} {common.preset}"
-            written += _save(draw(declared, form), folder / stem, title, lines, study.provenance, form)
+        stem = "-".join(part for part in common.file_stem.split("-") if part) + "-frameworks"
+        written += save_figure(replace(declared, rows=lines), folder / stem, study.provenance, form)
     return written
 
 
@@ -192,30 +175,15 @@ def _starts(study: Measured, folder: Path, form: Form) -> list[Path]:
     return written
 
 
-def _of_declared(
-    declared: Declared | None, form: Form
-) -> tuple[Captioned, Sequence[Mapping[str, Any]]] | None:
-    return (draw(declared, form), declared.rows) if declared else None
-
-
-def _drawn(
-    name: str, study: Measured, family: Family, form: Form
-) -> tuple[Captioned, Sequence[Mapping[str, Any]]] | None:
-    """A figure that is only in files, and the rows behind it; None without any, or if the figure is of no family."""
-    common = (family, rows_of(scaling.FINDING.of(study), family), study.provenance)
-    if name == "step-time":
-        return step_time.draw(*common, form)
-    if name == "ecdf":
-        return ecdf.draw(*common, study.launches, form)
-    if name == "algorithms":
-        return algorithms.draw(family, _solutions(study, family), study.provenance, form)
-    if name == "heatmap":
-        return heatmap.draw(*common, rank_times(study.launches), stragglers.FINDING.of(study), form)
-    return None
-
-
 def _solutions(study: Measured, family: Family) -> tuple[TimeToSolution, ...]:
     return tuple(row for row in solution_table.FINDING.of(study) if row.family == family)
+
+
+def save_figure(declared: Declared, stem: Path, provenance: Provenance, form: Form = SCREEN) -> list[Path]:
+    """Draw a figure and write its files."""
+    title = ": ".join(filter(None, (declared.name, declared.warning, declared.title)))
+    with drawing(form):
+        return _save(draw(declared, form), stem, title, declared.rows, provenance, form)
 
 
 def _save(

@@ -21,6 +21,8 @@ NAMES = (
     "advice",
     "backends",
     "communication",
+    "step_time",
+    "step_distribution",
     "profiles",
     "throughput",
     "predicted_points",

@@ -21,6 +21,7 @@ STEPS = (
     (0, tuple(n / 5 for n in range(5, 50))),
 )
 IDEAL = Guide(label="ideal", y=1.0)
+MOST_IN_A_COLUMN = 5  # curves of a figure
 
 
 def against_none(row: Shown) -> Interval | None:
@@ -36,6 +37,18 @@ def against_backend(row: ScalingRow) -> Interval | None:
 def throughput_of(row: Shown) -> Interval | None:
     """Samples per second over all ranks."""
     return row.throughput
+
+
+def is_base(row: ScalingRow) -> bool:
+    """Whether this is base case (a), with a number."""
+    own = (row.cell.control, row.cell.backend, row.cell.num_ranks)
+    return own == ("train", "none", row.base_ranks) and row.throughput is not None
+
+
+def proportional(each: float, x: Axis, *, power: int = 1) -> Guide:
+    """The ideal line `each` * ranks^`power`, from edge to edge."""
+    ends = (x.low or 1.0, x.high or 1.0)
+    return Guide(label="ideal", points=tuple((ranks, each * ranks**power) for ranks in ends))
 
 
 def samples_text(interval: Interval) -> str:

@@ -1,61 +1,77 @@
-"""Heat maps: each rank's time over windows without communication, with the stragglers marked."""
+"""Heat maps: each rank's time over windows without communication and with it, with the stragglers marked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.declare import HeatMap, Tags
-from dlscale.analysis.families import Family
+from dlscale.analysis.declare import Figure, HeatMap, Tags
+from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import stragglers
-from dlscale.analysis.findings.rank_times import RankTimes, rank_times
-from dlscale.analysis.findings.stragglers import Stragglers
-from dlscale.analysis.text import plural, training_title
+from dlscale.analysis.findings import scaling, stragglers
+from dlscale.analysis.findings.rank_times import RankTimes, rank_times, to_heat_rows
+from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.findings.small_print import family_figure
+from dlscale.analysis.findings.stragglers import Stragglers, Verdict, straggler_sentences
+from dlscale.analysis.form import Form
+from dlscale.analysis.launches import Block
+from dlscale.analysis.measured import Measured
+from dlscale.analysis.text import backend_name, plural, training_title
 
-SHOWN_COLUMNS = 120  # of a heat map; beyond that, neighbouring windows of a launch are merged
-SHOWN_RANKS = 128  # of a heat map; beyond that, only the slowest ranks
+SHOWN_COLUMNS = 120  # on the page; beyond that, neighbouring windows of a launch are merged
+SHOWN_RANKS = 128  # on the page; beyond that, only the slowest ranks
+MOST_PANELS = 4
+MOST_SENTENCES = 6  # about stragglers, below a figure
 
 
-def heat_maps(heats: Iterable[RankTimes], delays: Iterable[Stragglers]) -> Iterator[HeatMap]:
+def heat_maps(heats: Iterable[RankTimes], delays: Sequence[Stragglers]) -> Iterator[HeatMap]:
     """The heat map of backend `none` on each family's most ranks, where no rank waits for another."""
     last: dict[tuple[Family, str], RankTimes] = {}
     for heat in heats:
         if heat.cell.backend == "none":
             last[heat.family, heat.evidence] = heat  # ordered by ranks
-    suspects = {(late.family, late.evidence, late.num_ranks): late for late in delays}
-    for index, ((family, evidence), heat) in enumerate(last.items()):
-        known = suspects.get((family, evidence, heat.cell.num_ranks))
-        yield _heat_map(f"heat-{index}", family, heat, known)
+    for index, ((family, _), heat) in enumerate(last.items()):
+        ranks = _slowest(heat)
+        rest = len(heat.values) - len(ranks)
+        notes = [f"The {len(ranks)} slowest ranks; {rest} more are not shown."] if rest else []
+        notes += ["Launches ran on different nodes; the names are those of the first one."] * heat.moved
+        late = {rank for rank, verdict in _marked(heat, delays) if verdict == "late"}
+        yield HeatMap(
+            name=f"heat-{index}",
+            title=f"{training_title(family)}: none on {plural(heat.cell.num_ranks, 'rank')}",
+            says=f"Each rank relative to the median of all ranks, over {plural(heat.num_windows, 'window')}.",
+            values=_factors(_thinned(heat)[ranks]),
+            hosts=tuple(_hosts(heat)[rank] for rank in ranks),
+            ranks=tuple(ranks),
+            late=tuple(rank for rank in ranks if rank in late),
+            notes=tuple(notes),
+            tags=Tags(workload=family.workload, framework=family.framework),
+        )
 
 
-def _heat_map(name: str, family: Family, heat: RankTimes, known: Stragglers | None) -> HeatMap:
-    ranks = _slowest(heat)
-    values = _thinned(heat)
-    hosts = heat.hosts or ("",) * len(heat.values)
-    suspects = {
-        rank
-        for suspect in (known.suspects if known else ())
-        if suspect.verdict == "late"
-        for rank in range(len(hosts))
-        if suspect.rank == rank or (suspect.rank is None and hosts[rank] in suspect.hosts)
-    }
-    rest = len(heat.values) - len(ranks)
-    notes = [f"The {len(ranks)} slowest ranks; {rest} more are not shown."] if rest else []
-    notes += ["Launches ran on different nodes; the names are those of the first one."] if heat.moved else []
-    return HeatMap(
-        name=name,
-        title=f"{training_title(family)}: none on {plural(heat.cell.num_ranks, 'rank')}",
-        says=f"Each rank relative to the median of all ranks, over {plural(heat.num_windows, 'window')}.",
-        values=tuple(tuple(1 + value for value in values[rank].tolist()) for rank in ranks),
-        hosts=tuple(hosts[rank] for rank in ranks),
-        ranks=tuple(ranks),
-        late=tuple(rank for rank in ranks if rank in suspects),
-        notes=tuple(notes),
-        tags=Tags(workload=family.workload, framework=family.framework),
-    )
+def _factors(values: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
+    return tuple(map(tuple, (1 + values).tolist()))
+
+
+def _hosts(heat: RankTimes) -> tuple[str, ...]:
+    return heat.hosts or ("",) * len(heat.values)
+
+
+def _marked(heat: RankTimes, delays: Iterable[Stragglers]) -> Iterator[tuple[int, Verdict]]:
+    """Ranks with a verdict from this heat map's backend, each with that verdict."""
+    for delay in delays:
+        if (delay.family, delay.evidence, delay.num_ranks) != (
+            heat.family,
+            heat.evidence,
+            heat.cell.num_ranks,
+        ):
+            continue
+        for suspect in delay.suspects:
+            if suspect.backend == backend_name(heat.cell):
+                ranks = range(len(heat.values)) if suspect.rank is None else [suspect.rank]
+                yield from ((rank, suspect.verdict) for rank in ranks if _hosts(heat)[rank] in suspect.hosts)
 
 
 def _slowest(heat: RankTimes) -> list[int]:
@@ -77,12 +93,75 @@ def _thinned(heat: RankTimes) -> NDArray[np.float64]:
     return np.stack(parts, axis=1)
 
 
+def heat_map_figure(study: Measured, family: Family, form: Form) -> Figure | None:
+    """The heat maps on the largest number of ranks, of `none` and of at most three backends; None without any."""
+    own = [heat for heat in rank_times(study.launches) if heat.family == family and form.draws(heat.cell)]
+    shown = on_most_ranks(own)[:MOST_PANELS]
+    if not shown:
+        return None
+    num_ranks = shown[0].cell.num_ranks
+    delays = [
+        delay
+        for delay in stragglers.FINDING.of(study)
+        if (delay.family, delay.num_ranks) == (family, num_ranks)
+    ]
+    blocks = sorted({block for heat in shown for block in heat.blocks})
+    return family_figure(
+        family,
+        rows_of(scaling.FINDING.of(study), family),
+        [heat.cell for heat in shown],
+        study.provenance,
+        name="heatmap",
+        subtitle=f"{num_ranks} ranks; {family.constants}",
+        words=_words(shown, delays),
+        panels=tuple(_panel(heat, delays, blocks) for heat in shown),
+        lines=[row for heat in shown for row in to_heat_rows(heat)],
+        wide=len(shown) > 1,
+    )
+
+
+def _panel(heat: RankTimes, delays: Sequence[Stragglers], blocks: Sequence[Block]) -> HeatMap:
+    who = "ranks wait" if heat.waiting else "nobody waits"
+    kind = "" if heat.evidence == "measured" else f" ({heat.evidence})"
+    marked = [] if heat.moved else list(_marked(heat, delays))
+    return HeatMap(
+        name="heatmap",
+        title=f"{backend_name(heat.cell)}{kind}: {who}",
+        says="",
+        values=_factors(heat.values),
+        hosts=("",) * len(heat.values) if heat.moved else _hosts(heat),
+        ranks=tuple(range(len(heat.values))),
+        late=tuple(rank for rank, verdict in marked if verdict == "late"),
+        slow_links=tuple(rank for rank, verdict in marked if verdict == "slow link"),
+        launches=tuple(
+            (blocks.index(block), str(block[1]), first)
+            for block, first in zip(heat.blocks, heat.first_columns, strict=True)
+        ),
+    )
+
+
+def _words(shown: Sequence[RankTimes], delays: Iterable[Stragglers]) -> Iterator[str]:
+    yield (
+        "Each rank's seconds in a window over the median over ranks. In none no rank waits for another, so who is slow "
+        "there is late by itself; over a backend that waits for all, times are alike whoever was late."
+    )
+    if any(heat.num_windows > heat.values.shape[1] for heat in shown):
+        yield "Neighbouring windows of a launch are put together, as their median."
+    if any(heat.moved for heat in shown):
+        yield "Launches ran on different hosts: a row is a rank, wherever it was."
+    sentences = [sentence for delay in delays for sentence in straggler_sentences(delay)]
+    yield from (sentence[0].upper() + sentence[1:] for sentence in sentences[:MOST_SENTENCES])
+    if len(sentences) > MOST_SENTENCES:
+        yield f"And {len(sentences) - MOST_SENTENCES} more (see --json)."
+
+
 FINDINGS = (
     Finding(
         name="rank_times",
         title="Rank times",
         compute=lambda study: [(rank_times(study.launches), stragglers.FINDING.of(study))],
         plots=lambda found: (plot for heats, late in found for plot in heat_maps(heats, late)),
+        figures={"heatmap": heat_map_figure},
         under="waterfalls",
     ),
 )

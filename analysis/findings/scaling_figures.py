@@ -12,9 +12,12 @@ from dlscale.analysis.findings import predicted_points, scaling
 from dlscale.analysis.findings.bounds import loosest_bounds
 from dlscale.analysis.findings.curve_plots import (
     IDEAL,
+    MOST_IN_A_COLUMN,
     Say,
     against_backend,
     against_none,
+    is_base,
+    proportional,
     rank_axis,
     rate_axis,
     samples_text,
@@ -41,7 +44,6 @@ PANELS: tuple[Panel, ...] = (
     ("(a) base case: {}, no communication layer", against_none),
     ("(b) base case: {} of the same backend", against_backend),
 )
-MOST_IN_A_COLUMN = 5  # curves
 KINDS = ("wire", "memory", "loader")  # of bounds
 
 
@@ -56,7 +58,7 @@ def throughput_figure(
     curves = curves_of(form.chosen(rows), throughput_of)
     if not curves:
         return None
-    bases = [row for row in rows if _is_base(row)]
+    bases = [row for row in rows if is_base(row)]
     base = bases[0] if len({row.family for row in bases}) == 1 else None
     reference = next((row for row in rows if row.cell.control == "whole_machine" and row.throughput), None)
     shown = [row for curve in curves for row in curve.rows] + ([reference] if reference else [])
@@ -64,7 +66,7 @@ def throughput_figure(
     placed = [*(row for curve in curves for row in curve.rows), *points]
     guides = []
     if base and base.throughput:
-        guides.append(_ideal(base.throughput.center / base.base_ranks, rank_axis(placed)))
+        guides.append(proportional(base.throughput.center / base.base_ranks, rank_axis(placed)))
     if reference and reference.throughput:
         label = f"1 rank, {reference.cell.cores_per_rank} cores"
         guides.append(Guide(label=label, y=reference.throughput.center))
@@ -201,18 +203,6 @@ def _series(
     names = list(dict.fromkeys((*among, *(curve.name for curve in curves))))
     measured = series_of(curves, value, say=say, unit=unit, among=among)
     return (*measured, *predicted_series(points, value, names))
-
-
-def _ideal(each: float, x: Axis) -> Guide:
-    """Proportional to ranks, from edge to edge."""
-    return Guide(
-        label="ideal", points=tuple((ranks, ranks * each) for ranks in (x.low or 1.0, x.high or 1.0))
-    )
-
-
-def _is_base(row: ScalingRow) -> bool:
-    own = (row.cell.control, row.cell.backend, row.cell.num_ranks)
-    return own == ("train", "none", row.base_ranks) and row.throughput is not None
 
 
 def bound_guides(points: dict[str, list[tuple[int, float]]]) -> Iterator[Guide]:

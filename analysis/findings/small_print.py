@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from dlscale.analysis.declare import Figure, HeatMap, Loss, Plot
+from dlscale.analysis.families import Family
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.statistics import Interval
+from dlscale.benchmarks.records.record import Cell
 
 
 def span(values: Sequence[int]) -> str:
@@ -46,3 +51,44 @@ def solution_origin(provenance: Provenance) -> str:
     """The origin of the data without fingerprints: study, commit and hash, abbreviated."""
     commits = ", ".join(commit[:12] for commit in provenance.commits)
     return f"Study {', '.join(provenance.studies)}; commit {commits}; data {provenance.data_hash[:12]}."
+
+
+def bars_text(intervals: Iterable[Interval], what: str = "bars") -> str:
+    """`bars: 96.9 % order-statistic interval.`, or why there are none."""
+    levels = sorted({100 * interval.level for interval in intervals if interval.low is not None})
+    if not levels:
+        return f"no {what}: an interval needs 6 launches."
+    return f"{what}: {', '.join(f'{level:.1f}' for level in levels)} % order-statistic interval."
+
+
+def family_figure(
+    family: Family,
+    rows: Sequence[ScalingRow],
+    shown: Iterable[Cell],
+    provenance: Provenance,
+    *,
+    name: str,
+    words: Iterable[str],
+    panels: tuple[Plot, ...] | tuple[Loss, ...] | tuple[HeatMap, ...],
+    lines: Sequence[Mapping[str, Any]],
+    subtitle: str = "",
+    wide: bool = True,
+    shared: bool = False,
+) -> Figure:
+    """A figure of a family with what is said below all of them; `rows` are the family's, `shown` the cells drawn."""
+    cells = {cell.id for cell in shown}
+    return Figure(
+        name=name,
+        title=family.title,
+        warning=warning(rows) if rows else "",
+        subtitle=subtitle or family.constants,
+        small_print=(
+            " ".join(filter(None, words)),
+            *(parity(rows) if rows else []),
+            origin([row for row in rows if row.cell.id in cells], provenance),
+        ),
+        panels=panels,
+        rows=lines,
+        wide=wide,
+        shared=shared,
+    )

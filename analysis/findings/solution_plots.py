@@ -8,7 +8,7 @@ from itertools import product
 
 from dlscale.analysis.curves import curves_of, dodge, limits, rates_are_tried
 from dlscale.analysis.declare import Axis, Figure, Guide, Plot, Point, Series, TrainingLine, tags_of
-from dlscale.analysis.families import Family
+from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.findings.curve_plots import plain_series, rank_axis
 from dlscale.analysis.findings.learning_curves import (
     PROGRESS,
@@ -306,6 +306,88 @@ def frameworks_figure(
         num_rows=len(ways) + len(costs),
         rows=(),
     )
+
+
+def compared_ways(rows: Sequence[TimeToSolution]) -> list[TimeToSolution]:
+    """The ways of training that are compared with a reference, on the most ranks, the fastest first."""
+    return fastest_first(on_most_ranks([row for row in rows if row.reference]))
+
+
+def ways_figure(family: Family, own: Sequence[TimeToSolution], provenance: Provenance) -> Figure | None:
+    """The compared ways of training: the median time of each, the soonest at the top, and what it is made of.
+
+    Samples against samples/s: their ratio, the time of the training, is the same along each line. None where ways of
+    training are not compared.
+    """
+    if len(own) < 2:
+        return None
+    ended = sum(len(row.trainings) - row.num_reached for row in own)
+    tuned = ", ".join(dict.fromkeys(tuned_text(row.target) for row in own))
+    text = (
+        "Medians over trainings with order-statistic intervals; one that ended short of the target counts as longer "
+        f"than all others ({ended} did). Left: from the launch, gates left out. Right: a training takes samples "
+        f"over samples/s, equal along a line; evaluations and start are not in it. Learning rates {tuned}."
+    )
+    return Figure(
+        name="algorithms",
+        title=f"time to {goal_text(own[0].target)} on {own[0].cell.num_ranks} ranks: {family.title}",
+        subtitle=family.constants,
+        small_print=(text, solution_origin(provenance)),
+        panels=(_ranking(own), _product(own)),
+        rows=(),
+    )
+
+
+def _ranking(rows: Sequence[TimeToSolution]) -> Plot:
+    names = []
+    for place, row in enumerate(rows, start=1):
+        missed = len(row.trainings) - row.num_reached
+        # An interval without an upper end has no whisker there: this says why.
+        why = f"\n{row.num_reached} of {len(row.trainings)} reached it" if missed else ""
+        names.append(f"{backend_name(row.cell)}  {place}{why}")
+    known = [row.seconds for row in rows if row.seconds]
+    return Plot(
+        name="ranking",
+        title="",
+        says="no median is known",
+        x=Axis(title=TIME.title, low=0, high=1.08 * limits(known)[1] if known else 1),
+        y=Axis(title="", kind="names", ticks=tuple((float(place), name) for place, name in enumerate(names))),
+        series=tuple(
+            _way(row, Point(x=time.center, y=float(place), left=time.low, right=time.high))
+            for place, row in enumerate(rows)
+            if (time := row.seconds)
+        ),
+    )
+
+
+def _product(rows: Sequence[TimeToSolution]) -> Plot:
+    drawn = [
+        (place, row, row.samples, row.samples_per_second)
+        for place, row in enumerate(rows, start=1)
+        if row.samples and row.samples_per_second
+    ]
+    fastest = 1.12 * limits([speed for *_, speed in drawn])[1] if drawn else 1.0
+    most = 1.12 * limits([samples for _, _, samples, _ in drawn])[1] if drawn else 1.0
+    series, guides = [], []
+    for place, row, samples, speed in drawn:
+        times = ((0.0, 0.0), (fastest, fastest * samples.center / speed.center))
+        guides.append(Guide(label="equal time of training", points=times))
+        point = Point(x=speed.center, y=samples.center, low=samples.low, high=samples.high)
+        series.append(_way(row, replace(point, left=speed.low, right=speed.high, label=str(place))))
+    return Plot(
+        name="product",
+        title="",
+        says="no speed is known",
+        x=Axis(title="samples/s of training", low=0, high=fastest),
+        y=Axis(title="samples to the target", low=0, high=most),
+        series=tuple(series),
+        guides=tuple(guides),
+    )
+
+
+def _way(row: TimeToSolution, point: Point) -> Series:
+    name = backend_name(row.cell)
+    return Series(name=name, look=name, evidence=row.evidence, points=(point,), tags=tags_of(row.cell))
 
 
 TIME = Axis(title="time to solution [s]", low=0)

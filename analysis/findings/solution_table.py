@@ -26,9 +26,11 @@ from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.solution_plots import (
     cell_sentences,
+    compared_ways,
     learning_figure,
     solution_figure,
     solution_plots,
+    ways_figure,
 )
 from dlscale.analysis.findings.solutions import (
     TimeToSolution,
@@ -298,6 +300,12 @@ def _time_figure(study: Measured, family: Family, form: Form) -> Figure | None:
     return figure and replace(figure, rows=[to_solution_row(row) for row in rows])
 
 
+def _ways_figure(study: Measured, family: Family, form: Form) -> Figure | None:
+    rows = compared_ways(_solved(study, family, form))
+    figure = ways_figure(family, rows, study.provenance)
+    return figure and replace(figure, rows=[to_solution_row(row) for row in rows])
+
+
 def _learning_figure(study: Measured, family: Family, form: Form) -> Figure | None:
     """Its rows have a file of their own, that of `evaluation_rows`."""
     rows = _solved(study, family, form)
@@ -314,7 +322,11 @@ FINDING = Finding(
     compute=lambda study: times_to_solution(study.launches, base=study.base),
     sentences=_sentences,
     plots=solution_plots,
-    figures={"time-to-solution": _time_figure, "learning-curves": _learning_figure},
+    figures={
+        "time-to-solution": _time_figure,
+        "algorithms": _ways_figure,
+        "learning-curves": _learning_figure,
+    },
     more=lambda rows: (solution_table(rows),),
     screen=_screen,
     data=lambda rows: {

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from matplotlib.figure import Figure
-
-from dlscale.analysis.figures import step_time
-from dlscale.analysis.figures.drawing import GREY, drawing
-from dlscale.analysis.figures.figure import draw
-from dlscale.analysis.figures.write import save_drawing, save_rows
+from dlscale.analysis.declare import Figure, Guide, Plot
+from dlscale.analysis.figures.write import save_figure, save_rows
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.predicted_points import placed_row
 from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.scaling_figures import MAKERS
+from dlscale.analysis.findings.scaling_figures import efficiency_figure, throughput_figure
+from dlscale.analysis.findings.step_time import step_time_figure
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.proposal.document import to_latex, to_markdown
 from dlscale.analysis.proposal.section import document, table_lines
@@ -94,44 +90,21 @@ def _figures(curve: Curve, study: Measured, stem: Path) -> tuple[list[str], list
         for row in rows_of(scaling.FINDING.of(study), curve.family)
         if row.cell.control == "train" and (row.cell.id in own or row.cell.backend == "none")
     ]
+    common = (curve.family, rows, study.provenance)
+    drawn = [make(*common, predicted=curve.predicted) for make in (throughput_figure, efficiency_figure)]
+    drawn += [step_time_figure(*common)] if curve.family.scaling_mode == "strong" else []
     names, files = [], []
-    with drawing():
-        common = (curve.family, rows, study.provenance)
-        timed = step_time.draw(*common) if curve.family.scaling_mode == "strong" else None
-        for name, make in MAKERS.items():
-            if declared := make(*common, predicted=curve.predicted):
-                figure = draw(declared)
-                if name == "efficiency":
-                    _mark_threshold(figure, curve)
-                names.append(name)
-                files += _save_lines(figure, declared.rows, stem, name, curve, study)
-        if timed:
-            names.append("step-time")
-            files += _save_lines(*timed, stem, "step-time", curve, study)
+    for figure in filter(None, drawn):
+        marked = _with_threshold(figure, curve) if figure.name == "efficiency" else figure
+        names.append(figure.name)
+        files += save_figure(marked, _with(stem, figure.name), study.provenance)
     return names, files
 
 
-def _mark_threshold(figure: Figure, curve: Curve) -> None:
-    for panel in figure.axes:
-        panel.axhline(curve.threshold, color=GREY, linewidth=0.8, linestyle=(0, (6, 2)), zorder=1)
-    panel = figure.axes[0]
-    panel.annotate(
-        f"{100 * curve.threshold:g} %",
-        (0.01, curve.threshold),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, -2),
-        textcoords="offset points",
-        va="top",
-        fontsize=6.5,
-        color=GREY,
-    )
-
-
-def _save_lines(
-    figure: Figure, rows: Sequence[Mapping[str, Any]], stem: Path, name: str, curve: Curve, study: Measured
-) -> list[Path]:
-    title = f"{name}: {curve.family.title}"
-    return save_drawing(figure, _with(stem, name), title=title, rows=rows, provenance=study.provenance)
+def _with_threshold(figure: Figure, curve: Curve) -> Figure:
+    line = Guide(label=f"{100 * curve.threshold:g} %", y=curve.threshold)
+    plots = (plot for plot in figure.panels if isinstance(plot, Plot))
+    return replace(figure, panels=tuple(replace(plot, guides=(*plot.guides, line)) for plot in plots))
 
 
 def _with(stem: Path, name: str) -> Path:

@@ -3,13 +3,13 @@
 import pytest
 
 from dlscale.analysis.families import base_ranks
-from dlscale.analysis.figures import step_time
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.scaling_figures import efficiency_figure, throughput_figure
 from dlscale.analysis.findings.scaling_plots import EFFICIENCY
+from dlscale.analysis.findings.step_time import step_time_figure
 from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.measured import measure
 from dlscale.analysis.proposal import section
@@ -117,7 +117,7 @@ def test_every_figure_names_it(study, mode):
     assert "T(4)/4" in words(kept)
     rated = draw(throughput_figure(*shown))
     assert "none on 4 ranks, 420" in " ".join(words(rated).split())
-    timed, _ = step_time.draw(*shown)
+    timed = draw(step_time_figure(*shown))
     assert "base case none on 4 ranks" in " ".join(words(timed).split())
     assert ("T(p) / T(4)" in words(timed)) == (mode == "strong")
 

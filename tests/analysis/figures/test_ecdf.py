@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.analysis.figures.drawing import drawing
-from dlscale.analysis.figures.ecdf import MAX_POINTS, draw, points
+from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.findings.step_distribution import MAX_POINTS, distribution_figure, points
+from dlscale.analysis.form import SCREEN
 from dlscale.analysis.measured import measure
 from dlscale.analysis.metrics import step_seconds
 
@@ -16,11 +17,13 @@ from dlscale.analysis.metrics import step_seconds
 def figure_of(records):
     table = measure(records)
     family = table.families[0]
+    declared = distribution_figure(table, family, SCREEN)
+    if declared is None:
+        return None
     with drawing():
-        drawn = draw(family, rows_of(scaling.FINDING.of(table), family), table.provenance, table.launches)
-        if drawn:
-            drawn[0].draw_without_rendering()
-    return drawn
+        figure = draw(declared)
+        figure.draw_without_rendering()
+    return figure, declared.rows
 
 
 def curve(axes, name):

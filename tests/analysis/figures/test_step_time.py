@@ -8,10 +8,11 @@ from matplotlib.container import ErrorbarContainer
 
 from dlscale.analysis.curves import dodge
 from dlscale.analysis.figures.drawing import drawing
-from dlscale.analysis.figures.step_time import draw, seconds_per_step, speed_up
+from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.findings.step_time import seconds_per_step, speed_up, step_time_figure
 from dlscale.analysis.measured import measure
 
 BATCH = 32  # of strong scaling, over all ranks
@@ -43,11 +44,13 @@ def strong(make_record):
 
 def figure_of(table):
     (family,) = table.families
+    declared = step_time_figure(family, rows_of(scaling.FINDING.of(table), family), table.provenance)
+    if declared is None:
+        return None
     with drawing():
-        drawn = draw(family, rows_of(scaling.FINDING.of(table), family), table.provenance)
-        if drawn:
-            drawn[0].draw_without_rendering()
-    return drawn
+        figure = draw(declared)
+        figure.draw_without_rendering()
+    return figure, declared.rows
 
 
 def points(axes):
@@ -153,9 +156,7 @@ def test_files_are_equal_on_a_redraw_and_hold_what_was_drawn(strong, tmp_path):
     for name in ("first", "again"):
         table = strong({"none": {1: 1, 2: 1}, "ring": {1: 1, 2: 0.75}})
         with drawing():
-            figure, rows = draw(
-                table.families[0], rows_of(scaling.FINDING.of(table), table.families[0]), table.provenance
-            )
+            figure, rows = figure_of(table)
             written.append(
                 save_drawing(figure, tmp_path / name, title="t", rows=rows, provenance=table.provenance)
             )

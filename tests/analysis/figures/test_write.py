@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from dlscale.analysis.figures import heatmap
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw
-from dlscale.analysis.figures.write import save_drawing
-from dlscale.analysis.findings import scaling, stragglers
-from dlscale.analysis.findings.rank_times import rank_times
+from dlscale.analysis.figures.write import save_drawing, save_figure
+from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.heat_maps import heat_map_figure
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.scaling_figures import throughput_figure
+from dlscale.analysis.form import SCREEN
 from dlscale.analysis.measured import measure
 from dlscale.analysis.provenance import Provenance, printable, provenance
 from dlscale.benchmarks.records.record import Record
@@ -46,8 +46,7 @@ def drawn(records, stem):
         files = save_drawing(
             draw(declared), stem.with_name("a"), title=title, rows=declared.rows, provenance=where
         )
-        figure, lines = heatmap.draw(*common, rank_times(table.launches), stragglers.FINDING.of(table))
-        return files + save_drawing(figure, stem.with_name("b"), title="b", rows=lines, provenance=where)
+    return files + save_figure(heat_map_figure(table, family, SCREEN), stem.with_name("b"), where)
 
 
 def parse_xml(content):

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from dlscale.analysis.figures.drawing import whiskers
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, solution_table
@@ -136,9 +135,3 @@ def test_larger_batches_are_drawn_for_screens_and_in_print(solutions, tmp_path):
         written = write_figures(table, tmp_path, only=["larger-batches"], form=form)
         (csv,) = [path for path in written if path.name.endswith("larger-batches.csv")]
         assert "samples_by_gradients" in csv.read_text()
-
-
-def test_a_whisker_on_one_side_is_drawn():
-    assert whiskers(exactly(3.0, low=1.0, high=4.0)) == (2.0, 1.0)
-    assert whiskers(exactly(3.0, low=1.0)) == (2.0, 0.0)
-    assert all(length != length for length in whiskers(exactly(3.0)))

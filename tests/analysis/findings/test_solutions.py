@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from dlscale.analysis.declare import Plot
-from dlscale.analysis.figures import algorithms
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all
@@ -16,6 +15,7 @@ from dlscale.analysis.findings import solution_table as solved
 from dlscale.analysis.findings.learning_curves import thinned
 from dlscale.analysis.findings.solution_table import solution_table, to_solution_row
 from dlscale.analysis.findings.solutions import rules_text
+from dlscale.analysis.form import SCREEN
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
@@ -90,17 +90,22 @@ def test_the_speed_up_of_training_is_the_product_of_two_ratios(study):
 
 def test_their_figure_has_the_soonest_at_the_top_and_the_samples_against_the_speed(ways):
     table = measure(ways())
-    figure, lines = algorithms.draw(table.families[0], solved.FINDING.of(table), table.provenance)
-    times, product = figure.axes
-    names = [label.get_text() for label in times.get_yticklabels()]
+    figure = solved.FINDING.figures["algorithms"](table, table.families[0], SCREEN)
+    times, product = figure.panels
+    names = [name for _, name in times.y.ticks]
     assert (names[0], len(names)) == ("ring local_sgd  1", 5)
-    assert [line["verdict"] for line in lines][:1] == ["sooner"]
-    assert (product.get_xlabel(), product.get_ylabel()) == ("samples/s of training", "samples to the target")
+    assert any(name.endswith("\n7 of 8 reached it") for name in names)
+    assert [line["verdict"] for line in figure.rows][:1] == ["sooner"]
+    (first,) = times.series[0].points
+    (same,) = product.series[0].points
+    assert (first.y, first.left < first.x < first.right, same.label) == (0, True, "1")
+    (begin, end), (point,) = product.guides[0].points, product.series[0].points
+    assert (begin, end[1] / end[0]) == ((0, 0), pytest.approx(point.y / point.x))
 
 
 def test_no_figure_compares_one_way_of_training(study):
     table = measure(study())
-    assert algorithms.draw(table.families[0], solved.FINDING.of(table), table.provenance) is None
+    assert solved.FINDING.figures["algorithms"](table, table.families[0], SCREEN) is None
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from dlscale.analysis.declare import Guide
 from dlscale.analysis.measured import measure
 from dlscale.analysis.proposal.write import write_proposal
 
@@ -76,17 +77,16 @@ def test_the_threshold_is_a_line_in_the_figure_of_efficiency(kept, monkeypatch, 
     from dlscale.analysis.proposal import write as module
 
     figures = {}
-    save = module.save_drawing
+    save = module.save_figure
 
-    def keep(figure, stem, **options):
+    def keep(figure, stem, where):
         figures[stem.name] = figure
-        return save(figure, stem, **options)
+        return save(figure, stem, where)
 
-    monkeypatch.setattr(module, "save_drawing", keep)
+    monkeypatch.setattr(module, "save_figure", keep)
     write(kept(SHARES), threshold=0.8)
-    panels = figures[f"{STEM}-efficiency"].axes
-    assert all(any(list(line.get_ydata()) == [0.8, 0.8] for line in panel.lines) for panel in panels)
-    assert "80 %" in [text.get_text() for text in panels[0].texts]
+    plots = figures[f"{STEM}-efficiency"].panels
+    assert [plot.guides[-1] for plot in plots] == [Guide(label="80 %", y=0.8)] * 2
 
 
 def test_nothing_with_a_number_writes_nothing(make_record, write):

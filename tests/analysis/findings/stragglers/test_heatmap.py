@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from dlscale.analysis.figures import heatmap
 from dlscale.analysis.figures.drawing import RIM, drawing
-from dlscale.analysis.findings import scaling
+from dlscale.analysis.figures.figure import draw as draw_figure
+from dlscale.analysis.findings.heat_maps import heat_map_figure
 from dlscale.analysis.findings.rank_times import rank_times, to_heat_rows
-from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.stragglers import stragglers
+from dlscale.analysis.form import SCREEN
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
 
@@ -18,16 +17,9 @@ NESTED = [("a", "b"), ("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")
 def draw(records):
     table = measure(records)
     (family,) = table.families
+    declared = heat_map_figure(table, family, SCREEN)
     with drawing():
-        drawn = heatmap.draw(
-            family,
-            rows_of(scaling.FINDING.of(table), family),
-            table.provenance,
-            rank_times(launches_of(records)),
-            stragglers(launches_of(records)),
-        )
-    assert drawn is not None
-    return drawn
+        return draw_figure(declared), declared.rows
 
 
 def panels(figure):
@@ -142,14 +134,7 @@ def test_a_single_rank_has_no_heat_map(make_record):
     records = [make_record(block=block) for block in range(3)]
     table = measure(records)
     (family,) = table.families
-    found = heatmap.draw(
-        family,
-        rows_of(scaling.FINDING.of(table), family),
-        table.provenance,
-        rank_times(launches_of(records)),
-        stragglers(launches_of(records)),
-    )
-    assert found is None
+    assert heat_map_figure(table, family, SCREEN) is None
 
 
 @pytest.mark.parametrize("hosts", [("a",), ("compute-node-number-17", "b"), [f"n{i}" for i in range(40)]])
