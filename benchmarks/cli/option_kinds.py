@@ -9,7 +9,7 @@ import click
 from dlscale.analysis.form import parse_width
 from dlscale.base.quantities import parse_counts, parse_seconds, split_list
 from dlscale.benchmarks.records.record import Setting
-from dlscale.benchmarks.study.owned_options import parse_backend_options
+from dlscale.benchmarks.study.axes import read_options
 from dlscale.collectives import capabilities
 
 
@@ -68,7 +68,7 @@ class BackendOptions(click.ParamType[dict[str, dict[str, Setting]]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """{backend: {option: value}}; a malformed one is a one-line error."""
         try:
-            return value if isinstance(value, dict) else parse_backend_options(value)
+            return value if isinstance(value, dict) else read_options(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

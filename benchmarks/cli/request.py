@@ -26,7 +26,7 @@ from dlscale.benchmarks.launch import own_models
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Plan, num_comparisons
 from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
-from dlscale.benchmarks.study.settings import Option, assigned, nested, options_of
+from dlscale.benchmarks.study.settings import SEVERAL, Option, assigned, nested, options_of, place_of
 from dlscale.benchmarks.study.sizes import check_slept, shape
 from dlscale.benchmarks.study.study import WHAT, WHERE, Study, load_study, with_own_models
 from dlscale.benchmarks.systems.emulation import with_emulation
@@ -119,7 +119,7 @@ class Request(Frozen):
         kept = {
             name: value
             for name, value in self.fields.items()
-            if name not in without and name.partition(".")[0] not in without
+            if name not in without and place_of(name)[0] not in without
         }
         return self.model_copy(update={**own, "fields": kept | (fields or {})})
 
@@ -186,13 +186,14 @@ def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def request_of(options: Mapping[str, Any]) -> Request:
     """What the options of a command ask for, whose flags are None where they were not given. Raises UsageError."""
-    values = {name: options[name] for name in OPTIONS if options.get(name) is not None}
-    for name, value in assigned(options["set_"], OPTIONS).items():
-        if name in values:
-            raise UsageError(f"{OPTIONS[name].flag} and --set {name} say the same field; leave out one")
-        values[name] = value
-    if isinstance(goal := values.pop("target", None), dict):
-        values |= {f"target.{name}": value for name, value in goal.items()}
+    values: dict[str, Any] = {}
+    for name in OPTIONS:
+        if (value := options.get(name)) is not None:
+            values |= value if name in SEVERAL else {name: value}
+    others = assigned(options["set_"], OPTIONS)
+    if twice := sorted(values.keys() & others):
+        raise UsageError(f"a flag and --set {twice[0]} say the same field; leave out one")
+    values |= others
     own = {name: values.pop(name) for name in list(values) if name in Request.model_fields}
     return Request(**own, fields=values)
 
@@ -211,14 +212,13 @@ def study_of(name: str, machine: System, request: Request, /, **fields: Any) -> 
         _check_placement(machine, request)
     compute = request.compute
     changes = nested(request.fields) | fields
+    changes["backend_options"] = _with_open_ports(
+        changes.get("backend_options", {}), request, private=bool(machine.emulation)
+    )
     study = load_study(
         name,
         system=machine,
-        **changes
-        | {
-            "backend_options": _with_open_ports(request, private=bool(machine.emulation)),
-            "slept": None if isinstance(compute, ByProfile) else compute,
-        },
+        **changes | {"slept": None if isinstance(compute, ByProfile) else compute},
     )
     if study.target and request.get("controls"):
         raise UsageError(
@@ -291,14 +291,13 @@ def own_defaults(study: Study, machine: System, request: Request) -> str:
     return f"defaults of {machine.name}: {'; '.join(parts)} ({machine.defaults.reason})" if parts else ""
 
 
-def _with_open_ports(request: Request, *, private: bool) -> dict[str, dict[str, Any]]:
+def _with_open_ports(
+    by_backend: dict[str, dict[str, Any]], request: Request, *, private: bool
+) -> dict[str, dict[str, Any]]:
     """The backends' options, with `allow_open_ports` set where a backend has it and the user allows it.
 
     On a `private` network, which nobody else can reach, it is allowed unless the user forbids it.
     """
-    by_backend: dict[str, dict[str, Any]] = {
-        name: dict(own) for name, own in (request.get("backend_options") or {}).items()
-    }
     if request.allow_open_ports or (private and request.allow_open_ports is None):
         for backend in with_capability("open_ports"):
             by_backend.setdefault(backend, {})["allow_open_ports"] = True

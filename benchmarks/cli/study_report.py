@@ -32,7 +32,7 @@ from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
 from dlscale.benchmarks.records.record import BASES, Base, Case, Record, Setting
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.axes import kind_of
+from dlscale.benchmarks.study.axes import TARGET_FIELDS, stated
 from dlscale.benchmarks.study.study import read_study_file
 
 
@@ -62,17 +62,10 @@ def variants_of(folder: Path) -> Variants | None:
         study = read_study_file(folder).study
     except UsageError:
         return None
-    names = {name for step in study.ladder for name in step}
-    own: dict[str, Setting | None] = {}
-    for name in names:
-        owner, _, option = name.partition(".")
-        kind = kind_of(name)
-        if kind == "option":
-            own[name] = (study.backend_options | study.algorithm_options).get(owner, {}).get(option)
-        else:
-            own[name] = getattr(study, name) if kind == "field" else study.environment_variables.get(name)
+    known = stated(study.model_dump())
+    own: dict[str, Setting | None] = {name: known.get(name) for step in study.ladder for name in step}
     # Learning rates are compared by what trainings need (`findings.tuning`): they change no speed.
-    axes = {name: values for name, values in study.axes.items() if kind_of(name) != "target"}
+    axes = {name: values for name, values in study.axes.items() if name not in TARGET_FIELDS}
     return Variants(axes=axes, ladder=study.ladder, own=own) or None
 
 

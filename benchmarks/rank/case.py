@@ -41,7 +41,7 @@ from dlscale.benchmarks.records.spool import (
     SpoolWriter,
 )
 from dlscale.benchmarks.records.target import Target
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import Backend, CountingTrainer, Trainer
 from dlscale.collectives.algorithms.registry import round_steps
 from dlscale.collectives.backend import BackedUpTrainer, GroupedTrainer, StaleTrainer

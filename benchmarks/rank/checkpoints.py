@@ -17,7 +17,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.benchmarks.rank.measure import BarrierControl
 from dlscale.benchmarks.records.spool import CheckpointSaved, TrainingResumed
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import Backend, Trainer
 from dlscale.collectives.backend import OWN
 from dlscale.models.workload import State

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.benchmarks.records.record import Gate, Setting
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.backend import BUCKET_SIZES, Collective
 from dlscale.models.workload import Replica
 

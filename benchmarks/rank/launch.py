@@ -25,7 +25,7 @@ from dlscale.benchmarks.records.provenance import load_average, node_facts
 from dlscale.benchmarks.records.record import Case, Cell, num_sharing
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
 from dlscale.benchmarks.study.plan import SHORT_CONTROL_SECONDS
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import ServerSplit
 from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, preload, serve

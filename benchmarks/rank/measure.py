@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.spool import MeasuredWindow
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.job import rest
 from dlscale.models.frameworks import gpu_module
 

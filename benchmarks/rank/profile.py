@@ -17,7 +17,7 @@ from dlscale.benchmarks.records.profile import (
     StepProfile,
 )
 from dlscale.benchmarks.records.record import Gate
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.training.stamps import StampedTrainer, StepStamps
 
 ROUND = (False, True, True, False)  # which steps of a round are stamped

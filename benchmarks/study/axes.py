@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 from dlscale.base.parsing import parse_toml
 from dlscale.base.quantities import split_list
@@ -24,35 +24,54 @@ FIELDS = ("batch", "precision", "compiled", "memory_format")  # of a study
 TARGET_FIELDS = ("learning_rate",)  # of a study's target
 MOST_VARIANTS = 64  # of a backend: more make no study that ends
 OWN_VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS)_NUM_THREADS|DLSCALE_.*")
-OPTION_TABLES = (
-    "backend_options",
-    "algorithm_options",
-)  # of a study, in the order in which `placed` has them
+OPTION_TABLES = ("backend_options", "algorithm_options")  # of a study
+VARIABLES = "environment_variables"
 PLAIN = "plain"  # a step of a ladder without settings
 
 Settings = Mapping[str, Setting]
-Kind = Literal["field", "target", "option", "variable"]
 
 
-def kind_of(name: str) -> Kind:
-    """What a setting is. Raises ValueError for a name that is none."""
+def path_of(name: str) -> tuple[str, ...]:
+    """Where a setting is in a study's fields: the names of tables, and its own. Raises ValueError for no setting."""
     if name in FIELDS:
-        return "field"
+        return (name,)
     if name in TARGET_FIELDS:
-        return "target"
+        return ("target", name)
     if re.fullmatch(r"[a-z_0-9]+\.[A-Za-z_0-9]+", name):
-        return "option"
+        owner, _, option = name.partition(".")
+        return ("algorithm_options" if owner in ALGORITHMS else "backend_options", owner, option)
     if re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
-        return "variable"
+        return (VARIABLES, name)
     raise ValueError(
         f"{name!r} is no setting; give one of {', '.join(FIELDS + TARGET_FIELDS)}, BACKEND.OPTION, ALGORITHM.OPTION, "
         "or an environment variable in capitals"
     )
 
 
+def is_option(name: str) -> bool:
+    """Whether a setting is a backend's or an algorithm's. Raises ValueError for no setting."""
+    return path_of(name)[0] in OPTION_TABLES
+
+
+def stated(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among a study's fields, by name; values may be lists."""
+    found = {name: fields[name] for name in FIELDS if name in fields}
+    found |= {name: value for name, value in _table(fields, "target").items() if name in TARGET_FIELDS}
+    for table in OPTION_TABLES:
+        for owner in _table(fields, table):
+            own = _table(fields[table], owner)
+            found |= {f"{owner}.{option}": value for option, value in own.items()}
+    return found | _table(fields, VARIABLES)
+
+
+def _table(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = fields.get(name)
+    return value if isinstance(value, dict) else {}
+
+
 def check_variable(name: str) -> None:
     """Returns if a study may set that environment variable. Raises ValueError."""
-    if kind_of(name) != "variable":
+    if path_of(name)[0] != VARIABLES:
         raise ValueError(f"{name!r} is no environment variable; give a name in capitals")
     if OWN_VARIABLES.fullmatch(name):
         raise ValueError(f"{name} is dlscale's own: it follows from the ranks and the system's placement")
@@ -95,9 +114,23 @@ def read_variables(text: str) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not (equals and name and value):
             raise ValueError(f"{word!r} sets no variable; write NAME=VALUE, e.g. MPICH_ASYNC_PROGRESS=0|1")
-        values = checked_values(value.split("|"), what=name) if "|" in value else value
-        variables[name] = values
+        variables[name] = checked_values(value.split("|"), what=name) if "|" in value else value
     return variables
+
+
+def read_options(text: str) -> dict[str, dict[str, Any]]:
+    """{backend or algorithm: {option: value or values}} from OWNER.OPTION=VALUE, likewise. Raises ValueError."""
+    options: dict[str, dict[str, Any]] = {}
+    for word in split_list(text):
+        name, equals, value = word.partition("=")
+        owner, dot, option = name.partition(".")
+        if not (equals and dot and owner and option and value):
+            raise ValueError(
+                f"{word!r} is not an option of a backend or an algorithm; write OWNER.OPTION=VALUE, e.g. "
+                "horovod.cycle_time_ms=0.5 or local_sgd.interval=4"
+            )
+        options.setdefault(owner, {})[option] = read_values(value)
+    return options
 
 
 def read_step(text: str, *, backend: str | None) -> dict[str, Setting]:
@@ -114,7 +147,7 @@ def read_step(text: str, *, backend: str | None) -> dict[str, Setting]:
             if backend is None:
                 raise ValueError(f"{name!r} is an option of which backend? write BACKEND.{name}")
             name = f"{backend}.{name}"
-        kind_of(name)
+        path_of(name)  # raises for no setting
         if name in settings:
             raise ValueError(f"{name} is twice in the step {text!r}; give it once")
         settings[name] = _value(value) if equals else True
@@ -137,17 +170,10 @@ def with_axes(values: Mapping[str, Any]) -> dict[str, Any]:
     Steps of a ladder that are text are read. Raises ValueError.
     """
     fields = dict(values)
-    stated = fields.get("axes") or {}
-    if not (isinstance(stated, dict) and all(isinstance(several, list) for several in stated.values())):
+    known = fields.get("axes") or {}
+    if not (isinstance(known, dict) and all(isinstance(several, list) for several in known.values())):
         raise ValueError("axes is no table of lists; give e.g. batch = [16, 32] without it")
-    axes: dict[str, Any] = dict(stated)
-    for name in FIELDS:
-        if isinstance(fields.get(name), list):
-            axes[name] = fields[name]
-    if isinstance(target := fields.get("target"), dict):
-        axes |= {name: target[name] for name in TARGET_FIELDS if isinstance(target.get(name), list)}
-    for table, prefix in _tables(fields):
-        axes |= {f"{prefix}{name}": value for name, value in table.items() if isinstance(value, list)}
+    axes = known | {name: value for name, value in stated(fields).items() if isinstance(value, list)}
     if axes:
         axes = {name: checked_values(several, what=name) for name, several in axes.items()}
         fields = placed(fields, {name: several[0] for name, several in axes.items()})
@@ -161,51 +187,27 @@ def with_axes(values: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _tables(fields: Mapping[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """The tables of settings in a study's fields, each with what begins their names."""
-    tables = [
-        (own, f"{owner}.")
-        for options in (fields.get(table) for table in OPTION_TABLES)
-        for owner, own in (options.items() if isinstance(options, dict) else ())
-        if isinstance(own, dict)
-    ]
-    variables = fields.get("environment_variables")
-    return [*tables, (variables, "")] if isinstance(variables, dict) else tables
-
-
 def placed(fields: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """The fields of a study with these settings in place. Raises ValueError for a name that is no setting."""
+    """The fields of a study with these settings in place. Raises ValueError for a name that is no setting.
+
+    What has no tables where settings belong is no study: it stays, and its fields are refused one by one.
+    """
     changed = dict(fields)
-    variables, *tables = (changed.get(table) or {} for table in ("environment_variables", *OPTION_TABLES))
-    if not (
-        isinstance(variables, dict)
-        and all(isinstance(options, dict) and all(map(_is_table, options.values())) for options in tables)
-    ):
-        return changed  # no study: its fields are refused one by one
-    backends, algorithms = ({owner: dict(own) for owner, own in options.items()} for options in tables)
-    variables = dict(variables)
     for name, value in settings.items():
-        kind = kind_of(name)
-        if kind == "field":
-            changed[name] = value
-        elif kind == "target":
-            if not _is_table(changed.get("target")):
+        *tables, last = path_of(name)
+        place = changed
+        for table in tables:
+            inner = place.get(table)
+            if table == "target" and not isinstance(inner, dict):
                 raise ValueError(
                     f"{name} is a setting of a study's target, and this one has none; leave it out"
                 )
-            changed["target"] = {**changed["target"], name: value}
-        elif kind == "option":
-            owner, _, option = name.partition(".")
-            (algorithms if owner in ALGORITHMS else backends).setdefault(owner, {})[option] = value
+            if not isinstance(inner, dict | None):
+                break
+            place[table] = dict(inner or {})
+            place = place[table]
         else:
-            variables[name] = str(value)
-    changed |= {
-        table: options
-        for table, options in zip(OPTION_TABLES, (backends, algorithms), strict=True)
-        if options
-    }
-    if variables:
-        changed["environment_variables"] = variables
+            place[last] = str(value) if tables == [VARIABLES] else value
     return changed
 
 
@@ -215,10 +217,6 @@ def cumulative(ladder: Iterable[Settings]) -> list[dict[str, Setting]]:
     for step in ladder:
         steps.append({**(steps[-1] if steps else {}), **step})
     return steps
-
-
-def _is_table(value: object) -> bool:
-    return isinstance(value, dict)
 
 
 def variant_settings(
@@ -231,7 +229,7 @@ def variant_settings(
     """
 
     def concerns(name: str) -> bool:
-        return kind_of(name) != "option" or name.partition(".")[0] in (backend, algorithm)
+        return not is_option(name) or name.partition(".")[0] in (backend, algorithm)
 
     if ladder:
         kept = [

@@ -1,45 +1,16 @@
-"""Options of backends and algorithms, such as `horovod.cycle_time_ms=0.5|1`: read from text, held against a study."""
+"""Whether a study has the backends and algorithms whose options it gives, and they such options."""
 
 from __future__ import annotations
 
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
-from dlscale.base.quantities import split_list
-from dlscale.benchmarks.records.record import Setting
-from dlscale.benchmarks.study.axes import kind_of, read_values
+from dlscale.benchmarks.study.axes import is_option
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import TargetRules
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities, check_options
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 from dlscale.collectives.algorithms.registry import SYNC, read_algorithm
-
-OwnedOptions = dict[str, dict[str, Setting | list[Setting]]]
-
-
-def parse_backend_options(text: str) -> OwnedOptions:
-    """{backend: {option: value, or values between `|`}}; what is not valid TOML is a string. Raises ValueError."""
-    return _parse_options(
-        text, "a backend option; write BACKEND.OPTION=VALUE, e.g. horovod.cycle_time_ms=0.5"
-    )
-
-
-def parse_algorithm_options(text: str) -> OwnedOptions:
-    """{algorithm: {option: value or values}}, likewise. Raises ValueError."""
-    return _parse_options(
-        text, "an option of an algorithm; write ALGORITHM.OPTION=VALUE, e.g. local_sgd.interval=4"
-    )
-
-
-def _parse_options(text: str, what: str) -> OwnedOptions:
-    options: OwnedOptions = {}
-    for word in split_list(text):
-        name, equals, value = word.partition("=")
-        owner, dot, option = name.partition(".")
-        if not (equals and dot and owner and option and value):
-            raise ValueError(f"{word!r} is not {what}")
-        options.setdefault(owner, {})[option] = read_values(value)
-    return options
 
 
 def check_owned_options(study: Study) -> None:
@@ -54,7 +25,7 @@ def check_owned_options(study: Study) -> None:
         one_of("backend", backend, BACKENDS)
     _check_algorithms(study)
     for name in (*study.axes, *(name for step in study.ladder for name in step)):
-        if kind_of(name) == "option":
+        if is_option(name):
             _check_owner(study, name)
     for backend in study.backends:
         for options in (variant.backend_options.get(backend, {}) for variant in study.variants(backend)):

@@ -20,22 +20,36 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.study.axes import (
     FIELDS,
     TARGET_FIELDS,
+    VARIABLES,
     checked_values,
-    kind_of,
+    path_of,
     read_ladder,
+    read_options,
     read_values,
     read_variables,
 )
-from dlscale.benchmarks.study.owned_options import parse_algorithm_options, parse_backend_options
 from dlscale.benchmarks.study.study import TABLES, Study
-from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 
-# Fields whose text has a form of its own; the model checks what comes out.
-OWN_FORMS = {
-    "backend_options": parse_backend_options,
-    "algorithm_options": parse_algorithm_options,
-    "environment_variables": read_variables,
-    "ladder": read_ladder,
+
+def _options(text: str) -> dict[str, Any]:
+    own = read_options(text)
+    return {f"{owner}.{option}": value for owner in own for option, value in own[owner].items()}
+
+
+def _goal(text: str) -> dict[str, Any]:
+    metric, _, number = text.partition("=")
+    try:
+        return {"target.metric": metric.strip(), "target.threshold": float(number)}
+    except ValueError:
+        raise ValueError(f"{text!r} is not a target; write METRIC=THRESHOLD, e.g. auc=0.95") from None
+
+
+# Fields whose text names several values: what comes out is {name: value}.
+SEVERAL = {
+    "backend_options": _options,
+    "algorithm_options": _options,
+    VARIABLES: read_variables,
+    "target": _goal,
 }
 FORMS = {
     "backend_options": "BACKEND.OPTION=VALUE,...",
@@ -79,11 +93,11 @@ class Option:
         return FORMS.get(self.name) or f"{_form(self.type)}{' or several between |' * self.several}"
 
     def read(self, text: str) -> Any:
-        """The value in `text`. Raises ValueError."""
-        if self.name in OWN_FORMS:
-            return OWN_FORMS[self.name](text)
-        if self.name == "target":
-            return _goal(text)
+        """The value in `text`; those of the fields in `SEVERAL` by their names. Raises ValueError."""
+        if self.name in SEVERAL:
+            return SEVERAL[self.name](text)
+        if self.name == "ladder":
+            return read_ladder(text)
         if self.several and "|" in text:
             words = text.split("|")
             checked_values(words, what=repr(text))
@@ -138,77 +152,61 @@ def find(name: str, options: Mapping[str, Option]) -> Option:
 
 
 def assigned(words: Sequence[str], options: Mapping[str, Option]) -> dict[str, Any]:
-    """{name of an option: its value} of words NAME=VALUE.
+    """{name of an option or a setting: its value} of words NAME=VALUE.
 
     Settings that are no field have the names that they have everywhere: BACKEND.OPTION, ALGORITHM.OPTION and an
     environment variable in capitals. Raises UsageError.
     """
     values: dict[str, Any] = {}
     for word in words:
-        name, equals, text = word.partition("=")
-        name = name.strip()
+        name, equals, text = (part.strip() for part in word.partition("="))
         if not (name and equals):
             raise UsageError(f"--set {word}: write NAME=VALUE, e.g. --set rules.max_steps=2000")
         try:
-            full, value = _setting(name, text) or _of_field(find(name, options), text)
+            found = _setting(name, text) or by_name(find(name, options), text)
         except ValueError as error:
             raise UsageError(f"--set {word}: {error}") from None
-        if isinstance(value, dict) and isinstance(values.get(full), dict):
-            value = _merged(values[full], value)
-        elif full in values:
-            raise UsageError(f"--set {full} is given twice; give it once")
-        values[full] = value
+        if twice := sorted(values.keys() & found):
+            raise UsageError(f"--set {twice[0]} is given twice; give it once")
+        values |= found
     return values
 
 
-def _of_field(option: Option, text: str) -> tuple[str, Any]:
-    return option.name, option.read(text)
+def by_name(option: Option, text: str) -> dict[str, Any]:
+    """{name: value} of an option's text. Raises ValueError."""
+    value = option.read(text)
+    return value if option.name in SEVERAL else {option.name: value}
 
 
-def _setting(name: str, text: str) -> tuple[str, Any] | None:
-    """The table and its content for a backend's or algorithm's option, or an environment variable; else None."""
-    owner, dot, option = name.partition(".")
-    if dot and owner not in TABLES:
-        try:
-            kind = kind_of(name)
-        except ValueError:
-            return None
-        if kind == "option" and text:
-            table = "algorithm_options" if owner in ALGORITHMS else "backend_options"
-            return table, {owner: {option: read_values(text)}}
-    elif name.isupper() and text:
-        return "environment_variables", read_variables(f"{name}={text}")
-    return None
+def _setting(name: str, text: str) -> dict[str, Any]:
+    """{name: value} for a backend's or algorithm's option, or an environment variable; else nothing."""
+    if name.isupper():
+        return read_variables(f"{name}={text}") if text else {}
+    owner, dot, _ = name.partition(".")
+    if not (dot and text) or owner in TABLES:
+        return {}
+    try:
+        path_of(name)
+    except ValueError:
+        return {}
+    return {name: read_values(text)}
 
 
-def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(first)
-    for name, value in second.items():
-        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
-        merged[name] = {**merged[name], **value} if both else value
-    return merged
+def place_of(name: str) -> tuple[str, ...]:
+    """Where an option or a setting is in a study's fields. Raises ValueError for what is neither."""
+    return tuple(name.split(".")) if name in OPTIONS or name.partition(".")[0] in TABLES else path_of(name)
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by name as a study's file has them: fields of a table in the table."""
+    """Values by name as a study's file has them, in tables."""
     fields: dict[str, Any] = {}
     for name, value in values.items():
-        table, dot, last = name.rpartition(".")
-        if dot:
-            fields.setdefault(table, {})[last] = value
-        elif name == "target":
-            fields.setdefault("target", {}).update(value)
-        else:
-            fields[name] = value
+        *tables, last = place_of(name)
+        place = fields
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[last] = value
     return fields
-
-
-def _goal(text: str) -> dict[str, Any]:
-    metric, _, number = text.partition("=")
-    try:
-        return {"metric": metric.strip(), "threshold": float(number)}
-    except ValueError:
-        raise ValueError(f"{text!r} is not a target; write METRIC=THRESHOLD, e.g. auc=0.95") from None
 
 
 def _constrained(info: FieldInfo) -> Any:

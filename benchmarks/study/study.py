@@ -1,24 +1,19 @@
 """A study as its TOML file and the command line define it.
 
-`Rules` are the lengths of warm-up and measurement, and `StudyFile` is study.json: the study with its system and
-environment. What has several values makes `variants` (`axes`).
+Its tables are in `rules` and `target`; `StudyFile` is study.json: the study with its system and environment. What has
+several values makes `variants` (`axes`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     SerializerFunctionWrapHandler,
     ValidationError,
@@ -35,19 +30,19 @@ from dlscale.base.files import read_regular
 from dlscale.base.quantities import Counts, Duration, Words, split_list
 from dlscale.benchmarks.records.record import Base, Fingerprint, Setting
 from dlscale.benchmarks.study.axes import (
-    FIELDS,
     OPTION_TABLES,
     TARGET_FIELDS,
     check_variable,
     checked_values,
     cumulative,
     placed,
+    stated,
     variant_settings,
     with_axes,
 )
+from dlscale.benchmarks.study.rules import MOST_LAUNCHES, ChoiceRules, NumLaunches, Rules, TuningRules
 from dlscale.benchmarks.study.servers import check_servers
-from dlscale.benchmarks.study.target import TargetRules, with_changes
-from dlscale.benchmarks.study.tuned import Rate
+from dlscale.benchmarks.study.target import INTERVALS, TargetRules
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
@@ -60,116 +55,7 @@ from dlscale.models.own import OwnModel, own_workload
 from dlscale.models.slept import Slept, slept_key
 from dlscale.models.workload import Workload
 
-Steps = Annotated[NonNegativeInt, Field(le=10**12)]
 StudyControl = Literal["synthetic", "loader", "exchange", "alone", "profile"]  # beside trainings
-PositiveSteps = Annotated[PositiveInt, Field(le=10**12)]
-
-
-MOST_LAUNCHES = 10_000
-NumLaunches = Annotated[PositiveInt, Field(le=MOST_LAUNCHES)]
-DataFormat = Literal["folders", "tfrecord", "lmdb", "list"]
-
-
-def _formats(value: Any) -> Any:
-    names = split_list(value) if isinstance(value, str) else value
-    return list(get_args(DataFormat)) if names == ["all"] else names
-
-
-def _grid(value: Any) -> Any:
-    """The learning rates between `|` in ascending order. Raises ValueError for fewer than two."""
-    if not isinstance(value, str):
-        return value
-    try:
-        rates = sorted(float(word) for word in value.split("|"))
-    except ValueError:
-        raise ValueError(f"{value!r} is not a grid of numbers; write e.g. 0.0005|0.001|0.002") from None
-    if wrong := [rate for rate in rates if not 0 < rate < math.inf]:
-        raise ValueError(f"{value!r} has {wrong[0]:g}, which no training can use; give numbers above 0")
-    if len(rates) < 2:
-        raise ValueError(f"{value!r} is one rate, and a search needs two or more")
-    if twice := [rate for rate, following in pairwise(rates) if rate == following]:
-        raise ValueError(f"{value!r} has {twice[0]:g} twice; give each once")
-    return rates
-
-
-class Rules(Frozen):
-    """Lengths of warm-up and measurement per case; from the study's [rules]."""
-
-    warmup_steps: PositiveSteps = Field(10, description="Minimum steps before the first window.")
-    max_warmup_steps: PositiveSteps = Field(40, description="Maximum steps of the warm-up.")
-    min_windows: PositiveSteps = Field(10, description="Minimum windows per case.")
-    min_window_seconds: NonNegativeFloat = Field(
-        0.15, allow_inf_nan=False, description="Minimum length of a window."
-    )
-    min_steps: PositiveSteps = Field(20, description="Minimum steps per case, over all windows.")
-    max_steps: PositiveSteps = Field(5000, description="Maximum steps per case, warm-up included.")
-    max_windows: PositiveSteps = Field(200, description="Maximum windows per case.")
-    train_steps: Steps = Field(
-        0,
-        description="Steps of each training, over as many launches as needed, regardless of the budget and max_steps; "
-        "0: as many as the windows need.",
-    )
-    checkpoint_every: Steps = Field(
-        0,
-        description="Steps between checkpoints of a training, which are saved at the next end of a window; 0: never.",
-    )
-    stall_seconds: PositiveFloat = Field(
-        300.0, allow_inf_nan=False, description="Time without a heartbeat from any rank that ends a launch."
-    )
-
-    @property
-    def has_training_run(self) -> bool:
-        """Whether trainings have a fixed length or checkpoints."""
-        return bool(self.train_steps or self.checkpoint_every)
-
-    @property
-    def longest_warm_up(self) -> int:
-        """Maximum steps of a warm-up, steady or not."""
-        return max(self.warmup_steps, self.max_warmup_steps)
-
-    @model_validator(mode="after")
-    def _warm_up_leaves_enough(self) -> Rules:
-        left, needed = self.max_steps - self.longest_warm_up, max(self.min_steps, self.min_windows)
-        if left < needed:
-            raise ValueError(
-                f"a warm-up of up to {self.longest_warm_up} steps leaves {max(left, 0)} of max_steps = "
-                f"{self.max_steps}, but {needed} must be measured; shorten the warm-up or raise max_steps"
-            )
-        return self
-
-
-class TuningRules(Frozen):
-    """A study's [tuning]: learning rates are searched before its trainings, or instead of them."""
-
-    only: bool = Field(
-        False, description="The search alone, without the trainings at the rates that it finds."
-    )
-    learning_rates: Annotated[list[Rate], BeforeValidator(_grid)] = Field(
-        [],
-        description="Grid of learning rates of 1 rank; default: the study's, or 1/4 to 4 times the workload's own or "
-        "target.learning_rate.",
-    )
-    num_rates: int | None = Field(
-        None, ge=2, description="Rates of each grid to try, from its middle; default: all."
-    )
-    launches: NumLaunches | None = Field(
-        None, description="Trainings at each rate of the search; default: the study's launches."
-    )
-    every_backend: bool = False  # backends are searched one by one, also where their updates are the same
-
-
-class ChoiceRules(Frozen):
-    """A study's [choice]: its records answer which framework to use here."""
-
-    losses: bool = Field(True, description="Trainings to a target beside the measurements of speed.")
-    job_limit: Duration = Field(
-        1800.0, description="Wall time of a job, of which start and checkpoint take a share."
-    )
-    formats: Annotated[list[DataFormat], BeforeValidator(_formats)] = Field(
-        [], description="Formats that the images of --data are repackaged in, timed and read, or all."
-    )
-
-
 LARGEST_SEED = 2**32 - 1  # each rank adds its own number to it
 Names = Annotated[Words, Field(min_length=1)]
 Sizes = Annotated[Counts, Field(min_length=1)]
@@ -463,10 +349,16 @@ _WHERE_GIVEN = (
     "slept_by_profile",
 )  # fmt: skip
 
-# Tables of a study's options.
+# Tables of a study's options, and what a study without one lacks.
 TABLES: dict[str, type[Frozen]] = {
     "rules": Rules, "target": TargetRules, "tuning": TuningRules, "choice": ChoiceRules,
 }  # fmt: skip
+LACKS = {
+    "target": "has no target, which belongs to time-to-solution",
+    "choice": "compares no frameworks, which belongs to frameworks",
+}
+# How deep a change goes into tables; it replaces all other fields.
+_DEPTHS = dict.fromkeys(OPTION_TABLES, 2) | dict.fromkeys(("environment_variables", *TABLES), 1)
 
 # The backends of a study that names none, on devices other than cores, which its own are for.
 DEVICE_BACKENDS = {"gpu": ["none", "nccl"]}
@@ -492,50 +384,39 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
     device = changes.get("device") or study.device
     if device in DEVICE_BACKENDS and changes.get("backends") is None and "backends" not in own:
         changes["backends"] = DEVICE_BACKENDS[device]
-    if variables := changes.get("environment_variables"):
-        changes["environment_variables"] = study.environment_variables | variables
-    options = {table: changes.pop(table, None) or {} for table in OPTION_TABLES}
-    target = {key: value for key, value in changes.pop("target", {}).items() if value is not None}
-    if target and not study.target:
-        raise UsageError(
-            f"study {name} has no target: target.{next(iter(target))} belongs to time-to-solution; leave it out, or "
-            "run that study"
-        )
-    tables = {name: changes.pop(name, {}) for name in TABLES if isinstance(changes.get(name), dict)}
-    if "choice" in tables and not study.choice:
-        raise UsageError(
-            f"study {name} compares no frameworks: choice.{next(iter(tables['choice']))} belongs to frameworks; leave "
-            "it out, or run that study"
-        )
-    values = study.model_dump() | {key: value for key, value in changes.items() if value is not None}
-    for table, own_values in tables.items():
-        given = {key: value for key, value in own_values.items() if value is not None}
-        if given:
-            values[table] = (values.get(table) or {}) | given
-    if target:
-        values["target"] = with_changes(values["target"], target)
-    for table, by_owner in options.items():
-        own_options = values.setdefault(table, {})
-        for owner, settings in by_owner.items():
-            own_options[owner] = own_options.get(owner, {}) | settings
-    named = {field for field in FIELDS if changes.get(field) is not None}
-    named |= {
-        f"{owner}.{option}"
-        for by_owner in options.values()
-        for owner, settings in by_owner.items()
-        for option in settings
-    }
-    named |= set(variables or {}) | set(target)
+    for table, lacks in LACKS.items():
+        if getattr(study, table) is None and changes.get(table):
+            asked = next(iter(changes[table]))
+            raise UsageError(f"study {name} {lacks}: leave {table}.{asked} out, or run that study")
+    values = study.model_dump()
+    if set(INTERVALS) & set(changes.get("target") or {}):  # one of either kind takes the place of the study's
+        values["target"] = {key: value for key, value in values["target"].items() if key not in INTERVALS}
+    for field, value in changes.items():
+        values[field] = _changed(values.get(field), value, depth=_DEPTHS.get(field, 0))
+    named = {setting for setting, value in stated(changes).items() if value is not None}
     # An axis of the study's own gives way to what the user names.
     values["axes"] = {name: several for name, several in values.get("axes", {}).items() if name not in named}
     for table, kind in zip(OPTION_TABLES, ("backends", "algorithms"), strict=True):
         if changes.get(kind) is not None:
-            leave_out(values, table, left=set(changes[kind]), named=set(options[table]))
+            leave_out(values, table, left=set(changes[kind]), named=set(changes.get(table) or {}))
     try:
         return Study.model_validate(values)
     except ValidationError as error:
         problem = definitions.first_problem(error).removeprefix("the file: ")
         raise UsageError(f"study {values['name']}: {problem}") from None
+
+
+def _changed(own: Any, change: Any, *, depth: int) -> Any:
+    """A field's value with a change that is not None, in whose tables what is not None replaces the field's own."""
+    if not depth or not isinstance(change, dict):
+        return own if change is None else change
+    kept = own or {}
+    merged = kept | {
+        key: _changed(kept.get(key), value, depth=depth - 1)
+        for key, value in change.items()
+        if value is not None
+    }
+    return merged or own
 
 
 def leave_out(values: dict[str, Any], table: str, *, left: set[str], named: set[str]) -> None:

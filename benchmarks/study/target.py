@@ -229,13 +229,6 @@ _LATER = {
 }
 
 
-def with_changes(own: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """A study's target with what the user says: an interval of either kind takes the place of the study's."""
-    if any(name in changes for name in INTERVALS):
-        own = {name: value for name, value in own.items() if name not in INTERVALS}
-    return own | changes
-
-
 def resolved(
     rules: TargetRules,
     workload: Workload,

@@ -11,7 +11,7 @@ from dlscale.benchmarks.rank.checkpoints import TrainingRun, check_can_resume, l
 from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.measure import MpiBarrierControl
 from dlscale.benchmarks.rank.rounds import RoundsAudit
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Shard

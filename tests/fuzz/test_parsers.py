@@ -58,8 +58,7 @@ from dlscale.benchmarks.records.files import (
 )
 from dlscale.benchmarks.records.message_sizes import load_run
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.axes import read_ladder, read_step, read_variables
-from dlscale.benchmarks.study.owned_options import parse_backend_options
+from dlscale.benchmarks.study.axes import read_ladder, read_options, read_step, read_variables
 from dlscale.benchmarks.study.study import load_study, read_study_file
 from dlscale.benchmarks.study.tuned import read_tuned
 from dlscale.benchmarks.systems.lint import lint
@@ -385,8 +384,8 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "sizes": (parse_sizes, "4KiB:256MiB:x4,25MiB"),
     "seconds": (parse_seconds, "1.5h"),
     "quantity": (lambda text: parse_quantity(text, "bytes per second"), "200 Gb/s"),
-    "options of backends": (parse_backend_options, "horovod.cycle_time_ms=0.5 grpc_ps.x=[1]"),
-    "values of an axis": (parse_backend_options, "horovod.cycle_time_ms=0.5|1|5,grpc_ps.x=a|b"),
+    "options of backends": (read_options, "horovod.cycle_time_ms=0.5 grpc_ps.x=[1]"),
+    "values of an axis": (read_options, "horovod.cycle_time_ms=0.5|1|5,grpc_ps.x=a|b"),
     "variables": (read_variables, "MPICH_ASYNC_PROGRESS=0|1 OTHER=x"),
     "step of a ladder": (partial(read_step, backend="ring"), "cycle_time_ms=5,compiled,precision=bf16,X=1"),
     "ladder": (read_ladder, "plain > a=1,b > compiled"),

@@ -29,7 +29,7 @@ from dlscale.benchmarks.records.spool import (
     SpoolWriter,
 )
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 
 FINGERPRINT = Fingerprint(
     digest="af80becbfb18ea9d",

@@ -93,7 +93,7 @@ def mistake(told, *words: str) -> str:
         ("run weak-scaling --set xyz=9", ["no field 'xyz'", "docs/commands.md"]),
         ("run weak-scaling --set max_steps", ["write NAME=VALUE"]),
         ("run weak-scaling --set max_steps=many", ["'many'", "max_steps is a whole number"]),
-        ("run weak-scaling --set batch=8 --batch 8", ["--batch and --set batch say the same field"]),
+        ("run weak-scaling --set batch=8 --batch 8", ["a flag and --set batch say the same field"]),
         ("run weak-scaling --set seed=8 --set SEED=9 --set seed=9", ["--set seed is given twice"]),
         ("run weak-scaling --set controls=profil", ["'profil'", "'profile'"]),
         ("run time-to-solution --set controls=loader", ["controls=loader in time-to-solution"]),

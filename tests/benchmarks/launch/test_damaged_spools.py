@@ -21,7 +21,7 @@ from dlscale.benchmarks.records.spool import (
     SpoolWriter,
 )
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 
 NUM_RANKS = 2
 

@@ -8,7 +8,7 @@ from dlscale.benchmarks.records.assemble import LaunchMetadata
 from dlscale.benchmarks.records.spool import SPEC_FILE, MeasuredWindow, SpoolWriter, TrainingResumed
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.records.target import Target
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 
 TARGET = Target(
     metric="auc", threshold=0.9, held_out=0.1, evaluate_every=10, max_seconds=60.0, learning_rate=1e-3

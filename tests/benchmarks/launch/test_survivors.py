@@ -19,7 +19,7 @@ from dlscale.benchmarks.rank.lifeline import boot_id, follow_lifeline, hold_life
 from dlscale.benchmarks.records.assemble import LaunchMetadata
 from dlscale.benchmarks.records.spool import RankInfo, RankSpool
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 
 # A launcher as MPICH's is: its helper and the rank are in sessions of their own, and it does not end what it started.
 LAUNCHER = """

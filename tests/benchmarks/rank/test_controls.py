@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank.controls import ExchangeOnly, bucket_sizes, copy_rate, shortened_rules
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 
 MIB = 1 << 20
 

@@ -15,7 +15,7 @@ from dlscale.benchmarks.rank.measure import (
     time_window,
 )
 from dlscale.benchmarks.records.spool import MeasuredWindow
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 
 
 class ThreadControl:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.rank.profile import PLAIN, ROUND, ProfiledSteps, profile_gate, profile_rules
 from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS, Quantiles, StepProfile
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.training.stamps import StepStamps
 
 STAMPS = StepStamps(fetched=0.1, forward=[0.4], backward=[0.9], ready=[0.9, 0.5], end=1.0)

@@ -12,7 +12,7 @@ from dlscale.benchmarks.rank.checkpoints import TrainingRun, checkpoint_notes, s
 from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
 from dlscale.benchmarks.records.spool import CheckpointSaved, Ended, Evaluated, TrainingResumed
 from dlscale.benchmarks.records.target import Target
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Shard

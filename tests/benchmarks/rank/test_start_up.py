@@ -8,7 +8,7 @@ import pytest
 from dlscale.benchmarks.rank import launch
 from dlscale.benchmarks.rank.launch import LaunchSpec, seconds_since_launch
 from dlscale.benchmarks.rank.lifeline import boot_id
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from dlscale.benchmarks.rank import measure
 from dlscale.benchmarks.rank.measure import MpiBarrierControl
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import job
 
 STEP = 1 / 64

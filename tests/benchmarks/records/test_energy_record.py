@@ -9,7 +9,7 @@ from dlscale.benchmarks.rank.case import CaseRun, LaunchContext
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
 from dlscale.benchmarks.records.record import Case, Cell, Configuration, Fingerprint
 from dlscale.benchmarks.records.spool import CaseEnd, EnergyReading, RankInfo, SpoolWriter, read_spools
-from dlscale.benchmarks.study.study import Rules
+from dlscale.benchmarks.study.rules import Rules
 from dlscale.models.workload import Input, Shard
 
 CELL = Cell(

@@ -7,9 +7,8 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell
-from dlscale.benchmarks.study.axes import read_ladder, read_step, read_variables
+from dlscale.benchmarks.study.axes import read_ladder, read_options, read_step, read_variables
 from dlscale.benchmarks.study.expand import expand
-from dlscale.benchmarks.study.owned_options import parse_algorithm_options, parse_backend_options
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.settings import OPTIONS
 from dlscale.benchmarks.study.sizes import Shape, Size
@@ -36,7 +35,7 @@ def trained(planned, num_ranks=2):
 
 
 def test_each_value_of_an_option_is_a_case_of_its_backend_alone():
-    options = parse_backend_options("gloo.bucket_cap_mb=1|25,gloo.allow_open_ports=true")
+    options = read_options("gloo.bucket_cap_mb=1|25,gloo.allow_open_ports=true")
     planned = plan(backends=["none", "ring", "gloo"], backend_options=options)
     cells = trained(planned)
     found = sorted(
@@ -54,7 +53,7 @@ def test_algorithms_run_over_every_backend_that_carries_them_and_their_options_a
         backends=["none", "ring", "mpi", "tf_collective"],
         frameworks=["torch", "tensorflow"],
         algorithms=["sync", "local_sgd"],
-        algorithm_options=parse_algorithm_options("local_sgd.interval=2|8,local_sgd.start=5"),
+        algorithm_options=read_options("local_sgd.interval=2|8,local_sgd.start=5"),
         controls=["exchange"],
     )
     found = sorted(
@@ -134,10 +133,21 @@ def test_algorithms_that_cannot_be_run_are_refused_in_a_line(changes, message):
         plan(**{"backends": ["none", "ring"]} | changes)
 
 
-@pytest.mark.parametrize("text", ["local_sgd", "local_sgd.interval", "interval=1", "local_sgd.=1"])
-def test_a_malformed_option_of_an_algorithm_is_refused(text):
-    with pytest.raises(ValueError, match="is not an option of an algorithm"):
-        parse_algorithm_options(text)
+@pytest.mark.parametrize(
+    "text",
+    ["horovod", "local_sgd.interval", "cycle_time_ms=1", "horovod.=1", ".a=1", "a.b="],
+)
+def test_a_malformed_option_is_refused(text):
+    with pytest.raises(ValueError, match="is not an option of a backend or an algorithm"):
+        read_options(text)
+
+
+def test_values_are_numbers_truths_and_texts():
+    text = "horovod.cycle_time_ms=0.5, grpc_ps.asynchronous=true grpc_ps.placement=size"
+    assert read_options(text) == {
+        "horovod": {"cycle_time_ms": 0.5},
+        "grpc_ps": {"asynchronous": True, "placement": "size"},
+    }
 
 
 def test_settings_of_the_training_make_curves_of_every_backend_with_base_cases_of_their_own():
@@ -260,7 +270,7 @@ def test_a_file_with_nonsense_for_axes_is_refused_in_one_line(tmp_path, line):
 @pytest.mark.parametrize("text", ["gloo.bucket_cap_mb=1|", "gloo.bucket_cap_mb=1|1", "gloo.bucket_cap_mb=|2"])
 def test_a_malformed_list_of_values_is_refused(text):
     with pytest.raises(ValueError, match=r"empty value|twice"):
-        parse_backend_options(text)
+        read_options(text)
 
 
 def test_values_on_the_command_line_are_read_one_by_one():

@@ -7,7 +7,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.owned_options import parse_backend_options
+from dlscale.benchmarks.study.axes import read_options
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.lint import lint
 from dlscale.benchmarks.systems.system import load_system
@@ -106,5 +106,5 @@ def test_a_hostile_plan_is_one_line(tmp_path, content):
 
 def test_a_hostile_option_is_a_string():
     deep = "[" * DEEP
-    assert parse_backend_options(f"ring.x={deep}") == {"ring": {"x": deep}}
-    assert parse_backend_options("ring.x=" + "9" * 5000) == {"ring": {"x": "9" * 5000}}
+    assert read_options(f"ring.x={deep}") == {"ring": {"x": deep}}
+    assert read_options("ring.x=" + "9" * 5000) == {"ring": {"x": "9" * 5000}}

@@ -214,9 +214,7 @@ def test_every_grid_of_a_search_has_as_many_rates():
 
 
 def test_only_this_study_has_a_target():
-    with pytest.raises(
-        UsageError, match=r"weak-scaling has no target: target\.learning_rate belongs to time-to"
-    ):
+    with pytest.raises(UsageError, match=r"belongs to time-to-solution: leave target\.learning_rate out"):
         load_study("weak-scaling", target={"learning_rate": 1e-3})
     with pytest.raises(UsageError, match=r"end at their target: leave out rules\.train_steps"):
         load_study("time-to-solution", rules={"train_steps": 100})
