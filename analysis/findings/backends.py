@@ -25,8 +25,8 @@ from dlscale.analysis.declare import (
 )
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings.communication import IN_LINE
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts, study_contrasts
-from dlscale.analysis.findings.overlap import IN_LINE
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.records import setting_columns, settings_text
 from dlscale.analysis.statistics import LEVEL, Interval, block_difference, block_ratio, median_interval

@@ -26,34 +26,24 @@ import numpy as np
 from dlscale.analysis.families import Family, base_cell
 from dlscale.analysis.findings.communication_only import NodesOf, cache_bytes, copy_rates
 from dlscale.analysis.launches import CellLaunches, good_launches
-from dlscale.analysis.records import settings_text, wire_share
+from dlscale.analysis.records import wire_share
 from dlscale.analysis.text import backend_name, listed, plural, size_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.collectives.algorithms.registry import SYNC
 
-FLOAT32_BYTES, BFLOAT16_BYTES = (
-    4,
-    2,
-)  # per gradient as it is sent; float32 unless the backend reports otherwise
-
-
+# Bytes per gradient as it is sent; float32 unless the backend reports otherwise.
+FLOAT32_BYTES, BFLOAT16_BYTES = 4, 2
 ONE_NODE, NO_DATA = "one node: no gradient goes over the network", "no data are read"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
-    """Bytes per second, and their source."""
-
-    bytes_per_second: float
-    source: str
+NO_BASE = "base case (a), none on 1 rank, was not measured"
+Kind = Literal["wire", "memory", "loader"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
     """A bound of one kind. `efficiency` is None if unknown; `words` give the inputs, or why it is unknown."""
 
-    kind: Literal["wire", "memory", "loader"]
+    kind: Kind
     efficiency: float | None
     seconds: float | None  # the least that a step needs for it
     words: str
@@ -75,27 +65,21 @@ def lowest_of(limits: Iterable[Limit]) -> Limit | None:
     return min(known, key=lambda limit: limit.efficiency or 0.0, default=None)
 
 
-def efficiency_limits(measured: Sequence[CellLaunches], *, memory: Rate | None = None) -> tuple[Limits, ...]:
-    """The bounds of each training on more than 1 rank that gave a number.
-
-    `memory` is a node's memory bandwidth from an external measurement; without it, the copies are used that were
-    measured in the launches of communication only.
-    """
+def efficiency_limits(measured: Sequence[CellLaunches]) -> tuple[Limits, ...]:
+    """The bounds of each training on more than 1 rank that gave a number."""
     everything, copies = good_launches(measured, controls={"train", "loader"}), copy_rates(measured)
     all_limits = []
     for launches in everything:
         if launches.cell.control == "train" and launches.cell.num_ranks > 1:
-            sample = launches.records[-1]
-            compute = _compute_seconds(launches, everything)
-            moved = memory or _copied(launches, copies)
-            exchange = [_wire(launches, sample, compute), _memory(launches, sample, compute, moved)]
+            sample, compute = launches.records[-1], _compute_seconds(launches, everything)
+            exchange = _exchanged(sample, compute)
+            found = (
+                _wire(launches, sample, exchange),
+                _memory(launches, sample, exchange, copies),
+                _loader(launches, everything, compute),
+            )
             all_limits.append(
-                Limits(
-                    cell=launches.cell,
-                    family=launches.family,
-                    evidence=launches.evidence,
-                    found=(*exchange, _loader(launches, everything, compute)),
-                )
+                Limits(cell=launches.cell, family=launches.family, evidence=launches.evidence, found=found)
             )
     return tuple(all_limits)
 
@@ -109,9 +93,8 @@ def gradient_bytes(record: Record) -> int | None:
         return None
     if "wire_bytes" in record.backend_settings and (share := wire_share(record)) is not None:
         return round(parameters * FLOAT32_BYTES * share)  # compressed
-    return parameters * (
-        BFLOAT16_BYTES if record.backend_settings.get("wire") == "bfloat16" else FLOAT32_BYTES
-    )
+    half = record.backend_settings.get("wire") == "bfloat16"
+    return parameters * (BFLOAT16_BYTES if half else FLOAT32_BYTES)
 
 
 def _compute_seconds(training: CellLaunches, measured: Sequence[CellLaunches]) -> float | None:
@@ -124,96 +107,12 @@ def _compute_seconds(training: CellLaunches, measured: Sequence[CellLaunches]) -
     return _typical(launches) * training.cell.local_batch / base.local_batch
 
 
-def _wire(training: CellLaunches, record: Record, compute: float | None) -> Limit:
-    cell = training.cell
-    num_bytes = gradient_bytes(record)
-    stated = record.configuration.fabric.get("bandwidth") if record.configuration else None
-    reason = _no_exchange(cell, num_bytes, compute)
-    if not reason and cell.num_nodes == 1:
-        reason = ONE_NODE
-    emulated = record.configuration.emulation if record.configuration else {}
-    if not reason and training.evidence == "emulated" and not emulated:
-        reason = "emulated: the nodes do not have the network that the system's file states"
-    if not reason and not isinstance(stated, int | float):
-        reason = "the system's file states no bandwidth of the network"
-    if reason or num_bytes is None or compute is None or stated is None:
-        return _unknown("wire", reason)
-    rate = float(stated)
-    traffic = network_bound(
-        num_nodes=cell.num_nodes,
-        num_ranks=cell.num_ranks,
-        compute_seconds=compute,
-        gradient_bytes=num_bytes,
-        bytes_per_second=rate,
-    )
-    amount = f"2 (n - 1) / n x {num_bytes / 1e6:.3g} MB of gradients"
-    return _limit(
-        "wire", traffic, record, f"{amount} at {rate / 1e9:.3g} GB/s per node, as the system's file states"
-    )
+Exchange = tuple[int, float]  # bytes of one rank's gradients, seconds of the base case's step
 
 
-def _copied(training: CellLaunches, copies: Mapping[NodesOf, float]) -> Rate | str:
-    """A node's memory bandwidth, or why it is not known: one thread of each rank makes the copies."""
-    cell = training.cell
-    bytes_per_second = copies.get((training.family, cell.num_ranks, cell.num_nodes, training.evidence))
-    if bytes_per_second is None:
-        return f"what memory moves was not measured on {cell.num_ranks} ranks"
-    if cell.cores_per_rank > 1:
-        return f"copies by one thread per rank, of {cell.cores_per_rank} cores, do not say what memory moves"
-    return Rate(bytes_per_second=bytes_per_second, source="all ranks copying at once")
-
-
-def _memory(training: CellLaunches, record: Record, compute: float | None, memory: Rate | str) -> Limit:
-    cell = training.cell
-    num_bytes, cache = gradient_bytes(record), cache_bytes(record)
-    ranks = math.ceil(cell.num_ranks / cell.num_nodes)
-    reason = _no_exchange(cell, num_bytes, compute)
-    if not reason and ranks == 1:
-        reason = "one rank per node"
-    if not reason and num_bytes and ranks * num_bytes <= cache:
-        reason = f"{ranks * num_bytes / 1e6:.3g} MB of gradients fit into {size_text(cache)} of cache"
-    if not reason and isinstance(memory, str):
-        reason = memory
-    if reason or num_bytes is None or compute is None or isinstance(memory, str):
-        return _unknown("memory", reason)
-    traffic = NetworkBound(
-        num_nodes=cell.num_nodes,
-        num_ranks=cell.num_ranks,
-        compute_seconds=compute,
-        wire_seconds=2 * (ranks * num_bytes - cache) / memory.bytes_per_second,
-    )
-    own = f"{ranks} ranks x {num_bytes / 1e6:.3g} MB of gradients"
-    amount = f"2 x ({own} - {size_text(cache)} of cache)" if cache else f"2 x {own}, if no cache keeps them,"
-    words = f"{amount} at {memory.bytes_per_second / 1e9:.3g} GB/s of memory ({memory.source})"
-    return _limit("memory", traffic, record, words)
-
-
-def _loader(training: CellLaunches, measured: Sequence[CellLaunches], compute: float | None) -> Limit:
-    cell = training.cell
-    if cell.data == "synthetic":
-        return _unknown("loader", NO_DATA)
-    if compute is None:
-        return _unknown("loader", "base case (a), none on 1 rank, was not measured")
-    fetching = [
-        launches
-        for launches in measured
-        if (launches.family, launches.cell.control, launches.cell.num_ranks)
-        == (training.family, "loader", cell.num_ranks)
-    ]
-    if not fetching:
-        return _unknown("loader", f"fetching alone was not measured on {cell.num_ranks} ranks")
-    seconds = _typical(min(fetching, key=lambda launches: launches.evidence != training.evidence))
-    rate = cell.global_batch / seconds
-    return Limit(
-        kind="loader",
-        efficiency=min(1.0, compute / seconds),
-        seconds=seconds,
-        words=f"{cell.num_ranks} ranks that only fetch get {rate:.3g} samples/s",
-    )
-
-
-def _no_exchange(cell: Cell, num_bytes: int | None, compute: float | None) -> str:
-    """The reason why there is no bound on an exchange; empty if there may be one."""
+def _exchanged(record: Record, compute: float | None) -> Exchange | str:
+    """What bounds on an exchange rest on, or why there is none."""
+    cell, num_bytes = record.case.cell, gradient_bytes(record)
     if cell.backend == "none":
         return "nothing is exchanged"
     if cell.algorithm != SYNC:
@@ -222,10 +121,89 @@ def _no_exchange(cell: Cell, num_bytes: int | None, compute: float | None) -> st
         return "servers: what goes over a link depends on where they are"
     if num_bytes is None:
         return f"the size of {cell.workload} ({cell.preset}) is not known here"
-    return "" if compute else "base case (a), none on 1 rank, was not measured"
+    return (num_bytes, compute) if compute else NO_BASE
 
 
-def _limit(kind: Literal["wire", "memory"], traffic: NetworkBound, record: Record, words: str) -> Limit:
+def _wire(training: CellLaunches, record: Record, exchange: Exchange | str) -> Limit:
+    cell, configuration = training.cell, record.configuration
+    stated = configuration.fabric.get("bandwidth") if configuration else None
+    if isinstance(exchange, str):
+        return _unknown("wire", exchange)
+    if cell.num_nodes == 1:
+        return _unknown("wire", ONE_NODE)
+    if training.evidence == "emulated" and not (configuration and configuration.emulation):
+        return _unknown("wire", "emulated: the nodes do not have the network that the system's file states")
+    if not isinstance(stated, int | float):
+        return _unknown("wire", "the system's file states no bandwidth of the network")
+    num_bytes, compute = exchange
+    traffic = network_bound(
+        num_nodes=cell.num_nodes,
+        num_ranks=cell.num_ranks,
+        compute_seconds=compute,
+        gradient_bytes=num_bytes,
+        bytes_per_second=float(stated),
+    )
+    amount = f"2 (n - 1) / n x {num_bytes / 1e6:.3g} MB of gradients"
+    return _limit(
+        "wire", traffic, record, f"{amount} at {stated / 1e9:.3g} GB/s per node, as the system's file states"
+    )
+
+
+def _memory(
+    training: CellLaunches, record: Record, exchange: Exchange | str, copies: Mapping[NodesOf, float]
+) -> Limit:
+    """One thread of each rank makes the copies that tell a node's memory bandwidth."""
+    cell, cache = training.cell, cache_bytes(record)
+    ranks = math.ceil(cell.num_ranks / cell.num_nodes)
+    moved = copies.get((training.family, cell.num_ranks, cell.num_nodes, training.evidence))
+    if isinstance(exchange, str):
+        return _unknown("memory", exchange)
+    num_bytes, compute = exchange
+    if ranks == 1:
+        return _unknown("memory", "one rank per node")
+    if ranks * num_bytes <= cache:
+        fits = f"{ranks * num_bytes / 1e6:.3g} MB of gradients fit into {size_text(cache)} of cache"
+        return _unknown("memory", fits)
+    if moved is None:
+        return _unknown("memory", f"what memory moves was not measured on {cell.num_ranks} ranks")
+    if cell.cores_per_rank > 1:
+        threads = (
+            f"copies by one thread per rank, of {cell.cores_per_rank} cores, do not say what memory moves"
+        )
+        return _unknown("memory", threads)
+    traffic = NetworkBound(
+        num_nodes=cell.num_nodes,
+        num_ranks=cell.num_ranks,
+        compute_seconds=compute,
+        wire_seconds=2 * (ranks * num_bytes - cache) / moved,
+    )
+    own = f"{ranks} ranks x {num_bytes / 1e6:.3g} MB of gradients"
+    amount = f"2 x ({own} - {size_text(cache)} of cache)" if cache else f"2 x {own}, if no cache keeps them,"
+    words = f"{amount} at {moved / 1e9:.3g} GB/s of memory (all ranks copying at once)"
+    return _limit("memory", traffic, record, words)
+
+
+def _loader(training: CellLaunches, measured: Sequence[CellLaunches], compute: float | None) -> Limit:
+    cell = training.cell
+    wanted = (training.family, "loader", cell.num_ranks)
+    fetching = [one for one in measured if (one.family, one.cell.control, one.cell.num_ranks) == wanted]
+    if cell.data == "synthetic":
+        return _unknown("loader", NO_DATA)
+    if compute is None:
+        return _unknown("loader", NO_BASE)
+    if not fetching:
+        return _unknown("loader", f"fetching alone was not measured on {cell.num_ranks} ranks")
+    seconds = _typical(min(fetching, key=lambda launches: launches.evidence != training.evidence))
+    rate = f"{cell.global_batch / seconds:.3g} samples/s"
+    return Limit(
+        kind="loader",
+        efficiency=min(1.0, compute / seconds),
+        seconds=seconds,
+        words=f"{cell.num_ranks} ranks that only fetch get {rate}",
+    )
+
+
+def _limit(kind: Kind, traffic: NetworkBound, record: Record, words: str) -> Limit:
     in_line = record.backend_settings.get("overlap") is False
     how = "not overlapped with the computation" if in_line else "all of it overlapped"
     return Limit(
@@ -236,7 +214,7 @@ def _limit(kind: Literal["wire", "memory"], traffic: NetworkBound, record: Recor
     )
 
 
-def _unknown(kind: Literal["wire", "memory", "loader"], reason: str) -> Limit:
+def _unknown(kind: Kind, reason: str) -> Limit:
     return Limit(kind=kind, efficiency=None, seconds=None, words=reason)
 
 
@@ -254,8 +232,7 @@ def bound_sentences(bounded: Sequence[tuple[Cell, Sequence[Limit]]]) -> list[str
             sentences.append(bound_sentence(cell, limits))
             continue
         known = tuple(_CAUSES[limit.kind] for limit in limits if limit.efficiency is not None)
-        unknown = tuple(f"{limit.kind} not known: {limit.words}" for limit in limits if _is_missing(limit))
-        free.setdefault((cell.num_ranks, known, unknown), []).append(backend_name(cell))
+        free.setdefault((cell.num_ranks, known, _missing(limits)), []).append(backend_name(cell))
     for (num_ranks, known, unknown), names in free.items():
         what = f"neither {' nor '.join(known)} limits" if len(known) > 1 else f"{known[0]} does not limit"
         text = f"{what} {listed(names)} on {plural(num_ranks, 'rank')}"
@@ -266,22 +243,20 @@ def bound_sentences(bounded: Sequence[tuple[Cell, Sequence[Limit]]]) -> list[str
 _CAUSES = {"wire": "the network", "memory": "memory", "loader": "input"}
 
 
-def _is_missing(limit: Limit) -> bool:
-    """Whether a bound is unknown that there may be: one node has no network, and no data have no loader."""
-    return limit.efficiency is None and limit.words not in (ONE_NODE, NO_DATA)
+def _missing(limits: Iterable[Limit]) -> tuple[str, ...]:
+    """The bounds that are not known, but for those that there cannot be: one node has no network, for example."""
+    unknown = (limit for limit in limits if limit.efficiency is None)
+    return tuple(
+        f"{one.kind} not known: {one.words}" for one in unknown if one.words not in (ONE_NODE, NO_DATA)
+    )
 
 
 def bound_sentence(cell: Cell, limits: Sequence[Limit]) -> str:
     """`ring on 8 ranks cannot keep more than 87 %; wire 87 % (...); loader 100 %; memory not known: ... .`"""
-    options = settings_text(cell.options)
-    name = f"{cell.method} ({options})" if options else cell.method
-    subject = f"{name} on {cell.num_ranks} ranks"
-    lowest = lowest_of(limits)
-    unknown = [f"{limit.kind} not known: {limit.words}" for limit in limits if _is_missing(limit)]
-    if lowest is None and not unknown:
-        return f"{subject}: nothing that is known limits it."
+    subject = f"{backend_name(cell)} on {cell.num_ranks} ranks"
+    lowest, unknown = lowest_of(limits), _missing(limits)
     if lowest is None:
-        return f"{subject}: no bound is known; {'; '.join(unknown)}."
+        return f"{'; '.join([f'{subject}: no bound is known', *unknown])}."
     higher = [_known(limit) for limit in limits if limit.efficiency is not None and limit is not lowest]
     details = "; ".join([f"{_known(lowest)} ({lowest.words})", *higher, *unknown])
     return f"{subject} cannot keep more than {_percent(lowest)}; {details}."
@@ -298,15 +273,15 @@ def loosest_bounds(limits: Sequence[tuple[int, Limit]]) -> dict[str, list[tuple[
 
     A kind has no point at a number of ranks where the bound of some backend is unknown: it may be higher.
     """
-    best: dict[tuple[str, int], float | None] = {}
+    bounds: dict[tuple[str, int], list[float]] = {}
     for num_ranks, limit in limits:
-        key = (limit.kind, num_ranks)
-        known = None if limit.efficiency is None else max(limit.efficiency, best.get(key) or 0.0)
-        best[key] = None if key in best and best[key] is None else known
+        unknown = math.inf  # higher than any that is known
+        efficiency = unknown if limit.efficiency is None else limit.efficiency
+        bounds.setdefault((limit.kind, num_ranks), []).append(efficiency)
     points: dict[str, list[tuple[int, float]]] = {}
-    for (kind, num_ranks), efficiency in sorted(best.items()):
-        if efficiency is not None:
-            points.setdefault(kind, []).append((num_ranks, efficiency))
+    for (kind, num_ranks), each in sorted(bounds.items()):
+        if max(each) < math.inf:
+            points.setdefault(kind, []).append((num_ranks, max(each)))
     return points
 
 

@@ -8,7 +8,7 @@ memory bandwidth of a node while all of its ranks copy at once.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,14 +18,10 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.records import Seconds, steady_windows
 from dlscale.analysis.statistics import Interval, median_interval
+from dlscale.benchmarks.records.collective_operations import BY_NAME
 from dlscale.benchmarks.records.record import Cell, Record
 
 EXCHANGE_CONTROL = "exchange"
-
-
-def bus_factor(num_ranks: int) -> float:
-    """The ratio of busbw to algbw: bytes that each rank must send and receive per byte (nccl-tests, PERFORMANCE.md)."""
-    return 2 * (num_ranks - 1) / num_ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +46,7 @@ class BucketSize:
     @property
     def busbw(self) -> Interval:
         """Bytes per second on each link."""
-        return self.algbw.times(bus_factor(self.num_ranks))
+        return self.algbw.times(_bus_factor(self.num_ranks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +69,11 @@ class CommunicationOnly:
     @property
     def busbw(self) -> Interval:
         """The busbw of all buckets of a step together, bytes per second."""
-        return self.seconds.rate(self.num_bytes * bus_factor(self.cell.num_ranks))
+        return self.seconds.rate(self.num_bytes * _bus_factor(self.cell.num_ranks))
+
+
+def _bus_factor(num_ranks: int) -> float:
+    return BY_NAME["allreduce"].bus_factor(num_ranks)
 
 
 def communication_only(measured: Iterable[CellLaunches]) -> list[CommunicationOnly]:
@@ -96,13 +96,10 @@ def _communication_only(launches: CellLaunches) -> CommunicationOnly | None:
     if not known:
         return None
     notes = []
-    if len(own) < len(ordered):
-        num_out = len(ordered) - len(own)
-        notes.append(f"left out: {num_out} of {len(ordered)} launches, whose training cut other buckets")
-    if len(known) < len(own):
-        notes.append(
-            f"left out: {len(own) - len(known)} of {len(own)} launches without sound times of buckets"
-        )
+    if out := len(ordered) - len(own):
+        notes.append(f"left out: {out} of {len(ordered)} launches, whose training cut other buckets")
+    if out := len(own) - len(known):
+        notes.append(f"left out: {out} of {len(own)} launches without sound times of buckets")
     return CommunicationOnly(
         cell=cell,
         family=launches.family,
@@ -114,7 +111,7 @@ def _communication_only(launches: CellLaunches) -> CommunicationOnly | None:
                 num_bytes=size,
                 count=count,
                 num_ranks=cell.num_ranks,
-                seconds=median_interval([_bucket_size(times, buckets, size) for _, times in known]),
+                seconds=median_interval([_of_size(times, buckets, size) for _, times in known]),
             )
             for size, count in sorted(Counter(buckets).items())
         ),
@@ -125,10 +122,9 @@ def _communication_only(launches: CellLaunches) -> CommunicationOnly | None:
 def bucket_seconds(record: Record) -> Seconds | None:
     """Seconds per step of each bucket, [W][P][buckets]; None unless all ranks have valid times of all of them."""
     windows = steady_windows(record)
-    shape = (record.case.cell.num_ranks, len(record.bucket_bytes))
+    num_ranks, num_buckets = record.case.cell.num_ranks, len(record.bucket_bytes)
     for window in windows:
-        rows = window.bucket_seconds or []
-        if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
+        if [len(row) for row in window.bucket_seconds or []] != [num_buckets] * num_ranks:
             return None
     each = np.array([window.bucket_seconds for window in windows], np.float64)
     if not np.all((each > 0) & np.isfinite(each)):
@@ -137,7 +133,7 @@ def bucket_seconds(record: Record) -> Seconds | None:
     return per_step
 
 
-def _bucket_size(times: Seconds, buckets: Sequence[int], size: int) -> float:
+def _of_size(times: Seconds, buckets: Sequence[int], size: int) -> float:
     """The slowest rank's mean of one bucket of that size, median over windows."""
     return float(np.median(times[:, :, np.array(buckets) == size].mean(axis=2).max(axis=1)))
 
@@ -150,19 +146,17 @@ def copy_rates(measured: Iterable[CellLaunches]) -> dict[NodesOf, float]:
 
     Launches of all backends count, because the backend is not involved in the copies.
     """
-    by_place: dict[NodesOf, dict[str, list[float]]] = {}
+    by_place: defaultdict[NodesOf, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for launches in good_launches(measured, controls={EXCHANGE_CONTROL}):
         cell = launches.cell
-        by_node = by_place.setdefault(
-            (launches.family, cell.num_ranks, cell.num_nodes, launches.evidence), {}
-        )
+        by_node = by_place[launches.family, cell.num_ranks, cell.num_nodes, launches.evidence]
         for record in launches.records:
-            nodes: dict[str, float] = {}
-            for rank in record.ranks if len(record.copy_rates) == cell.num_ranks else ():
-                if rank.rank < cell.num_ranks:
-                    nodes[rank.node] = nodes.get(rank.node, 0.0) + record.copy_rates[rank.rank]
-            for node, rate in nodes.items():
-                by_node.setdefault(node, []).append(rate)
+            if len(record.copy_rates) == cell.num_ranks:
+                nodes: defaultdict[str, float] = defaultdict(float)
+                for rank in (rank for rank in record.ranks if rank.rank < cell.num_ranks):
+                    nodes[rank.node] += record.copy_rates[rank.rank]
+                for node, rate in nodes.items():
+                    by_node[node].append(rate)
     return {
         where: min(float(np.median(rates)) for rates in by_node.values())
         for where, by_node in by_place.items()

@@ -13,33 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from dlscale.analysis.declare import Column, TableOf, cell_name, tags_of, training_columns
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import interval_columns
+from dlscale.analysis.text import attributes, interval_columns
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.systems.system import System, load_system
 
 PASSES = 3  # of a training step, in forward passes
 GIGA = 1e9
-
-
-class Trained(Protocol):
-    """A row of the table of trainings."""
-
-    @property
-    def cell(self) -> Cell: ...  # noqa: D102
-    @property
-    def family(self) -> Family: ...  # noqa: D102
-    @property
-    def evidence(self) -> str | None: ...  # noqa: D102
-    @property
-    def throughput(self) -> Interval | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,23 +46,19 @@ class HardwareUse:
         return self.flops.times(1 / self.peak) if self.peak else None
 
 
-def hardware_use(rows: Iterable[Trained]) -> list[HardwareUse]:
+def hardware_use(rows: Iterable[ScalingRow]) -> list[HardwareUse]:
     """One per row of a training with a throughput whose operations are known."""
-    found = []
-    for row in rows:
-        per_sample = _flops_per_sample(row.cell)
-        if row.throughput is None or per_sample is None or row.cell.control != "train":
-            continue
-        found.append(
-            HardwareUse(
-                cell=row.cell,
-                family=row.family,
-                evidence=row.evidence or "",
-                flops=row.throughput.times(per_sample / row.cell.num_ranks),
-                peak=rank_peak(row.family.system, row.cell),
-            )
+    return [
+        HardwareUse(
+            cell=row.cell,
+            family=row.family,
+            evidence=row.evidence or "",
+            flops=row.throughput.times(per_sample / row.cell.num_ranks),
+            peak=rank_peak(row.family.system, row.cell),
         )
-    return found
+        for row in rows
+        if row.throughput and row.cell.control == "train" and (per_sample := _flops_per_sample(row.cell))
+    ]
 
 
 def _flops_per_sample(cell: Cell) -> int | None:
@@ -108,8 +92,7 @@ def to_hardware_row(use: HardwareUse) -> dict[str, Any]:
     return {
         "system": use.family.system,
         "cell": use.cell.id,
-        "backend": use.cell.backend,
-        "num_ranks": use.cell.num_ranks,
+        **attributes(use.cell, "backend num_ranks"),
         **interval_columns("flops_per_second_and_rank", use.flops),
         "peak_flops_per_second": use.peak,
         **interval_columns("peak_share", use.share),

@@ -11,7 +11,6 @@ from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.findings.bandwidth_plots import busbw_figure
 from dlscale.analysis.findings.communication import Communication, communication_rows
 from dlscale.analysis.findings.communication_only import BucketSize, CommunicationOnly
-from dlscale.analysis.findings.overlap import Overlap
 from dlscale.analysis.provenance import provenance
 from dlscale.analysis.statistics import median_interval
 
@@ -43,7 +42,7 @@ def exchange(make_record):
             ),
             notes=(),
         )
-        return Communication(alone=alone, cell=cell, how="", step=None, overlap=Overlap(hidden=None))
+        return Communication(alone=alone, cell=cell, how="")
 
     return make
 

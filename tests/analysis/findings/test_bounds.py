@@ -4,12 +4,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlscale.analysis.findings.bounds import Rate, efficiency_limits, gradient_bytes, lowest_of
+from dlscale.analysis.findings.bounds import efficiency_limits, gradient_bytes, lowest_of, network_bound
 from dlscale.analysis.launches import launches_of
 from dlscale.benchmarks.records.record import Configuration
 
 EVENTS = "events.h5:0123456789ab"
 PARAMETERS = 9_634  # of hep_cnn's preset tiny
+positive = st.floats(1e-6, 1e3)
 BANDWIDTH = 1e7  # bytes per second: 8 ms for all gradients on 4 nodes are near
 
 
@@ -37,8 +38,8 @@ def study(
     return [record.model_copy(update=update) for record in records]
 
 
-def of(records, kind, **options):
-    (found,) = efficiency_limits(launches_of(records), **options)
+def of(records, kind):
+    (found,) = efficiency_limits(launches_of(records))
     return next(one for one in found.found if one.kind == kind)
 
 
@@ -71,15 +72,6 @@ def test_an_exchange_in_line_hides_nothing(make_record):
 def test_gradients_in_bfloat16_are_half_as_large(make_record):
     full, half = (study(make_record, told=told)[1] for told in ({}, {"wire": "bfloat16"}))
     assert (gradient_bytes(full), gradient_bytes(half)) == (4 * PARAMETERS, 2 * PARAMETERS)
-
-
-def test_the_memory_of_a_node_by_hand(make_record):
-    records = study(make_record, num_nodes=1)
-    memory = of(records, "memory", memory=Rate(bytes_per_second=1e6, source="STREAM"))
-    assert memory.seconds == pytest.approx(2 * 4 * 4 * PARAMETERS / 1e6)
-    assert memory.efficiency == pytest.approx(0.08 / memory.seconds)
-    assert "(STREAM)" in memory.words
-    assert of(records, "memory").efficiency is None
 
 
 def test_training_is_not_faster_than_fetching(make_record):
@@ -155,3 +147,31 @@ def test_bounds_lie_between_0_and_1_and_hidden_above_in_line(make_record, bandwi
     other = of(study(make_record, bandwidth=bandwidth, told={"overlap": not overlap}), "wire")
     mine = next(one for one in found.found if one.kind == "wire")
     assert (mine.efficiency >= other.efficiency) if overlap else (mine.efficiency <= other.efficiency)
+
+
+def network(num_nodes, compute=0.01, num_bytes=100_000_000, rate=8e9):
+    return network_bound(
+        num_nodes=num_nodes,
+        num_ranks=num_nodes,
+        compute_seconds=compute,
+        gradient_bytes=num_bytes,
+        bytes_per_second=rate,
+    )
+
+
+def test_a_case_by_hand():
+    """100 MB at 8 GB/s on 4 nodes: 2 * 3/4 * 12.5 ms = 18.75 ms on the wire, beside 10 ms of computation."""
+    found = network(4)
+    assert found.wire_seconds == pytest.approx(0.01875)
+    assert found.hidden == pytest.approx(10 / 18.75)
+    assert found.exposed == pytest.approx(10 / 28.75)
+    found = network(1)
+    assert (found.wire_seconds, found.hidden, found.exposed) == (0.0, 1.0, 1.0)
+
+
+@given(st.integers(1, 10_000), positive, st.integers(1, 10**9), st.floats(1e6, 1e12))
+def test_nothing_hidden_is_never_better_and_more_nodes_never_help(nodes, compute, num_bytes, rate):
+    small, large = network(nodes, compute, num_bytes, rate), network(nodes + 1, compute, num_bytes, rate)
+    assert 0 < small.exposed <= small.hidden <= 1
+    assert large.hidden <= small.hidden
+    assert large.exposed <= small.exposed

@@ -1,10 +1,18 @@
-"""The planted share of an exchange that is hidden, and the step that is predicted of its parts."""
+"""The planted share of an exchange that is hidden, the step predicted of its parts, and what is said of both."""
+
+import json
 
 import numpy as np
 import pytest
 
-from dlscale.analysis.findings.communication import communications, communications_on_most_ranks
-from dlscale.analysis.findings.overlap import NOT_OVERLAPPED, predict_step
+from dlscale.analysis.findings.communication import (
+    NOT_OVERLAPPED,
+    communication_rows,
+    communication_sentence,
+    communications,
+    communications_on_most_ranks,
+    predict_step,
+)
 from dlscale.analysis.findings.waterfall_parts import waterfalls
 from dlscale.analysis.launches import launches_of
 
@@ -25,17 +33,18 @@ def only(records):
 def test_the_planted_overlap_is_found_again(plant, share):
     found = only(plant(hidden=share, overlap=True))
     assert found.how == "overlapped"
-    for hidden in (found.overlap.hidden, found.step.hidden):
+    for hidden in (found.hidden, found.step.hidden):
         assert (hidden.center, hidden.low, hidden.high) == pytest.approx((share,) * 3, abs=1e-9)
         assert (hidden.method, hidden.n) == ("paired t", 6)
     drift = float(np.exp(np.mean(np.log(DRIFT[:6]))))
     assert found.step.longest == pytest.approx(drift * (40 * MS + Link().step))
     assert found.step.shortest == pytest.approx(drift * 40 * MS)
+    assert found.step.measured.high / found.step.measured.low > 1.2, "the drift cancels in the shares alone"
 
 
 def test_in_line_the_step_is_the_sum(plant):
     found = only(plant(overlap=False))
-    assert (found.how, found.overlap.hidden, found.overlap.reason) == ("in line", None, NOT_OVERLAPPED)
+    assert (found.how, found.hidden, found.hidden_reason) == ("in line", None, NOT_OVERLAPPED)
     assert found.step.hidden is None
     assert found.step.shortest == found.step.longest
     ratio = found.step.of_sum
@@ -48,17 +57,15 @@ def test_a_step_that_takes_longer_than_its_parts_says_so(plant):
     expected = (40 * MS + 1.5 * link.step) / (40 * MS + link.step)
     assert found.step.of_sum.center == pytest.approx(expected)
     slower = only(plant(link, hidden=-0.5, overlap=True))
-    assert slower.overlap.hidden.center == pytest.approx(-0.5)
-    assert slower.step.hidden.center == pytest.approx(-0.5)
+    assert slower.hidden.center == slower.step.hidden.center == pytest.approx(-0.5)
 
 
 def test_an_exchange_longer_than_the_computation_cannot_be_hidden_whole(plant):
     link = Link(bandwidth=0.2e9)  # takes 69 ms
     share = 10 * MS / link.step
     found = only(plant(link, computation=10 * MS, hidden=share, overlap=True))
-    assert link.step > 10 * MS
     assert found.step.hidden.center == pytest.approx(1.0)  # all that can be
-    assert found.overlap.hidden.center == pytest.approx(share)  # of the exchange
+    assert found.hidden.center == pytest.approx(share)  # of the exchange
     assert found.step.shortest == pytest.approx(found.alone.seconds.center, rel=0.05)
 
 
@@ -68,108 +75,114 @@ def test_intervals_cover_the_planted_share(plant, share):
     covered = [0, 0, 0]
     for seed in range(60):
         found = only(plant(link, hidden=share, overlap=True, noise=0.01, seed=seed))
-        true_ratio = (40 * MS + (1 - share) * link.step) / (40 * MS + link.step)
-        intervals = (
-            (found.overlap.hidden, share),
-            (found.step.hidden, share),
-            (found.step.of_sum, true_ratio),
-        )
+        ratio = (40 * MS + (1 - share) * link.step) / (40 * MS + link.step)
+        intervals = ((found.hidden, share), (found.step.hidden, share), (found.step.of_sum, ratio))
         for index, (interval, truth) in enumerate(intervals):
             covered[index] += interval.low <= truth <= interval.high
     assert min(covered) >= 51  # 85 %: 60 draws of 95 % fall below with a chance of 0.2 %
 
 
-def test_drift_that_blocks_share_does_not_widen_the_interval(plant):
-    found = only(plant(hidden=0.5, overlap=True))
-    hidden = found.overlap.hidden
-    assert hidden.high - hidden.low < 1e-9
-    assert found.step.measured.high / found.step.measured.low > 1.2
+def without(records, **fields):
+    def alike(cell):
+        return all(getattr(cell, name) == value for name, value in fields.items())
+
+    return [one for one in records if not alike(one.case.cell)]
+
+
+def changed(records, update, **fields):
+    kept = {one.case.id for one in without(records, **fields)}
+    return [one if one.case.id in kept else one.model_copy(update=update(one)) for one in records]
+
+
+def later(record):
+    return {"case": record.case.model_copy(update={"block": record.case.block + 9})}
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        (lambda all_: without(all_, backend="none", num_ranks=4), "none on 4 ranks was not measured"),
+        (
+            lambda all_: changed(all_, lambda _: {"evidence": "emulated"}, backend="none"),
+            "none on 4 ranks was not measured",
+        ),
+        (lambda all_: changed(all_, later, control="exchange"), "no block in common with none on 4 ranks"),
+        (lambda all_: without(all_, backend="ring", control="train"), "no training gave a number"),
+    ],
+)
+def test_what_cannot_be_predicted_has_a_reason(plant, records, reason):
+    found = only(records(plant(overlap=True)))
+    assert (found.step, found.step_reason) == (None, reason)
+    assert found.alone.seconds.n == 6
+    empty, *_ = communication_rows([found])
+    assert reason in empty["reason"]
+    assert empty["measured_seconds"] is None
+    assert empty.keys() == communication_rows([only(plant(overlap=True))])[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "num_ranks", "reason"),
+    [
+        ({"stamps": False}, None, "exposed communication is not known by itself"),
+        ({}, 1, "exposed communication is not known by itself"),  # without a base case
+    ],
+)
+def test_without_parts_of_the_loss_the_prediction_stays(plant, options, num_ranks, reason):
+    found = only(without(plant(hidden=0.5, overlap=True, **options), num_ranks=num_ranks))
+    assert (found.hidden, found.hidden_reason) == (None, reason)
+    assert found.step.hidden.center == pytest.approx(0.5)
 
 
 def test_too_few_launches_give_no_interval(plant):
     found = only(plant(hidden=0.5, overlap=True, num_blocks=2))
-    assert found.overlap.hidden.center == pytest.approx(0.5)
-    assert (found.overlap.hidden.low, found.step.of_sum.low) == (None, None)
-    assert found.step.of_sum.method == "insufficient data"
-
-
-def without(records, **fields):
-    return [
-        one
-        for one in records
-        if not all(getattr(one.case.cell, name) == value for name, value in fields.items())
-    ]
-
-
-def test_without_none_there_is_no_prediction(plant):
-    found = only(without(plant(overlap=True), backend="none", num_ranks=4))
-    assert (found.step, found.reason) == (None, "none on 4 ranks was not measured")
-    assert found.overlap.hidden is None
-    assert found.alone.seconds.n == 6
-
-
-def test_blocks_are_paired_or_not_used(plant):
-    records = [
-        one.model_copy(update={"case": one.case.model_copy(update={"block": one.case.block + 9})})
-        if one.case.cell.control == "exchange"
-        else one
-        for one in plant(overlap=True)
-    ]
-    found = only(records)
-    assert (found.step, found.reason) == (None, "no block in common with none on 4 ranks")
-
-
-def test_without_stamps_late_ranks_are_not_told_apart(plant):
-    found = only(plant(hidden=0.5, overlap=True, stamps=False))
-    assert found.overlap.reason == "exposed communication is not known by itself"
-    assert found.step.hidden.center == pytest.approx(0.5)
-
-
-def test_without_a_base_case_the_prediction_stays(plant):
-    found = only(without(plant(hidden=0.5, overlap=True), num_ranks=1))
-    assert found.overlap.hidden is None
-    assert found.step.hidden.center == pytest.approx(0.5)
-
-
-def test_an_exchange_without_its_training_stays_by_itself(plant):
-    found = only(without(plant(), backend="ring", control="train"))
-    assert (found.step, found.reason, found.how) == (None, "no training gave a number", "")
+    assert found.hidden.center == pytest.approx(0.5)
+    assert (found.hidden.low, found.step.of_sum.low) == (None, None)
+    assert "(no interval)" in communication_sentence(found)
+    assert predict_step({("s", 0): 1.0}, {("s", 1): 1.0}, {("s", 0): 1.0}, how="") is None
 
 
 def test_launches_that_exchange_differently_are_mixed(plant):
-    records = [
-        one.model_copy(update={"backend_settings": {"overlap": one.case.block > 2}})
-        if (one.case.cell.backend, one.case.cell.control) == ("ring", "train")
-        else one
-        for one in plant(hidden=0.5)
-    ]
-    found = only(records)
+    def settings(record):
+        return {"backend_settings": {"overlap": record.case.block > 2}}
+
+    found = only(changed(plant(hidden=0.5), settings, backend="ring", control="train"))
     assert found.how == "mixed"
     assert found.step.hidden.center == pytest.approx(0.5)
 
 
-def test_evidence_is_never_mixed(plant):
-    records = [
-        one.model_copy(update={"evidence": "emulated"}) if one.case.cell.backend == "none" else one
-        for one in plant(overlap=False)
-    ]
-    assert only(records).reason == "none on 4 ranks was not measured"
-
-
-def test_the_most_ranks_of_each_backend(plant):
+def test_the_most_ranks_of_each_backend(plant, make_study):
     records = [*plant(Link(num_ranks=2)), *plant(Link(num_ranks=8)), *plant(backend="mpi")]
     found = found_in({one.case.id: one for one in records}.values())
-    assert [(one.cell.backend, one.cell.num_ranks) for one in found] == [("mpi", 4), ("ring", 2), ("ring", 8)]
-    assert [(one.cell.backend, one.cell.num_ranks) for one in communications_on_most_ranks(found)] == [
-        ("mpi", 4),
-        ("ring", 8),
-    ]
+    shown = communications_on_most_ranks(found)
+    places = [[(one.cell.backend, one.cell.num_ranks) for one in each] for each in (found, shown)]
+    assert places == [[("mpi", 4), ("ring", 2), ("ring", 8)], [("mpi", 4), ("ring", 8)]]
+    assert found_in(make_study()) == found_in([]) == ()
 
 
-def test_no_exchange_is_nothing(make_study):
-    assert found_in(make_study()) == ()
-    assert found_in([]) == ()
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"hidden": 0.5, "overlap": True}, "50.0 % [50.0, 50.0] of it is hidden"),
+        ({"overlap": False}, "a step is 1.00 [1.00, 1.00] of computation plus exchange"),
+        ({"hidden": -0.5, "overlap": True}, "longer by 1.50 [1.50, 1.50] of that time"),
+    ],
+)
+def test_a_sentence_has_time_rate_and_what_is_hidden(plant, options, said):
+    link = Link(latency=0.0, bandwidth=4e9, num_ranks=2, sizes=(4_000_000,))
+    text = communication_sentence(only(plant(link, drift=False, **options)))
+    assert "ring on 2 ranks: the exchange of 4 MB takes 1 ms alone [1, 1] at 4 GB/s (busbw); " in text
+    assert said in text
 
 
-def test_a_step_needs_a_common_block():
-    assert predict_step({("s", 0): 1.0}, {("s", 1): 1.0}, {("s", 0): 1.0}, how="") is None
+def test_rows_are_flat_and_ready_for_json(plant):
+    rows = communication_rows([only(plant(hidden=0.5, overlap=True))])
+    assert [row["bucket_bytes"] for row in rows] == [64 << 10, 1 << 20, 4 << 20]
+    assert [row["num_buckets"] for row in rows] == [1, 1, 2]
+    assert sum(row["bucket_bytes"] * row["num_buckets"] for row in rows) == rows[0]["step_bytes"]
+    one = rows[-1]
+    assert one["busbw_gb_per_second"] == pytest.approx(1.5 * one["algbw_gb_per_second"])
+    assert one["hidden"] == pytest.approx(0.5)
+    assert one["predicted_low_seconds"] < one["predicted_high_seconds"]
+    assert (one["exchange"], one["reason"]) == ("overlapped", None)
+    assert "control" not in one
+    json.dumps(rows, allow_nan=False)

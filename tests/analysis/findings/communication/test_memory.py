@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.findings.bounds import Rate, efficiency_limits
+from dlscale.analysis.findings.bounds import efficiency_limits
 from dlscale.analysis.findings.communication_only import copy_rates
 from dlscale.analysis.launches import launches_of
 
@@ -34,8 +34,8 @@ def study(make_record, exchange_record, *, copy_rate=1e6, cache=None, cores=1, e
     return [record.model_copy(update={"nodes": nodes}) for record in records]
 
 
-def memory_of(records, **options):
-    (found,) = efficiency_limits(launches_of(records), **options)
+def memory_of(records):
+    (found,) = efficiency_limits(launches_of(records))
     return next(one for one in found.found if one.kind == "memory")
 
 
@@ -78,13 +78,6 @@ def test_the_bound_by_measured_memory_by_hand(make_record, exchange_record):
     assert "(all ranks copying at once)" in memory.words
     slow = memory_of(study(make_record, exchange_record, copy_rate=1e5))
     assert slow.efficiency == pytest.approx(0.08 / (10 * seconds))
-
-
-def test_a_rate_from_elsewhere_takes_its_place(make_record, exchange_record):
-    stated = Rate(bytes_per_second=1e6, source="STREAM")
-    memory = memory_of(study(make_record, exchange_record), memory=stated)
-    assert memory.seconds == pytest.approx(2 * 4 * 4 * PARAMETERS / 1e6)
-    assert "(STREAM)" in memory.words
 
 
 def test_gradients_that_fit_into_the_cache_have_no_bound(make_record, exchange_record):

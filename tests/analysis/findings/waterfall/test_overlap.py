@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.findings.overlap import NOT_OVERLAPPED, overlap
+from dlscale.analysis.findings.communication import NOT_OVERLAPPED, overlap
 from dlscale.analysis.findings.waterfall_parts import waterfalls
 from dlscale.analysis.launches import launches_of
 
@@ -28,7 +28,7 @@ def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed(plant):
     records = plant(ALL)
     (one,) = waterfalls(launches_of(records))
     for factor, share in ((4, 0.75), (1, 0.0), (0.5, -1.0)):
-        found = overlap(one, drifting(factor * ALL.exposed), measured(records), exchange="overlapped").hidden
+        found = overlap(one, drifting(factor * ALL.exposed), measured(records), exchange="overlapped")
         assert (found.center, found.low, found.high) == pytest.approx((share,) * 3)
         assert (found.method, found.n) == ("paired t", 6)
 
@@ -36,9 +36,9 @@ def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed(plant):
 def test_the_interval_of_an_overlap_has_both_uncertainties(plant):
     records = plant(ALL, noise=0.02)
     (one,) = waterfalls(launches_of(records))
-    exact = overlap(one, drifting(4 * ALL.exposed), measured(records), exchange="").hidden
+    exact = overlap(one, drifting(4 * ALL.exposed), measured(records), exchange="")
     noisy = drifting(4 * ALL.exposed, noise=(1.3, 0.7, 1.2, 0.8, 1.0, 1.1))
-    rough = overlap(one, noisy, measured(records), exchange="").hidden
+    rough = overlap(one, noisy, measured(records), exchange="")
     assert exact.low < 0.75 < exact.high
     assert rough.high - rough.low > exact.high - exact.low
 
@@ -47,9 +47,9 @@ def test_only_common_blocks_count(plant):
     records = plant(ALL)
     (one,) = waterfalls(launches_of(records))
     some = dict(list(drifting(4 * ALL.exposed).items())[:4])
-    assert overlap(one, some, measured(records), exchange="").hidden.n == 4
+    assert overlap(one, some, measured(records), exchange="").n == 4
     few = dict(list(some.items())[:2])
-    found = overlap(one, few, measured(records), exchange="").hidden
+    found = overlap(one, few, measured(records), exchange="")
     assert (found.low, found.method) == (None, "insufficient data")
 
 
@@ -57,21 +57,21 @@ def test_a_waterfall_without_blocks_gives_an_unpaired_overlap(plant):
     records = plant(ALL, base_block=6)
     (one,) = waterfalls(launches_of(records))
     assert one.by_block == ()
-    found = overlap(one, drifting(4 * ALL.exposed), measured(records), exchange="").hidden
+    found = overlap(one, drifting(4 * ALL.exposed), measured(records), exchange="")
     assert found.center == pytest.approx(0.75, abs=0.02)
     assert found.method == "unpaired t"
     assert found.low < 0.75 < found.high
     few = dict(list(drifting(4 * ALL.exposed).items())[:2])
-    assert overlap(one, few, measured(records), exchange="").hidden.low is None
+    assert overlap(one, few, measured(records), exchange="").low is None
 
 
 def test_what_is_not_known_of_an_overlap_has_a_reason(plant):
     records = plant(ALL)
     (one,) = waterfalls(launches_of(records))
     alone = drifting(1.0)
-    assert overlap(one, alone, measured(records), exchange="in line").reason == NOT_OVERLAPPED
-    assert "not measured" in overlap(one, {}, measured(records), exchange="overlapped").reason
+    assert overlap(one, alone, measured(records), exchange="in line") == NOT_OVERLAPPED
+    assert "not measured" in overlap(one, {}, measured(records), exchange="overlapped")
     (merged,) = waterfalls(launches_of(plant(ALL, stamps=False)))
-    assert "not known by itself" in overlap(merged, alone, measured(records), exchange="overlapped").reason
+    assert "not known by itself" in overlap(merged, alone, measured(records), exchange="overlapped")
     with pytest.raises(ValueError, match="positive"):
         overlap(one, drifting(0.0), measured(records), exchange="overlapped")
