@@ -293,6 +293,20 @@ class Guide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Area:
+    """What is known in words about a range of x and y, of figures in files: grey, behind the points, with `text`.
+
+    None is the end of the axis. Where both ends of x or of y are equal, or with `rising`, it is a thick line from the
+    first ends to the last.
+    """
+
+    x: tuple[float | None, float | None]
+    y: tuple[float | None, float | None]
+    text: str
+    rising: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
     """Bars behind the points of a plot, on an axis of their own: `heights` are (place, height) for each look.
 
@@ -321,6 +335,7 @@ class Axis:
     """An axis. `ticks` are (place, label), by default chosen from the values; `percent` shows a share in percent.
 
     The ticks of `names` name what stands at 0, 1, 2 ..., the first at the top.
+    An axis without `numbers` has no ticks: nothing is known of its scale.
     """
 
     title: str
@@ -328,6 +343,7 @@ class Axis:
     ticks: tuple[tuple[float, str], ...] = ()
     low: float | None = None
     high: float | None = None
+    numbers: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,6 +361,7 @@ class Plot:
     y: Axis
     series: tuple[Series, ...]
     guides: tuple[Guide, ...] = ()
+    areas: tuple[Area, ...] = ()
     notes: tuple[str, ...] = ()
     table: str = ""
     tags: Tags = NO_TAGS

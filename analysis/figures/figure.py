@@ -21,7 +21,7 @@ from matplotlib.ticker import (
     PercentFormatter,
 )
 
-from dlscale.analysis.declare import Axis, Figure, Guide, HeatMap, Loss, Plot, Series
+from dlscale.analysis.declare import Area, Axis, Figure, Guide, HeatMap, Loss, Plot, Point, Series
 from dlscale.analysis.figures.drawing import (
     DOUBLE_COLUMN_INCHES,
     EVIDENCE,
@@ -48,6 +48,18 @@ _STACK = 0.7  # width of a stack; 1 is the distance to the nearest other one
 # From the colour map "cividis", uniform for colour-blind readers too; dark to light from the lowest layer.
 LAYERS = ("#00224E", "#434E6C", "#7D7C78", "#BCAF6F", "#FEE838")
 _WIDE = 12  # a logarithmic axis that spans less has round steps
+_DECADES = 1000  # and one that spans more has ticks at powers of 10 alone
+_CHARACTER = 0.018  # width of one in a text beside a point, as a share of the axes
+DOTTED = (0, (1, 1.2))  # the line of a band
+AREA: dict[str, Any] = {"color": "#b3b3b3", "alpha": 0.45, "linewidth": 0, "zorder": 0.5}
+THICK: dict[str, Any] = {"color": "#b3b3b3", "linewidth": 4, "solid_capstyle": "butt", "zorder": 1.2}
+WORDS: dict[str, Any] = {
+    "fontsize": 6.3,
+    "color": RIM,
+    "zorder": 4,
+    "textcoords": "offset points",
+    "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6},
+}
 ENDS = {"reached": "o", "budget": "x", "diverged": "X"}  # markers of a training's last evaluation
 # Lines that are not measured are grey; in the order of the legend.
 GUIDES: tuple[dict[str, Any], ...] = (
@@ -116,7 +128,11 @@ def draw_plot(
     if plot.stacks:
         _draw_stacks(axes, plot)
     _scale_y(axes, plot.y)
-    if not plot.stacks and not any(series.points for series in plot.series):
+    for area in plot.areas:
+        _draw_area(axes, area)
+    _write_labels(axes, [point for series in plot.series for point in series.points])
+    known = plot.stacks or plot.areas or any(series.points for series in plot.series)
+    if not known:
         axes.text(0.5, 0.5, plot.says, transform=axes.transAxes, ha="center")
 
 
@@ -145,10 +161,6 @@ def _draw_points(axes: Axes, series: Series, look: Look, form: Form) -> None:
         **line_style(look, joined=series.joined),
         **marker_style(look, series.evidence),
     )
-    for point in (point for point in series.points if point.label):
-        axes.annotate(
-            point.label, (point.x, point.y), xytext=(4, 4), textcoords="offset points", fontsize=7, zorder=4
-        )
 
 
 def _draw_stairs(axes: Axes, series: Series, look: Look) -> None:
@@ -171,13 +183,9 @@ def _draw_band(axes: Axes, series: Series, look: Look, form: Form) -> None:
     if len(places) == 1:
         ends, low, high = [places[0] / _ALONE, places[0] * _ALONE], low * 2, high * 2
     axes.fill_between(ends, low, high, color=look.color, alpha=BAND_ALPHA, linewidth=0, zorder=1.4)
-    axes.plot(
-        places,
-        [point.y for point in series.points],
-        zorder=2.5,
-        **line_style(look, joined=False),
-        **marker_style(look, series.evidence),
-    )
+    line = line_style(look, joined=series.joined) | ({"linestyle": DOTTED} if series.joined else {})
+    heights = [point.y for point in series.points]
+    axes.plot(places, heights, zorder=2.5, **line, **marker_style(look, series.evidence))
 
 
 def _draw_training(axes: Axes, series: Series, look: Look) -> None:
@@ -187,6 +195,49 @@ def _draw_training(axes: Axes, series: Series, look: Look) -> None:
     axes.plot([p.x for p in series.points], [p.y for p in series.points], linewidth=0.7, **style)
     end = series.points[-1]
     axes.plot([end.x], [end.y], marker=ENDS[series.training.end], markersize=3.2, **style)
+
+
+def _draw_area(axes: Axes, area: Area) -> None:
+    left, right = (edge if end is None else end for end, edge in zip(area.x, axes.get_xlim(), strict=True))
+    low, high = (edge if end is None else end for end, edge in zip(area.y, axes.get_ylim(), strict=True))
+    if area.rising or left == right or low == high:
+        axes.plot([left, right], [low, high], **THICK)
+    else:
+        axes.fill_between([left, right], low, high, **AREA)
+    middle = (left * right) ** 0.5 if axes.get_xscale() == "log" else (left + right) / 2
+    if left == right:
+        _write_beside(axes, area.text, (left, low if area.y[1] is None else high))
+    elif area.rising:
+        _write_beside(axes, area.text, (middle, (low + high) / 2), lift=-6)
+    else:
+        lift = -8 if low > axes.get_ylim()[0] else 8
+        axes.annotate(area.text, (middle, low), xytext=(0, lift), ha="center", va="center", **WORDS)
+
+
+def _write_labels(axes: Axes, points: Sequence[Point]) -> None:
+    """Write the labels of points beside them, off other points, whose places are compared as shares of the axes."""
+    if not any(point.label for point in points):
+        return
+    to_shares = axes.transData + axes.transAxes.inverted()
+    places = to_shares.transform([(point.x, point.y) for point in points])
+    for point, place in zip(points, places, strict=True):
+        apart = places - place
+        near = apart[(abs(apart[:, 1]) < 0.06) & (apart != 0).any(axis=1)]
+        above_other = [bool(up < 0) for across, up in near if abs(across) < 0.01]
+        lift = 4.0 if not above_other else 3.5 if above_other[0] else -3.5
+        crowded = any(0.01 < across < 0.2 for across, _ in near)
+        _write_beside(axes, point.label, (point.x, point.y), lift=lift, left=crowded)
+
+
+def _write_beside(
+    axes: Axes, text: str, place: tuple[float, float], *, lift: float = 0.0, left: bool = False
+) -> None:
+    """Write a text to the right of a place, or where the axes end or with `left` to the left of it."""
+    share, _ = (axes.transData + axes.transAxes.inverted()).transform(place)
+    to_left = left or share + _CHARACTER * len(text) > 1
+    shift, side = (-6, "right") if to_left else (6, "left")
+    if text:
+        axes.annotate(text, place, xytext=(shift, lift), ha=side, va="center", **WORDS)
 
 
 def _draw_guide(axes: Axes, guide: Guide, style: Mapping[str, Any]) -> None:
@@ -266,7 +317,9 @@ def _scale_x(axes: Axes, axis: Axis) -> None:
         axes.xaxis.set_minor_locator(NullLocator())
     if axis.low is not None and axis.high is not None:
         axes.set_xlim(axis.low, axis.high)
-    if axis.ticks:
+    if not axis.numbers:
+        axes.xaxis.set_major_locator(NullLocator())
+    elif axis.ticks:
         _ticks(axes.xaxis, axis)
     elif axis.kind == "log":
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -289,11 +342,14 @@ def _scale_y(axes: Axes, axis: Axis) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylim(axis.low, axis.high)
+    if not axis.numbers:
+        axes.yaxis.set_major_locator(NullLocator())
+        return
     if axis.ticks:
         _ticks(axes.yaxis, axis)
         return
     if axis.kind == "log" and axis.low and axis.high and axis.high / axis.low > _WIDE:
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if axis.high / axis.low < _DECADES else (1,)))
     else:
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     if axis.kind == "percent":

@@ -65,7 +65,7 @@ def figure_with_axes(
     ]
     num_columns = _legend_columns([len(str(handle.get_label())) for handle in handles], width)
     num_legend_lines = -(-len(handles) // num_columns)
-    characters = int((width - 2 * _MARGIN_INCHES) * 72 / (_PRINT_POINTS * 0.54))
+    characters = int((width - 2 * _MARGIN_INCHES) * 72 / (_PRINT_POINTS * 0.56))
     printed = [
         line for text in small_print for line in textwrap.wrap(text, characters, break_on_hyphens=False)
     ]

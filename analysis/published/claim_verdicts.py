@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dlscale.analysis.published.catalogue import Figure, Published
 from dlscale.analysis.published.claims import AnyCurve, Claim, Publication, statement_of, x_of
 from dlscale.analysis.published.compare import AGREES, DISAGREES
-from dlscale.analysis.published.replicates import Band, Predictions, band_of, quantity_of
+from dlscale.analysis.published.predictions import Band, Predictions, band_of, quantity_of
 from dlscale.analysis.published.values import HALF_WIDTH
 from dlscale.base.errors import UsageError
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.published.catalogue import Figure, Published, Same
-from dlscale.analysis.published.ours import Point, own_points
+from dlscale.analysis.published.ours import OwnPoint, own_points
 from dlscale.analysis.published.values import HALF_WIDTH, RATIOS, Value
 from dlscale.analysis.statistics import Interval
 
@@ -51,7 +51,7 @@ class Comparison:
     """One published number versus one of our cells."""
 
     target: Target
-    point: Point
+    point: OwnPoint
     ratio: Interval
     verdict: str
 
@@ -159,7 +159,7 @@ def _reasons(
         yield f"no record of ours on {system} ({figure.x_unit}: {counts})"
 
 
-def compare(target: Target, point: Point, tolerance: float) -> Comparison:
+def compare(target: Target, point: OwnPoint, tolerance: float) -> Comparison:
     """Compare one of our cells with one published number."""
     value = point.value
     ratio = Interval(

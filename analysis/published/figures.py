@@ -10,45 +10,27 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
-from matplotlib.lines import Line2D
-
-from dlscale.analysis.curves import Curve
-from dlscale.analysis.figures.drawing import (
-    DOUBLE_COLUMN_INCHES,
-    IDEAL,
-    SINGLE_COLUMN_INCHES,
-    evidence_handles,
-    line_style,
-    marker_style,
-)
-from dlscale.analysis.figures.drawing import drawing as figure_style
-from dlscale.analysis.figures.layout import figure_with_axes
+from dlscale.analysis.declare import Figure as Declared
+from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.published.catalogue import Figure, Published
-from dlscale.analysis.published.drawing import (
+from dlscale.analysis.published.panels import (
     NOT_PUBLISHED,
     PUBLISHED,
     SIMULATED,
-    draw_panel,
-    ideal_lines,
-    panel_looks,
-    stated_labels,
-    x_axis,
-    y_axis,
+    Content,
+    content_of,
+    plot_of,
 )
-from dlscale.analysis.published.panels import Plot, PredictedCurve, plots_of
+from dlscale.analysis.published.predictions import PredictedCurve
 from dlscale.analysis.published.values import HALF_WIDTH, Statement
-from dlscale.analysis.render.theme import Look
 from dlscale.base.files import all_or_nothing
 
-_CHARACTERS_PER_INCH = 21.5  # of small print, where names of works have many wide capitals
 COLUMNS = (
     *("figure", "panel", "evidence", "series", "system", "x", "x_unit", "quantity", "y", "low", "high"),
     *("y_unit", "kind", "source", "note"),
@@ -76,23 +58,24 @@ def write_figures(
     written: list[Path] = []
     with all_or_nothing(folder) as place:
         for figure in figures:
-            plots = plots_of(published, figure, studies, stand_in=stand_in, predicted=predicted)
-            if not plots or not (alone or any(plot.ours or plot.predicted for plot in plots)):
+            contents = content_of(published, figure, studies, stand_in=stand_in, predicted=predicted)
+            if not contents or not (alone or any(each.ours or each.predicted for each in contents)):
                 continue
-            where = provenance(published, figure, plots, studies)
-            with figure_style():
-                picture = draw(published, figure, plots, where)
-                rows = csv_rows(figure, plots, published.statements_of(figure.id))
-                stem = place / figure.id
-                written += save_drawing(picture, stem, title=figure.title, rows=rows, provenance=where)
+            where = provenance(published, figure, contents, studies)
+            drawn = declared(published, figure, contents, where)
+            with drawing():
+                picture = draw(drawn)
+                written += save_drawing(
+                    picture, place / figure.id, title=figure.title, rows=drawn.rows, provenance=where
+                )
     return [folder / path.name for path in written]
 
 
 def provenance(
-    published: Published, figure: Figure, plots: Sequence[Plot], studies: Sequence[Measured]
+    published: Published, figure: Figure, contents: Sequence[Content], studies: Sequence[Measured]
 ) -> Provenance:
     """The origin of the figure; the hash covers the publication's entry, values, statements, and our records."""
-    names = {point.study for plot in plots for point in plot.ours}
+    names = {point.study for content in contents for point in content.ours}
     used = [study.provenance for study in studies if ", ".join(study.provenance.studies) in names]
     content = [
         figure.model_dump(mode="json"),
@@ -100,7 +83,7 @@ def provenance(
         [row.model_dump(mode="json") for row in published.statements_of(figure.id)],
         sorted(origin.data_hash for origin in used),
         # What is assumed is words, no data.
-        *(_rounded(asdict(curve) | {"assumed": ()}) for plot in plots for curve in plot.predicted),
+        *(_rounded(asdict(curve) | {"assumed": ()}) for content in contents for curve in content.predicted),
     ]
     return Provenance(
         studies=(PUBLISHED, *sorted({study for origin in used for study in origin.studies})),
@@ -120,75 +103,35 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
-def draw(published: Published, figure: Figure, plots: Sequence[Plot], where: Provenance) -> Drawing:
-    """The picture: a panel per plot, side by side; those of the same quantity share a scale."""
-    looks = panel_looks(figure, plots)
-    width = SINGLE_COLUMN_INCHES if len(plots) == 1 else DOUBLE_COLUMN_INCHES
-    below = small_print(published, figure, plots, where)
-    picture, axes = figure_with_axes(
-        width=width,
-        num_panels=1,
+def declared(
+    published: Published, figure: Figure, contents: Sequence[Content], where: Provenance
+) -> Declared:
+    """The figure, a panel per plot, side by side; those of the same quantity share a scale."""
+    return Declared(
+        name=figure.id,
         title=figure.title,
-        warning=NOT_PUBLISHED if any(not (plot.in_full or plot.empty) for plot in plots) else "",
+        warning=NOT_PUBLISHED if any(not (content.in_full or content.empty) for content in contents) else "",
         subtitle=figure.workload,
-        handles=_handles(figure, plots, looks),
-        small_print=[line for text in below for line in wrap(text, int(width * _CHARACTERS_PER_INCH))],
+        small_print=tuple(small_print(published, figure, contents, where)),
+        panels=tuple(plot_of(content, contents) for content in contents),
+        rows=csv_rows(figure, contents, published.statements_of(figure.id)),
+        wide=len(contents) > 1,
+        shared=len({(content.panel.layout, content.panel.y_unit) for content in contents}) == 1,
     )
-    alike = len({(plot.panel.layout, plot.panel.y_unit) for plot in plots}) == 1
-    panels: list[Axes] = axes
-    if len(plots) > 1:
-        axes[0].remove()
-        panels = list(picture.subplots(1, len(plots), sharey=alike, squeeze=False)[0])
-    for panel, plot in zip(panels, plots, strict=True):
-        x_axis(panel, figure, plots)
-        y_axis(panel, plot, figure, [peer for peer in plots if peer.panel.layout == plot.panel.layout])
-        draw_panel(panel, plot, figure, looks)
-        panel.set_title(plot.panel.title, loc="left")
-        if alike:
-            panel.label_outer(remove_inner_ticks=False)
-    return picture
-
-
-def _handles(figure: Figure, plots: Sequence[Plot], looks: dict[str, Look]) -> list[Line2D]:
-    handles = (
-        [] if figure.named_points else [_handle(name, look, figure, plots) for name, look in looks.items()]
-    )
-    if any(ideal_lines(plot, figure, figure.x_range) for plot in plots):
-        handles.append(Line2D([], [], **IDEAL))
-    kinds = {str(point.row.evidence) for plot in plots for point in plot.ours}
-    if any(plot.predicted for plot in plots):
-        kinds.add(SIMULATED)
-    if any(plot.marks for plot in plots) or list(stated_labels(figure, plots)):
-        kinds.add(PUBLISHED)
-    curves = [Curve(name="", backend="", evidence=kind, rows=()) for kind in sorted(kinds)]
-    return handles + evidence_handles(curves)
-
-
-def _handle(name: str, look: Look, figure: Figure, plots: Sequence[Plot]) -> Line2D:
-    series = [(plot, marks) for plot in plots for marks in plot.series if marks[0].label == name]
-    if series and all(mark.x is None for _, marks in series for mark in marks):
-        return Line2D([], [], label=name, **line_style(look, joined=True))
-    evidence = [str(point.row.evidence) for plot in plots for point in plot.ours if point.name == name]
-    predicted = any(curve.label == name for plot in plots for curve in plot.predicted)
-    if predicted and not series and name not in stated_labels(figure, plots):
-        evidence.append(SIMULATED)
-    joined = predicted or any(plot.joined(marks) for plot, marks in series)
-    style = line_style(look, joined=joined)
-    return Line2D([], [], label=name, **style, **marker_style(look, evidence[0] if evidence else PUBLISHED))
 
 
 def small_print(
-    published: Published, figure: Figure, plots: Sequence[Plot], where: Provenance
+    published: Published, figure: Figure, contents: Sequence[Content], where: Provenance
 ) -> Iterator[str]:
     """Paragraphs of small print: sources, statements, and the origin of our data."""
     yield f"Public: {figure.public} {figure.publication}."
     if sentences := [_sentence(statement) for statement in published.statements_of(figure.id)]:
         yield f"Said: {'. '.join(sentences)}."
-    if not all(plot.in_full for plot in plots):
+    if not all(content.in_full for content in contents):
         yield "The ends of axes without published values are ours."
-    yield from _of_values(published, figure, plots)
-    yield from _of_predictions(figure, plots)
-    yield f"{_of_ours(figure, plots, where)} Data {where.data_hash[:12]}."
+    yield from _of_values(published, figure, contents)
+    yield from _of_predictions(figure, contents)
+    yield f"{_of_ours(figure, contents, where)} Data {where.data_hash[:12]}."
 
 
 def _sentence(statement: Statement) -> str:
@@ -197,16 +140,16 @@ def _sentence(statement: Statement) -> str:
     return f"{about}{statement.statement}{mark}"
 
 
-def _of_values(published: Published, figure: Figure, plots: Sequence[Plot]) -> Iterator[str]:
+def _of_values(published: Published, figure: Figure, contents: Sequence[Content]) -> Iterator[str]:
     """Sentences about values that the panels do not show, and about derived or shifted ones."""
-    marks = [mark for plot in plots for mark in plot.marks]
-    if unplaced := [mark.value for mark in marks if mark.x is None and figure.named_points]:
+    marks = [mark for content in contents for mark in content.marks]
+    if unplaced := [mark.value for mark in marks if mark.value and mark.x is None and figure.named_points]:
         words = [f"{row.series} {row.printed} {row.y_unit} on a {row.system}" for row in unplaced]
         yield f"Not on the axes, for the number of devices is not given: {', '.join(words)}."
-    for plot in plots:
-        if plot.marks and all(mark.value.kind == "derived" for mark in plot.marks):
-            yield f"{plot.panel.y_label.capitalize()}: derived from the published values."
-    if any(plot.panel.aside for plot in plots):
+    for content in contents:
+        if content.marks and all(mark.value and mark.value.kind == "derived" for mark in content.marks):
+            yield f"{content.panel.y_label.capitalize()}: derived from the published values."
+    if any(content.panel.aside for content in contents):
         yield "Points at the same place are offset."
     drawn, rows = {mark.value for mark in marks}, published.values_of(figure.id)
     rest = [row for row in rows if row not in drawn and not row.quantity.endswith(HALF_WIDTH)]
@@ -218,14 +161,14 @@ def _of_values(published: Published, figure: Figure, plots: Sequence[Plot]) -> I
         yield f"Bars: {note.split('; ')[-1]}."
 
 
-def _of_predictions(figure: Figure, plots: Sequence[Plot]) -> Iterator[str]:
+def _of_predictions(figure: Figure, contents: Sequence[Content]) -> Iterator[str]:
     """Where the predicted curves are from, or what is missing for one."""
-    curves = [curve for plot in plots for curve in plot.predicted]
+    curves = [curve for content in contents for curve in content.predicted]
     if curves:
         names = ", ".join(dict.fromkeys(curve.publication for curve in curves))
         yield (
             f"Simulated: claims/{names}.toml, from single-node facts and the network's description alone; "
-            "nothing is fitted to this figure; bands: 5 to 95 % of replicates; dotted beside a published line."
+            "nothing is fitted to this figure; bands: 5 to 95 % of replicates, with dotted lines."
         )
         if texts := dict.fromkeys(text for curve in curves for text in curve.assumed):
             yield f"Assumed, where nothing is public: {'; '.join(texts)}."
@@ -233,22 +176,24 @@ def _of_predictions(figure: Figure, plots: Sequence[Plot]) -> Iterator[str]:
         yield f"Not predicted: {figure.missing}"
 
 
-def _of_ours(figure: Figure, plots: Sequence[Plot], where: Provenance) -> str:
-    if any(plot.ours for plot in plots):
+def _of_ours(figure: Figure, contents: Sequence[Content], where: Provenance) -> str:
+    if any(content.ours for content in contents):
         studies = ", ".join(where.studies[1:])
         commits = ", ".join(commit[:12] for commit in where.commits)
         systems = ", ".join(where.systems)
         return f"Ours: study {studies}; system {systems}; commit {commits}; bars as in docs/metrics.md."
     if figure.own is None:
         return "No study of ours measures this."
-    of_ours = "measured here" if any(plot.predicted for plot in plots) else "of ours"
+    of_ours = "measured here" if any(content.predicted for content in contents) else "of ours"
     return f"Nothing {of_ours} yet; what would join: {figure.own.text}."
 
 
-def csv_rows(figure: Figure, plots: Sequence[Plot], statements: Sequence[Statement]) -> list[dict[str, Any]]:
+def csv_rows(
+    figure: Figure, contents: Sequence[Content], statements: Sequence[Statement]
+) -> list[dict[str, Any]]:
     """Rows with the content of each panel, in its unit, then the statements without a mark."""
-    rows = [row for plot in plots for row in _panel_rows(plot)]
-    drawn = {mark.statement for plot in plots for mark in plot.statements}
+    rows = [row for content in contents for row in _panel_rows(content)]
+    drawn = {mark.statement for content in contents for mark in content.stated}
     rows += [
         _in_words(statement)
         | {"quantity": statement.quantity or "statement", "x_unit": statement.x_unit}
@@ -259,23 +204,23 @@ def csv_rows(figure: Figure, plots: Sequence[Plot], statements: Sequence[Stateme
     return [dict.fromkeys(COLUMNS) | {"figure": figure.id, "x_unit": figure.x_unit} | row for row in rows]
 
 
-def _panel_rows(plot: Plot) -> Iterator[dict[str, Any]]:
-    panel, unit = plot.panel, plot.panel.unit
+def _panel_rows(content: Content) -> Iterator[dict[str, Any]]:
+    panel, unit = content.panel, content.panel.unit
     common = {"panel": panel.title or panel.layout, "quantity": panel.layout, "y_unit": panel.y_unit}
-    for mark in plot.marks:
+    for mark in content.marks:
         value, half = mark.value, mark.half_width
         ends = {} if half is None else {"low": mark.y - half, "high": mark.y + half}
         texts = {name: getattr(value, name) for name in ("series", "system", "kind", "source", "note")}
         yield common | texts | ends | {"evidence": PUBLISHED, "x": mark.x, "y": mark.y}
-    for stated in plot.statements:
+    for stated in content.stated:
         y = stated.low if stated.low == stated.high else None
         yield common | _in_words(stated.statement) | {"y": y, "low": stated.low, "high": stated.high}
-    for curve in plot.predicted:
+    for curve in content.predicted:
         source = {"source": f"claims/{curve.publication}.toml", "note": "median and 5 to 95 % of replicates"}
         for x, band in curve.points:
             numbers = {"x": x, "y": band.median / unit, "low": band.low / unit, "high": band.high / unit}
             yield common | numbers | source | {"evidence": SIMULATED, "series": curve.label}
-    for point in plot.ours:
+    for point in content.ours:
         own, row = point.value, point.row
         known = {"y": own.center, "low": own.low, "high": own.high}
         numbers = {name: end / unit for name, end in known.items() if end is not None}

@@ -18,7 +18,7 @@ RATIO_OF_MEDIANS = "ratio of medians"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class OwnPoint:
     """The value of one of our cells in a published quantity, in its base unit."""
 
     row: ScalingRow
@@ -42,7 +42,7 @@ def own_points(
     studies: Sequence[Measured],
     *,
     stand_in: str | None = None,
-) -> Iterator[Point]:
+) -> Iterator[OwnPoint]:
     """A point for every training cell that meets the requirements and has the quantity, in the tables' order.
 
     `stand_in` is a system of ours that replaces the publication's.
@@ -58,7 +58,7 @@ def own_points(
             value = value_of(row, quantity, figure, study) if x is not None else None
             if x is not None and value is not None:
                 name = ", ".join(study.provenance.studies)
-                yield Point(row=row, study=name, x=x, value=value, on=on)
+                yield OwnPoint(row=row, study=name, x=x, value=value, on=on)
 
 
 def _trains(row: ScalingRow) -> bool:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dlscale.analysis.published.claim_verdicts import VERDICTS, ClaimVerdict
 from dlscale.analysis.published.compare import AGREES, DISAGREES, UNKNOWN, Check, Comparison, Target
-from dlscale.analysis.published.replicates import Band
+from dlscale.analysis.published.predictions import Band
 from dlscale.analysis.published.values import UNITS
 from dlscale.analysis.text import number, plural, rate
 

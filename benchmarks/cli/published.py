@@ -131,7 +131,7 @@ def draw_published(
     from dlscale.analysis.published.claims import load_publications
     from dlscale.analysis.published.figures import write_figures
     from dlscale.analysis.published.overview import write_index
-    from dlscale.analysis.published.panels import predicted_curves
+    from dlscale.analysis.published.predictions import predicted_curves
 
     published = load_published(folder)
     publications = load_publications(published, folder)

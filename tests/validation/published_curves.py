@@ -17,7 +17,7 @@ from dlscale.analysis.published.claims import (
     x_of,
 )
 from dlscale.analysis.published.compare import DISAGREES
-from dlscale.analysis.published.replicates import Predictions
+from dlscale.analysis.published.predictions import Predictions
 from dlscale.analysis.render.markdown import markdown_table
 from tests.validation.law import law_fit
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.declare import (
+    Area,
     Axis,
     Figure,
     Guide,
@@ -159,3 +160,37 @@ def test_heat_maps_line_up_by_launch_and_mark_their_ranks():
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["late", "slow link", "between hosts and between launches"]
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "rising", "corners"),
+    [
+        ((1, 2), (None, None), False, ((1, 5), (2, 30))),
+        ((1, 2), (8, 9), False, ((1, 8), (2, 9))),
+        ((None, None), (8, 8), False, ((0.7, 8), (3, 8))),
+        ((2, 2), (8, None), False, ((2, 8), (2, 30))),
+        ((1, 2), (10, 20), True, ((1, 10), (2, 20))),
+    ],
+)
+def test_what_is_said_of_a_range_reaches_to_its_ends_or_those_of_the_axes(x, y, rising, corners):
+    area = Area(x=x, y=y, text="in words", rising=rising)
+    (axes,) = drawn(replace(PLOT, series=(), guides=(), areas=(area,))).axes
+    shapes = [shape.get_paths()[0].vertices for shape in axes.collections]
+    shapes += [np.transpose(line.get_data()) for line in axes.lines]
+    (shape,) = shapes
+    assert (tuple(shape.min(axis=0)), tuple(shape.max(axis=0))) == tuple(map(pytest.approx, corners))
+    assert [text.get_text() for text in axes.texts] == ["in words"]
+
+
+def test_points_that_are_near_each_other_have_their_texts_on_different_sides():
+    points = tuple(Point(x=x, y=y, label=f"{x}, {y}") for x, y in ((1, 10), (1.2, 10), (2, 20), (2, 20.5)))
+    (axes,) = drawn(replace(PLOT, series=(replace(SERIES, points=points),))).axes
+    first, second, under, over = axes.texts
+    assert (first.get_ha(), second.get_ha()) == ("right", "left")
+    assert under.xyann[1] < 0 < over.xyann[1]
+
+
+def test_an_axis_without_numbers_has_no_ticks():
+    plain = replace(PLOT, x=Axis(title="x", numbers=False), y=Axis(title="y", low=0, high=1, numbers=False))
+    (axes,) = drawn(replace(plain, guides=())).axes
+    assert [list(axes.get_xticks()), list(axes.get_yticks())] == [[], []]

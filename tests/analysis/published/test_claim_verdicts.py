@@ -15,7 +15,7 @@ from dlscale.analysis.published.claim_verdicts import (
 from dlscale.analysis.published.claims import Claim, load_publication, load_publications
 from dlscale.analysis.published.compare import AGREES, DISAGREES
 from dlscale.analysis.published.overview import index_page, write_index
-from dlscale.analysis.published.replicates import Band, Predictions
+from dlscale.analysis.published.predictions import Band, Predictions
 from dlscale.analysis.published.values import FOLDER
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import published as command

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dlscale.analysis.published.catalogue import load_published
 from dlscale.analysis.published.compare import Target, check_figures, compare
-from dlscale.analysis.published.ours import Point
+from dlscale.analysis.published.ours import OwnPoint
 from dlscale.analysis.published.output import checks_json, render_checks
 from dlscale.analysis.statistics import Interval
 from dlscale.base.errors import UsageError
@@ -176,7 +176,7 @@ def test_json_has_a_row_for_everything_with_the_same_keys(folder, cori, publishe
 
 
 def point(value):
-    return Point(row=None, study="s", x=1, value=value, on="")
+    return OwnPoint(row=None, study="s", x=1, value=value, on="")
 
 
 def interval(low, center, high):

@@ -1,4 +1,6 @@
-"""Predicted curves as replicates: each draws what is not known, and the slowest device of every step.
+"""What is predicted of publications: curves as replicates.
+
+Each replicate draws what is not known, and the slowest device of every step.
 
 Two kinds of curve: over the nodes of one of our systems, which `predict` has, and over devices on one switch, whose
 inputs are ranges. Of these each replicate draws every input from its range, any value as probable as any other, or in
@@ -9,7 +11,7 @@ that their ratio does not depend on it.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +26,7 @@ from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.profile import ComputedStep
 from dlscale.analysis.predict.scenario import Scenario, changed_scenarios
 from dlscale.analysis.predict.timeline import BucketExchange, step_seconds
-from dlscale.analysis.published.catalogue import Figure
+from dlscale.analysis.published.catalogue import Figure, Panel, Published
 from dlscale.analysis.published.claims import (
     AnyCurve,
     DeviceCurve,
@@ -33,7 +35,9 @@ from dlscale.analysis.published.claims import (
     Range,
     SystemCurve,
     load_networks,
+    x_of,
 )
+from dlscale.analysis.published.values import RATIOS
 from dlscale.benchmarks.systems.system import load_system
 
 REPLICATES, STEPS = 2000, 10
@@ -64,6 +68,19 @@ def band_of(values: Floats) -> Band:
     """The band of replicates (R,)."""
     low, median, high = np.quantile(values, (BAND[0], 0.5, BAND[1])).tolist()
     return Band(low=low, median=median, high=high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedCurve:
+    """A curve as predicted in one panel of a figure: (x, band) of each size, in the quantity's base unit."""
+
+    figure: str
+    panel: int  # its place in the figure
+    label: str  # in the legend; that of the published series where it predicts one
+    backend: str  # of ours, whose colour it has
+    points: tuple[tuple[float, Band], ...]
+    publication: str  # whose file of claims it is in
+    assumed: tuple[str, ...] = ()  # what of its inputs is not public, and stands in it as a range of ours
 
 
 class Predictions:
@@ -103,6 +120,83 @@ def quantity_of(curve: AnyCurve, replicates: Replicates, quantity: str, figure: 
     if quantity == "relative_time" and not curve.strong:
         return 1 / replicates.efficiency
     return None
+
+
+def predicted_curves(
+    published: Published, publications: Sequence[Publication], *, names: Collection[str] = ()
+) -> list[PredictedCurve]:
+    """Every predicted curve in every panel that has its quantity; with `names` in those figures alone.
+
+    In panels of relative throughput these are the ratios that a publication claims.
+    """
+    return [
+        PredictedCurve(
+            figure=figure.id,
+            panel=index,
+            label=label,
+            backend=curves[0].backend,
+            points=tuple((x, band_of(values)) for x, values in sizes),
+            publication=publication.name,
+            assumed=tuple(text for curve in curves for text in publication.assumed(curve.name)),
+        )
+        for publication in publications
+        for predictions in (Predictions(publication),)
+        for figure in map(published.figure, publication.figures)
+        if not names or figure.id in names
+        for index, panel in enumerate(figure.panels)
+        for label, curves, sizes in (
+            *_curves_in(predictions, figure, panel),
+            *_ratios_in(predictions, figure, panel),
+        )
+        if sizes
+    ]
+
+
+Drawn = tuple[str, tuple[AnyCurve, ...], list[tuple[float, Floats]]]  # label, curves, (x, replicates)
+
+
+def _curves_in(predictions: Predictions, figure: Figure, panel: Panel) -> Iterator[Drawn]:
+    for curve in predictions.publication.curves:
+        series = curve.figures.get(figure.id)
+        if series is None or (series and not panel.holds(series)):
+            continue
+        label = figure.label(series) if series else curve.name
+        yield label, (curve,), _sizes_of(predictions, figure, panel, curve)
+
+
+def _ratios_in(predictions: Predictions, figure: Figure, panel: Panel) -> Iterator[Drawn]:
+    publication = predictions.publication
+    for claim in publication.claims:
+        wanted = (figure.id, "ratio", "relative_throughput")
+        if (claim.figure, claim.check, panel.layout) == wanted:
+            above, below = map(publication.curve, claim.curves)
+            label = claim.label or f"{above.name} over {below.name}"
+            yield label, (above, below), _ratios_of(predictions, figure, above, below)
+
+
+def _sizes_of(
+    predictions: Predictions, figure: Figure, panel: Panel, curve: AnyCurve
+) -> list[tuple[float, Floats]]:
+    """(x, replicates) in the panel's quantity; none where that begins at other devices than the curve."""
+    if panel.layout in RATIOS and x_of(figure, curve, curve.base) != figure.base_x:
+        return []
+    found = []
+    for size in curve.sizes:
+        values = quantity_of(curve, predictions.replicates(curve.name, size), panel.layout, figure)
+        if values is None:
+            return []
+        found.append((x_of(figure, curve, size), values))
+    return found
+
+
+def _ratios_of(
+    predictions: Predictions, figure: Figure, above: AnyCurve, below: AnyCurve
+) -> list[tuple[float, Floats]]:
+    found = []
+    for size in sorted(set(above.sizes) & set(below.sizes)):
+        over, under = (predictions.replicates(curve.name, size) for curve in (above, below))
+        found.append((x_of(figure, above, size), over.samples_per_second / under.samples_per_second))
+    return found
 
 
 def scenario_of_curve(curve: SystemCurve) -> Scenario:
@@ -178,13 +272,8 @@ def _exchanges(
     if nodes == 1:  # what the links within a node cost is not modelled
         return []
     members = nodes * per_node if curve.transport.flat else nodes
-    if counts is None:
-        steps, volume = _unit_cost(curve, members, 0)
-        return [
-            (ready, steps * latency + volume * share * network.num_bytes / rate)
-            for share, ready in network.gradients.shares
-        ]
-    whole = np.minimum(np.rint(counts), members).astype(int)  # never more servers than members
+    # Never more servers than members.
+    whole = np.zeros((1, 1), int) if counts is None else np.minimum(np.rint(counts), members).astype(int)
     costs = {int(count): _unit_cost(curve, members, int(count)) for count in np.unique(whole)}
     steps_of = np.vectorize(lambda count: costs[count][0])(whole)
     volume_of = np.vectorize(lambda count: costs[count][1])(whole)

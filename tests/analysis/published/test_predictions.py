@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.published.claims import Range, load_publication
-from dlscale.analysis.published.panels import predicted_curves
-from dlscale.analysis.published.replicates import Predictions, band_of, drawn, scenario_of_curve
+from dlscale.analysis.published.predictions import (
+    Predictions,
+    band_of,
+    drawn,
+    predicted_curves,
+    scenario_of_curve,
+)
 from dlscale.analysis.published.values import FOLDER
 
 
