@@ -1,7 +1,9 @@
 """The declaration of comparisons: selected by rule, before any number is looked at.
 
-Either the levels of one factor of a study are compared with one reference wherever all else is equal, or the same
-cells of two studies are compared. Two studies have no common blocks, so nothing is claimed about them.
+The levels of one factor of a study are compared with one reference wherever all else is equal. In a study with axes
+each curve is compared with one other that differs from it in one setting: along an axis with the curve of the first
+value, and curves of all first values with the first backend; on a ladder each step is compared with the one before it
+(docs/sweeps.md). Of two studies the same cells are compared. They have no common blocks, so nothing is claimed of them.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from dlscale.analysis.curves import named_cells
 from dlscale.analysis.families import Family, environment_text
 from dlscale.analysis.findings.record_fields import field_table
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.records import algorithm_text
 from dlscale.analysis.text import backend_name
+from dlscale.analysis.variants import Variants
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell
 from dlscale.collectives.algorithms.registry import SYNC
@@ -167,16 +171,29 @@ def declare(
                 for side in group
                 if base in references and side.name != base
             ]
-    pairs = [
+    why = "; ".join(left_out) or f"no two values of {factor} where all else, ranks among it, is equal"
+    return _declaration(factor, pairs, left_out, why=why, ranks=ranks, backends=backends)
+
+
+def _declaration(
+    factor: str,
+    pairs: Iterable[Declared],
+    left_out: Iterable[str],
+    *,
+    why: str,
+    ranks: Sequence[int],
+    backends: Sequence[str],
+) -> Declaration:
+    """The comparisons on these ranks and of these backends. Raises UsageError, saying `why`, if there are none."""
+    kept = tuple(
         pair
         for pair in pairs
         if (not ranks or pair.contender.cell.num_ranks in ranks)
         and (not backends or pair.contender.cell.backend in backends)
-    ]
-    if not pairs:
-        why = "; ".join(left_out) or f"no two values of {factor} where all else, ranks among it, is equal"
+    )
+    if not kept:
         raise UsageError(f"nothing to compare: {why}")
-    return Declaration(factor=factor, pairs=tuple(pairs), left_out=tuple(dict.fromkeys(left_out)))
+    return Declaration(factor=factor, pairs=kept, left_out=tuple(dict.fromkeys(left_out)))
 
 
 _BATCHES = ("local_batch", "global_batch")  # along a curve, one of the two follows from the ranks
@@ -230,6 +247,97 @@ def _training_name(cell: Cell, factor: str) -> str:
     return " ".join(
         [cell.workload, *(getattr(cell, name) for name in ("framework", "backend") if name != factor)]
     )
+
+
+# What neither an axis nor a backend changes is equal in all curves that are compared.
+_VARIED = {"local_batch", "global_batch", "precision", "compiled", "memory_format"}
+
+
+def declare_variants(
+    measured: Iterable[CellLaunches],
+    variants: Variants,
+    *,
+    order: Sequence[str] = (),
+    ranks: Sequence[int] = (),
+    backends: Sequence[str] = (),
+) -> Declaration:
+    """The comparisons of a study with axes or a ladder, where gradients are exchanged, on several ranks.
+
+    Raises UsageError if there is nothing to compare.
+    """
+    members = [
+        launches
+        for launches in measured
+        if (cell := launches.cell).control == "train" and cell.num_ranks > 1 and cell.backend != "none"
+    ]
+    names = _names(members, variants)
+    sides = [replace(side, name=names[side.cell.id]) for launches in members for side in sides_of(launches)]
+    ignored = _VARIED | fields_of("backend") | fields_of("environment") - {"environment"}
+    pairs: list[Declared] = []
+    left_out: list[str] = []
+    for group in _grouped(sides, without=ignored):
+        found = _steps(group, variants) if variants.ladder else _along_axes(group, variants, order)
+        pairs += found
+        compared = {side.cell.id for pair in found for side in (pair.contender, pair.reference)}
+        left_out += [f"{side.name}: without its reference" for side in group if side.cell.id not in compared]
+    why = "no two curves on as many ranks, more than 1, in these records"
+    return _declaration(variants.factor, pairs, left_out, why=why, ranks=ranks, backends=backends)
+
+
+def _names(members: Sequence[CellLaunches], variants: Variants) -> dict[str, str]:
+    """Cell id -> the name of its side."""
+    if variants.ladder:
+        return {launches.id: step_name(launches.cell, variants) for launches in members}
+    named = named_cells((launches.cell for launches in members), settings=variants.settings)
+    return {launches.id: level_of(named[launches.id], "backend") for launches in members}
+
+
+def step_name(cell: Cell, variants: Variants) -> str:
+    """`ring step 2 (+ compiled)`; the first step has no plus."""
+    step = variants.step(cell)
+    if step is None:
+        return level_of(cell, "backend")
+    return f"{cell.method} step {step} ({'+ ' if step else ''}{variants.step_text(step)})"
+
+
+def _steps(group: Sequence[Side], variants: Variants) -> list[Declared]:
+    """Each step versus the one before it, which of a backend's steps were measured."""
+    pairs = []
+    for key in dict.fromkeys((side.cell.method, side.cell.num_servers) for side in group):
+        own = [side for side in group if (side.cell.method, side.cell.num_servers) == key]
+        on = {step: side for side in own if (step := variants.step(side.cell)) is not None}
+        pairs += [
+            Declared(contender=on[step], reference=on[step - 1]) for step in sorted(on) if step - 1 in on
+        ]
+    return pairs
+
+
+def _along_axes(group: Sequence[Side], variants: Variants, order: Sequence[str]) -> list[Declared]:
+    """Each curve versus the one with the first value of the last setting in which it has another one."""
+    places = {side.cell.id: variants.place(side.cell) for side in group}
+    known = {
+        (side.cell.backend, side.cell.algorithm, side.cell.num_servers, place): side
+        for side in group
+        if (place := places[side.cell.id]) is not None
+    }
+
+    def rank(key: tuple[str, str, int, tuple[int, ...]]) -> tuple[object, ...]:
+        backend, algorithm, num_servers, place = key
+        first = order.index(backend) if backend in order else len(order)
+        return first, backend, algorithm != SYNC, algorithm, num_servers, place
+
+    pairs = []
+    first = next((key for key in sorted(known, key=rank) if not any(key[3])), None)
+    for backend, algorithm, num_servers, place in sorted(known, key=rank):
+        contender = known[backend, algorithm, num_servers, place]
+        differing = [axis for axis, value in enumerate(place) if value]
+        reference = first
+        if differing:
+            axis = differing[-1]
+            reference = (backend, algorithm, num_servers, (*place[:axis], 0, *place[axis + 1 :]))
+        if reference in known and known[reference] is not contender:
+            pairs.append(Declared(contender=contender, reference=known[reference]))
+    return pairs
 
 
 STUDY_FACTOR = "study"  # the factor of a comparison between two studies

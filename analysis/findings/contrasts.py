@@ -11,15 +11,21 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import nctdtrinc
 
 from dlscale.analysis.families import pairs_of
-from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Rates, Side, declare
-from dlscale.analysis.findings.variant_declaration import declare_variants
+from dlscale.analysis.findings.contrast_declaration import (
+    Declaration,
+    Declared,
+    Rates,
+    Side,
+    declare,
+    declare_variants,
+)
 from dlscale.analysis.interference import why_unclaimable
 from dlscale.analysis.launches import Block
 from dlscale.analysis.measured import Measured
@@ -204,19 +210,31 @@ def contrasts(
 
 
 def study_contrasts(study: Measured) -> Contrasts | None:
-    """The contrasts that are declared of a study by default; None if there are no two values to compare.
-
-    Each backend versus the first of the study's order on each number of ranks above 1; frameworks if there is only one
-    backend. What the study's variants declare, if it has any.
-    """
+    """The contrasts that are declared of a study by default; None if there are no two values to compare."""
     try:
-        declaration = (
-            declare_variants(study.launches, study.variants, order=study.order)
-            if study.variants
-            else declare(study.launches, order=study.order)
-        )
+        return declared_contrasts(study)
     except UsageError:  # nothing to compare, which is no error in a report
         return None
+
+
+def declared_contrasts(
+    study: Measured,
+    *,
+    factor: str | None = None,
+    reference: str | None = None,
+    ranks: Sequence[int] = (),
+    backends: Sequence[str] = (),
+) -> Contrasts:
+    """Each value of a factor versus one reference, by default what the study's variants declare, if it has any.
+
+    Else the factor is the backend, or the framework if there is only one backend, and the reference the first of the
+    study's order. Raises UsageError if there is nothing to compare.
+    """
+    given: dict[str, Any] = {"order": study.order, "ranks": ranks, "backends": backends}
+    if study.variants and not (factor or reference):
+        declaration = declare_variants(study.launches, study.variants, **given)
+    else:
+        declaration = declare(study.launches, factor=factor, reference=reference, **given)
     return contrasts(
         declaration,
         flagged=flagged_blocks(study.outliers),
@@ -230,11 +248,11 @@ def flagged_blocks(outlying: Iterable[Outliers]) -> Flagged:
     return {(cell.cell.id, cell.evidence): cell.blocks for cell in outlying if cell.launches}
 
 
-def parity_forbids(parities: Iterable[Parity]) -> Callable[[Declared], str]:
+def parity_forbids(parities: Iterable[Parity]) -> Callable[[Declared | Contrast], str]:
     """Why two frameworks may not be compared; empty where the parity gate found that their networks are the same."""
     parities = list(parities)
 
-    def why(pair: Declared) -> str:
+    def why(pair: Declared | Contrast) -> str:
         sides = (pair.contender, pair.reference)
         if len({side.cell.framework for side in sides}) == 1:
             return ""

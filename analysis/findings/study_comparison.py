@@ -11,13 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.table import Table
-from rich.text import Text
-
+from dlscale.analysis.declare import Column, TableOf
 from dlscale.analysis.findings.record_fields import (
     FIELD_CLASSES,
     Field,
-    FieldClass,
     FieldValue,
     RecordValues,
     covers,
@@ -39,6 +36,12 @@ class Difference:
     a: tuple[FieldValue, ...]
     b: tuple[FieldValue, ...]
     num_points: int
+    of_points: int  # that were compared
+
+    @property
+    def effect(self) -> str:
+        """The effect on the comparison, in a word."""
+        return "blocks" if self.blocks else EFFECTS[self.field.kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +59,6 @@ class StudyComparison:
     def blocking(self) -> tuple[Difference, ...]:
         """The differences that make the two incomparable."""
         return tuple(difference for difference in self.differences if difference.blocks)
-
-    def of(self, kind: FieldClass) -> tuple[Difference, ...]:
-        """The differences of one class."""
-        return tuple(difference for difference in self.differences if difference.field.kind == kind)
 
 
 def compare_studies(
@@ -115,6 +114,7 @@ def _differences(pairs: Sequence[Sequence[list[RecordValues]]], ignored: Iterabl
                     a=_ordered(value for pair in differing for value in pair[0]),
                     b=_ordered(value for pair in differing for value in pair[1]),
                     num_points=len(differing),
+                    of_points=len(pairs),
                 )
             )
     return sorted(
@@ -165,40 +165,45 @@ def _sort_key(value: FieldValue) -> tuple[bool, float, str]:
 
 
 SHOWN = 4  # values or points; the rest is only counted
-CLASS_NAMES = {
-    "blocking": "blocks",
-    "blocking-warn": "warns",
-    "warn": "warns",
-    "information": "to know",
-}
+EFFECTS = {"blocking": "blocks", "blocking-warn": "warns", "warn": "warns", "information": "to know"}
 
 
-def difference_table(comparison: StudyComparison) -> Table:
-    """A row per field that differs, in order of class."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("", "differs", "A", "B"):
-        table.add_column(title, overflow="fold")
-    for difference in comparison.differences:
-        style = "bold red" if difference.blocks else "" if difference.field.kind != "information" else "dim"
-        where = (
-            ""
-            if difference.num_points == len(comparison.points)
-            else f" (at {_of_text(difference, comparison)})"
-        )
-        # Text, not markup: names and settings may hold brackets.
-        cells = (
-            class_name(difference),
-            difference.field.title + where,
-            _value_texts(difference.a, is_range=difference.field.is_range),
-            _value_texts(difference.b, is_range=difference.field.is_range),
-        )
-        table.add_row(*(Text(cell, style=style) for cell in cells))
-    return table
+def _title(difference: Difference) -> str:
+    if difference.num_points == difference.of_points:
+        return difference.field.title
+    return f"{difference.field.title} (at {difference.num_points} of {difference.of_points} points)"
 
 
-def class_name(difference: Difference) -> str:
-    """The effect of a difference on the comparison, in a word."""
-    return "blocks" if difference.blocks else CLASS_NAMES[difference.field.kind]
+def difference_row(difference: Difference) -> dict[str, object]:
+    """The row of a field; tuples of values, one per rank or node, become lists."""
+    return {
+        "field": difference.field.path,
+        "factor": difference.field.name,
+        "title": difference.field.title,
+        "class": difference.field.kind,
+        "blocks": difference.blocks,
+        "a": list(difference.a),
+        "b": list(difference.b),
+        "num_points": difference.num_points,
+    }
+
+
+DIFFERENCES = TableOf[Difference](
+    name="differences",
+    caption="What differs",
+    columns=(
+        Column("effect", lambda difference: difference.effect, numeric=False),
+        Column("differs", _title, numeric=False),
+        Column(
+            "A", lambda difference: _texts(difference.a, is_range=difference.field.is_range), numeric=False
+        ),
+        Column(
+            "B", lambda difference: _texts(difference.b, is_range=difference.field.is_range), numeric=False
+        ),
+    ),
+    data=difference_row,
+    strong=lambda difference: difference.blocks,
+)
 
 
 def compared_text(comparison: StudyComparison) -> str:
@@ -240,20 +245,7 @@ def comparison_verdict(comparison: StudyComparison) -> str:
 
 
 def comparison_json(comparison: StudyComparison) -> dict[str, object]:
-    """The comparison as a dictionary with stable keys; tuples of values, one per rank or node, become lists."""
-    rows = [
-        {
-            "field": difference.field.path,
-            "factor": difference.field.name,
-            "title": difference.field.title,
-            "class": difference.field.kind,
-            "blocks": difference.blocks,
-            "a": list(difference.a),
-            "b": list(difference.b),
-            "num_points": difference.num_points,
-        }
-        for difference in comparison.differences
-    ]
+    """The comparison as a dictionary with stable keys."""
     return {
         "schema": 1,
         "comparable": not comparison.blocking,
@@ -262,31 +254,27 @@ def comparison_json(comparison: StudyComparison) -> dict[str, object]:
         "points": [list(point) for point in comparison.points],
         "only_a": [list(point) for point in comparison.only_a],
         "only_b": [list(point) for point in comparison.only_b],
-        "rows": rows,
+        "rows": [difference_row(difference) for difference in comparison.differences],
     }
 
 
-def _of_text(difference: Difference, comparison: StudyComparison) -> str:
-    return f"{difference.num_points} of {len(comparison.points)} points"
-
-
 def _point_texts(points: Sequence[ComparedPoint]) -> str:
-    shown = [" ".join(str(value) for value in point) for point in points[:SHOWN]]
-    rest = [f"and {len(points) - SHOWN} more"] if len(points) > SHOWN else []
-    return ", ".join([*shown, *rest])
+    return ", ".join(_first([" ".join(map(str, point)) for point in points]))
 
 
-def _value_texts(values: Sequence[FieldValue], *, is_range: bool) -> str:
+def _first(texts: Sequence[str]) -> list[str]:
+    return [*texts[:SHOWN], *([f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else [])]
+
+
+def _texts(values: Sequence[FieldValue], *, is_range: bool) -> str:
     if is_range and len(values) > 1:
-        return f"{_value_text(values[0])} to {_value_text(values[-1])}"
-    shown = [_value_text(value) for value in values[:SHOWN]]
-    rest = [f"and {len(values) - SHOWN} more"] if len(values) > SHOWN else []
-    return "; ".join([*shown, *rest])
+        return f"{_text(values[0])} to {_text(values[-1])}"
+    return "; ".join(_first([_text(value) for value in values]))
 
 
-def _value_text(value: FieldValue) -> str:
+def _text(value: FieldValue) -> str:
     if value is None:
         return "-"
     if isinstance(value, tuple):
-        return " | ".join(_value_text(entry) if isinstance(entry, tuple) else str(entry) for entry in value)
+        return " | ".join(_text(entry) if isinstance(entry, tuple) else str(entry) for entry in value)
     return f"{value:g}" if isinstance(value, float) else str(value)

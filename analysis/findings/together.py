@@ -34,7 +34,7 @@ from dlscale.analysis.findings.scaling_figures import csv_rows
 from dlscale.analysis.findings.small_print import span, warning
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import LEVEL
-from dlscale.analysis.text import percent, workload_title
+from dlscale.analysis.text import listed, percent, workload_title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,11 @@ def labels(members: Sequence[tuple[str, str, str]]) -> list[str]:
         if len({member[place] for member in members}) == len(members):
             return [member[place] for member in members]
     return [f"{name} on {system}" for system, _, name in members]
+
+
+def title_of(members: Sequence[Member]) -> str:
+    """`2 studies: cori and daint`."""
+    return f"{len(members)} studies: {listed([member.label for member in members])}"
 
 
 def together_findings(members: Sequence[Member], compared: Sequence[str]) -> tuple[Finding[Any], ...]:

@@ -22,7 +22,6 @@ from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.page import page_of_several
-from dlscale.analysis.text import listed
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.benchmarks.cli import FAILED_CASES, NOT_COMPARABLE
@@ -69,7 +68,7 @@ def report_together(
                 loaded,
                 found,
                 results / FOLDER / _file_name(members),
-                title=f"{len(members)} studies: {listed([member.label for member in members])}",
+                title=together.title_of(members),
                 facts=[(member.label, f"{member.name}, {member.begun}") for member in members],
                 summary=next(filter(None, ([plot.says for plot in own] for own in plots)), []),
                 warnings=[

@@ -9,9 +9,9 @@ from rich.console import Console
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import backends, ladder, load_all, scaling
+from dlscale.analysis.findings.contrast_declaration import declare_variants
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.ladder import ladder_sentences
-from dlscale.analysis.findings.variant_declaration import declare_variants
 from dlscale.analysis.form import SCREEN
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from dlscale.benchmarks.cli.compare import contrast_studies, contrast_study
+from dlscale.benchmarks.cli.compare import contrast_study
+from dlscale.benchmarks.cli.compare_two import contrast_studies
 from dlscale.benchmarks.records.record import Gate, Parity
 
 KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
@@ -23,8 +24,7 @@ def contrast(capsys, tmp_path):
                 workload="hep_cnn", preset="tiny", precision="fp32", num_parameters={}, checks=[check]
             )
             (tmp_path / "parity.json").write_text(f"[{gate.model_dump_json()}]")
-        given = {"factor": (), "reference": None, "ranks": (), "backends": (), "as_json": False, **options}
-        status = contrast_study(records, folder=tmp_path, **given)
+        status = contrast_study(records, folder=tmp_path, **options)
         return status, " ".join(capsys.readouterr().out.split())
 
     return run
@@ -45,7 +45,7 @@ def test_frameworks_need_the_parity_gate(contrast, make_study):
     both = make_study(efficiency=KEPT, num_blocks=10, noise=0.002) + make_study(
         efficiency=KEPT, num_blocks=10, noise=0.002, framework="tensorflow"
     )
-    options = {"factor": ["framework"], "reference": "torch", "backends": ["ring"]}
+    options = {"factor": "framework", "reference": "torch", "backends": ["ring"]}
     status, said = contrast(both, **options)
     assert status == 4
     assert "parity not checked, so do not compare them" in said
