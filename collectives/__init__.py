@@ -8,26 +8,10 @@ What was asked for is what runs, or it is an error: no backend ever stands in fo
 
 from __future__ import annotations
 
-from dlscale.collectives.backend import (
-    Backend,
-    Capabilities,
-    Collective,
-    CountingTrainer,
-    Setup,
-    Trainer,
-)
+from dlscale.collectives.backend import Backend, Collective, CountingTrainer, Setup, Trainer
+from dlscale.collectives.capabilities import NAMES, Capabilities, capabilities, with_capability
 from dlscale.collectives.job import ServerSplit
-from dlscale.collectives.registry import (
-    NAMES,
-    capabilities,
-    check_algorithm,
-    check_options,
-    check_setup,
-    connect,
-    preload,
-    serve,
-    with_capability,
-)
+from dlscale.collectives.registry import check_algorithm, check_options, check_setup, connect, preload, serve
 
 __all__ = [
     "NAMES",

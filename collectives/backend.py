@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
+from dlscale.collectives.capabilities import Capabilities, capabilities
 from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
 if TYPE_CHECKING:
@@ -16,31 +17,6 @@ if TYPE_CHECKING:
 BUCKET_SIZES = "bucket_bytes"
 
 OWN = "own."  # how the names of what each rank has of its own begin, in a trainer's `own_state`
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
-    """What a backend can do. `collective`: the frameworks in which it also has operations on host buffers.
-
-    `algorithms`: those of `algorithms.registry` that it carries. `delayed`: it can delay gradients by one step when
-    asked to; `Backend.delay` says whether it does. `asynchronous` likewise, `Backend.asynchronous`. `once`: a process
-    can connect it only once, and before the framework computes. `open_ports`: its sockets are unauthenticated.
-    `install`: the command that gets it where it is missing; empty means that it comes with the environment.
-    """
-
-    name: str
-    summary: str
-    frameworks: tuple[str, ...]
-    devices: tuple[str, ...] = ("cpu",)
-    collective: tuple[str, ...] = ()
-    algorithms: tuple[str, ...] = ("sync",)
-    exchanges: bool = True  # False: the control without any exchange of gradients
-    delayed: bool = False
-    asynchronous: bool = False
-    servers: bool = False
-    once: bool = False
-    open_ports: bool = False
-    install: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +267,13 @@ class Backend(Protocol):
 
 class InStep:
     """The part of `Backend` that such backends share; one that can do otherwise overrides it."""
+
+    name: str
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """This backend's row of the table."""
+        return capabilities(self.name)
 
     @property
     def delay(self) -> int:

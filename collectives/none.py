@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
-from dlscale.collectives.registry import capabilities, read_options
+from dlscale.collectives.backend import Collective, InStep, Trainer
+from dlscale.collectives.registry import read_options
 from dlscale.collectives.training.stamps import StampedTrainer
 from dlscale.models.frameworks import check_execution
 from dlscale.models.workload import ReplicaFactory, Shard
@@ -28,10 +28,7 @@ def connect(*, control: Any, framework: str, options: dict[str, Any]) -> NoneBac
 class NoneBackend(InStep):
     """Wires nothing (`Backend`)."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """This backend's row of the table."""
-        return capabilities("none")
+    name = "none"
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """The replica as it is, with its own initial weights."""

@@ -1,14 +1,50 @@
-"""Options of backends and of algorithms, read into dataclasses whose defaults say which types they have."""
+"""Options of backends and of algorithms: dataclasses whose fields say which types and values they take."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
 
 from dlscale.base.errors import UsageError
 
 T = TypeVar("T")
+
+
+def option(default: Any, takes: Callable[[Any], bool], remedy: str) -> Any:
+    """A field of `CheckedOptions` that takes only some values; `remedy` says which."""
+    return field(default=default, metadata={"takes": takes, "remedy": remedy})
+
+
+def at_least(least: int, default: int, *, most: int | None = None) -> Any:
+    """A number's field."""
+    if most is None:
+        return option(default, lambda value: value >= least, f"give {least} or more")
+    return option(default, lambda value: least <= value <= most, f"give {least} to {most}")
+
+
+def one_of(choices: Sequence[Any], default: Any) -> Any:
+    """A field with one of these values."""
+    listed = ", ".join(str(choice) for choice in choices if choice != "")
+    return option(default, lambda value: value in choices, f"choose from: {listed}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedOptions:
+    """Options with values that their fields take. Raises UsageError for others, and if some do not fit together."""
+
+    owner: ClassVar[str] = ""  # what has the options: "algorithm easgd"
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.metadata and not each.metadata["takes"](value):
+                of = f" of {self.owner}" if self.owner else ""
+                raise UsageError(f"option {each.name}{of} is {value!r}; {each.metadata['remedy']}")
+        self.check_together()
+
+    def check_together(self) -> None:
+        """Returns if the options fit each other. Raises UsageError."""
 
 
 def read_into(kind: type[T], options: Mapping[str, Any], *, owner: str) -> T:
@@ -22,7 +58,7 @@ def read_into_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, owner:
 
     Raises UsageError for an option that none of them has or whose type differs from the default's.
     """
-    own = [{field.name: field.default for field in fields(kind)} for kind in kinds]
+    own = [{each.name: each.default for each in fields(kind)} for kind in kinds]
     defaults = {name: default for of_kind in own for name, default in of_kind.items()}
     for name, value in options.items():
         if name not in defaults:

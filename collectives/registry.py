@@ -1,6 +1,6 @@
-"""The backends by name: what each can do, its options, whether it can be used here, and how to join ranks over it.
+"""The backends by name: their options, whether they can be used here, and how to join ranks over them.
 
-Everything that asks what a backend can do asks the table here. A backend's module has `connect` and `Options` or
+A backend's module has `connect` and `Options` or
 `OPTION_KINDS`. It may have `check(framework)`, which raises UsageError with the reason why it cannot be used here
 and imports what must be imported to know; `check_setup(options, setup)`, which a plan calls and whose checks its ranks
 repeat; `check_installed(framework, options)`, likewise of what is installed here; `preload(framework)`; and,
@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms.registry import SYNC, algorithm_named, read_algorithm
 from dlscale.collectives.algorithms.rounds import RoundsBackend
-from dlscale.collectives.backend import Backend, Capabilities, Setup
+from dlscale.collectives.backend import Backend, Setup
+from dlscale.collectives.capabilities import NAMES, TABLE, Capabilities, capabilities
 from dlscale.collectives.job import ServerSplit
 from dlscale.collectives.option_kinds import read_into, read_into_kinds
 
@@ -156,105 +157,6 @@ def check_framework(row: Capabilities, framework: str) -> None:
 
 def _module(name: str) -> Any:
     return importlib.import_module(f"dlscale.collectives.{name}")
-
-
-NAMES = ("none", "mpi", "gloo", "ring", "horovod", "grpc_ps", "mpi_ps", "tf_collective", "nccl")
-
-OVER_COLLECTIVES = ("sync", "local_sgd", "easgd")
-
-TABLE = {
-    row.name: row
-    for row in (
-        Capabilities(
-            name="none",
-            summary="no exchange of gradients: the control",
-            frameworks=("torch", "tensorflow", "jax"),
-            devices=("cpu", "gpu"),
-            exchanges=False,
-        ),
-        Capabilities(
-            name="mpi",
-            summary="MPI_Allreduce of the installed MPI: the plain baseline",
-            frameworks=("torch", "tensorflow", "jax"),
-            devices=("cpu", "gpu"),
-            collective=("torch", "tensorflow"),
-            algorithms=OVER_COLLECTIVES,
-            delayed=True,
-        ),
-        Capabilities(
-            name="gloo",
-            summary="torch.distributed with Gloo under DistributedDataParallel",
-            frameworks=("torch",),
-            devices=("cpu", "gpu"),
-            collective=("torch",),
-            algorithms=OVER_COLLECTIVES,
-            open_ports=True,
-        ),
-        Capabilities(
-            name="ring",
-            summary="our native ring allreduce in C++ over MPI",
-            frameworks=("torch", "tensorflow", "jax"),
-            devices=("cpu", "gpu"),
-            collective=("torch", "tensorflow"),
-            algorithms=OVER_COLLECTIVES,
-            delayed=True,
-        ),
-        Capabilities(
-            name="horovod",
-            summary="Horovod over MPI, oneCCL or NCCL",
-            frameworks=("torch", "tensorflow"),
-            devices=("cpu", "gpu"),
-            collective=("torch",),
-            algorithms=OVER_COLLECTIVES,
-            install="make horovod",
-        ),
-        Capabilities(
-            name="grpc_ps",
-            summary="parameter servers over gRPC: TensorFlow's own, and ours for torch",
-            frameworks=("torch", "tensorflow"),
-            devices=("cpu", "gpu"),
-            asynchronous=True,
-            servers=True,
-            open_ports=True,
-        ),
-        Capabilities(
-            name="mpi_ps",
-            summary="parameter servers over MPI, ours for both frameworks",
-            frameworks=("torch", "tensorflow"),
-            algorithms=("sync", "easgd", "downpour"),
-            asynchronous=True,
-            servers=True,
-        ),
-        Capabilities(
-            name="tf_collective",
-            summary="TensorFlow's own ring over gRPC under MultiWorkerMirroredStrategy",
-            frameworks=("tensorflow",),
-            once=True,
-            open_ports=True,
-        ),
-        Capabilities(
-            name="nccl",
-            summary="NCCL between GPUs, under DistributedDataParallel and MultiWorkerMirroredStrategy",
-            frameworks=("torch", "tensorflow"),
-            devices=("gpu",),
-            once=True,
-            open_ports=True,
-            install="an environment of GPU builds, then make gpu-check",
-        ),
-    )
-}
-
-
-def capabilities(name: str) -> Capabilities:
-    """The row of a backend. Raises UsageError for an unknown name."""
-    if name not in NAMES:
-        raise UsageError(f"no backend {name!r}; choose one of: {', '.join(NAMES)}")
-    return TABLE[name]
-
-
-def with_capability(capability: str) -> tuple[str, ...]:
-    """Names of the backends for which that column of the table is true, or not empty."""
-    return tuple(name for name in NAMES if getattr(TABLE[name], capability))
 
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from dlscale.base.files import write_atomically
-from dlscale.collectives.registry import NAMES, capabilities
+from dlscale.collectives.capabilities import NAMES, capabilities
 from dlscale.models.frameworks import KNOWN
 
 BEGIN = "<!-- backends: written by python -m dlscale.collectives.table README.md -->"

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 from dlscale.base.definitions import Frozen
-from dlscale.collectives.registry import NAMES as BACKENDS
+from dlscale.collectives.capabilities import NAMES as BACKENDS
 from dlscale.models import NAMES as WORKLOADS
 
 BUILD_FILE = "build.json"  # beside the ring's extension, written by its CMakeLists.txt

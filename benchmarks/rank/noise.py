@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank.measure import BarrierControl
 from dlscale.benchmarks.records.target import GradientNoise
-from dlscale.collectives.backend import Capabilities
+from dlscale.collectives.capabilities import Capabilities
 from dlscale.models.workload import Replica
 
 # Steps per local batch drawn. A draw takes as long as a step, within a tenth: with this many it costs less than 1 %.

@@ -31,6 +31,7 @@ that the factor of V is what was asked for, as S. Hadjis et al. do by tuning (*O
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -41,6 +42,7 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Setup
+from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of, option
 from dlscale.models.optimizers import ADAM_EPSILON, BETAS
 
 Floats = NDArray[np.float32]
@@ -50,7 +52,7 @@ BLOCK = 1 << 15  # elements that all passes of an update go over before the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(CheckedOptions):
     """`fetch_every`, `push_every`: steps of a worker. `optimizer`, with `momentum`: the servers' rule.
 
     `learning_rate`: theirs and the workers'; 0 means that of the network's own optimizer. `softsync` 0 updates at
@@ -59,49 +61,30 @@ class Options:
     computed with the same weights, as one; 0: every worker for itself.
     """
 
-    fetch_every: int = 1
-    push_every: int = 1
-    optimizer: str = "sgd"
-    learning_rate: float = 0.0
-    momentum: float = 0.9
+    owner = "algorithm downpour"
+
+    fetch_every: int = at_least(1, 1)
+    push_every: int = at_least(1, 1)
+    optimizer: str = one_of(("sgd", "momentum", "adagrad", "adam"), "sgd")
+    learning_rate: float = option(
+        0.0,
+        lambda rate: 0 <= rate < math.inf,
+        "give a positive number, or 0 for that of the network's optimizer",
+    )
+    momentum: float = option(0.9, lambda value: 0 <= value < 1, "give at least 0 and less than 1")
     divide_by_staleness: bool = False
-    softsync: int = 0
+    softsync: int = at_least(0, 0)
     mitigate_momentum: bool = False
-    masters: int = 0
-    groups: int = 0
+    masters: int = at_least(0, 0)
+    groups: int = at_least(0, 0)
 
-    def __post_init__(self) -> None:
-        for name, steps in (("fetch_every", self.fetch_every), ("push_every", self.push_every)):
-            if steps < 1:
-                raise UsageError(f"option {name} of algorithm downpour is {steps}; give 1 or more")
-        if self.optimizer not in RULES:
-            raise UsageError(
-                f"option optimizer of algorithm downpour is {self.optimizer!r}; choose from: {', '.join(RULES)}"
-            )
-        if not 0 <= self.learning_rate < float("inf"):
-            raise UsageError(
-                f"option learning_rate of algorithm downpour is {self.learning_rate}; give a positive number, or 0 "
-                "for that of the network's optimizer"
-            )
-        if not 0 <= self.momentum < 1:
-            raise UsageError(
-                f"option momentum of algorithm downpour is {self.momentum}; give at least 0 and less than 1"
-            )
-        if self.softsync < 0:
-            raise UsageError(
-                f"option softsync of algorithm downpour is {self.softsync}; give 1 to the number of ranks, or 0 to "
-                "update at every push"
-            )
-
-        if self.masters < 0:
-            raise UsageError(f"option masters of algorithm downpour is {self.masters}; give 0 or more")
+    def check_together(self) -> None:
+        """Returns if the options fit each other. Raises UsageError."""
         if self.masters and self.softsync:
             raise UsageError(
                 f"option masters of algorithm downpour with softsync={self.softsync}: masters hand every push "
                 "on; leave one of the two out"
             )
-        if self.groups < 0:
-            raise UsageError(f"option groups of algorithm downpour is {self.groups}; give 0 or more")
         if self.groups and (self.softsync or (self.fetch_every, self.push_every) != (1, 1)):
             raise UsageError(
                 "option groups of algorithm downpour with softsync or intervals above 1: a group fetches and pushes in "

@@ -26,32 +26,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms.rounds import Average, Buffer, FlatWeights
+from dlscale.collectives.option_kinds import CheckedOptions, at_least, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(CheckedOptions):
     """`interval`: steps between two exchanges with the centre. `moving_rate`: b, of the centre towards the mean.
 
     `momentum`: Nesterov's in the ranks' own steps, which makes it EAMSGD; 0 leaves them to the network's optimizer.
     """
 
-    interval: int = 10
-    moving_rate: float = 0.9
-    momentum: float = 0.0
+    owner = "algorithm easgd"
 
-    def __post_init__(self) -> None:
-        if self.interval < 1:
-            raise UsageError(f"option interval of algorithm easgd is {self.interval}; give 1 or more")
-        if not 0 < self.moving_rate <= 1:
-            raise UsageError(
-                f"option moving_rate of algorithm easgd is {self.moving_rate}; give more than 0 and at most 1"
-            )
-        if not 0 <= self.momentum < 1:
-            raise UsageError(
-                f"option momentum of algorithm easgd is {self.momentum}; give at least 0 and less than 1"
-            )
+    interval: int = at_least(1, 10)
+    moving_rate: float = option(0.9, lambda rate: 0 < rate <= 1, "give more than 0 and at most 1")
+    momentum: float = option(0.0, lambda value: 0 <= value < 1, "give at least 0 and less than 1")
 
     @property
     def num_synchronous(self) -> int:

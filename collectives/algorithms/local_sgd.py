@@ -18,23 +18,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms.rounds import Average, Buffer, FlatWeights
+from dlscale.collectives.option_kinds import CheckedOptions, at_least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(CheckedOptions):
     """`interval`: steps between two averages, H. `start`: synchronous steps before the first local one."""
 
-    interval: int = 8
-    start: int = 0
+    owner = "algorithm local_sgd"
 
-    def __post_init__(self) -> None:
-        for name, least in (("interval", 1), ("start", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(
-                    f"option {name} of algorithm local_sgd is {getattr(self, name)}; give {least} or more"
-                )
+    interval: int = at_least(1, 8)
+    start: int = at_least(0, 0)
 
     @property
     def num_synchronous(self) -> int:

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.collectives.backend import OWN, Backend, Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.backend import OWN, Backend, Collective, InStep, Trainer
+from dlscale.collectives.capabilities import Capabilities
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.weights import check_names
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, State, Weights

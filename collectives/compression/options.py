@@ -14,6 +14,7 @@ from dlscale.collectives.compression.powersgd import PowerSgd
 from dlscale.collectives.compression.qsgd import MOST_LEVELS, Qsgd
 from dlscale.collectives.compression.threshold import Threshold
 from dlscale.collectives.compression.topk import TopK
+from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of, option
 from dlscale.collectives.training.communication import Training
 
 COMPRESSORS = ("none", "fp16", "bf16", "topk", "threshold", "onebit", "qsgd", "powersgd")
@@ -27,7 +28,7 @@ OWNERS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compression:
+class Compression(CheckedOptions):
     """How gradients are compressed on their way between ranks; off by default (docs/compression.md).
 
     `compression`: the compressor. `error_feedback`: what a message leaves out is added to the next step's gradients.
@@ -36,29 +37,20 @@ class Compression:
     QSGD feeds no error back. `powersgd_rank`: the rank of the matrices.
     """
 
-    compression: str = "none"
+    compression: str = one_of(COMPRESSORS, "none")
     error_feedback: bool = True
-    topk_share: float = 0.01
+    topk_share: float = option(0.01, lambda share: 0 < share <= 1, "give more than 0 and at most 1")
     threshold: float = 0.0
-    qsgd_levels: int = 7
-    powersgd_rank: int = 2
+    qsgd_levels: int = at_least(1, 7, most=MOST_LEVELS)
+    powersgd_rank: int = at_least(1, 2)
 
-    def __post_init__(self) -> None:
-        if self.compression not in COMPRESSORS:
-            raise UsageError(
-                f"option compression is {self.compression!r}; choose one of: {', '.join(COMPRESSORS)}"
-            )
-        if not 0 < self.topk_share <= 1:
-            raise UsageError(f"option topk_share is {self.topk_share:g}; give more than 0, and at most 1")
+    def check_together(self) -> None:
+        """Returns if the threshold is one. Raises UsageError."""
         if self.compression == "threshold" and not 0 < self.threshold < math.inf:
             raise UsageError(
                 f"option threshold is {self.threshold:g}; give more than 0, the magnitude above which gradients are "
                 "sent, such as 0.001"
             )
-        if not 1 <= self.qsgd_levels <= MOST_LEVELS:
-            raise UsageError(f"option qsgd_levels is {self.qsgd_levels}; give 1 .. {MOST_LEVELS}")
-        if self.powersgd_rank < 1:
-            raise UsageError(f"option powersgd_rank is {self.powersgd_rank}; give 1 or more")
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """For the record: the compressor and its own parameters."""

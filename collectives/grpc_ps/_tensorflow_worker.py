@@ -15,11 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.backend import Collective, InStep, Trainer
 from dlscale.collectives.grpc_ps._tensorflow_server import Cluster, join
 from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options, refuse_compiled
 from dlscale.collectives.job import POLL_SECONDS, ServerSplit
-from dlscale.collectives.registry import capabilities
 from dlscale.collectives.training.replica_trainer import ReplicaTrainer
 from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
@@ -268,14 +267,11 @@ def connect(*, control: Any, options: Options, job: ServerSplit) -> TensorFlowSe
 class TensorFlowServers(InStep):
     """Variables on TensorFlow's servers (`Backend`)."""
 
+    name = "grpc_ps"
+
     def __init__(self, options: Options, cluster: Cluster, job: ServerSplit, control: Any) -> None:
         self._options, self._cluster, self._job, self._control = options, cluster, job, control
         self._num_trainers = 0
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """This backend's row of the table."""
-        return capabilities("grpc_ps")
 
     @property
     def asynchronous(self) -> bool:

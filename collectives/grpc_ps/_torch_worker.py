@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.backend import Collective, InStep, Trainer
 from dlscale.collectives.grpc_ps._grpc import Channel
 from dlscale.collectives.grpc_ps._torch_exchange import PushExchange, Traffic
 from dlscale.collectives.grpc_ps._torch_optimizers import sections
@@ -18,7 +18,6 @@ from dlscale.collectives.grpc_ps.meeting import meet
 from dlscale.collectives.grpc_ps.messages import BYTES_PER_ELEMENT, Session
 from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options
 from dlscale.collectives.job import ServerSplit, rest
-from dlscale.collectives.registry import capabilities
 from dlscale.collectives.training._torch import TorchTrainer
 from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
@@ -36,6 +35,8 @@ def connect(*, control: Any, options: Options, job: ServerSplit) -> GrpcBackend:
 class GrpcBackend(InStep):
     """Parameter servers over gRPC (`Backend`)."""
 
+    name = "grpc_ps"
+
     def __init__(
         self, options: Options, channels: Sequence[Channel], *, control: Any, job: ServerSplit
     ) -> None:
@@ -43,11 +44,6 @@ class GrpcBackend(InStep):
         self.channels = tuple(channels)
         self._control, self._job = control, job
         self._numbers = count()  # of sessions, the same on all workers
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """This backend's row of the table."""
-        return capabilities("grpc_ps")
 
     @property
     def asynchronous(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.job import check_backups
+from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of
 
 PLACEMENTS = ("size", "round_robin")
 KEPT_BY_SERVERS = (
@@ -22,7 +24,7 @@ def refuse_compiled(compiled: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(CheckedOptions):
     """`asynchronous`: a worker's gradients are applied as they come, and no worker waits for another.
 
     `backup_workers` (TensorFlow, synchronous): an update takes the gradients of all workers but so many, the first
@@ -32,31 +34,19 @@ class Options:
     TensorFlow's servers, which listen unauthenticated on all interfaces, between machines too.
     """
 
+    owner = "backend grpc_ps"
+
     asynchronous: bool = False
-    backup_workers: int = 0
-    placement: str = "size"
-    chunk_kib: int = 1024
-    port: int = 0
+    backup_workers: int = at_least(0, 0)
+    placement: str = one_of(PLACEMENTS, "size")
+    chunk_kib: int = at_least(1, 1024, most=65536)
+    port: int = at_least(0, 0, most=65535)
     allow_open_ports: bool = False
 
     def check(self, framework: str, *, num_workers: int) -> None:
         """Returns if the options make sense together. Raises UsageError."""
-        if self.placement not in PLACEMENTS:
-            raise UsageError(
-                f"option placement of backend grpc_ps is {self.placement!r}; choose from: {', '.join(PLACEMENTS)}"
-            )
-        if not 0 <= self.backup_workers < num_workers:
-            raise UsageError(
-                f"backup_workers={self.backup_workers} of {num_workers} workers; at least one worker's gradients "
-                f"must count: give 0 to {num_workers - 1}"
-            )
+        check_backups(self.backup_workers, num_workers=num_workers)
         if self.backup_workers and (self.asynchronous or framework != "tensorflow"):
             raise UsageError(
                 "backup_workers are for TensorFlow's synchronous servers; leave them out with asynchronous and in torch"
-            )
-        if not 1 <= self.chunk_kib <= 65536:
-            raise UsageError(f"chunk_kib={self.chunk_kib} of backend grpc_ps; give 1 to 65536")
-        if not 0 <= self.port <= 65535:
-            raise UsageError(
-                f"port={self.port} of backend grpc_ps; give 1 to 65535, or 0 for any that is free"
             )

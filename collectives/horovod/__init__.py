@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Capabilities, Collective, InStep, Setup, Trainer
+from dlscale.collectives.backend import Collective, InStep, Setup, Trainer
 from dlscale.collectives.buffers import aligned_zeros, check_buffer, check_operation, check_root
-from dlscale.collectives.registry import capabilities, read_options
+from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of
+from dlscale.collectives.registry import read_options
 from dlscale.models.workload import ReplicaFactory, Shard
 
 OPERATIONS = ("mpi", "ccl", "nccl")
@@ -28,7 +29,7 @@ REMEDY = "make horovod builds it for what is installed here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(CheckedOptions):
     """Horovod's start-up options; where one is negative or empty, Horovod's own default holds.
 
     `operations`: what carries the gradients, `mpi`, `ccl` (oneCCL) or `nccl`; Horovod was built for it or refuses.
@@ -39,23 +40,18 @@ class Options:
     thread needs; 0 leaves number and place to oneCCL. `ccl_workers_share`: they may run on training cores.
     """
 
-    operations: str = "mpi"
+    owner = "backend horovod"
+
+    operations: str = one_of(OPERATIONS, "mpi")
     fusion_threshold_mib: float = -1.0
     cycle_time_ms: float = -1.0
     cache_capacity: int = -1
     hierarchical_allreduce: bool = False
-    ccl_workers: int = 0
+    ccl_workers: int = at_least(0, 0)
     ccl_workers_share: bool = False
 
-    def __post_init__(self) -> None:
-        if self.operations not in OPERATIONS:
-            raise UsageError(
-                f"option operations of backend horovod is {self.operations!r}; choose from: {', '.join(OPERATIONS)}"
-            )
-        if self.ccl_workers < 0:
-            raise UsageError(
-                f"option ccl_workers of backend horovod is {self.ccl_workers}; give 1 or more, or 0 for oneCCL's own"
-            )
+    def check_together(self) -> None:
+        """Returns if the options fit each other. Raises UsageError."""
         if self.operations != "ccl" and (self.ccl_workers or self.ccl_workers_share):
             raise UsageError(
                 f"ccl_workers are threads of oneCCL, but backend horovod was asked for operations {self.operations}; "
@@ -210,14 +206,11 @@ def other_versions(note: Path) -> str | None:
 class HorovodBackend(InStep):
     """DistributedOptimizer or DistributedGradientTape (`Backend`)."""
 
+    name = "horovod"
+
     def __init__(self, options: Options, hvd: Any, framework: str) -> None:
         self._options, self._hvd, self._framework = options, hvd, framework
         self._num_collectives = 0
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """This backend's row of the table."""
-        return capabilities("horovod")
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica wired as Horovod's documentation says, with the weights of rank 0."""

@@ -16,8 +16,8 @@ import numpy as np
 from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.algorithms.registry import SYNC
-from dlscale.collectives.backend import Backend, Capabilities, Collective, InStep, Setup, Trainer
-from dlscale.collectives.job import ServerSplit, rest
+from dlscale.collectives.backend import Backend, Collective, InStep, Setup, Trainer
+from dlscale.collectives.job import ServerSplit, check_backups, rest
 from dlscale.collectives.mpi_ps.group import Group
 from dlscale.collectives.mpi_ps.hierarchy import Ranks
 from dlscale.collectives.mpi_ps.links import ServerLinks
@@ -30,7 +30,7 @@ from dlscale.collectives.mpi_ps.trainers import (
     SynchronousTrainer,
 )
 from dlscale.collectives.mpi_ps.watch import watch_of
-from dlscale.collectives.registry import capabilities, read_options
+from dlscale.collectives.registry import read_options
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
 
@@ -40,18 +40,10 @@ class Options:
 
     backup_workers: int = 0
 
-    def check(self, *, num_workers: int) -> None:
-        """Returns if so many workers can train. Raises UsageError."""
-        if not 0 <= self.backup_workers < num_workers:
-            raise UsageError(
-                f"backup_workers={self.backup_workers} of {num_workers} workers; at least one worker's gradients "
-                f"must count: give 0 to {num_workers - 1}"
-            )
-
 
 def check_setup(options: Mapping[str, Any], setup: Setup) -> None:
     """Returns if workers and servers would start. Raises UsageError."""
-    read_options(Options, options, backend="mpi_ps").check(num_workers=setup.num_ranks)
+    _read(options, setup.num_ranks)
 
 
 def connect(
@@ -63,22 +55,29 @@ def connect(
     algorithm: Any,
 ) -> Backend:
     """Join the servers of `job`; collective over all its ranks. `algorithm` are the options of the one to run."""
-    chosen = read_options(Options, options, backend="mpi_ps")
-    chosen.check(num_workers=job.num_workers)
+    chosen = _read(options, job.num_workers)
     return MpiServers(job, _mailbox(job), algorithm, chosen, _ranks(job, algorithm, framework))
 
 
 def serve(*, job: ServerSplit, framework: str, options: Mapping[str, Any], algorithm: Any) -> None:
     """Serve until all workers have closed; collective with their `connect`, which say how."""
-    read_options(Options, options, backend="mpi_ps").check(num_workers=job.num_workers)
+    _read(options, job.num_workers)
     ranks = _ranks(job, algorithm, framework)
     mailbox = _mailbox(job)
     Server(mailbox, ranks, rank=job.num_workers + job.index).serve()
     mailbox.communicator.Free()
 
 
+def _read(options: Mapping[str, Any], num_workers: int) -> Options:
+    chosen = read_options(Options, options, backend="mpi_ps")
+    check_backups(chosen.backup_workers, num_workers=num_workers)
+    return chosen
+
+
 class MpiServers(InStep):
     """Parameter servers over MPI (`Backend`)."""
+
+    name = "mpi_ps"
 
     def __init__(
         self, job: ServerSplit, mailbox: Mailbox, algorithm: Any, options: Options, ranks: Ranks
@@ -87,11 +86,6 @@ class MpiServers(InStep):
         self._num_backups = options.backup_workers
         self._group = _group(job, mailbox, algorithm)
         self._numbers = count()  # of sessions, the same on all workers
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """This backend's row of the table."""
-        return capabilities("mpi_ps")
 
     @property
     def asynchronous(self) -> bool:

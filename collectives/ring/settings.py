@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of, option
 from dlscale.collectives.ring.pieces import DOMAINS
 
 SHARED_MEMORY = ("auto", "memfd", "shm")
@@ -14,7 +15,7 @@ SWITCH_POINTS = ("one_shot_bytes", "recursive_doubling_bytes", "halving_doubling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(CheckedOptions):
     """How the ring waits, shares memory and cuts messages; it decides itself where a setting is 0 or empty.
 
     `timeout_seconds`: how long to wait for a rank before it counts as a straggler; a dead rank on the same node is
@@ -31,43 +32,22 @@ class Settings:
     the rounding error of a gradient is added to the next one (see bfloat16.py).
     """
 
-    timeout_seconds: float = 300.0
-    shared_memory: str = "auto"
-    segment_bytes: int = 0
-    one_shot_bytes: int = -1
-    recursive_doubling_bytes: int = -1
-    halving_doubling_bytes: int = -1
+    timeout_seconds: float = option(300.0, lambda seconds: seconds > 0, "give more than 0")
+    shared_memory: str = one_of(SHARED_MEMORY, "auto")
+    segment_bytes: int = at_least(0, 0, most=MAX_SEGMENT_BYTES)
+    one_shot_bytes: int = at_least(-1, -1)
+    recursive_doubling_bytes: int = at_least(-1, -1)
+    halving_doubling_bytes: int = at_least(-1, -1)
     single_copy: bool = True
     huge_pages: bool = True
-    cores: int = 1
-    domains: str = ""
-    ranks_per_node: int = 0
+    cores: int = at_least(0, 1)
+    domains: str = one_of(DOMAINS, "")
+    ranks_per_node: int = at_least(0, 0)
     debug: bool = False
-    wire: str = "float32"
+    wire: str = one_of(WIRES, "float32")
     error_feedback: bool = True
 
-    def __post_init__(self) -> None:
-        if self.shared_memory not in SHARED_MEMORY:
-            choices = ", ".join(SHARED_MEMORY)
-            raise UsageError(f"option shared_memory is {self.shared_memory!r}; choose one of: {choices}")
-        if self.wire not in WIRES:
-            raise UsageError(f"option wire is {self.wire!r}; choose one of: {', '.join(WIRES)}")
-        if not self.timeout_seconds > 0:
-            raise UsageError(f"option timeout_seconds is {self.timeout_seconds}; give more than 0")
-        if not 0 <= self.segment_bytes <= MAX_SEGMENT_BYTES:
-            raise UsageError(f"option segment_bytes is {self.segment_bytes}; give 1 .. {MAX_SEGMENT_BYTES}")
-        for name in SWITCH_POINTS:
-            if getattr(self, name) < -1:
-                raise UsageError(
-                    f"option {name} is {getattr(self, name)}; give 0 or more, or -1 for the default"
-                )
-        if self.cores < 0:
-            raise UsageError(f"option cores is {self.cores}; give 1 or more, or 0 for the rank's share")
-        if self.domains not in DOMAINS:
-            raise UsageError(
-                f"option domains is {self.domains!r}; choose one of: {', '.join(filter(None, DOMAINS))}"
-            )
-        if self.ranks_per_node < 0:
-            raise UsageError(f"option ranks_per_node is {self.ranks_per_node}; give 0 or more")
+    def check_together(self) -> None:
+        """Returns if the options fit each other. Raises UsageError."""
         if self.domains and self.ranks_per_node:
             raise UsageError("options domains and ranks_per_node both cut nodes; give one of them")

@@ -17,8 +17,8 @@ from dlscale.collectives.addresses import (
     refuse_machines,
     refuse_open_ports,
 )
-from dlscale.collectives.backend import Capabilities, Collective, InStep, Setup, Trainer
-from dlscale.collectives.registry import capabilities, read_options
+from dlscale.collectives.backend import Collective, InStep, Setup, Trainer
+from dlscale.collectives.registry import read_options
 from dlscale.models.workload import ReplicaFactory, Shard
 
 
@@ -82,13 +82,8 @@ class TensorFlowCollective(InStep):
     def __init__(
         self, name: str, options: Options, strategy: Any, control: Any, *, implementation: str
     ) -> None:
-        self._name, self._options, self._strategy, self._control = name, options, strategy, control
+        self.name, self._options, self._strategy, self._control = name, options, strategy, control
         self._implementation = implementation
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """This backend's row of the table."""
-        return capabilities(self._name)
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica made in the strategy's scope, with the weights of rank 0."""
@@ -103,7 +98,7 @@ class TensorFlowCollective(InStep):
 
     def collective(self) -> Collective:
         """There is none: TensorFlow's collectives work on tensors of its own."""
-        raise UsageError(f"backend {self._name} has no operations on host buffers")
+        raise UsageError(f"backend {self.name} has no operations on host buffers")
 
     def close(self) -> None:
         """Wait for the others: TensorFlow's servers end with their processes, and a peer may still ask."""

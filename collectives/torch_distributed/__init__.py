@@ -13,8 +13,7 @@ from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.addresses import free_port, own_address, refuse_open_ports
-from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
-from dlscale.collectives.registry import capabilities
+from dlscale.collectives.backend import Collective, InStep, Trainer
 from dlscale.models.workload import ReplicaFactory, Shard
 
 TIMEOUT = timedelta(minutes=5)
@@ -92,13 +91,8 @@ class TorchDistributedBackend(InStep):
         bucket_cap_mb: int,
         make_collective: Callable[[], Collective] | None = None,
     ) -> None:
-        self._name, self._control, self._folder = name, control, folder
+        self.name, self._control, self._folder = name, control, folder
         self._bucket_cap_mb, self._make_collective = bucket_cap_mb, make_collective
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """This backend's row of the table."""
-        return capabilities(self._name)
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica whose losses are wrapped by DistributedDataParallel, which also broadcasts the weights."""
@@ -113,7 +107,7 @@ class TorchDistributedBackend(InStep):
     def collective(self) -> Collective:
         """The library's operations on host buffers. Raises UsageError if it has none."""
         if self._make_collective is None:
-            raise UsageError(f"backend {self._name} has no operations on host buffers")
+            raise UsageError(f"backend {self.name} has no operations on host buffers")
         return self._make_collective()
 
     def close(self) -> None:

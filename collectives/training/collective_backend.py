@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
-from dlscale.collectives.backend import Capabilities, Collective, InStep, Trainer
+from dlscale.collectives.backend import Collective, InStep, Trainer
 from dlscale.collectives.buffers import check_buffers_match
 from dlscale.collectives.compression.collective import Carrier, CompressedCollective
 from dlscale.collectives.compression.compressor import Compressor
 from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.compression.trainer import BucketTrainer, CompressedTrainer
-from dlscale.collectives.registry import capabilities
 from dlscale.collectives.training.communication import Training
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.workload import ReplicaFactory, Shard
@@ -33,17 +32,12 @@ class CollectiveBackend(InStep):
         training: Training | None = None,
         compression: Compression | None = None,
     ) -> None:
-        self._name = name
+        self.name = name
         self._compression = compression or Compression()
         self._make_collective = make_collective
         self._training = training or Training()
         # One per team; a single one also where a rank finds no core for its thread and does not overlap.
         self._gradients = [make_collective() for _ in range(max(self._training.teams, 1))]
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """This backend's row of the table."""
-        return capabilities(self._name)
 
     @property
     def delay(self) -> int:
@@ -107,7 +101,7 @@ class CheckedTrainer(WrappedTrainer):
     def __init__(self, trainer: Trainer, collective: Collective, *, every: int, names: Sequence[str]) -> None:
         super().__init__(trainer)
         self._collective = collective
-        self._every, self._names = every, names
+        self._every, self.names = every, names
         self._num_steps = 0
 
     def step(self) -> None:
@@ -116,7 +110,7 @@ class CheckedTrainer(WrappedTrainer):
         self._num_steps += 1
         if self._num_steps % self._every == 0:
             self._trainer.synchronize()  # the collective is free only when no exchange is under way
-            check_buffers_match(self._collective, self._trainer.weights(), names=self._names)
+            check_buffers_match(self._collective, self._trainer.weights(), names=self.names)
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """The decisions of the other trainer's exchange, and how often weights are compared."""

@@ -20,12 +20,13 @@ import numpy as np
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Collective
+from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of
 
 AUTOMATIC = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class Training(CheckedOptions):
     """The user's options of the exchange of gradients.
 
     `teams`: communication threads, each with a communicator of its own, among which the buckets go round; 0
@@ -38,18 +39,14 @@ class Training:
     the step, -1 defers where threads exchange between several nodes.
     """
 
-    teams: int = AUTOMATIC
+    teams: int = at_least(AUTOMATIC, AUTOMATIC)
     pipelined: bool = False
-    pipelined_until_step: int = 0
-    check_every: int = 0
-    deferred: int = AUTOMATIC
+    pipelined_until_step: int = at_least(0, 0)
+    check_every: int = at_least(0, 0)
+    deferred: int = one_of((AUTOMATIC, 0, 1), AUTOMATIC)
 
-    def __post_init__(self) -> None:
-        for name, least in (("teams", AUTOMATIC), ("pipelined_until_step", 0), ("check_every", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"option {name} is {getattr(self, name)}; give {least} or more")
-        if self.deferred not in (AUTOMATIC, 0, 1):
-            raise UsageError(f"option deferred is {self.deferred}; give 0 or 1, or -1 to have it decided")
+    def check_together(self) -> None:
+        """Returns if the options fit each other. Raises UsageError."""
         if self.deferred == 1 and self.pipelined:
             raise UsageError(
                 "deferred=1 and pipelined=true: pipelined updates are of the step before in any case; leave one out"

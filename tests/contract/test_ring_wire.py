@@ -325,7 +325,7 @@ def test_the_record_says_how_gradients_travel(join):
 def test_an_unknown_wire_is_refused():
     from dlscale.collectives.ring import Settings
 
-    with pytest.raises(UsageError, match="wire is 'float8'; choose one of: float32, bfloat16"):
+    with pytest.raises(UsageError, match="wire is 'float8'; choose from: float32, bfloat16"):
         Settings(wire="float8")
 
 

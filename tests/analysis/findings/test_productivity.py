@@ -7,7 +7,7 @@ from dlscale.analysis.findings import load_all
 from dlscale.analysis.findings.productivity import STORED, stored_changes
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
-from dlscale.collectives.registry import NAMES, TABLE
+from dlscale.collectives.capabilities import NAMES, TABLE
 from tests.analysis.findings.count_examples import (
     DOCS,
     changes_csv,

@@ -8,7 +8,7 @@ from dlscale.analysis.declare import Sentence, Table
 from dlscale.analysis.message_sizes.measurements import MessageSizeRow
 from dlscale.analysis.message_sizes.report import blocks, write_files
 from dlscale.analysis.message_sizes.summary import MessageSizeSummary, message_size_row, summarise
-from dlscale.benchmarks.records.message_sizes import COLLECTIVES, CellFailure, Choice, MessageSizeLaunch
+from dlscale.benchmarks.records.message_sizes import CellFailure, Choice, MessageSizeLaunch
 
 from .conftest import KIB, MIB, MakeCampaign, MakeLaunch
 
@@ -44,7 +44,7 @@ def summary(make_campaign: MakeCampaign, make_launch: MakeLaunch) -> MessageSize
         operation="mpi", collective="broadcast", message_bytes=4 * KIB, reason="no broadcast"
     )
     launches[0] = launches[0].model_copy(update={"failures": [missing]})
-    return summarise(make_campaign(collectives=list(COLLECTIVES), rank_counts=[3]), launches)
+    return summarise(make_campaign(collectives=list(TIMES), rank_counts=[3]), launches)
 
 
 def row(summary: MessageSizeSummary, backend: str, collective: str) -> MessageSizeRow:
@@ -70,7 +70,7 @@ def test_rates_are_those_of_nccl_tests(summary: MessageSizeSummary, collective: 
 
 
 def test_only_an_allreduce_has_a_memory_bound_and_each_is_paired_with_the_rings(summary: MessageSizeSummary):
-    for collective in COLLECTIVES:
+    for collective in TIMES:
         found = row(summary, "mpich", collective)
         assert (found.fraction_of_bound is not None) == (collective == "allreduce")
         assert found.ring_speedup is not None
@@ -83,7 +83,7 @@ def said(summary: MessageSizeSummary) -> str:
 
 def test_a_table_each_and_what_a_library_lacks_is_said(summary: MessageSizeSummary, tmp_path: Path):
     captions = [block.caption for block in blocks(summary) if isinstance(block, Table)]
-    assert len(set(captions)) == len(COLLECTIVES)
+    assert len(set(captions)) == len(TIMES)
     assert "mpich (default), 3 ranks, measured, mpi broadcast: no broadcast" in said(summary)
     assert {path.name for path in write_files(summary, tmp_path)} >= {
         "collectives-3r.png",

@@ -230,14 +230,14 @@ def test_what_float16_cannot_hold_comes_later(ranks):
     [
         (
             {"compression": "zip"},
-            "compression is 'zip'; choose one of: none, fp16, bf16, topk, threshold, onebit, ",
+            "compression is 'zip'; choose from: none, fp16, bf16, topk, threshold, onebit, ",
         ),
-        ({"compression": "topk", "topk_share": 0.0}, "topk_share is 0; give more than 0, and at most 1"),
-        ({"compression": "topk", "topk_share": 1.5}, "topk_share is 1.5; give more than 0, and at most 1"),
+        ({"compression": "topk", "topk_share": 0.0}, "topk_share is 0.0; give more than 0 and at most 1"),
+        ({"compression": "topk", "topk_share": 1.5}, "topk_share is 1.5; give more than 0 and at most 1"),
         ({"compression": "threshold"}, "threshold is 0; give more than 0"),
         ({"compression": "threshold", "threshold": -1.0}, "threshold is -1; give more than 0"),
-        ({"compression": "qsgd", "qsgd_levels": 0}, "qsgd_levels is 0; give 1 .. 127"),
-        ({"compression": "qsgd", "qsgd_levels": 128}, "qsgd_levels is 128; give 1 .. 127"),
+        ({"compression": "qsgd", "qsgd_levels": 0}, "qsgd_levels is 0; give 1 to 127"),
+        ({"compression": "qsgd", "qsgd_levels": 128}, "qsgd_levels is 128; give 1 to 127"),
         ({"compression": "powersgd", "powersgd_rank": 0}, "powersgd_rank is 0; give 1 or more"),
     ],
 )

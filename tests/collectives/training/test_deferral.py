@@ -102,7 +102,7 @@ def test_what_was_asked_for_and_cannot_be_is_refused(threads, obstacle, said):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"deferred": 2}, "give 0 or 1"), ({"deferred": 1, "pipelined": True}, "leave one out")],
+    [({"deferred": 2}, "choose from: -1, 0, 1"), ({"deferred": 1, "pipelined": True}, "leave one out")],
 )
 def test_other_values_and_pipelined_ones_are_refused(options, said):
     with pytest.raises(UsageError, match=said):

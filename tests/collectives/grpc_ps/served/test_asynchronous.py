@@ -107,11 +107,3 @@ def test_every_gradient_counts_once_whatever_their_order(make_cluster, make_repl
     cluster.train(make_replica, num_steps=5, before_close=count)
     assert counts == [15, 15, 15]
     assert cluster.num_sessions() == [0, 0]
-
-
-def test_asynchronous_is_said(make_cluster, make_replica):
-    found = []
-    make_cluster(num_workers=1, asynchronous=True).train(
-        make_replica, num_steps=0, before_close=lambda trainer: found.append(trainer.settings())
-    )
-    assert found[0]["asynchronous"] is True

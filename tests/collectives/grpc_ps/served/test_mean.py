@@ -66,3 +66,13 @@ def test_a_second_gradient_in_a_step_is_refused(worker):
     mean.add(worker, gradients(3)[worker])
     with pytest.raises(RefusedError, match=f"worker {worker} sent a gradient twice"):
         mean.add(worker, gradients(3)[worker])
+
+
+def test_infinities_and_what_is_no_number_go_into_the_mean_without_a_warning():
+    """Training that diverges is not the servers' business."""
+    mean = OrderedMean(count=3, num_workers=3)
+    largest = np.finfo(np.float32).max
+    mean.add(0, np.array([largest, np.inf, np.nan], np.float32))
+    mean.add(1, np.array([largest, -np.inf, 0], np.float32))
+    found = mean.add(2, np.array([0, 0, 0], np.float32))
+    np.testing.assert_array_equal(found, np.array([np.inf, np.nan, np.nan], np.float32))

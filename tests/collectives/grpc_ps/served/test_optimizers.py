@@ -109,11 +109,6 @@ def test_each_group_is_a_section_of_its_own():
     assert (rates, decays) == ([0.1, 0.5], [1e-4, 0.0])
 
 
-def test_a_rate_that_is_a_tensor_is_refused():
-    with pytest.raises(UsageError, match="hyperparameter lr is a Tensor; give a plain number"):
-        describe(torch.optim.Adam([weights()], lr=torch.tensor(0.1)))
-
-
 @pytest.mark.parametrize(
     "hyperparameters", [{"lr": -1.0}, {"lr": "fast"}, {"speed": 1.0}, {"nesterov": True}, {"lr": None}]
 )

@@ -36,12 +36,6 @@ def test_more_servers_than_weights(refused):
     assert text == "backend grpc_ps: 3 servers for 2 weights; give fewer servers"
 
 
-def test_optimizers_that_are_not_elementwise(refused, tools):
-    network = tools.perceptron(1)
-    text = refused(network, torch.optim.LBFGS(network.parameters()))
-    assert text.startswith("backend grpc_ps cuts tensors into pieces, which optimizer LBFGS does not allow; ")
-
-
 @pytest.mark.parametrize("num_servers", [1, 3])
 def test_groups_keep_their_settings(make_cluster, tools, num_servers):
     """In another order than the parameters': biases first."""

@@ -91,13 +91,3 @@ def test_an_optimizer_that_fails_on_the_servers(make_cluster, make_replica, tool
     tools.one_line(caught.value)
     trainer.close()
     cluster.assert_freed()
-
-
-def test_a_server_that_is_not_there(make_cluster, make_replica, tools):
-    cluster = make_cluster(num_workers=1)
-    channels = cluster.channels()
-    cluster.servers[1].stop()
-    with pytest.raises(RuntimeError, match=r"server 1 at .* went away") as caught:
-        cluster.trainer(0, make_replica(0), channels=channels)
-    tools.one_line(caught.value)
-    cluster.assert_freed()

@@ -28,12 +28,6 @@ def test_borders_may_lie_inside_objectives():
     ]
 
 
-def test_servers_beyond_the_elements_hold_nothing():
-    found = shards([2], num_servers=5)
-    assert [elements(shard) for shard in found] == [0, 0, 1, 0, 1]
-    assert chunks(found[0].regions, chunk_elements=4) == []
-
-
 @given(objective_sizes=SIZES, num_servers=st.integers(1, 9))
 def test_shards_hold_every_element_once_with_its_optimizer(objective_sizes, num_servers):
     found = shards(objective_sizes, num_servers=num_servers)
@@ -79,14 +73,6 @@ def test_chunks_of_all_shards_take_every_element_of_every_parameter_once(
             for piece in pieces(parameter_sizes, start, start + chunk.count):
                 found += [(piece.parameter, element) for element in range(piece.start, piece.stop)]
     assert found == [(index, e) for index, size in enumerate(parameter_sizes) for e in range(size)]
-
-
-def test_parameters_without_elements_are_in_no_piece():
-    assert list(pieces([0, 3, 0, 0, 2, 0], 2, 5)) == [
-        Piece(parameter=1, start=2, stop=3),
-        Piece(parameter=4, start=0, stop=2),
-    ]
-    assert list(pieces([0, 0], 0, 0)) == []
 
 
 def test_offsets_of_more_than_32_bits():

@@ -44,11 +44,6 @@ def test_weights_are_those_of_torch_with_the_mean_gradient(
     assert not np.allclose(weights[0][0], make(0).weights()[0], atol=1e-3)
 
 
-def test_the_first_weights_are_worker_0s(make_cluster, make_replica):
-    weights = make_cluster().train(make_replica, num_steps=0)
-    assert_same([make_replica(0).weights(), *weights])
-
-
 def test_messages_may_be_larger_than_grpcs_limit(make_cluster, make_replica, tools):
     """Of 4 MiB, unless told: here a tensor of 6 MiB, and all weights of a server, are one message."""
 

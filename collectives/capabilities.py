@@ -1,0 +1,131 @@
+"""What each backend can do: everything that asks, asks the table here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dlscale.base.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a backend can do. `collective`: the frameworks in which it also has operations on host buffers.
+
+    `algorithms`: those of `algorithms.registry` that it carries. `delayed`: it can delay gradients by one step when
+    asked to; `Backend.delay` says whether it does. `asynchronous` likewise, `Backend.asynchronous`. `once`: a process
+    can connect it only once, and before the framework computes. `open_ports`: its sockets are unauthenticated.
+    `install`: the command that gets it where it is missing; empty means that it comes with the environment.
+    """
+
+    name: str
+    summary: str
+    frameworks: tuple[str, ...]
+    devices: tuple[str, ...] = ("cpu",)
+    collective: tuple[str, ...] = ()
+    algorithms: tuple[str, ...] = ("sync",)
+    exchanges: bool = True  # False: the control without any exchange of gradients
+    delayed: bool = False
+    asynchronous: bool = False
+    servers: bool = False
+    once: bool = False
+    open_ports: bool = False
+    install: str = ""
+
+
+NAMES = ("none", "mpi", "gloo", "ring", "horovod", "grpc_ps", "mpi_ps", "tf_collective", "nccl")
+
+OVER_COLLECTIVES = ("sync", "local_sgd", "easgd")
+
+TABLE = {
+    row.name: row
+    for row in (
+        Capabilities(
+            name="none",
+            summary="no exchange of gradients: the control",
+            frameworks=("torch", "tensorflow", "jax"),
+            devices=("cpu", "gpu"),
+            exchanges=False,
+        ),
+        Capabilities(
+            name="mpi",
+            summary="MPI_Allreduce of the installed MPI: the plain baseline",
+            frameworks=("torch", "tensorflow", "jax"),
+            devices=("cpu", "gpu"),
+            collective=("torch", "tensorflow"),
+            algorithms=OVER_COLLECTIVES,
+            delayed=True,
+        ),
+        Capabilities(
+            name="gloo",
+            summary="torch.distributed with Gloo under DistributedDataParallel",
+            frameworks=("torch",),
+            devices=("cpu", "gpu"),
+            collective=("torch",),
+            algorithms=OVER_COLLECTIVES,
+            open_ports=True,
+        ),
+        Capabilities(
+            name="ring",
+            summary="our native ring allreduce in C++ over MPI",
+            frameworks=("torch", "tensorflow", "jax"),
+            devices=("cpu", "gpu"),
+            collective=("torch", "tensorflow"),
+            algorithms=OVER_COLLECTIVES,
+            delayed=True,
+        ),
+        Capabilities(
+            name="horovod",
+            summary="Horovod over MPI, oneCCL or NCCL",
+            frameworks=("torch", "tensorflow"),
+            devices=("cpu", "gpu"),
+            collective=("torch",),
+            algorithms=OVER_COLLECTIVES,
+            install="make horovod",
+        ),
+        Capabilities(
+            name="grpc_ps",
+            summary="parameter servers over gRPC: TensorFlow's own, and ours for torch",
+            frameworks=("torch", "tensorflow"),
+            devices=("cpu", "gpu"),
+            asynchronous=True,
+            servers=True,
+            open_ports=True,
+        ),
+        Capabilities(
+            name="mpi_ps",
+            summary="parameter servers over MPI, ours for both frameworks",
+            frameworks=("torch", "tensorflow"),
+            algorithms=("sync", "easgd", "downpour"),
+            asynchronous=True,
+            servers=True,
+        ),
+        Capabilities(
+            name="tf_collective",
+            summary="TensorFlow's own ring over gRPC under MultiWorkerMirroredStrategy",
+            frameworks=("tensorflow",),
+            once=True,
+            open_ports=True,
+        ),
+        Capabilities(
+            name="nccl",
+            summary="NCCL between GPUs, under DistributedDataParallel and MultiWorkerMirroredStrategy",
+            frameworks=("torch", "tensorflow"),
+            devices=("gpu",),
+            once=True,
+            open_ports=True,
+            install="an environment of GPU builds, then make gpu-check",
+        ),
+    )
+}
+
+
+def capabilities(name: str) -> Capabilities:
+    """The row of a backend. Raises UsageError for an unknown name."""
+    if name not in NAMES:
+        raise UsageError(f"no backend {name!r}; choose one of: {', '.join(NAMES)}")
+    return TABLE[name]
+
+
+def with_capability(capability: str) -> tuple[str, ...]:
+    """Names of the backends for which that column of the table is true, or not empty."""
+    return tuple(name for name in NAMES if getattr(TABLE[name], capability))
