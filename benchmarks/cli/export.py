@@ -57,7 +57,7 @@ def tidy(
 ) -> int:
     """Write the records of STUDY (default: the latest) as tidy tables, a row per launch and a row per window.
 
-    docs/tidy-tables.md says what each column is, and so does datapackage.json beside the tables. With --predicted there
+    datapackage.json beside the tables says what each column is (docs/tidy-tables.md). With --predicted there
     is a table of predictions, too. Exit status: 2 if records are invalid.
 
     \b

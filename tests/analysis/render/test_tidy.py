@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,14 +12,13 @@ from hypothesis import strategies as st
 from dlscale.analysis.findings import scaling, solution_table
 from dlscale.analysis.launches import select_attempts
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.tidy import write_tables
-from dlscale.analysis.render.tidy_columns import KEY, LAUNCHES, TABLES
+from dlscale.analysis.render.tidy import TABLES, columns_of, write_tables
 from dlscale.benchmarks.records.record import Cell, Phases
 from tests.analysis.findings.test_solutions import training
 from tests.analysis.made_predictions import predictions
 
-PAGE = (Path(__file__).parents[3] / "docs" / "tidy-tables.md").read_text()
-NAMES = [column.name for column in KEY]
+NAMES = ["study", "case_id", "attempt"]
+LAUNCHES = [column.name for column in columns_of("launches")]
 
 
 def tables(records, folder, form="csv", predicted=()):
@@ -39,14 +37,6 @@ def words(column):
     return column.astype(object).where(column.notna(), "").tolist()
 
 
-def test_the_page_says_what_each_column_is():
-    for name, columns in TABLES.items():
-        section = PAGE.split(f"\n## `{name}`\n")[1].split("\n## ")[0]
-        rows = [line for line in section.splitlines() if line.startswith("| `")]
-        assert rows == [f"| `{one.name}` | {one.kind} | {one.meaning} |" for one in columns]
-        assert len({one.name for one in columns}) == len(columns)
-
-
 def test_variables_are_in_the_column_of_the_environment(make_record, tmp_path):
     found = tables([make_record(variables={"MPICH_X": "1"}), make_record(block=1)], tmp_path, "csv")
     assert sorted(found["launches"]["environment"]) == ["default", "default, MPICH_X=1"]
@@ -54,15 +44,15 @@ def test_variables_are_in_the_column_of_the_environment(make_record, tmp_path):
 
 def test_every_field_of_a_cell_is_a_column():
     # Variables are in the column of the environment; an own model's name and digest are its workload's.
-    assert set(Cell.model_fields) - {"variables", "own"} <= {one.name for one in LAUNCHES}
-    assert {f"{name}_seconds" for name in Phases.model_fields} <= {one.name for one in LAUNCHES}
+    assert set(Cell.model_fields) - {"variables", "own"} <= {*LAUNCHES}
+    assert {f"{name}_seconds" for name in Phases.model_fields} <= {*LAUNCHES}
 
 
 @pytest.mark.parametrize("form", ["csv", pytest.param("parquet", marks=pytest.mark.requires("pyarrow"))])
 def test_a_reader_gets_the_report_s_numbers(make_study, tmp_path, form):
     records = make_study()
     found = tables(records, tmp_path, form)
-    assert list(found["launches"]) == [one.name for one in LAUNCHES]
+    assert list(found["launches"]) == LAUNCHES
     windows = found["windows"].query("counts")
     own = windows.groupby(["backend", "num_ranks", "block"], observed=True).seconds_per_step.median()
     typical = own.groupby(["backend", "num_ranks"], observed=True).median()
@@ -94,7 +84,7 @@ def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(
     for name in TABLES:
         one, other = csv[name], parquet[name]
         assert list(one) == list(other)
-        for column in TABLES[name]:
+        for column in columns_of(name):
             if column.kind == "string":
                 assert words(one[column.name]) == words(other[column.name])
             else:
@@ -245,7 +235,7 @@ def test_the_package_describes_each_table(make_study, tmp_path):
 def test_no_records_are_tables_without_rows(tmp_path):
     found = tables([], tmp_path)
     assert {name: len(frame) for name, frame in found.items()} == {"launches": 0, "windows": 0, "ranks": 0}
-    assert list(found["windows"]) == [one.name for one in TABLES["windows"]]
+    assert list(found["windows"]) == [one.name for one in columns_of("windows")]
 
 
 def test_a_launch_without_windows_has_a_row_of_its_own(make_record, tmp_path):

@@ -19,7 +19,7 @@ from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.extrap import extrap_models
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.tidy import counting, launch_frame, window_frame
+from dlscale.analysis.render.tidy import counting, frame_of
 from dlscale.analysis.text import backend_name
 
 from .conftest import Link, node
@@ -164,14 +164,14 @@ def test_the_page_has_a_section_of_them_and_no_launches(everything, without):
 
 def test_raw_exports_have_them_as_a_control_of_their_own(everything):
     counts = counting(everything)
-    frame = launch_frame(everything, counts)
+    frame = frame_of("launches", everything, counts)
     alone = frame[frame["control"] == "exchange"]
     good = alone[alone["reason"] == ""]
     assert len(good) == 12
     assert good["seconds_per_step"].notna().all()
     assert alone["samples_per_second"].isna().all()
     assert (alone["num_samples"] == 0).all()
-    windows = window_frame(everything, lambda _: True)
+    windows = frame_of("windows", [one for one in everything if one.windows], counts)
     some = windows[windows["control"] == "exchange"]
     assert len(some) == 12 * 11
     assert some["samples_per_second"].isna().all()
