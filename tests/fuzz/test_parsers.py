@@ -253,7 +253,7 @@ def in_a_job(text: str) -> None:
             with suppress(ValueError, OSError):
                 commands.nodes({variable: text})
             commands.end_time({variable: text})
-            commands.requeues({variable: text})
+            commands.restarts({variable: text})
 
 
 def about_jobs(text: str) -> None:
