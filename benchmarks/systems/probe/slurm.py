@@ -27,6 +27,11 @@ class NodeKind:
     gpu_model: str | None = None
     reserved_cores: int = 0
 
+    def __str__(self) -> str:
+        parts = [f"{self.cores} cores", f"{self.memory_gib:.1f} GiB" if self.memory_gib else ""]
+        parts.append(f"{self.num_gpus} {self.gpu_model or 'GPUs'}" if self.num_gpus else "")
+        return ", ".join(filter(None, parts))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmPartition:
