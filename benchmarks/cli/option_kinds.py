@@ -2,85 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import click
 
 from dlscale.analysis.form import parse_width
 from dlscale.base.quantities import parse_counts, parse_seconds, split_list
-from dlscale.benchmarks.records.record import Setting
 from dlscale.benchmarks.study.axes import read_options
 from dlscale.collectives import capabilities
 
 
-class Words(click.ParamType[list[str]]):
-    """Words separated by commas or spaces."""
+class Read(click.ParamType[Any]):
+    """What `read` makes of a text; a malformed one is a one-line error."""
 
-    name = "list"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:  # noqa: ARG002
-        """The words of `value`."""
-        return value if isinstance(value, list) else split_list(value)
-
-
-class Backends(Words):
-    """Names of backends, which must be known; what a study has is the verb's business."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        """The names in `value`. Raises UsageError for one that is no backend's."""
-        names = super().convert(value, param, ctx)
-        for name in names:
-            capabilities(name)
-        return names
-
-
-class Counts(click.ParamType[list[int]]):
-    """Positive counts as a list or a range."""
-
-    name = "counts"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """The counts in `value`; a malformed one is a one-line error."""
-        try:
-            return value if isinstance(value, list) else parse_counts(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class Width(click.ParamType[float]):
-    """The width of a printed figure, in inches."""
-
-    name = "width"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The inches in `value`; a malformed width is a one-line error."""
-        try:
-            return value if isinstance(value, float) else parse_width(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-class BackendOptions(click.ParamType[dict[str, dict[str, Setting]]]):
-    """BACKEND.OPTION=VALUE, separated by commas or spaces."""
-
-    name = "options"
+    name = "text"
+    read: ClassVar[Callable[[str], Any]]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """{backend: {option: value}}; a malformed one is a one-line error."""
+        """The value of a text."""
         try:
-            return value if isinstance(value, dict) else read_options(value)
+            return type(self).read(value) if isinstance(value, str) else value
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class Time(click.ParamType[float]):
+def _backends(text: str) -> list[str]:
+    names = split_list(text)
+    for name in names:
+        capabilities(name)  # raises UsageError for one that is no backend's
+    return names
+
+
+class Words(Read):
+    """Words separated by commas or spaces."""
+
+    name, read = "list", split_list
+
+
+class Backends(Read):
+    """Names of backends, which must be known; what a study has is the verb's business."""
+
+    name, read = "list", _backends
+
+
+class Counts(Read):
+    """Positive counts as a list or a range."""
+
+    name, read = "counts", parse_counts
+
+
+class Width(Read):
+    """The width of a printed figure, in inches."""
+
+    name, read = "width", parse_width
+
+
+class BackendOptions(Read):
+    """BACKEND.OPTION=VALUE, separated by commas or spaces."""
+
+    name, read = "options", read_options
+
+
+class Time(Read):
     """A duration such as 90s, 4min or 1h, in seconds."""
 
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds in `value`; a malformed one is a one-line error."""
-        try:
-            return value if isinstance(value, float) else parse_seconds(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    name, read = "time", parse_seconds

@@ -25,7 +25,7 @@ from dlscale.benchmarks.cli.options import say_given_up
 from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, plan_json, show_plan
 from dlscale.benchmarks.cli.request import Request, expanded, study_of
 from dlscale.benchmarks.jobs import submission
-from dlscale.benchmarks.jobs.jobs import JobPlan, all_jobs, cut
+from dlscale.benchmarks.jobs.jobs import Job, all_jobs, cut
 from dlscale.benchmarks.jobs.submission import write_rehearsal
 from dlscale.benchmarks.launch.campaign import (
     Campaign,
@@ -238,7 +238,7 @@ def _results(system: System, request: Request, *, is_here: bool) -> Path:
 
 def _jobs(
     campaign: Campaign, launches: Sequence[Launch], limit: float | None, *, first_index: int = 0
-) -> tuple[JobPlan, ...]:
+) -> tuple[Job, ...]:
     if not launches:
         return ()
     system = campaign.system
@@ -261,7 +261,7 @@ def _jobs(
     return jobs
 
 
-def _rehearsed_jobs(campaign: Campaign, limit: float | None, *, asked: bool) -> tuple[JobPlan, ...]:
+def _rehearsed_jobs(campaign: Campaign, limit: float | None, *, asked: bool) -> tuple[Job, ...]:
     """The jobs; none, with a line why, where a launch does not fit into the partition's longest job.
 
     Raises UsageError where a shorter limit was asked for.
@@ -275,7 +275,7 @@ def _rehearsed_jobs(campaign: Campaign, limit: float | None, *, asked: bool) -> 
         return ()
 
 
-def _check_node_hours(jobs: Sequence[JobPlan], most: float | None) -> None:
+def _check_node_hours(jobs: Sequence[Job], most: float | None) -> None:
     billed = sum(job.billed_node_hours for job in jobs)
     if most is not None and billed > most:
         raise UsageError(
@@ -284,7 +284,7 @@ def _check_node_hours(jobs: Sequence[JobPlan], most: float | None) -> None:
         )
 
 
-def _print_scripts(campaign: Campaign, jobs: Sequence[JobPlan], account: str | None) -> None:
+def _print_scripts(campaign: Campaign, jobs: Sequence[Job], account: str | None) -> None:
     for job in jobs:
         click.echo(f"\n# {job.name}")
         click.echo(submission.job_script(campaign, job, account=account, after=None))
@@ -293,7 +293,7 @@ def _print_scripts(campaign: Campaign, jobs: Sequence[JobPlan], account: str | N
             click.echo(shlex.join(campaign.command(launch)))
 
 
-def show_job_costs(campaign: Campaign, jobs: Sequence[JobPlan]) -> None:
+def show_job_costs(campaign: Campaign, jobs: Sequence[Job]) -> None:
     """Print jobs, wall time, node-hours used and billed, and the precision of that many launches."""
     plan = campaign.plan
     canaries = sum(launch.cell.control == "canary" for job in jobs for launch in job.launches)

@@ -17,7 +17,7 @@ from pathlib import Path
 from dlscale.base.batch import scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
-from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, JobFile, JobFiles
+from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles
 from dlscale.benchmarks.launch import parity_gate, supervisor
 from dlscale.benchmarks.launch.campaign import Campaign, campaign_here, run_launch
 from dlscale.benchmarks.study.plan import Launch, Plan
@@ -37,7 +37,7 @@ def run(folder: Path, name: str) -> None:
         _run_job(study, job, files, begin)
 
 
-def _run_job(study: StudyFile, job: JobFile, files: JobFiles, begin: float) -> None:
+def _run_job(study: StudyFile, job: Job, files: JobFiles, begin: float) -> None:
     commands = scheduler(study.system.scheduler)
     try:
         nodes = tuple(commands.nodes(os.environ))
@@ -59,7 +59,7 @@ def _run_job(study: StudyFile, job: JobFile, files: JobFiles, begin: float) -> N
     files.say("end", reason=f"the wall time ended with {left} launches left" if left else "done")
 
 
-def _campaign(study: StudyFile, job: JobFile, files: JobFiles, nodes: tuple[str, ...]) -> Campaign:
+def _campaign(study: StudyFile, job: Job, files: JobFiles, nodes: tuple[str, ...]) -> Campaign:
     """The job's part of the study, on this machine's environment, which must be the one it was submitted with."""
     if len(nodes) < job.num_nodes:
         raise UsageError(
@@ -68,7 +68,7 @@ def _campaign(study: StudyFile, job: JobFile, files: JobFiles, nodes: tuple[str,
         )
     plan = Plan(
         study=study.study,
-        launches=job.plan().launches,
+        launches=job.launches,
         num_launches=study.study.launches or 1,
         shape=shape(study.study, study.system),
         known_budget_per_case=job.budget_per_case,

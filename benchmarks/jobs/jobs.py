@@ -38,14 +38,17 @@ START_SECONDS = 60.0  # before the first launch of a job: modules, staging, prob
 WARN_SECONDS = 120  # before the end of its wall time a job gets SIGTERM
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPlan:
-    """One job: its launches in order, the canary's at both ends."""
+class Job(Frozen):
+    """One job: its launches in order, the canary's at both ends; job-000.json."""
 
-    index: int
+    schema_version: Literal[1] = 1
+    index: NonNegativeInt
     launches: tuple[Launch, ...]
-    num_nodes: int  # as many as its largest launch needs, or the partition gives; smaller launches use the first ones
-    seconds: float  # wall time that it asks for
+    num_nodes: (
+        PositiveInt  # as its largest launch needs, or the partition gives; smaller ones use the first nodes
+    )
+    seconds: PositiveFloat  # wall time that it asks for
+    budget_per_case: float  # seconds, by the whole study (`Plan`)
 
     @property
     def name(self) -> str:
@@ -66,7 +69,7 @@ def cut(
     limit: float | None,
     min_nodes: int = 1,
     first_index: int = 0,
-) -> tuple[tuple[JobPlan, ...], tuple[str, ...]]:
+) -> tuple[tuple[Job, ...], tuple[str, ...]]:
     """The jobs that run `launches` of `plan`, and warnings. `limit`: most seconds of a job; None: any.
     `min_nodes`: fewest nodes of a job, as the partition demands or bills.
 
@@ -75,7 +78,7 @@ def cut(
     A tier's blocks stay whole where that is possible, so that compared cases run in one job. Raises UsageError if a
     single launch with its canaries does not fit into a job.
     """
-    jobs: list[JobPlan] = []
+    jobs: list[Job] = []
     warnings: list[str] = []
     for _, of_tier in groupby(launches, key=lambda launch: launch.cases[0].block // plan.num_launches):
         blocks = [tuple(block) for _, block in groupby(of_tier, key=lambda launch: launch.cases[0].block)]
@@ -100,11 +103,12 @@ def cut(
                     "`dlscale resume` submits the next when one has ended"
                 )
             jobs.append(
-                JobPlan(
+                Job(
                     index=index,
                     launches=_with_canaries(plan, members, index),
                     num_nodes=max(min_nodes, *(launch.cell.num_nodes for launch in members)),
                     seconds=seconds if limit is None else min(seconds, limit),
+                    budget_per_case=plan.budget_per_case,
                 )
             )
     return tuple(jobs), tuple(warnings)
@@ -176,47 +180,6 @@ FOLDER = "jobs"
 JobState = Literal["never submitted", "pending", "running", "ended", "vanished"]
 
 
-class JobLaunch(Frozen):
-    """Cases that share a launch, and the file that they read."""
-
-    cases: list[Case]
-    data: str | None
-
-
-class JobFile(Frozen):
-    """The file job-000.json: the launches of a job."""
-
-    schema_version: Literal[1] = 1
-    index: NonNegativeInt
-    num_nodes: PositiveInt
-    seconds: PositiveFloat  # wall time that it asks for
-    budget_per_case: float  # seconds, by the whole study (`Plan`)
-    launches: list[JobLaunch]
-
-    @classmethod
-    def of(cls, plan: JobPlan, budget_per_case: float) -> JobFile:
-        """The file of that job."""
-        launches = [
-            JobLaunch(cases=list(launch.cases), data=str(launch.data.absolute()) if launch.data else None)
-            for launch in plan.launches
-        ]
-        return cls(
-            index=plan.index,
-            num_nodes=plan.num_nodes,
-            seconds=plan.seconds,
-            budget_per_case=budget_per_case,
-            launches=launches,
-        )
-
-    def plan(self) -> JobPlan:
-        """The job that the file was made of."""
-        launches = tuple(
-            Launch(cases=tuple(launch.cases), data=Path(launch.data) if launch.data else None)
-            for launch in self.launches
-        )
-        return JobPlan(index=self.index, launches=launches, num_nodes=self.num_nodes, seconds=self.seconds)
-
-
 # A word of a command line, and no option: 123, 123.server, 123[], fM7Zq9AKHno.
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]{0,200}")
 
@@ -234,7 +197,7 @@ class JobFiles:
 
     @property
     def plan_path(self) -> Path:
-        """The file of its launches (`JobFile`)."""
+        """The file of its launches (`Job`)."""
         return self._folder / f"{self.name}.json"
 
     @property
@@ -262,19 +225,19 @@ class JobFiles:
         """The folder that its launches write to while they run, apart from other jobs' leftovers."""
         return self.folder / "spool" / self.name
 
-    def read(self) -> JobFile:
+    def read(self) -> Job:
         """The launches of the job. Raises UsageError if the file is invalid."""
         try:
-            return JobFile.model_validate_json(read_regular(self.plan_path))
+            return Job.model_validate_json(read_regular(self.plan_path))
         except (OSError, ValidationError) as error:
             raise UsageError(
                 f"{self.plan_path} is invalid ({type(error).__name__}); delete it, and resume the study"
             ) from None
 
-    def write(self, file: JobFile, script: str) -> None:
-        """Write the file and the script, before the job is submitted."""
+    def write(self, job: Job, script: str) -> None:
+        """Write the job and its script, before it is submitted."""
         make_folder(self._folder)
-        write_atomically(self.plan_path, file.model_dump_json())
+        write_atomically(self.plan_path, job.model_dump_json())
         write_atomically(self.script_path, script)
 
     @property

@@ -17,7 +17,7 @@ from dlscale.base.batch.scheduler import JobRequest, Scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.base.redaction import redact
-from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, JobFile, JobFiles, JobPlan, JobState, states
+from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles, JobState, states
 from dlscale.benchmarks.jobs.script import batch_script
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
 from dlscale.benchmarks.study.sizes import chosen_partition
@@ -27,7 +27,7 @@ PROGRAM = ("-m", "dlscale.benchmarks.jobs.allocation")
 COMMAND_SECONDS = 120  # a scheduler that does not answer for so long is down
 
 
-def job_script(campaign: Campaign, job: JobPlan, *, account: str | None, after: str | None) -> str:
+def job_script(campaign: Campaign, job: Job, *, account: str | None, after: str | None) -> str:
     """The batch script of a job, exactly as the scheduler is given it."""
     study, system = campaign.plan.study, campaign.system
     folder = campaign.store.folder.absolute()
@@ -47,7 +47,7 @@ def job_script(campaign: Campaign, job: JobPlan, *, account: str | None, after: 
     return batch_script(system, system.environments[campaign.installation.name], request, command)
 
 
-def submit(campaign: Campaign, jobs: Sequence[JobPlan], *, account: str | None) -> list[JobFiles]:
+def submit(campaign: Campaign, jobs: Sequence[Job], *, account: str | None) -> list[JobFiles]:
     """Hand the jobs to the system's scheduler, in order; under a chained policy each depends on its predecessor.
 
     Raises UsageError with the scheduler's own message if it refuses a job; the jobs before it stay submitted.
@@ -59,7 +59,7 @@ def submit(campaign: Campaign, jobs: Sequence[JobPlan], *, account: str | None) 
         after = submitted[-1].id if chained and submitted else None
         files = JobFiles(campaign.store.folder, job.name)
         text = job_script(campaign, job, account=account, after=after)
-        files.write(JobFile.of(job, campaign.plan.budget_per_case), text)
+        files.write(job, text)
         output = _submitted([*commands.submit, str(files.script_path.absolute())], campaign.store.folder)
         try:
             files.accepted(commands.job_id(output))
@@ -124,7 +124,7 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> str:
 REHEARSAL_FILE = "rehearsal.json"
 
 
-def write_rehearsal(campaign: Campaign, jobs: Sequence[JobPlan], *, account: str | None) -> None:
+def write_rehearsal(campaign: Campaign, jobs: Sequence[Job], *, account: str | None) -> None:
     """Scripts, the launches' command lines and the plan, in the campaign's folder. Nothing there is a record."""
     folder = campaign.store.folder
     make_folder(folder)

@@ -119,10 +119,10 @@ def _environment() -> jinja2.Environment:
 
 def _toml(value: Any) -> str:
     if not isinstance(value, dict):
-        return tomlkit.item(value).as_string()
+        return str(tomlkit.item(value).as_string())
     table = tomlkit.inline_table()
     table.update(value)
-    return table.as_string()
+    return str(table.as_string())
 
 
 def _plain(text: str) -> str:
