@@ -203,6 +203,11 @@ def tags_of(cell: Cell) -> Tags:
     return Tags(workload=cell.workload, framework=cell.framework, backend=cell.backend)
 
 
+def family_tags(family: Family) -> Tags:
+    """The filter tags of all backends of a training."""
+    return Tags(workload=family.workload, framework=family.framework)
+
+
 def training_columns(family: Callable[[T], Family]) -> tuple[Column[T], Column[T]]:
     """Columns that say what was trained, and how."""
 

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from dlscale.analysis.families import Family, FrameworkPair, base_ranks, family_of, pairs_of
-from dlscale.analysis.interference import Interference, interference
 from dlscale.analysis.launches import CellLaunches, Trimmed, good_launches, launches_of, outliers, trimmed
 from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.provenance import Provenance, provenance
@@ -155,16 +154,6 @@ class Measured:
     def trimmed(self) -> Trimmed:
         """The `launches` without those that stand out."""
         return trimmed(self.launches, self.outliers)
-
-    @cached_property
-    def interference(self) -> Interference | None:
-        """The CPU time that other programs took; None if it is not known."""
-        return interference(
-            record
-            for launches in self.launches
-            if launches.cell.control == "train"
-            for record in launches.records
-        )
 
     @cached_property
     def failures(self) -> tuple[Record, ...]:

@@ -19,12 +19,10 @@ from matplotlib.figure import Figure
 
 from dlscale.analysis.declare import Figure as Declared
 from dlscale.analysis.families import Family, common_family
-from dlscale.analysis.figures import startup
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.layout import Captioned, finish_printed
-from dlscale.analysis.findings import backends, load_all, scaling, solution_table
-from dlscale.analysis.findings import startup as start_ups
+from dlscale.analysis.findings import backends, load_all, scaling, solution_table, startup
 from dlscale.analysis.findings.backends import backend_row
 from dlscale.analysis.findings.noise_scale import noise_scales
 from dlscale.analysis.findings.predicted_solutions import predictions, shown_points, time_row
@@ -165,13 +163,9 @@ def _frameworks(study: Measured, folder: Path, form: Form) -> list[Path]:
 def _starts(study: Measured, folder: Path, form: Form) -> list[Path]:
     """Write a start-up figure per framework."""
     written = []
-    for framework in sorted({start_up.framework for start_up in start_ups.FINDING.of(study)}):
-        with drawing(form):
-            drawn = startup.draw(framework, start_ups.FINDING.of(study), study.provenance, form)
-            if drawn:
-                figure, lines = drawn
-                stem, title = folder / f"start-up-{framework}", f"start of a launch, {framework}"
-                written += _save(figure, stem, title, lines, study.provenance, form)
+    for framework in sorted({start.framework for start in startup.FINDING.of(study)}):
+        if figure := startup.start_up_figure(study, framework, form):
+            written += save_figure(figure, folder / f"start-up-{framework}", study.provenance, form)
     return written
 
 

@@ -26,7 +26,7 @@ from dlscale.analysis.findings.contrast_declaration import (
     declare,
     declare_variants,
 )
-from dlscale.analysis.interference import why_unclaimable
+from dlscale.analysis.findings.interference import why_unclaimable
 from dlscale.analysis.launches import Block
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.outliers import Outliers
@@ -239,7 +239,7 @@ def declared_contrasts(
         declaration,
         flagged=flagged_blocks(study.outliers),
         forbidden=parity_forbids(study.parities),
-        unclaimable=why_unclaimable(study.interference),
+        unclaimable=why_unclaimable(study),
     )
 
 

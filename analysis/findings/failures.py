@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dlscale.analysis.declare import Column, Sentence, TableOf, tags_of
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import drift, predicted_points, scaling
+from dlscale.analysis.findings import drift, interference, predicted_points, scaling
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import why_unusable
 from dlscale.analysis.text import CONTROL_NAMES, backend_name, listed, plural, workload_title
@@ -92,8 +92,8 @@ def study_warnings(study: Measured) -> tuple[tuple[str, str], ...]:
     }
     if len(kinds) > 1:
         warnings.append((f"Evidence is {listed(sorted(kinds))}: never joined by a line.", "rows"))
-    if (found := study.interference) and found.text:
-        warnings.insert(0, (found.text, "failures"))
+    disturbed = [(found.text, "failures") for found in interference.FINDING.of(study) if found.text]
+    warnings = disturbed + warnings
     drifted = [one for one in drift.FINDING.of(study) if one.steady is False]
     warnings += [(f"{one.text[0].upper()}{one.text[1:]}.", "failures") for one in drifted]
     if study.failures:

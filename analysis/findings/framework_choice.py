@@ -20,6 +20,7 @@ from dlscale.analysis.findings.contrast_declaration import Declaration, Declared
 from dlscale.analysis.findings.contrast_table import CONTRASTS
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts, Verdict, contrasts, flagged_blocks
 from dlscale.analysis.findings.data_formats import FORMAT_USES, FormatUse, preparation_sentences
+from dlscale.analysis.findings.interference import why_unclaimable
 from dlscale.analysis.findings.programs import (
     COSTS,
     SPEED,
@@ -31,7 +32,6 @@ from dlscale.analysis.findings.programs import (
     training_key,
 )
 from dlscale.analysis.findings.solutions import goal_text
-from dlscale.analysis.interference import why_unclaimable
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio
 from dlscale.analysis.text import (
@@ -236,7 +236,7 @@ def _tested(pairs: Sequence[Declared], items: Sequence[Program], studies: Sequen
         Declaration(factor="program", pairs=tuple(pairs)),
         flagged=flagged_blocks(item.row.outliers for item in items if item.row.outliers),
         forbidden=forbidden,
-        unclaimable=next(filter(None, (why_unclaimable(study.interference) for study in speeds)), ""),
+        unclaimable=next(filter(None, (why_unclaimable(study) for study in speeds)), ""),
     )
 
 

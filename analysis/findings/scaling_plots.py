@@ -1,4 +1,4 @@
-"""Efficiency and throughput over ranks: a plot per family, and the trainings of one screen."""
+"""Efficiency over ranks: a plot per family, and the trainings of one screen."""
 
 from __future__ import annotations
 
@@ -6,27 +6,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from dlscale.analysis.curves import Value, curves_of
-from dlscale.analysis.declare import Axis, Block, Guide, Plot, Sentence, Tags, brief
+from dlscale.analysis.declare import Axis, Block, Guide, Plot, Sentence, brief, family_tags
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import ladder, predicted_points, scaling, solution_table
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.curve_plots import (
     IDEAL,
-    Shown,
     against_backend,
     against_none,
     rank_axis,
-    rate_axis,
-    samples_text,
     says,
     series_of,
-    throughput_of,
     without_point,
 )
 from dlscale.analysis.findings.predicted_points import PlacedPrediction, predicted_notes, predicted_series
 from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, rows_of
-from dlscale.analysis.findings.scaling_figures import family_efficiency, family_throughput
+from dlscale.analysis.findings.scaling_figures import family_efficiency
 from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import LEVEL
@@ -55,61 +51,19 @@ def efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
     """One plot per family with an efficiency on more than 1 rank: against (a), or against (b) if there is no (a)."""
     plots = []
     for index, (family, rows, points) in enumerate(studied):
-        value, base = (against_none, NONE) if _scaled(rows, against_none) else (against_backend, BACKEND)
+        value, base = (against_none, NONE) if is_scaled(rows, against_none) else (against_backend, BACKEND)
         bounded = [row for row in rows if row.limits]
         guides = (IDEAL, *_guides(bounded))
-        if _scaled(rows, value):
+        if is_scaled(rows, value):
             own = points if value is against_none else ()
             name = f"efficiency-{index}"
-            plot = _efficiency(name, family, rows, own, value=value, base=base, guides=guides)
+            plot = efficiency_plot(name, family, rows, own, value=value, base=base, guides=guides)
             note = _not_known(bounded) if bounded else ""
             plots.append(replace(plot, notes=(*plot.notes, note)) if note else plot)
     return plots
 
 
-def own_efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
-    """Plots against (b), one per family that also has (a)."""
-    plots = []
-    for index, (family, every, _) in enumerate(studied):
-        rows = [row for row in every if row.cell.backend != "none"]
-        if _scaled(rows, against_none) and _scaled(rows, against_backend):
-            name = f"own-{index}"
-            plots.append(
-                _efficiency(name, family, rows, (), value=against_backend, base=BACKEND, guides=(IDEAL,))
-            )
-    return plots
-
-
-def throughput_plots(studied: Iterable[Studied]) -> list[Plot]:
-    """One plot per family with a rate, both axes logarithmic."""
-    plots = []
-    for index, (family, rows, points) in enumerate(studied):
-        curves = curves_of(rows, throughput_of)
-        if not curves:
-            continue
-        shown = [row for curve in curves for row in curve.rows]
-        names = [curve.name for curve in curves]
-        plots.append(
-            Plot(
-                name=f"throughput-{index}",
-                title=training_title(family),
-                says=says("Throughput", rows, throughput_of, samples_text),
-                x=rank_axis([*shown, *points]),
-                y=rate_axis([*shown, *points]),
-                series=(
-                    *series_of(curves, throughput_of, say=samples_text, unit="launch"),
-                    *predicted_series(points, throughput_of, names),
-                ),
-                guides=_ideal_rate(shown, points),
-                notes=(f"{family.constants}.", *without_point(rows, curves), *predicted_notes(points)),
-                table="numbers",
-                tags=_tags(family),
-            )
-        )
-    return plots
-
-
-def _efficiency(
+def efficiency_plot(
     name: str,
     family: Family,
     rows: Sequence[ScalingRow],
@@ -119,6 +73,7 @@ def _efficiency(
     base: str,
     guides: tuple[Guide, ...],
 ) -> Plot:
+    """The efficiency `value` of a family's curves over ranks, against `base`."""
     curves = curves_of(rows, value)
     shown = [row for curve in curves for row in curve.rows]
     points = [point for point in points if value(point)]
@@ -144,28 +99,13 @@ def _efficiency(
             *predicted_notes(points),
         ),
         table="numbers",
-        tags=_tags(family),
+        tags=family_tags(family),
     )
 
 
-def _scaled(rows: Sequence[ScalingRow], value: Value) -> bool:
+def is_scaled(rows: Sequence[ScalingRow], value: Value) -> bool:
+    """Whether a row that is no base case has that efficiency."""
     return any(row.cell.num_ranks != row.base_ranks and value(row) for row in rows)
-
-
-def _ideal_rate(rows: Sequence[ScalingRow], points: Sequence[PlacedPrediction]) -> tuple[Guide, ...]:
-    base = next(
-        (row for row in rows if (row.cell.backend, row.cell.num_ranks) == ("none", row.base_ranks)), None
-    )
-    if base is None or base.throughput is None:
-        return ()
-    every: list[Shown] = [*rows, *points]
-    ranks = [row.cell.num_ranks for row in every]
-    each = base.throughput.center / base.base_ranks
-    return (Guide(label="ideal", points=tuple((float(n), n * each) for n in (min(ranks), max(ranks)))),)
-
-
-def _tags(family: Family) -> Tags:
-    return Tags(workload=family.workload, framework=family.framework)
 
 
 LIMIT_KINDS = ("wire", "memory", "loader")
@@ -250,17 +190,3 @@ EFFICIENCY = Finding(
     figures={"efficiency": family_efficiency},
 )
 FINDINGS = (EFFICIENCY,)
-THROUGHPUT = Finding(
-    name="throughput",
-    title="Throughput",
-    compute=lambda study: EFFICIENCY.of(study),
-    plots=throughput_plots,
-    figures={"throughput": family_throughput},
-)
-OWN = Finding(
-    name="own",
-    title="Relative to the same backend",
-    lead="What each backend loses by scaling alone: its fixed costs on the base's ranks are left out.",
-    compute=lambda study: EFFICIENCY.of(study),
-    plots=own_efficiency_plots,
-)

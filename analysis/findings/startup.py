@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.declare import Column, TableOf, Tags, shown_number
+from dlscale.analysis.declare import Axis, Column, Figure, Plot, Stack, TableOf, Tags, shown_number
 from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings.small_print import solution_origin, span
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import slowest_in_phase
+from dlscale.analysis.text import attributes
 from dlscale.benchmarks.records.record import Phases
-
-
-def to_start_up_row(start: StartUp) -> dict[str, Any]:
-    """Seconds of the slowest rank before it trains, medians over launches; None for a phase that none reached."""
-    return {
-        "framework": start.framework,
-        "backend": start.backend,
-        "num_ranks": start.num_ranks,
-        "num_servers": start.num_servers,
-        "num_launches": start.num_launches,
-        **{f"{phase}_seconds": seconds for phase, seconds in start.seconds.items()},
-    }
-
 
 PHASES = ("start_up", "import_backend", "connect", "gates", "first_step")
 PHASE_LABELS = ("start", "import", "connect", "gates", "first step")
+LAYERS = ("start and import", "import of backend", "rendezvous", "gates", "first step")  # of the figure
+MAX_PANELS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +35,17 @@ class StartUp:
     num_servers: int
     num_launches: int
     seconds: dict[str, float | None]  # by phase
+
+    @property
+    def known(self) -> list[float]:
+        """The seconds of the known phases."""
+        return [seconds for seconds in self.seconds.values() if seconds is not None]
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The row for programs."""
+        phases = {f"{phase}_seconds": seconds for phase, seconds in self.seconds.items()}
+        return {**attributes(self, "framework backend num_ranks num_servers num_launches"), **phases}
 
 
 def start_ups(measured: Iterable[CellLaunches]) -> list[StartUp]:
@@ -78,8 +83,7 @@ def _seconds_of(phase: str, label: str) -> Column[StartUp]:
 
 
 def _sum(start: StartUp) -> float | None:
-    known = [seconds for seconds in start.seconds.values() if seconds is not None]
-    return sum(known) if len(known) == len(PHASES) else None
+    return sum(start.known) if len(start.known) == len(PHASES) else None
 
 
 LEGEND = (
@@ -98,11 +102,89 @@ STARTUP = TableOf[StartUp](
         Column("sum", lambda start: shown_number(_sum(start), "{:.2f}".format), unit="s"),
         Column("launches", lambda start: start.num_launches),
     ),
-    data=to_start_up_row,
+    data=lambda start: start.row,
     legend=LEGEND,
     tags=lambda start: Tags(framework=start.framework, backend=start.backend),
     group=lambda start: start.framework,
 )
+
+
+def start_up_figure(study: Measured, framework: str, form: Form = SCREEN) -> Figure | None:
+    """The phases of the starts of one framework, stacked, a panel per backend; None if none of them is known."""
+    own = [
+        start
+        for start in FINDING.of(study)
+        if start.framework == framework
+        and sum(start.known) > 0
+        and (not form.backends or start.backend in form.backends)
+    ]
+    none_first = sorted(own, key=lambda start: start.backend != "none")
+    panels = {name: list(group) for name, group in groupby(none_first, key=_panel)}
+    if not panels:
+        return None
+    shown, left_out = list(panels)[:MAX_PANELS], list(panels)[MAX_PANELS:]
+    ranks = sorted({start.num_ranks for start in own})
+    x = Axis(
+        title="ranks",
+        kind="log",
+        ticks=tuple((float(count), str(count)) for count in ranks),
+        low=ranks[0] * 2**-0.6,
+        high=ranks[-1] * 2**0.6,
+    )
+    y = Axis(title="time [s]", low=0, high=1.12 * max(sum(start.known) for start in own))
+    return Figure(
+        name="start-up",
+        title=f"start of a launch, {framework} on {', '.join(study.provenance.systems)}",
+        subtitle="seconds before training, of the slowest rank",
+        small_print=(" ".join(_words(own, left_out)), solution_origin(study.provenance)),
+        panels=tuple(
+            Plot(
+                name=f"start-up-{name}",
+                title=name,
+                says="",
+                x=x,
+                y=y,
+                series=(),
+                stacks=tuple(map(_stack, panels[name])),
+                layers=LAYERS,
+            )
+            for name in shown
+        ),
+        rows=[start.row for start in own if _panel(start) in shown],
+        wide=len(shown) > 3,
+        shared=True,
+    )
+
+
+def _panel(start: StartUp) -> str:
+    return start.backend + (f" + {start.num_servers}" if start.num_servers else "")
+
+
+def _stack(start: StartUp) -> Stack:
+    total, whole = sum(start.known), len(start.known) == len(PHASES)
+    label = f"{'' if whole else '>'}{total:.{1 if total < 100 else 0}f}"
+    return Stack(
+        x=float(start.num_ranks),
+        heights=tuple(seconds or 0.0 for seconds in start.seconds.values()),
+        label=label,
+    )
+
+
+def _words(starts: Sequence[StartUp], left_out: Sequence[str]) -> Iterator[str]:
+    yield (
+        f"Each phase is the median over n = {span([start.num_launches for start in starts])} launches of the slowest "
+        "rank's seconds. Ranks may be slowest in different phases, so a stack may be higher than any launch was. Start "
+        "and import: from mpiexec to the end of the framework's import and of MPI_Init. Gates: checks of correctness, "
+        "tracing and compilation among them. First step: of the trainer that is measured. "
+        "Throughput contains none of this."
+    )
+    if any(len(start.known) < len(PHASES) for start in starts):
+        yield "> before a number: a phase is not known for all ranks."
+    if any(start.num_servers for start in starts):
+        yield "+ 1: servers besides the ranks."
+    if left_out:
+        yield f"Not shown: {', '.join(left_out)} (see --json)."
+
 
 FINDING = Finding(
     name="start_up",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from dlscale.analysis.declare import Loss
-from dlscale.analysis.findings import scaling, solution_table, tuning, waterfall
+from dlscale.analysis.findings import interference, scaling, solution_table, tuning, waterfall
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts, study_contrasts
 from dlscale.analysis.findings.scaling import ScalingRow, base_text
@@ -26,8 +26,7 @@ def summary(study: Measured) -> tuple[str, ...]:
         return tuple(sentence.text for sentence in tuning.search_sentences(searches))[:MOST_SENTENCES]
     if solutions := solution_table.FINDING.of(study):
         return solution_sentences(solutions)[:MOST_SENTENCES]
-    disturbance = study.interference
-    busy = (disturbance.text,) if disturbance and disturbance.busy else ()
+    busy = tuple(found.text for found in interference.FINDING.of(study) if found.busy)
     losses = [] if busy else waterfall.losses_of(waterfall.FINDING.of(study))
     trained = [row for row in rows if row.cell.control == "train"]
     families = dict.fromkeys(row.family for row in trained)

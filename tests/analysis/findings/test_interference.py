@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all
+from dlscale.analysis.findings import interference, load_all
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.launches import launches_of, select_attempts
 from dlscale.analysis.measured import measure
@@ -114,5 +114,5 @@ def test_single_disturbed_launches_are_told_and_forbid_nothing(study, disturbed)
 
 
 def test_records_that_do_not_know_say_nothing(make_record):
-    assert measure([make_record()]).interference is None
+    assert interference.FINDING.of(measure([make_record()])) == ()
     assert launches_of([make_record()])
