@@ -20,7 +20,7 @@ from dlscale.analysis.declare import (
 )
 from dlscale.analysis.families import environment_text
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings.contrast_declaration import STUDY_FACTOR, Side
+from dlscale.analysis.findings.contrast_declaration import STUDY_FACTOR
 from dlscale.analysis.findings.contrasts import (
     CONTRAST_ALPHA,
     CONTRAST_BAND,
@@ -39,22 +39,29 @@ from dlscale.analysis.variants import STEP
 NAMED = 3  # comparisons named in one sentence
 
 
-def declaration_text(contrasts: Contrasts) -> str:
-    """The number of comparisons made together, their factor, and the number of blocks that they need."""
-    num = len(contrasts.found)
-    many = f"{num} comparison{'s' * (num > 1)}"
-    if contrasts.factor == STUDY_FACTOR:
-        return f"{many} of B with A"
-    return (
-        f"{many} of {contrasts.factor}, declared together: {contrasts.blocks_needed} blocks or more can carry a claim "
-        f"(--launches {contrasts.blocks_needed})"
+def lead_text(declared: Contrasts) -> str:
+    """How many comparisons were declared together, what a claim needs, and whether there is enough of it."""
+    many = f"{plural(len(declared.found), 'comparison')} of "
+    if declared.factor == STUDY_FACTOR:
+        return f"{many}B with A."
+    needed = declared.blocks_needed
+    lead = (
+        f"{many}{declared.factor}, declared together, before any number was seen: a claim needs "
+        f"{plural(needed, 'launch')} of each or more"
     )
+    short = [contrast.num_blocks for contrast in declared.found if contrast.too_few]
+    if not short:
+        return f"{lead} (--launches {needed})."
+    return f"{lead}; {undecided_text(max(short), len(short), needed)}."
 
 
-def contrast_title(side: Side, factor: str) -> str:
+def contrast_title(contrast: Contrast) -> str:
     """The title of a training's comparisons: workload, framework, scaling and system."""
-    family = side.family
-    what = [f"{family.workload} {family.preset}", *([family.framework] if factor != "framework" else [])]
+    side, family = contrast.contender, contrast.contender.family
+    what = [
+        f"{family.workload} {family.preset}",
+        *([family.framework] if contrast.factor != "framework" else []),
+    ]
     kind = "" if side.evidence == "measured" else f" ({side.evidence})"
     return f"{', '.join(what)}, {family.scaling_mode} scaling on {family.system}{kind}"
 
@@ -166,33 +173,24 @@ def _without_text(contrast: Contrast) -> str:
     return f"; without the {which} with an outlying launch {_by(contrast.without)}"
 
 
-Compared = tuple[Contrasts, Contrast]
-
-
-def compared(contrasts: Contrasts) -> list[Compared]:
-    """The rows of the table."""
-    return [(contrasts, contrast) for contrast in contrasts.found]
-
-
-def tags_of_pair(contender: Side, reference: Side) -> Tags:
+def _tags(contrast: Contrast) -> Tags:
     """The tags of both sides, so that a filter for one of them keeps the comparison."""
-    sides = (contender.cell, reference.cell)
+    sides = (contrast.contender.cell, contrast.reference.cell)
     return Tags(
-        workload=contender.cell.workload,
+        workload=contrast.contender.cell.workload,
         framework=" ".join(dict.fromkeys(cell.framework for cell in sides)),
         backend=" ".join(dict.fromkeys(cell.backend for cell in sides)),
     )
 
 
-def _contrast_name(pair: Compared) -> str:
-    _, contrast = pair
+def _contrast_name(contrast: Contrast) -> str:
     side = contrast.contender
     kind = "" if side.evidence == "measured" else f", {side.evidence}"
     return f"{side.name} : {contrast.reference.name}{over_text(contrast)}{kind}"
 
 
-def _throughput(pair: Compared) -> Shown:
-    ratio = pair[1].ratio
+def _throughput(contrast: Contrast) -> Shown:
+    ratio = contrast.ratio
     return shown_interval(ratio and ratio.excess(), lambda change: points(change, sign="+"))
 
 
@@ -200,27 +198,53 @@ def _probability(p: float | None) -> Value:
     return NOTHING if p is None else Value(text=probability_text(p), order=p)
 
 
-def _why(pair: Compared) -> str:
-    contrasts, contrast = pair
-    return f"needs {contrasts.blocks_needed} blocks" if contrast.too_few else contrast.reason
+def _why(contrast: Contrast) -> str:
+    return f"needs {contrast.blocks_needed} blocks" if contrast.too_few else contrast.reason
 
 
-CONTRASTS = TableOf[Compared](
+def _row(contrast: Contrast) -> dict[str, Any]:
+    """One flat row. `ratio` is of throughputs, the contender's over the reference's."""
+    side = contrast.contender
+    return {
+        "factor": contrast.factor,
+        "contender": side.name,
+        "reference": contrast.reference.name,
+        "system": side.family.system,
+        **side.cell.model_dump(exclude={"control", "variables"}),
+        "backend_options": options_text(side.cell),
+        "algorithm": side.cell.algorithm,
+        "algorithm_options": algorithm_text(side.cell),
+        "environment": environment_text(side.cell),
+        "evidence": side.evidence,
+        "num_blocks": contrast.num_blocks,
+        **interval_columns("ratio", contrast.ratio),
+        "ratio_median": contrast.median_ratio,
+        **interval_columns("ratio_without_outliers", contrast.without),
+        **interval_columns("effect", contrast.standardised),
+        "p_value": contrast.p_value,
+        "p_adjusted": contrast.p_adjusted,
+        "verdict": contrast.verdict,
+        "reason": contrast.reason or None,
+        "text": contrast_sentence(contrast),
+    }
+
+
+CONTRASTS = TableOf[Contrast](
     name="contrasts",
     caption="Comparisons",
     columns=(
-        *training_columns(lambda pair: pair[1].contender.family),
+        *training_columns(lambda one: one.contender.family),
         Column("contrast", _contrast_name, numeric=False),
-        Column("ranks", lambda pair: pair[1].contender.cell.num_ranks),
+        Column("ranks", lambda one: one.contender.cell.num_ranks),
         Column("throughput", _throughput, unit="%"),
-        Column("effect", lambda pair: shown_interval(pair[1].standardised, "{:.1f}".format)),
-        Column("p", lambda pair: _probability(pair[1].p_value)),
-        Column("corrected p", lambda pair: _probability(pair[1].p_adjusted)),
-        Column("blocks", lambda pair: pair[1].num_blocks),
-        Column("verdict", lambda pair: pair[1].verdict, numeric=False),
+        Column("effect", lambda one: shown_interval(one.standardised, "{:.1f}".format)),
+        Column("p", lambda one: _probability(one.p_value)),
+        Column("corrected p", lambda one: _probability(one.p_adjusted)),
+        Column("blocks", lambda one: one.num_blocks),
+        Column("verdict", lambda one: one.verdict, numeric=False),
         Column("why", _why, numeric=False, detail=True),
     ),
-    data=lambda pair: _contrast_row(pair[1], pair[0].factor),
+    data=_row,
     legend=(
         "Throughput: by how much that of the first is above that of the second, with its "
         f"{100 * LEVEL:.0f} % t interval over blocks of launches. Effect: mean over standard deviation of the log "
@@ -229,8 +253,8 @@ CONTRASTS = TableOf[Compared](
         f"difference whose corrected p is at most {100 * CONTRAST_ALPHA:.0f} %, "
         f"with an interval that leaves 0 out, and that is not within {100 * CONTRAST_BAND:.0f} % for certain."
     ),
-    tags=lambda pair: tags_of_pair(pair[1].contender, pair[1].reference),
-    strong=lambda pair: pair[1].verdict in ("faster", "slower"),
+    tags=_tags,
+    strong=lambda one: one.verdict in ("faster", "slower"),
 )
 
 
@@ -238,22 +262,22 @@ def _both(of: str, and_of: str) -> str:
     return " : ".join(dict.fromkeys([of, and_of]))
 
 
-BETWEEN_STUDIES = TableOf[Compared](
+BETWEEN_STUDIES = TableOf[Contrast](
     name="contrasts",
     caption="Comparison of two studies",
     columns=(
         Column(
             "backend",
-            lambda pair: _both(backend_name(pair[1].contender.cell), backend_name(pair[1].reference.cell)),
+            lambda one: _both(backend_name(one.contender.cell), backend_name(one.reference.cell)),
             numeric=False,
         ),
         Column(
             "ranks",
-            lambda pair: _both(str(pair[1].contender.cell.num_ranks), str(pair[1].reference.cell.num_ranks)),
+            lambda one: _both(str(one.contender.cell.num_ranks), str(one.reference.cell.num_ranks)),
         ),
         Column("throughput", _throughput, unit="%"),
-        Column("n of A", lambda pair: len(pair[1].reference.rates)),
-        Column("n of B", lambda pair: len(pair[1].contender.rates)),
+        Column("n of A", lambda one: len(one.reference.rates)),
+        Column("n of B", lambda one: len(one.contender.rates)),
     ),
     data=CONTRASTS.data,
     legend=(
@@ -275,110 +299,28 @@ def contrasts_json(contrasts: Contrasts) -> dict[str, Any]:
         "num_declared": len(contrasts.found),
         "blocks_needed": contrasts.blocks_needed,
         "left_out": list(contrasts.left_out),
-        "rows": contrast_rows(contrasts),
+        "rows": [CONTRASTS.data(contrast) for contrast in contrasts.found],
     }
 
 
-def contrast_rows(contrasts: Contrasts) -> list[dict[str, Any]]:
-    """One flat row per comparison. `ratio` is of throughputs, the contender's over the reference's."""
-    return [_contrast_row(contrast, contrasts.factor) for contrast in contrasts.found]
-
-
-def _contrast_row(contrast: Contrast, factor: str) -> dict[str, Any]:
-    return {
-        "factor": factor,
-        "contender": contrast.contender.name,
-        "reference": contrast.reference.name,
-        **_setting(contrast.contender),
-        "evidence": contrast.contender.evidence,
-        "num_blocks": contrast.num_blocks,
-        **interval_columns("ratio", contrast.ratio),
-        "ratio_median": contrast.median_ratio,
-        **interval_columns("ratio_without_outliers", contrast.without),
-        **interval_columns("effect", contrast.standardised),
-        "p_value": contrast.p_value,
-        "p_adjusted": contrast.p_adjusted,
-        "verdict": contrast.verdict,
-        "reason": contrast.reason or None,
-        "text": contrast_sentence(contrast),
-    }
-
-
-def _setting(side: Side) -> dict[str, Any]:
-    """The columns of a side's cell and system."""
-    cell = side.cell.model_dump(exclude={"control", "variables"})
-    own = {
-        "backend_options": options_text(side.cell),
-        "algorithm": side.cell.algorithm,
-        "algorithm_options": algorithm_text(side.cell),
-        "environment": environment_text(side.cell),
-    }
-    return {"system": side.family.system, **cell, **own}
-
-
-CLAIMED = ("faster", "slower", "alike")
 MOST_SENTENCES = 4  # on one screen
 
 
-def contrasts_lead(declared: Contrasts) -> str:
-    """A sentence on what was declared, and whether there are enough blocks."""
-    short = [contrast.num_blocks for contrast in declared.found if contrast.too_few]
-    lead = (
-        f"{plural(len(declared.found), 'comparison')} of {declared.factor}, declared together, before any number was "
-        f"seen: a claim needs {plural(declared.blocks_needed, 'launch')} of each or more"
-    )
-    if not short:
-        return f"{lead}."
-    return f"{lead}; {undecided_text(max(short), len(short), declared.blocks_needed)}."
-
-
-def contrast_texts(declared: Contrasts) -> list[Sentence]:
+def contrast_texts(contrasts: Iterable[Contrast]) -> Iterator[Sentence]:
     """A sentence for each comparison on the most ranks of its training, in the order of the table.
 
-    Comparisons that only need more blocks have no sentence: `contrasts_lead` counts them.
+    Comparisons that only need more blocks have no sentence: `lead_text` counts them.
     """
-    sentences = []
-    trainings = [
-        list(group)
-        for _, group in groupby(declared.found, key=lambda contrast: _training(declared, contrast))
-    ]
+    trainings = [list(group) for _, group in groupby(contrasts, key=contrast_title)]
     for group in trainings:
         most = max(contrast.contender.cell.num_ranks for contrast in group)
-        first = group[0].contender
-        family = first.family
-        what = contrast_title(first, declared.factor).removeprefix(family.workload)
+        family = group[0].contender.family
+        what = contrast_title(group[0]).removeprefix(family.workload)
         name = f"{workload_title(family.workload)}{what}: " if len(trainings) > 1 else ""
-        framework = "" if declared.factor == "framework" else family.framework
-        sentences += [
-            Sentence(text=f"{name}{sentence}", tags=Tags(workload=family.workload, framework=framework))
-            for sentence in contrast_sentences(
-                contrast
-                for contrast in group
-                if contrast.contender.cell.num_ranks == most and not contrast.too_few
-            )
-        ]
-    return sentences
-
-
-def claims(declared: Contrasts) -> list[str]:
-    """The certain differences on the most ranks, the largest first; none if there are several trainings."""
-    if len({_training(declared, contrast) for contrast in declared.found}) != 1:
-        return []
-    most = max(contrast.contender.cell.num_ranks for contrast in declared.found)
-    certain = [
-        contrast
-        for contrast in declared.found
-        if contrast.contender.cell.num_ranks == most and contrast.verdict in CLAIMED
-    ]
-    return contrast_sentences(sorted(certain, key=_size, reverse=True))
-
-
-def _training(declared: Contrasts, contrast: Contrast) -> str:
-    return contrast_title(contrast.contender, declared.factor)
-
-
-def _size(contrast: Contrast) -> float:
-    return abs(contrast.ratio.center - 1) if contrast.ratio else 0.0
+        framework = "" if group[0].factor == "framework" else family.framework
+        shown = [one for one in group if one.contender.cell.num_ranks == most and not one.too_few]
+        for sentence in contrast_sentences(shown):
+            yield Sentence(text=f"{name}{sentence}", tags=Tags(workload=family.workload, framework=framework))
 
 
 def _screen(study: Measured) -> Iterator[Block]:
@@ -386,7 +328,7 @@ def _screen(study: Measured) -> Iterator[Block]:
     declared = study.once(study_contrasts)
     if declared is None or declared.factor in ("backend", STEP):
         return
-    sentences = contrast_texts(declared) or [Sentence(text=contrasts_lead(declared))]
+    sentences = list(contrast_texts(declared.found)) or [Sentence(text=lead_text(declared))]
     yield from sentences[:MOST_SENTENCES]
     if len(sentences) > MOST_SENTENCES:
         yield Sentence(text=f"{len(sentences) - MOST_SENTENCES} more: dlscale compare")
@@ -394,8 +336,8 @@ def _screen(study: Measured) -> Iterator[Block]:
 
 def _sentences(found: Sequence[Contrasts]) -> Iterator[Sentence]:
     for declared in found:
-        yield Sentence(text=contrasts_lead(declared))
-        yield from contrast_texts(declared)
+        yield Sentence(text=lead_text(declared))
+        yield from contrast_texts(declared.found)
 
 
 FINDING = Finding(
@@ -403,8 +345,8 @@ FINDING = Finding(
     title="Significant differences",
     compute=lambda study: tuple(filter(None, [study.once(study_contrasts)])),
     sentences=_sentences,
-    more=lambda found: (CONTRASTS.of(pair for declared in found for pair in compared(declared)),),
+    more=lambda found: (CONTRASTS.of(one for declared in found for one in declared.found),),
     screen=_screen,
-    data=lambda found: {"contrasts": [row for declared in found for row in contrast_rows(declared)]},
+    data=lambda found: {"contrasts": [CONTRASTS.data(one) for declared in found for one in declared.found]},
 )
 FINDINGS = (FINDING,)

@@ -139,11 +139,13 @@ class Contrast:
     verdict: Verdict
     reason: str  # of "cannot be shown"; else empty
     too_few: bool  # whether only more blocks are missing for a verdict
+    factor: str  # of all comparisons declared together
+    blocks_needed: int  # the fewest with which any of them can be claimed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrasts:
-    """All comparisons declared together. `blocks_needed` is the fewest with which any of them can be claimed."""
+    """All comparisons declared together."""
 
     factor: str
     blocks_needed: int
@@ -202,6 +204,8 @@ def contrasts(
                 verdict=verdict,
                 reason=reason,
                 too_few=verdict == "cannot be shown" and not why_none,
+                factor=declaration.factor,
+                blocks_needed=needed,
             )
         )
     return Contrasts(

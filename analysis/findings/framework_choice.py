@@ -381,14 +381,7 @@ def framework_findings(
             name="comparisons",
             title="All comparisons",
             compute=lambda _: found,
-            more=lambda own: (
-                CONTRASTS.of(
-                    (choice.tested, contrast)
-                    for choice in own
-                    if choice.tested
-                    for contrast in choice.contrasts
-                ),
-            ),
+            more=lambda own: (CONTRASTS.of(contrast for choice in own for contrast in choice.contrasts),),
             data=lambda own: {"comparisons": [row for choice in own for row in to_comparison_rows(choice)]},
         ),
         Finding(

@@ -10,7 +10,7 @@ import click
 from rich.console import Console, Group
 
 from dlscale.analysis.findings.contrast_declaration import declare_between
-from dlscale.analysis.findings.contrast_table import contrast_rows
+from dlscale.analysis.findings.contrast_table import CONTRASTS
 from dlscale.analysis.findings.contrasts import Contrasts, contrasts, parity_forbids
 from dlscale.analysis.findings.study_comparison import (
     DIFFERENCES,
@@ -42,7 +42,7 @@ def compare_two(names: Sequence[str], results: Path, *, factor: Sequence[str] | 
         parities = [parity for folder in folders if folder for parity in load_parity(folder)]
         unpaired = contrast_studies(a, b, keys=comparison.keys, parities=parities)
     if as_json:
-        rows = contrast_rows(unpaired) if unpaired else []
+        rows = [CONTRASTS.data(contrast) for contrast in unpaired.found] if unpaired else []
         changed = changed_files(before, after) if before and after else None
         click.echo(json.dumps({**comparison_json(comparison), "contrasts": rows, "changed_files": changed}))
         return NOT_COMPARABLE if comparison.blocking else 0

@@ -5,7 +5,7 @@ import pytest
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import backends, load_all
 from dlscale.analysis.findings.backends import RESOLVABLE, backend_notes
-from dlscale.analysis.findings.contrast_table import contrast_rows
+from dlscale.analysis.findings.contrast_table import CONTRASTS
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
@@ -78,7 +78,8 @@ def test_the_verdict_is_that_of_the_declared_comparison(records):
     study = records(none=1.0, ring=1.4, mpi=1.5, gloo=1.401, num_blocks=8, noise=1.0)
     for order in ((), ("ring",), ("mpi",)):
         table = measure(study, order=order)
-        claims = {row["contender"]: row for row in contrast_rows(table.once(study_contrasts))}
+        declared = table.once(study_contrasts).found
+        claims = {row["contender"]: row for row in map(CONTRASTS.data, declared)}
         reference = order[0] if order else "gloo"
         rows = {row["backend"]: row for row in study_json(collect(load_all(), table))["backends"]}
         assert rows.pop(reference)["verdict"] == "reference"
