@@ -1,16 +1,10 @@
 """Do 95 % intervals contain the truth in 95 % of simulated studies? The seed is fixed, so nothing is flaky."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from dlscale.analysis.families import family_of
-from dlscale.analysis.findings.backends import compare_backends
-from dlscale.analysis.findings.contrast_declaration import declare
-from dlscale.analysis.findings.contrasts import contrasts
-from dlscale.analysis.launches import CellLaunches, MeasuredCase
 from dlscale.analysis.statistics import block_difference, block_ratio, median_interval
 
 NUM_STUDIES = 2000  # the standard error of a coverage near 0.95 is then 0.5 %
@@ -103,72 +97,3 @@ def test_the_interval_of_a_difference_holds_its_level(noise, num_blocks, first, 
         found = block_difference(*times)
         hits += found.low <= first - second <= found.high
     assert hits / NUM_STUDIES >= 0.94
-
-
-@dataclass(frozen=True, kw_only=True)
-class MadeCase(MeasuredCase):
-    """A case whose seconds per step are given, and not those of its record."""
-
-    world: float
-
-
-@pytest.fixture
-def verdicts(make_record):
-    """Verdicts in simulated studies of 8 blocks, one list per study; of all backends but `a`, the reference."""
-
-    names = ("none", "a", "b", "c", "d")
-    records = {
-        name: [make_record(backend=name, num_ranks=2, block=block, overlap=False) for block in range(8)]
-        for name in names
-    }
-    ids = {name: of_backend[0].case.cell.id for name, of_backend in records.items()}
-
-    def launches(name: str, seconds: np.ndarray) -> CellLaunches:
-        cell = records[name][0].case.cell
-        return CellLaunches(
-            cell=cell,
-            id=ids[name],
-            family=family_of(cell, system="local"),
-            cases=tuple(
-                MadeCase(record=record, cell_id=ids[name], num_attempts=1, good=True, world=value)
-                for record, value in zip(records[name], seconds.tolist(), strict=True)
-            ),
-        )
-
-    def find(*costs: float, num_studies: int = 300, noise: float = 0.01) -> list[list[str]]:
-        generator = np.random.default_rng(1908)
-        found = []
-        for _ in range(num_studies):
-            drift = DRIFT * generator.standard_normal(8)
-            measured = [
-                launches(name, cost * np.exp(drift + noise * generator.standard_normal(8)))
-                for name, cost in zip(names, (1.0, *costs), strict=False)
-            ]
-            compared = compare_backends(measured, contrasts(declare(measured)))
-            found.append([one.verdict for one in compared][1:])
-        return found
-
-    return find
-
-
-@pytest.mark.parametrize("num_backends", [2, 3, 4])
-def test_of_equal_backends_hardly_one_is_called_faster_or_slower(verdicts, num_backends):
-    """In 5 % of studies at most, whatever the number of backends."""
-    found = verdicts(*[1.5] * num_backends)
-    wrong = sum(any(verdict in ("faster", "slower") for verdict in study) for study in found)
-    assert wrong / len(found) <= 0.075  # three standard errors above 5 % would be 0.088
-
-
-def test_a_backend_at_the_limit_hardly_passes_for_alike(verdicts):
-    """It is slower than the reference by the 2 % of throughput that would matter."""
-    found = verdicts(1.5, 1.53, noise=0.005)
-    assert sum(study == ["alike"] for study in found) / len(found) <= 0.05
-
-
-def test_a_difference_well_beyond_the_noise_is_always_found(verdicts):
-    assert all(study == ["slower"] for study in verdicts(1.4, 1.5, num_studies=100))
-    assert all(study == ["alike"] for study in verdicts(1.5, 1.5, num_studies=100, noise=0.002))
-
-
-def test_a_small_communication_hides_no_claim(verdicts):
-    assert all(study == ["slower"] for study in verdicts(1.05, 1.25, num_studies=100))

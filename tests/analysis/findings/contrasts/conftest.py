@@ -8,28 +8,13 @@ import pytest
 from dlscale.analysis.families import family_of
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Side
 
-DRIFT = (
-    1.0,
-    0.82,
-    1.1,
-    0.95,
-    1.2,
-    0.9,
-    1.05,
-    0.85,
-    1.15,
-    1.0,
-    1.3,
-    0.7,
-    0.99,
-    1.01,
-    1.07,
-    0.93,
-    1.2,
-    0.8,
-    1.1,
-    0.9,
-)
+DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9, 1.05, 0.85, 1.15, 1.0)
+WOBBLE = (0.002, -0.001, 0.003, -0.002, 0.001, -0.003, 0.002, -0.002, 0.001, -0.001)
+
+
+def steadily(log: float, num_blocks: int, noise: float = 1.0) -> list[float]:
+    """Log ratios around one, with a little noise that is never the same."""
+    return [log + noise * WOBBLE[block % 10] for block in range(num_blocks)]
 
 
 @pytest.fixture
@@ -57,7 +42,7 @@ def declaration(make_side) -> Callable[..., Declaration]:
     def make(**logs: Sequence[float]) -> Declaration:
         pairs = []
         for name, values in logs.items():
-            drift = np.array(DRIFT[: len(values)])
+            drift = np.resize(DRIFT, len(values))
             reference = make_side("mpi", list(100 * drift))
             contender = make_side(name, list(100 * drift * np.exp(values)))
             pairs.append(Declared(contender=contender, reference=reference))

@@ -1,0 +1,196 @@
+"""`dlscale compare` of one study, and of two, as a user types it."""
+
+import json
+
+import pytest
+
+from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.records.record import Gate, Parity
+from tests.analysis.made_studies import write_study
+
+KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def study(results):
+    """Write a study of these records, with its backends in this order and the parity gate's verdict; its folder."""
+
+    def write(name, records, backends=("none", "mpi", "ring", "gloo"), passed=None):
+        described = {"backends": list(backends), "frameworks": ["torch", "tensorflow"]}
+        folder = write_study(results / "local" / name, records, study=described)
+        if passed is not None:
+            check = Gate(name="loss", passed=passed, value=1.0, tolerance=1.0, detail="")
+            gate = Parity(
+                workload="hep_cnn", preset="tiny", precision="fp32", num_parameters={}, checks=[check]
+            )
+            (folder / "parity.json").write_text(f"[{gate.model_dump_json()}]")
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def compare(results, capsys):
+    """Run the verb: (exit status, what it printed, what it complained)."""
+
+    def run(*words):
+        with pytest.raises(SystemExit) as ended:
+            main(["compare", *map(str, words), "--results", str(results)])
+        said = capsys.readouterr()
+        return ended.value.code, " ".join(said.out.split()), said.err
+
+    return run
+
+
+def test_one_study(study, compare, make_study, make_record):
+    canaries = [make_record(backend="ring", num_ranks=2, control="canary", block=block) for block in range(2)]
+    study("a", make_study(efficiency={**KEPT, "ring[x]": (0.9, 0.9)}, num_blocks=7) + canaries)
+    status, said, _ = compare("a")
+    assert status == 0
+    assert "faster than mpi on 2 ranks (corrected p 0.031, 7 blocks)" in said
+    assert "ring[x] : mpi" in said  # nothing in a record is taken for markup
+    assert "slower than ring" in compare("a", "--reference", "ring")[1]
+    study("b", make_study(efficiency=KEPT), backends=("ring", "mpi"))
+    assert "slower than ring on 2 ranks" in compare("b")[1]
+
+
+def test_fewer_comparisons_need_fewer_blocks(study, compare, make_study):
+    study("a", make_study())
+    assert "6 launches cannot decide 2 comparisons: --launches 7 can" in compare("a")[1]
+    status, said, _ = compare("a", "--backends", "ring")
+    assert (status, said.startswith("1 comparison of backend")) == (0, True)
+    study("b", make_study(num_blocks=4))
+    status, said, _ = compare("b", "--json")
+    found = json.loads(said)
+    assert (status, found["blocks_needed"]) == (4, 7)
+    assert {row["verdict"] for row in found["rows"]} == {"cannot be shown"}
+
+
+def test_frameworks_need_the_parity_gate(study, compare, make_study):
+    records = [
+        record
+        for framework in ("torch", "tensorflow")
+        for record in make_study(efficiency=KEPT, num_blocks=10, noise=0.002, framework=framework)
+    ]
+    for passed, status, said in (
+        (None, 4, "parity not checked, so do not compare them"),
+        (False, 3, "NOT COMPARABLE, the parity gate failed: loss"),
+        (True, 0, "tensorflow and torch are alike over ring on 2 ranks"),
+    ):
+        name = f"study-{passed}"
+        study(name, records, passed=passed)
+        found = compare(name, "--factor", "framework", "--reference", "torch", "--backends", "ring")
+        assert found[0] == status
+        assert said in found[1]
+        assert "hep_cnn tiny, weak scaling on local" in found[1], "frameworks are no part of the title"
+
+
+def test_a_single_record_what_failed_and_what_was_left_out(study, compare, make_record, make_study):
+    records = make_study(efficiency={"ring": (1.0, 0.9), "mpi": (1.0, 0.8)})
+    failed = [make_record(backend="gloo", num_ranks=2, block=block, failure="hung") for block in range(6)]
+    other = make_study(efficiency=KEPT, framework="tensorflow")
+    folder = study("a", records + failed + other)
+    said = compare("a", "--reference", "gloo")[1]
+    assert "every launch of gloo failed" in said
+    assert "Not compared: hep_cnn tensorflow has no gloo." in said
+    (one,) = (folder / "records").glob("*torch*ring-2r*-00.1.json")
+    status, _, complaint = compare(one)
+    assert (status, complaint.count("\n")) == (1, 1)
+    assert "nothing to compare: of backend there is only ring" in complaint
+
+
+def test_two_studies_are_shown_beside_each_other_below_their_fields(study, compare, make_study):
+    study("a-1", make_study(efficiency=KEPT, study="a-1"))
+    folder = study("b-1", make_study(efficiency=dict.fromkeys(KEPT, (1.5, 1.5)), study="b-1"))
+    status, said, _ = compare("a", folder)
+    assert status == 0
+    assert "compared at 6 points with equal backend, num_ranks" in said
+    assert "to know study a-1 b-1" in said
+    assert said.index("compared at") < said.index("6 comparisons of B with A.")
+    assert said.endswith("comparable")
+    assert "nothing is claimed" in said
+    assert "is 50" not in said
+    found = json.loads(compare("a", "b", "--json")[1])
+    assert len(found["contrasts"]) == 6
+    assert {one["verdict"] for one in found["contrasts"]} == {"cannot be shown"}
+    assert found["contrasts"][0]["ratio_method"] == "unpaired t"
+
+
+def test_what_is_not_comparable_is_not_set_side_by_side(study, compare, make_study):
+    study("a", make_study())
+    study("b", make_study(precision="bf16", environment="x[bold]y"))
+    status, said, _ = compare("a", "b")
+    assert status == 3
+    assert "blocks precision fp32 bf16" in said
+    assert "x[bold]y" in said
+    assert "not comparable: A and B differ in precision" in said
+    assert "comparisons of B with A" not in said
+    status, said, _ = compare("a", "b", "--json")
+    found = json.loads(said)
+    assert (status, found["schema"], found["comparable"], found["contrasts"]) == (3, 1, False, [])
+    assert found["factors"] == ["backend", "num_ranks"]
+    assert found["rows"][0] == {
+        "field": "case.cell.precision",
+        "factor": "precision",
+        "title": "precision",
+        "class": "blocking",
+        "blocks": True,
+        "a": ["fp32"],
+        "b": ["bf16"],
+        "num_points": 8,
+    }
+    status, said, _ = compare("a", "b", "--factor", "backend,num_ranks,precision")
+    assert status == 0
+    assert "comparable; 1 of the differences" in said
+
+
+def test_cells_that_differ_between_single_records_are_both_named(study, compare, make_record):
+    folder = study("a", [make_record(backend="ring"), make_record(backend="mpi", num_ranks=2)])
+    files = sorted((folder / "records").iterdir())
+    assert compare(*files)[0] == 3
+    status, said, _ = compare(*files, "--factor", "backend ranks")
+    assert status == 0
+    assert "ring : mpi" in said
+    assert compare(files[0], "a")[0] == 0
+
+
+def test_only_the_latest_good_attempts_count(study, compare, make_record):
+    study("a", [make_record(attempt=2), make_record(attempt=1, evidence="emulated")])
+    study("b", [make_record(failure="hung", precision="bf16"), make_record()])
+    assert compare("a", "b")[0] == 0
+
+
+def test_mistakes_are_one_line(study, compare, make_study, make_record, results):
+    study("good", make_study())
+    study("failed", [make_record(failure="hung")])
+    study("empty", [])
+    (cut,) = (study("cut", [make_record()]) / "records").iterdir()
+    cut.write_text(cut.read_text()[:100])
+    (old,) = (study("old", [make_record()]) / "records").iterdir()
+    old.write_text(json.dumps(json.loads(old.read_text()) | {"schema_version": 3}))
+    cases = {
+        ("failed",): "no good record (1 failed)",
+        ("empty",): "no good record (0 failed)",
+        ("cut",): "not complete JSON",
+        (cut,): "not complete JSON",
+        ("old",): "schema version 3",
+        ("nothing",): "no study 'nothing'",
+        (results,): "no records in",
+        ("good", "--factor", "bakcend"): "no factor 'bakcend'",
+        ("good", "--reference", "ring"): "apply to one study",
+    }
+    alone = {
+        ("--reference", "nccl"): "no 'nccl' of backend",
+        ("--factor", "workload"): "no factor 'workload'",
+        ("--factor", "backend,framework"): "give a single factor",
+        ("--ranks", "3"): "no ranks 3",
+    }
+    for words, complaint in {**cases, **alone}.items():
+        status, said, told = compare("good", *words)
+        assert (status, said, told.count("\n")) == (1, "", 1), words
+        assert complaint in told
