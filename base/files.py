@@ -77,16 +77,17 @@ def read_regular(path: str | Path, *, limit: int = LARGEST_BYTES) -> bytes:
     return content
 
 
-def make_folder(path: Path) -> None:
-    """Create the folder `path`. Raises UsageError if that fails or it is not writable."""
+def make_folder(path: Path, *, option: str = "--results") -> Path:
+    """Create the folder `path`, which `option` names, and return it. Raises UsageError if it cannot be written to."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
         raise UsageError(
-            f"results folder {path} is not writable: {error.strerror}; choose another one with --results"
+            f"folder {path} is not writable: {error.strerror}; choose another one with {option}"
         ) from None
+    return path
 
 
 @contextmanager

@@ -110,7 +110,7 @@ def write_tables(
         _pyarrow()
     ordered = sorted(records, key=key_of)
     counts, where = counting(ordered), provenance(ordered)
-    make_folder(folder)
+    make_folder(folder, option="--out")
     written = []
     for name, table in TABLES.items():
         own: Sequence[Any] = predicted if name == "predictions" else list(filter(table.has_rows, ordered))

@@ -1,152 +1,37 @@
 """`dlscale export`: a study's records and numbers in the forms that others read.
 
-Here: tables (`tidy`, `extrap`, `markdown`). MLPerf's logs are in `export_formats.py`, tests for ReFrame in
-`export_harness.py`.
+Tests for ReFrame are in `export_reframe.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import click
 
 from dlscale.analysis.findings import predicted_points
+from dlscale.analysis.records import why_unusable, world_step_seconds
 from dlscale.analysis.render.extrap import MIN_POINTS, extrap_models
-from dlscale.analysis.render.markdown import study_markdown as markdown_text
+from dlscale.analysis.render.markdown import study_markdown
 from dlscale.analysis.render.tidy import write_tables
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, SubVerbs
-from dlscale.benchmarks.cli.export_formats import mllog
-from dlscale.benchmarks.cli.export_harness import reframe
+from dlscale.benchmarks.cli.export_reframe import reframe
 from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.predicted_option import predicted_option, with_predictions
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
+from dlscale.benchmarks.exports.mllog import log_text, training_rules
 from dlscale.benchmarks.records.files import BadFile, load_records
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import Store
 
+F = TypeVar("F", bound=Callable[..., Any])
 ANOTHER = "free space or choose another place with --out"
-
-
-@click.command()
-@click.argument("study", required=False)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["csv", "parquet"]),
-    default="csv",
-    show_default=True,
-    help="Format of the tables; Parquet needs pyarrow.",
-)
-@click.option("--per-rank", is_flag=True, help="An additional table with a row per window and rank.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Folder for the tables; default: tables in the study's folder.",
-)
-@predicted_option
-@results_option
-def tidy(
-    study: str | None,
-    form: Literal["csv", "parquet"],
-    per_rank: bool,
-    out: Path | None,
-    predicted: list[str],
-    results: Path,
-) -> int:
-    """Write the records of STUDY (default: the latest) as tidy tables, a row per launch and a row per window.
-
-    datapackage.json beside the tables says what each column is (docs/tidy-tables.md). With --predicted there
-    is a table of predictions, too. Exit status: 2 if records are invalid.
-
-    \b
-    Examples:
-      dlscale export tidy
-      dlscale export tidy weak-scaling --format parquet --out tables
-    """  # noqa: D301
-    folder = choose_study(results, study)
-    records, bad_files = load_records(folder)
-    points = (
-        predicted_points.FINDING.of(with_predictions(load(Store(folder)), predicted).study)
-        if predicted
-        else ()
-    )
-    written = write_tables(
-        records,
-        out or folder / "tables",
-        form=form,
-        per_rank=per_rank,
-        predicted=[point.record for point in points],
-    )
-    click.echo(f"{len(records)} launches: {', '.join(path.name for path in written)} in {written[0].parent}")
-    return _complain(bad_files)
-
-
-@click.command()
-@click.argument("study", required=False)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Folder for the files; default: extra-p in the study's folder.",
-)
-@results_option
-def extrap(study: str | None, out: Path | None, results: Path) -> int:
-    """Write step times and starts of STUDY (default: the latest) for Extra-P, which models how they grow with ranks.
-
-    A file of JSON lines per curve, a line per launch (docs/exports.md). Exit status: 2 if records are
-    corrupt, 4 if no training gave a number.
-
-    \b
-    Example: dlscale export extrap weak-scaling
-    """  # noqa: D301
-    folder = choose_study(results, study)
-    records, bad_files = load_records(folder)
-    models = extrap_models(records)
-    out = out or folder / "extra-p"
-    if models:
-        make_folder(out)
-    for model in models:
-        path = out / f"{model.stem}.jsonl"
-        write_atomically(path, "\n".join(model.lines) + "\n", mode=0o644, remedy=ANOTHER)
-        few = f" of the {MIN_POINTS} that Extra-P asks for" if model.num_points < MIN_POINTS else ""
-        without = f"; without {', '.join(model.left_out)}" if model.left_out else ""
-        click.echo(f"{path}: {model.name}, {model.num_points} numbers of ranks{few}{without}")
-    if not models:
-        click.echo("no training has a number", err=True)
-    return _complain(bad_files) or (0 if models else INSUFFICIENT_DATA)
-
-
-@click.command()
-@click.argument("study", required=False)
-@click.option("--out", type=click.Path(path_type=Path), help="File; default: standard output.")
-@predicted_option
-@results_option
-def markdown(study: str | None, out: Path | None, predicted: list[str], results: Path) -> int:
-    """Print the table of STUDY (default: the latest) as GitHub's markdown, with intervals and n.
-
-    Exit status: 2 if records are invalid or were left out, 4 if nothing has a number.
-
-    \b
-    Examples:
-      dlscale export markdown weak-scaling >> pull-request.md
-      dlscale export markdown --out scaling.md
-    """  # noqa: D301
-    loaded = with_predictions(load(Store(choose_study(results, study))), predicted)
-    text = markdown_text(loaded.found, origin=loaded.study.provenance.short_line())
-    if out:
-        write_atomically(out, text, mode=0o644, remedy=ANOTHER)
-        click.echo(f"table: {out}")
-    else:
-        click.echo(text, nl=False)
-    if _complain(loaded.study.bad_files) or loaded.study.left_out:
-        return FAILED_CASES
-    return 0 if any(row.throughput for row in loaded.rows) else INSUFFICIENT_DATA
-
-
-def _complain(bad_files: Sequence[BadFile]) -> int:
-    tell_left_out(bad_files)
-    return FAILED_CASES if bad_files else 0
+RULES = "rules.yaml"
+CHECKER = "python -m mlperf_logging.compliance_checker --ruleset 6.0.0"
 
 
 @click.group(cls=SubVerbs)
@@ -160,5 +45,152 @@ def export() -> None:
     """  # noqa: D301
 
 
-for command in (tidy, markdown, extrap, mllog, reframe):
-    export.add_command(command)
+export.add_command(reframe)
+
+
+def _of_study(out_help: str) -> Callable[[F], F]:
+    """Add STUDY, --out and --results."""
+
+    def add(command: F) -> F:
+        out = click.option("--out", type=click.Path(path_type=Path), help=out_help)
+        return click.argument("study", required=False)(out(results_option(command)))
+
+    return add
+
+
+@export.command()
+@_of_study("Folder for the tables; default: tables in the study's folder.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "parquet"]),
+    default="csv",
+    show_default=True,
+    help="Format of the tables; Parquet needs pyarrow.",
+)
+@click.option("--per-rank", is_flag=True, help="An additional table with a row per window and rank.")
+@predicted_option
+def tidy(
+    study: str | None,
+    form: Literal["csv", "parquet"],
+    per_rank: bool,
+    out: Path | None,
+    predicted: list[str],
+    results: Path,
+) -> int:
+    """Write the records of STUDY (default: the latest) as tidy tables, a row per launch and a row per window.
+
+    datapackage.json beside the tables says what each column is (docs/tidy-tables.md). With --predicted there is a table
+    of predictions, too. Exit status: 2 if records are invalid.
+
+    \b
+    Examples:
+      dlscale export tidy
+      dlscale export tidy weak-scaling --format parquet --out tables
+    """  # noqa: D301
+    folder = choose_study(results, study)
+    records, bad_files = load_records(folder)
+    loaded = with_predictions(load(Store(folder)), predicted) if predicted else None
+    points = predicted_points.FINDING.of(loaded.study) if loaded else ()
+    written = write_tables(
+        records,
+        out or folder / "tables",
+        form=form,
+        per_rank=per_rank,
+        predicted=[point.record for point in points],
+    )
+    click.echo(f"{len(records)} launches: {', '.join(path.name for path in written)} in {written[0].parent}")
+    return _complain(bad_files)
+
+
+@export.command()
+@_of_study("Folder for the files; default: extra-p in the study's folder.")
+def extrap(study: str | None, out: Path | None, results: Path) -> int:
+    """Write step times and starts of STUDY (default: the latest) for Extra-P, which models how they grow with ranks.
+
+    A file of JSON lines per curve, a line per launch (docs/exports.md). Exit status: 2 if records are
+    corrupt, 4 if no training gave a number.
+
+    \b
+    Example: dlscale export extrap weak-scaling
+    """  # noqa: D301
+    folder = choose_study(results, study)
+    records, bad_files = load_records(folder)
+    models = extrap_models(records)
+    out = make_folder(out or folder / "extra-p", option="--out") if models else folder
+    for model in models:
+        path = out / f"{model.stem}.jsonl"
+        _write(path, "\n".join(model.lines) + "\n")
+        few = f" of the {MIN_POINTS} that Extra-P asks for" if model.num_points < MIN_POINTS else ""
+        without = f"; without {', '.join(model.left_out)}" if model.left_out else ""
+        click.echo(f"{path}: {model.name}, {model.num_points} numbers of ranks{few}{without}")
+    if not models:
+        click.echo("no training has a number", err=True)
+    return _complain(bad_files) or (0 if models else INSUFFICIENT_DATA)
+
+
+@export.command()
+@_of_study("File; default: standard output.")
+@predicted_option
+def markdown(study: str | None, out: Path | None, predicted: list[str], results: Path) -> int:
+    """Print the table of STUDY (default: the latest) as GitHub's markdown, with intervals and n.
+
+    Exit status: 2 if records are invalid or were left out, 4 if nothing has a number.
+
+    \b
+    Examples:
+      dlscale export markdown weak-scaling >> pull-request.md
+      dlscale export markdown --out scaling.md
+    """  # noqa: D301
+    loaded = with_predictions(load(Store(choose_study(results, study))), predicted)
+    text = study_markdown(loaded.found, origin=loaded.study.provenance.short_line())
+    if out:
+        _write(out, text)
+        click.echo(f"table: {out}")
+    else:
+        click.echo(text, nl=False)
+    if _complain(loaded.study.bad_files) or loaded.study.left_out:
+        return FAILED_CASES
+    return 0 if any(row.throughput for row in loaded.rows) else INSUFFICIENT_DATA
+
+
+@export.command()
+@_of_study("Folder for the logs; default: mllog in the study's folder.")
+def mllog(study: str | None, out: Path | None, results: Path) -> int:
+    """Write each record of STUDY (default: the latest) as an MLPerf log, <case>.<attempt>.log.
+
+    Of trainings to a target MLPerf's compliance checker accepts the logs by the rules that are written beside them.
+    Needs the package mlperf-logging: pip install 'dlscale[mllog]'. Exit status: 2 if records are invalid.
+
+    \b
+    Example: dlscale export mllog weak-scaling
+    """  # noqa: D301
+    folder = choose_study(results, study)
+    records, bad_files = load_records(folder)
+    out = out or folder / "mllog"
+    for index, record in enumerate(records):
+        text = log_text(record, _window_rates(record))
+        if index == 0:
+            make_folder(out, option="--out")
+        _write(out / f"{record.case.id}.{record.attempt}.log", text)
+    click.echo(f"{len(records)} logs in {out}")
+    if any(record.solution for record in records):
+        _write(out / RULES, training_rules())
+        click.echo(f"check: {CHECKER} --config {shlex.quote(str((out / RULES).resolve()))} LOG")
+    return _complain(bad_files)
+
+
+def _window_rates(record: Record) -> list[float]:
+    """Samples per second of each steady window; none of a communication-only case or if the record gives no number."""
+    if why_unusable(record) is not None or record.case.cell.control == "exchange":
+        return []
+    return [float(record.case.cell.global_batch / seconds) for seconds in world_step_seconds(record)]
+
+
+def _write(path: Path, text: str) -> None:
+    write_atomically(path, text, mode=0o644, remedy=ANOTHER)
+
+
+def _complain(bad_files: Sequence[BadFile]) -> int:
+    tell_left_out(bad_files)
+    return FAILED_CASES if bad_files else 0

@@ -51,6 +51,7 @@ def test_contents(wheel):
         "analysis/render/html/start.js",
         "analysis/findings/productivity.csv",
         "analysis/published/index.html.j2",
+        "analysis/render/tidy.toml",
         "benchmarks/exports/reframe.py.template",
         "benchmarks/exports/training_rules.yaml",
         "collectives/ring/build.json",

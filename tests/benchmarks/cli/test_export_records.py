@@ -1,6 +1,5 @@
 """Records in other tools' formats, read as those tools read them."""
 
-import importlib.util
 import json
 import sys
 from collections.abc import Sequence
@@ -13,17 +12,11 @@ from click.testing import CliRunner
 
 from dlscale.analysis.records import world_step_seconds
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import export_formats
-from dlscale.benchmarks.exports.formats import mllog_text
+from dlscale.benchmarks.cli import export as exports
+from dlscale.benchmarks.exports.mllog import log_text
 from dlscale.benchmarks.records.record import Failure, Record
+from tests.analysis.conftest import _make_record as make_record
 from tests.analysis.made_studies import write_study
-
-_MAKER = importlib.util.spec_from_file_location(
-    "made_records_of_analysis", Path(__file__).parents[2] / "analysis" / "conftest.py"
-)
-_module = importlib.util.module_from_spec(_MAKER)
-_MAKER.loader.exec_module(_module)
-make_record = _module._make_record
 
 
 @pytest.fixture
@@ -59,7 +52,7 @@ def events(tmp_path):
         from mlperf_logging.compliance_checker.mlp_parser import parse_file
 
         path = tmp_path / "one.log"
-        path.write_text(mllog_text(record, rates))
+        path.write_text(log_text(record, rates))
         lines, errors = parse_file(str(path), ruleset="6.0.0")
         assert not errors
         found = [json.loads(line.full_string.removeprefix(":::MLLOG ")) for line in lines]
@@ -117,7 +110,7 @@ class TestMllog:
     def test_throughput_is_that_of_each_window(self, study, export):
         record = make_record(num_ranks=2, window_factors=(1.0, 2.0) * 5, rank_delays=(0.0, 0.8))
         folder = study(record)
-        status, text = export(export_formats.mllog)
+        status, text = export(exports.mllog)
         assert (status, text) == (0, f"1 logs in {folder / 'mllog'}\n")
         log = (folder / "mllog" / f"{record.case.id}.1.log").read_text().splitlines()
         stats = [json.loads(line.removeprefix(":::MLLOG ")) for line in log if "tracked_stats" in line]
@@ -143,14 +136,14 @@ class TestMllog:
         failure = Failure(kind="gate", rank=None, message="weights differ")
         record = make_record().model_copy(update={"failure": failure})
         folder = study(record)
-        export(export_formats.mllog, "--out", str(folder / "logs"))
+        export(exports.mllog, "--out", str(folder / "logs"))
         log = (folder / "logs" / f"{record.case.id}.1.log").read_text()
         assert '"status": "aborted"' in log
         assert "tracked_stats" not in log
 
     def test_it_names_no_folder_of_this_machine(self, events):
         files = {event["metadata"]["file"] for event in events(make_record())}
-        assert files == {"benchmarks/exports/formats.py"}
+        assert files == {"benchmarks/exports/mllog.py"}
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):
@@ -158,4 +151,4 @@ def test_without_the_package_it_says_what_to_install(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mlperf_logging", None)
     with pytest.raises(UsageError, match=r"pip install 'dlscale\[mllog\]'"):
-        mllog_text(make_record(), [])
+        log_text(make_record(), [])

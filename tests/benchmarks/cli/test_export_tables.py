@@ -1,21 +1,12 @@
 """`dlscale export tidy|extrap|markdown` on a study's folder."""
 
-import importlib.util
-from pathlib import Path
-
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, export
+from tests.analysis.conftest import _make_record as make_record
 from tests.analysis.made_studies import write_study
-
-_MAKER = importlib.util.spec_from_file_location(
-    "made_records_for_tables", Path(__file__).parents[2] / "analysis" / "conftest.py"
-)
-_module = importlib.util.module_from_spec(_MAKER)
-_MAKER.loader.exec_module(_module)
-make_record = _module._make_record
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.cli import export_formats
-from dlscale.benchmarks.exports.training_log import training_log_text, training_rules
+from dlscale.benchmarks.cli import export as exports
+from dlscale.benchmarks.exports.mllog import log_text, training_rules
 from dlscale.benchmarks.records.record import Failure
 from tests.analysis.findings.test_solutions import EVALUATING, LAUNCH, SET_UP, training
 from tests.benchmarks.cli.test_export_records import export, make_record, study
@@ -40,7 +40,7 @@ def made(*, metric="auc", workload="hep_cnn", **fields):
 
 
 def text_of(record):
-    return training_log_text(record, record.case.cell.target, record.solution)
+    return log_text(record)
 
 
 def events_of(record):
@@ -148,7 +148,7 @@ def test_events_have_the_record_s_times_samples_and_values():
 def test_the_command_writes_logs_and_rules_and_says_how_to_check(study, export, accepts):
     record = made()
     folder = study(record)
-    status, text = export(export_formats.mllog)
+    status, text = export(exports.mllog)
     assert status == 0
     assert text.splitlines()[0] == f"1 logs in {folder / 'mllog'}"
     assert (

@@ -1,7 +1,6 @@
 """A test for ReFrame: what it runs can be run, what it reads is there, and nobody's words break out."""
 
 import ast
-import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -13,34 +12,19 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import SCHEMA
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import export_harness
+from dlscale.benchmarks.cli import export as exports
+from dlscale.benchmarks.cli.export_reframe import reframe_test, run_words
 from dlscale.benchmarks.cli.run import run as run_verb
-from dlscale.benchmarks.exports.harness import HarnessRun, reframe_test
-
-_MAKER = importlib.util.spec_from_file_location(
-    "made_records_of_analysis", Path(__file__).parents[2] / "analysis" / "conftest.py"
-)
-_module = importlib.util.module_from_spec(_MAKER)
-_MAKER.loader.exec_module(_module)
+from tests.analysis.conftest import _make_record as make_record
 
 NASTY = """a b'$HOME"`id`\\n@NAME@; #"""
 
 
-def harness_run(**changes):
-    fields = {
-        "study": "weak-scaling",
-        "study_title": "Weak scaling",
-        "system": "local",
-        "system_title": "this machine",
-        "backends": ("none", "ring"),
-        "scheduled": False,
-        "sizes": (1, 2),
-        "ranks_per_node": 1,
-        "cpus_per_rank": 1,
-        "minutes": 22,
-        **changes,
-    }
-    return HarnessRun(**fields)
+def made(*, scheduled=False, sizes=(1, 2), title="Weak scaling", valid_systems=("*",), job=None, more=()):
+    words = run_words("weak-scaling", "local", sizes, ("none", "ring"), scheduled=scheduled, more=more)
+    return reframe_test(
+        "weak-scaling", title=title, words=words, valid_systems=valid_systems, minutes=22, job=job or {}
+    )
 
 
 def export(command, *words):
@@ -70,7 +54,7 @@ def options_of(words):
 
 
 def test_reframe_runs_the_study():
-    text = reframe_test(harness_run(), valid_systems=["cori:knl", "daint:gpu"])
+    text = made(valid_systems=["cori:knl", "daint:gpu"])
     name, fields = fields_of(text)
     assert name == "dlscale_weak_scaling"
     assert fields["valid_systems"] == ["cori:knl", "daint:gpu"]
@@ -82,19 +66,17 @@ def test_reframe_runs_the_study():
     assert options["results"] == Path("results")
 
 
-def test_reframe_takes_as_many_nodes_as_the_largest_size():
-    run = harness_run(system="cori", scheduled=True, sizes=(1, 4, 16), ranks_per_node=4, cpus_per_rank=68)
-    text = reframe_test(run, valid_systems=["*"])
+def test_a_scheduled_run_uses_the_allocation_it_is_in():
+    text = made(scheduled=True, sizes=(1, 4, 16), job={"num_tasks": 64, "exclusive_access": True})
     fields = fields_of(text)[1]
-    assert (fields["num_tasks"], fields["num_tasks_per_node"], fields["num_cpus_per_task"]) == (64, 4, 68)
+    assert (fields["num_tasks"], fields["exclusive_access"]) == (64, True)
     options = options_of(words_of(text))
-    assert options["nodes"] == [1, 4, 16]
-    assert options["in_allocation"] is True
+    assert (options["nodes"], options["in_allocation"]) == ([1, 4, 16], True)
 
 
 def test_reframe_reads_what_a_report_has():
-    text = reframe_test(harness_run(), valid_systems=["*"])
-    (row,) = map(scaling.scaling_row, scaling.FINDING.of(measure([_module._make_record()])))
+    text = made()
+    (row,) = map(scaling.scaling_row, scaling.FINDING.of(measure([make_record()])))
     read = set(re.findall(r"row\['(\w+)'\]", text)) | {
         name
         for node in ast.parse(text).body
@@ -106,7 +88,7 @@ def test_reframe_reads_what_a_report_has():
 
 
 def test_names_of_numbers_tell_cells_apart():
-    tree = ast.parse(reframe_test(harness_run(), valid_systems=["*"]))
+    tree = ast.parse(made())
     parts = [
         node
         for node in tree.body
@@ -115,7 +97,7 @@ def test_names_of_numbers_tell_cells_apart():
     names: dict = {}
     exec(compile(ast.Module(parts, []), "test", "exec"), names)  # noqa: S102 - our own file, without ReFrame's part
     records = [
-        _module._make_record(backend="grpc_ps", num_ranks=ranks, num_servers=servers, backend_options=options)
+        make_record(backend="grpc_ps", num_ranks=ranks, num_servers=servers, backend_options=options)
         for ranks in (1, 2)
         for servers in (1, 2)
         for options in ({}, {"asynchronous": True})
@@ -127,23 +109,22 @@ def test_names_of_numbers_tell_cells_apart():
 
 @pytest.mark.parametrize("word", [NASTY, "a\nb", ""])
 def test_words_reach_dlscale_as_they_are(word):
-    run = harness_run(more=("--data", word))
-    assert words_of(reframe_test(run, valid_systems=["*"]))[-2:] == ["--data", word]
+    assert words_of(made(more=("--data", word)))[-2:] == ["--data", word]
 
 
 def test_titles_break_out_of_nothing():
-    title = 'x """\nimport os\n# \\'
-    text = reframe_test(harness_run(study_title=title), valid_systems=["*"])
+    text = made(title='x """\nimport os\n# \\ on this machine')
     assert fields_of(text)[1]["descr"].endswith("on this machine")
 
 
 def test_the_verb_knows_sizes_and_time(tmp_path):
     out = tmp_path / "new" / "test.py"
-    export(export_harness.reframe, "cori", "--nodes", "1,2", "--out", str(out), "--", "--budget", "20min")
+    export(exports.reframe, "cori", "--nodes", "1,2", "--out", str(out), "--", "--budget", "20min")
     fields = fields_of(out.read_text())[1]
-    assert (fields["num_tasks"], fields["time_limit"]) == (2, "70m")
+    assert (fields["num_tasks"], fields["time_limit"], fields["exclusive_access"]) == (2, "70m", True)
+    assert {"num_tasks_per_node", "num_cpus_per_task"} <= set(fields)
     with pytest.raises(UsageError, match="exists"):
-        export(export_harness.reframe, "cori", "--out", str(out))
+        export(exports.reframe, "cori", "--out", str(out))
 
 
 def test_files_are_found_from_any_folder(tmp_path, monkeypatch):
@@ -152,7 +133,7 @@ def test_files_are_found_from_any_folder(tmp_path, monkeypatch):
     Path("own study.toml").write_text(
         own + 'backends = ["none"]\nprecision = "fp32"\nlaunches = 6\nbudget = "1min"\n'
     )
-    text = export(export_harness.reframe, "local", "--study", "own study.toml")
+    text = export(exports.reframe, "local", "--study", "own study.toml")
     assert words_of(text)[1] == str(tmp_path / "own study.toml")
     assert fields_of(text)[0] == "dlscale_own_study"
 
@@ -175,5 +156,5 @@ def test_files_are_found_from_any_folder(tmp_path, monkeypatch):
 )
 def test_mistakes(words, problem):
     with pytest.raises(Exception, match=re.escape(problem)) as raised:
-        export(export_harness.reframe, *words)
+        export(exports.reframe, *words)
     assert type(raised.value).__name__ in ("UsageError", "NoSuchOption")
