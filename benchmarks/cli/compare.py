@@ -27,7 +27,8 @@ from dlscale.benchmarks.cli.compare_two import attempts, compare_two, folder_of
 from dlscale.benchmarks.cli.option_kinds import Backends, Counts, Words
 from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
 from dlscale.benchmarks.cli.predicted_option import predicted_option
-from dlscale.benchmarks.cli.study_report import order_of, tell_left_out, variants_of
+from dlscale.benchmarks.cli.stated_study import order_of, variants_of
+from dlscale.benchmarks.cli.study_report import tell_left_out
 from dlscale.benchmarks.records.files import load_parity
 from dlscale.benchmarks.records.record import Record
 

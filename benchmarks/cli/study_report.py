@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -23,57 +22,13 @@ from dlscale.analysis.measured import Measured, WeakScaling, measure
 from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.variants import Variants
 from dlscale.base.errors import UsageError
-from dlscale.base.files import read_regular
-from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.cli.options import study_folders
 from dlscale.benchmarks.cli.plan_table import counted
+from dlscale.benchmarks.cli.stated_study import base_of, order_of, study_in, variants_of
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
-from dlscale.benchmarks.records.record import BASES, Base, Case, Record, Setting
+from dlscale.benchmarks.records.record import Base, Case, Record
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.axes import TARGET_FIELDS, stated
-from dlscale.benchmarks.study.study import read_study_file
-
-
-def _study_in(folder: Path) -> dict[str, Any]:
-    """The study as study.json has it; empty where that does not say."""
-    try:
-        study = parse_json_object(read_regular(folder / "study.json"))["study"]
-    except (OSError, ValueError, KeyError):
-        return {}
-    return study if isinstance(study, dict) else {}
-
-
-def order_of(folder: Path) -> list[str]:
-    """What the study names, in its order; nothing where study.json does not say."""
-    study = _study_in(folder)
-    try:
-        return [*study["backends"], *study["frameworks"]]
-    except (KeyError, TypeError):
-        return []
-
-
-def variants_of(folder: Path) -> Variants | None:
-    """The axes or the ladder of the study; None where it has none, or study.json does not say."""
-    if not _study_in(folder):
-        return None
-    try:
-        study = read_study_file(folder).study
-    except UsageError:
-        return None
-    known = stated(study.model_dump())
-    own: dict[str, Setting | None] = {name: known.get(name) for step in study.ladder for name in step}
-    # Learning rates are compared by what trainings need (`findings.tuning`): they change no speed.
-    axes = {name: values for name, values in study.axes.items() if name not in TARGET_FIELDS}
-    return Variants(axes=axes, ladder=study.ladder, own=own) or None
-
-
-def _base_of(folder: Path) -> Base | None:
-    """The base case that the study was run with; None where it named none."""
-    stated = _study_in(folder).get("base")
-    return next((base for base in BASES if base == stated), None)
-
 
 PAGE = "report.html"
 
@@ -125,7 +80,7 @@ def load(store: Store, *, base: Base | None = None, running: bool = False) -> Lo
         parities=load_parity(store.folder),
         order=order_of(store.folder),
         variants=variants,
-        base=base or _base_of(store.folder) or _usual_base(planned),
+        base=base or base_of(store.folder) or _usual_base(planned),
         bad_files=bad_files,
         left_out=left_out,
         name=store.folder.name,
@@ -145,7 +100,7 @@ def _weak_scaling(folder: Path, records: Sequence[Record]) -> WeakScaling | None
     }
     place = folder.resolve().parent
     for other in reversed(study_folders(place.parent)) if wanted else ():
-        study = _study_in(other)
+        study = study_in(other)
         if other.parent != place or study.get("scaling_mode") != "weak" or study.get("target") is not None:
             continue
         others, _ = of_one_fingerprint(load_records(other)[0])

@@ -44,8 +44,8 @@ from dlscale.base.quantities import (
     parse_size,
     parse_sizes,
 )
+from dlscale.benchmarks.cli.stated_study import order_of
 from dlscale.benchmarks.cli.status import _planned
-from dlscale.benchmarks.cli.study_report import order_of
 from dlscale.benchmarks.jobs.jobs import JobFiles
 from dlscale.benchmarks.launch.causes import who_died
 from dlscale.benchmarks.launch.overheads import read_overheads
