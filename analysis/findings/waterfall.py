@@ -28,7 +28,7 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.contrast_declaration import level_of
 from dlscale.analysis.findings.interference import is_busy
 from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.small_print import origin, parity, span, warning
+from dlscale.analysis.findings.small_print import family_figure, span
 from dlscale.analysis.findings.waterfall_parts import INPUT, STRAGGLERS, Part, Waterfall, is_loss, waterfalls
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
@@ -296,20 +296,16 @@ def _figure(study: Measured, family: Family, form: Form) -> Figure | None:
     if not drawn:
         return None
     rows = rows_of(scaling.FINDING.of(study), family)
-    cells = {fall.cell.id for fall in drawn}
     left_out = [backend_name(fall.cell) for fall in largest if fall not in drawn]
-    return Figure(
+    return family_figure(
+        family,
+        rows,
+        [fall.cell for fall in drawn],
+        study.provenance,
         name="waterfall",
-        title=family.title,
-        warning=warning(rows) if rows else "",
-        subtitle=family.constants,
-        small_print=(
-            " ".join(_words(drawn, left_out)),
-            *(parity(rows) if rows else []),
-            origin([row for row in rows if row.cell.id in cells], study.provenance),
-        ),
+        words=_words(drawn, left_out),
         panels=tuple(losses_of(drawn)),
-        rows=waterfall_rows(drawn),
+        lines=waterfall_rows(drawn),
         wide=len(drawn) > 1,
         shared=True,
     )
