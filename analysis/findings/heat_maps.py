@@ -3,27 +3,123 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.analysis.declare import Figure, HeatMap, Tags
-from dlscale.analysis.families import Family, on_most_ranks
+from dlscale.analysis.families import Family, curve_order, on_most_ranks
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling, stragglers
-from dlscale.analysis.findings.rank_times import RankTimes, rank_times, to_heat_rows
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.small_print import family_figure
-from dlscale.analysis.findings.stragglers import Stragglers, Verdict, straggler_sentences
+from dlscale.analysis.findings.stragglers import (
+    Stragglers,
+    Verdict,
+    hosts_of,
+    relative_seconds,
+    straggler_sentences,
+)
 from dlscale.analysis.form import Form
-from dlscale.analysis.launches import Block
+from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.text import backend_name, plural, training_title
+from dlscale.analysis.records import has_rank_steps
+from dlscale.analysis.statistics import median
+from dlscale.analysis.text import attributes, backend_name, plural, training_title
+from dlscale.benchmarks.records.record import Cell
 
-SHOWN_COLUMNS = 120  # on the page; beyond that, neighbouring windows of a launch are merged
+MAX_COLUMNS = 240  # in a figure; with more, neighbouring windows of a launch are merged
+SHOWN_COLUMNS = 120  # on the page
 SHOWN_RANKS = 128  # on the page; beyond that, only the slowest ranks
 MOST_PANELS = 4
 MOST_SENTENCES = 6  # about stragglers, below a figure
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankTimes:
+    """All launches of a cell side by side, in the order of their blocks.
+
+    `values` [P][columns]: a rank's seconds over the median over ranks in the same window, minus 1; 0.1 is 10 % slower.
+    A column is a window, or the median over neighbouring ones. `hosts` [P] are those of the first launch; `moved` is
+    true if another launch ran on other hosts.
+    """
+
+    cell: Cell
+    family: Family
+    evidence: str
+    values: Matrix
+    first_columns: tuple[int, ...]  # of each launch
+    blocks: tuple[Block, ...]  # of each launch
+    hosts: tuple[str, ...]
+    moved: bool
+    waiting: bool  # whether its ranks wait for each other
+    num_windows: int
+
+
+def rank_times(measured: Iterable[CellLaunches], *, max_columns: int = MAX_COLUMNS) -> tuple[RankTimes, ...]:
+    """One for each training on more than 1 rank that gave a number, by family, ranks and backend, `none` first."""
+    trained = good_launches(measured, controls={"train"})
+    heats = [_rank_times(launches, max_columns) for launches in trained if launches.cell.num_ranks > 1]
+    return tuple(sorted(heats, key=_order))
+
+
+def _rank_times(launches: CellLaunches, max_columns: int) -> RankTimes:
+    records = launches.records
+    room = max(1, max_columns // len(records))
+    parts = [_condensed(relative_seconds(record), room) for record in records]
+    ends = np.cumsum([part.shape[1] for part in parts])
+    hosts = [hosts_of(record) for record in records]
+    return RankTimes(
+        cell=launches.cell,
+        family=launches.family,
+        evidence=launches.evidence,
+        values=np.concatenate(parts, axis=1) - 1,
+        first_columns=(0, *(int(end) for end in ends[:-1])),
+        blocks=tuple(case.block for case in launches.cases),
+        hosts=hosts[0],
+        moved=len(set(hosts)) > 1,
+        waiting=launches.cell.backend != "none" and not has_rank_steps(records[0]),
+        num_windows=sum(len(record.counted) for record in records),
+    )
+
+
+def _condensed(matrix: Matrix, room: int) -> Matrix:
+    if matrix.shape[1] <= room:
+        return matrix
+    # As np.array_split: the first parts have one column more.
+    each, num_longer = divmod(matrix.shape[1], room)
+    longer, rest = np.split(matrix, [num_longer * (each + 1)], axis=1)
+    shapes = (longer.reshape(len(matrix), num_longer, each + 1), rest.reshape(len(matrix), -1, each))
+    return np.concatenate([median(parts) for parts in shapes], axis=1)
+
+
+def _order(heat: RankTimes) -> tuple[object, ...]:
+    """Curves as everywhere, but all of a number of ranks together, and `none` first."""
+    cell = heat.cell
+    curve = curve_order(heat.family, cell, heat.evidence)
+    return heat.family, cell.num_ranks, cell.num_nodes, cell.backend != "none", curve
+
+
+def to_heat_rows(heat: RankTimes) -> list[dict[str, Any]]:
+    """One flat row per cell of a heat-map: a rank in one window, or in several neighbouring windows, of a launch."""
+    ends = (*heat.first_columns[1:], heat.values.shape[1])
+    return [
+        {
+            **attributes(heat.cell, "backend num_ranks"),
+            "evidence": heat.evidence,
+            "host": heat.hosts[rank] if heat.hosts and not heat.moved else None,
+            "rank": rank,
+            "block": block,
+            "column": column - first,
+            "slower": float(heat.values[rank, column]),
+        }
+        for (_, block), first, end in zip(heat.blocks, heat.first_columns, ends, strict=True)
+        for rank in range(len(heat.values))
+        for column in range(first, end)
+    ]
 
 
 def heat_maps(heats: Iterable[RankTimes], delays: Sequence[Stragglers]) -> Iterator[HeatMap]:
@@ -42,7 +138,7 @@ def heat_maps(heats: Iterable[RankTimes], delays: Sequence[Stragglers]) -> Itera
             name=f"heat-{index}",
             title=f"{training_title(family)}: none on {plural(heat.cell.num_ranks, 'rank')}",
             says=f"Each rank relative to the median of all ranks, over {plural(heat.num_windows, 'window')}.",
-            values=_factors(_thinned(heat)[ranks]),
+            values=_factors(heat.values[ranks]),
             hosts=tuple(_hosts(heat)[rank] for rank in ranks),
             ranks=tuple(ranks),
             late=tuple(rank for rank in ranks if rank in late),
@@ -77,20 +173,6 @@ def _marked(heat: RankTimes, delays: Iterable[Stragglers]) -> Iterator[tuple[int
 def _slowest(heat: RankTimes) -> list[int]:
     order = np.argsort(-np.median(heat.values, axis=1), kind="stable")
     return sorted(order[:SHOWN_RANKS].tolist())
-
-
-def _thinned(heat: RankTimes) -> NDArray[np.float64]:
-    """[P][columns]: medians over neighbouring columns of a launch, so that they fit; unchanged if they do."""
-    launches = np.split(heat.values, heat.first_columns[1:], axis=1)
-    room = max(1, SHOWN_COLUMNS // len(launches))
-    if heat.values.shape[1] <= SHOWN_COLUMNS or all(launch.shape[1] <= room for launch in launches):
-        return heat.values
-    parts = [
-        np.median(part, axis=1)
-        for launch in launches
-        for part in np.array_split(launch, min(room, launch.shape[1]), axis=1)
-    ]
-    return np.stack(parts, axis=1)
 
 
 def heat_map_figure(study: Measured, family: Family, form: Form) -> Figure | None:
@@ -159,7 +241,9 @@ FINDINGS = (
     Finding(
         name="rank_times",
         title="Rank times",
-        compute=lambda study: [(rank_times(study.launches), stragglers.FINDING.of(study))],
+        compute=lambda study: [
+            (rank_times(study.launches, max_columns=SHOWN_COLUMNS), stragglers.FINDING.of(study))
+        ],
         plots=lambda found: (plot for heats, late in found for plot in heat_maps(heats, late)),
         figures={"heatmap": heat_map_figure},
         under="waterfalls",

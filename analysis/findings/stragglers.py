@@ -14,17 +14,24 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dlscale.analysis.declare import Sentence, Tags
+from dlscale.analysis.declare import Sentence, family_tags
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import slowness
-from dlscale.analysis.findings.rank_times import hosts_of, relative_seconds
 from dlscale.analysis.findings.slowness import ALPHA, Slow, slow_ones
 from dlscale.analysis.launches import CellLaunches, MeasuredCase, good_launches
-from dlscale.analysis.records import has_rank_steps
+from dlscale.analysis.records import has_rank_steps, steady_windows
 from dlscale.analysis.statistics import Interval, median
-from dlscale.analysis.text import backend_name, interval_columns, plural, share_text, workload_title
+from dlscale.analysis.text import (
+    attributes,
+    backend_name,
+    interval_columns,
+    plural,
+    share_text,
+    workload_title,
+)
 from dlscale.benchmarks.records.record import Record
 
 # The part of ALPHA for hosts if their ranks are tested as well: enough to detect one of two hosts in 6 launches.
@@ -57,6 +64,28 @@ class Stragglers:
     hosts: tuple[str, ...]
     suspects: tuple[Suspect, ...]
     links: Mapping[str, str]
+
+
+def hosts_of(record: Record) -> tuple[str, ...]:
+    """The node of each rank; empty if the record does not name them all."""
+    nodes = tuple(rank.node for rank in sorted(record.ranks, key=lambda rank: rank.rank))
+    return nodes if len(nodes) == record.case.cell.num_ranks else ()
+
+
+def relative_seconds(record: Record) -> NDArray[np.float64]:
+    """[P][W]: each rank's seconds per own step over the median over ranks, in each steady window.
+
+    In asynchronous training, a rank that took no step in a window counts as if it had taken one.
+    """
+    windows = record.counted
+    steps = windows.num_steps[:, np.newaxis]  # [W][1]
+    if has_rank_steps(record):
+        steps = np.array(
+            [window.rank_steps or [window.num_steps] for window in steady_windows(record)]
+        )  # [W][P]
+    own = windows.seconds / np.maximum(steps, 1)
+    relative: NDArray[np.float64] = (own / median(own, keepdims=True)).T
+    return relative
 
 
 def stragglers(measured: Iterable[CellLaunches]) -> tuple[Stragglers, ...]:
@@ -137,14 +166,13 @@ def _suspect(slow: Slow, host: str, rank: int | None, backend: str, num_blocks: 
         reason = f"{num_blocks} launches; {slow.fewest_blocks} are needed to tell it from chance"
     elif not slow.certain:
         reason = f"not the same from launch to launch (p = {slow.p_value:.2g})"
-    verdict: Verdict = "late" if slow.certain else "not known"
     return Suspect(
         hosts=(host,),
         rank=rank,
         backend=backend,
         slower=slow.slower,
         p_value=slow.p_value,
-        verdict=verdict,
+        verdict="late" if slow.certain else "not known",
         reason=reason,
     )
 
@@ -158,7 +186,7 @@ def _linked(
         return [], reason
     if any(has_rank_steps(case.record) for case in launches):
         slow = [suspect for suspect in _late(launches, backend=backend) if suspect.rank is None]
-        return [_as_link(suspect) for suspect in slow], ""
+        return [replace(one, verdict="slow link") if one.verdict == "late" else one for one in slow], ""
     jobs = _jobs(launches, alone)
     if reason := slowness.why_no_slow_links(jobs):
         return [], reason
@@ -180,10 +208,6 @@ def _why(link: slowness.SlowLink) -> str:
     if not link.certain:
         return f"not the same from job to job (p = {link.p_value:.2g})"
     return "they always ran together" if len(link.hosts) > 1 else ""
-
-
-def _as_link(suspect: Suspect) -> Suspect:
-    return replace(suspect, verdict="slow link") if suspect.verdict == "late" else suspect
 
 
 def _jobs(launches: Sequence[MeasuredCase], alone: Sequence[MeasuredCase]) -> list[slowness.JobTimes]:
@@ -236,47 +260,28 @@ def _subject(suspect: Suspect) -> str:
 
 
 def _verdict_text(suspect: Suspect) -> str:
+    alone = suspect.backend == "none"
+    where = "without communication" if alone else f"over {suspect.backend}"
+    slower = f"{share_text(suspect.slower)} slower {where}"
     if suspect.verdict == "not known":
-        where = "without communication" if suspect.backend == "none" else f"over {suspect.backend}"
-        what = f"{_slower(suspect.slower)} {where}"
-        return f"{what}, but whether it is slow is not known: {suspect.reason}"
-    where = (
-        "without communication, where no rank waits"
-        if suspect.backend == "none"
-        else f"over {suspect.backend}, and not without communication"
+        return f"{slower}, but whether it is slow is not known: {suspect.reason}"
+    return (
+        f"{suspect.verdict}, {slower}, {'where no rank waits' if alone else 'and not without communication'}"
     )
-    return f"{suspect.verdict}, {_slower(suspect.slower)} {where}"
-
-
-def _slower(slower: Interval) -> str:
-    """`8.1 % [7.2, 9.0] slower`."""
-    return f"{share_text(slower)} slower"
 
 
 def straggler_rows(groups: Iterable[Stragglers]) -> list[dict[str, Any]]:
     """One flat row per suspect. `slower` is a fraction of the others' time; `rank` None means whole hosts."""
-    return [_straggler_row(group, suspect) for group in groups for suspect in group.suspects]
+    return [_row(group.family, group, suspect) for group in groups for suspect in group.suspects]
 
 
-def _straggler_row(group: Stragglers, suspect: Suspect) -> dict[str, Any]:
-    family = group.family
+def _row(family: Family, group: Stragglers, suspect: Suspect) -> dict[str, Any]:
     return {
-        "system": family.system,
-        "workload": family.workload,
-        "preset": family.preset,
-        "framework": family.framework,
-        "environment": family.environment,
-        "scaling_mode": family.scaling_mode,
-        "precision": family.precision,
-        "num_ranks": group.num_ranks,
-        "num_nodes": group.num_nodes,
-        "evidence": group.evidence,
-        "backend": suspect.backend,
+        **attributes(family, "system workload preset framework environment scaling_mode precision"),
+        **attributes(group, "num_ranks num_nodes evidence"),
+        **attributes(suspect, "backend rank p_value verdict"),
         "host": ", ".join(suspect.hosts),
-        "rank": suspect.rank,
         **interval_columns("slower", suspect.slower),
-        "p_value": suspect.p_value,
-        "verdict": suspect.verdict,
         "reason": suspect.reason or None,
     }
 
@@ -289,7 +294,7 @@ def _sentences(groups: Iterable[Stragglers]) -> Iterator[Sentence]:
     for group in last.values():
         strong = any(suspect.verdict != "not known" for suspect in group.suspects)
         name = f"{workload_title(group.family.workload)} ({group.family.framework})"
-        tags = Tags(workload=group.family.workload, framework=group.family.framework)
+        tags = family_tags(group.family)
         for sentence in straggler_sentences(group):
             yield Sentence(text=f"{name}, {sentence}", strong=strong, tags=tags)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.findings.rank_times import hosts_of, relative_seconds
+from dlscale.analysis.findings.stragglers import hosts_of, relative_seconds
 from dlscale.analysis.launches import MeasuredCase, select_attempts
 from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.base.errors import UsageError

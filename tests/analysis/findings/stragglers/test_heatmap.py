@@ -5,8 +5,7 @@ import pytest
 
 from dlscale.analysis.figures.drawing import RIM, drawing
 from dlscale.analysis.figures.figure import draw as draw_figure
-from dlscale.analysis.findings.heat_maps import heat_map_figure
-from dlscale.analysis.findings.rank_times import rank_times, to_heat_rows
+from dlscale.analysis.findings.heat_maps import heat_map_figure, rank_times, to_heat_rows
 from dlscale.analysis.form import SCREEN
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure

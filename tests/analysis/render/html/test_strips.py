@@ -2,12 +2,8 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from dlscale.analysis.findings.heat_maps import SHOWN_COLUMNS, heat_maps
-from dlscale.analysis.findings.rank_times import rank_times
-from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.page import strips
 
 ONE = (("hep_cnn", "torch"),)
@@ -68,20 +64,3 @@ def test_more_than_the_ideal_speed_is_kept_whole(made):
     (strip,) = strips([loss])
     assert strip.segments[0].width == 100
     assert sum(one.width for one in strip.segments) == 100
-
-
-def test_a_wide_heat_map_is_thinned_inside_each_launch(made):
-    (heat,) = [
-        one
-        for one in rank_times(measure(made.study(trainings=ONE, rank_counts=(1, 4))).launches)
-        if one.cell.backend == "none"
-    ]
-    launches = [np.full((4, 100), value) for value in (0.0, 0.5, -0.25)]
-    launches[1][2] = 0.9
-    wide = replace(heat, values=np.concatenate(launches, axis=1), first_columns=(0, 100, 200))
-    (found,) = heat_maps([wide], [])
-    assert len(found.values[0]) == SHOWN_COLUMNS
-    assert found.values[0] == (1.0,) * 40 + (1.5,) * 40 + (0.75,) * 40
-    assert found.values[2] == (1.0,) * 40 + (1.9,) * 40 + (0.75,) * 40
-    (same,) = heat_maps([heat], [])
-    assert len(same.values[0]) == heat.values.shape[1] == 60
