@@ -224,6 +224,14 @@ def training_columns(family: Callable[[T], Family]) -> tuple[Column[T], Column[T
     )
 
 
+# Of items with a family, a cell and a kind of evidence.
+PLACE_COLUMNS: tuple[Column[Any], ...] = (
+    *training_columns(lambda item: item.family),
+    Column("backend", lambda item: cell_name(item.cell, item.evidence), numeric=False),
+    Column("ranks", lambda item: item.cell.num_ranks),
+)
+
+
 def header(column: Column[Any], *, between: str = " ") -> str:
     """A column's label with its unit, such as `power [W]`."""
     return f"{column.label}{between}[{column.unit}]" if column.unit else column.label

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from dlscale.analysis.declare import (
+    PLACE_COLUMNS,
     Column,
     Figure,
     Plot,
@@ -334,9 +335,7 @@ STEPS = TableOf[Communication](
     name="exchange-steps",
     caption="Communication alone, and the step that it predicts",
     columns=(
-        *training_columns(lambda exchange: exchange.family),
-        Column("backend", lambda exchange: cell_name(exchange.cell, exchange.evidence), numeric=False),
-        Column("ranks", lambda exchange: exchange.cell.num_ranks),
+        *PLACE_COLUMNS,
         Column("alone", lambda exchange: exchange.alone.seconds.times(1e3), unit="ms"),
         Column("compute", _of_step(lambda step: step.computation.times(1e3)), unit="ms"),
         Column("predicted", _predicted, unit="ms"),

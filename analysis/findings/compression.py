@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dlscale.analysis.declare import (
+    PLACE_COLUMNS,
     Block,
     Column,
     Sentence,
@@ -21,7 +22,6 @@ from dlscale.analysis.declare import (
     brief,
     cell_name,
     tags_of,
-    training_columns,
 )
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
@@ -33,7 +33,6 @@ from dlscale.analysis.records import wire_bytes, wire_share
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, t_interval
 from dlscale.analysis.text import (
     attributes,
-    backend_name,
     interval_columns,
     number,
     plural,
@@ -248,9 +247,7 @@ COMPRESSION = TableOf[CompressedCell](
     name="compression",
     caption="Compressed gradients",
     columns=(
-        *training_columns(lambda row: row.family),
-        Column("backend", lambda row: backend_name(row.cell), numeric=False),
-        Column("ranks", lambda row: row.cell.num_ranks),
+        *PLACE_COLUMNS,
         Column("rate", lambda row: row.rate_ratio, unit="of uncompressed"),
         Column("sent", lambda row: row.wire_bytes and row.wire_bytes / 1000, unit="kB per rank and step"),
         Column("of uncompressed", lambda row: row.wire_share and 100 * row.wire_share, unit="%"),

@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlscale.analysis.declare import (
+    PLACE_COLUMNS,
     Column,
     Sentence,
     TableOf,
-    cell_name,
     shown_number,
     tags_of,
-    training_columns,
 )
-from dlscale.analysis.families import family_of
+from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.records import (
@@ -57,8 +56,8 @@ class Reading:
 class Energy:
     """The energy of a training's good launches of one kind of evidence. `reason` says why there is none."""
 
-    system: str
     cell: Cell
+    family: Family
     evidence: str
     joules_per_sample: Interval | None
     watts: float | None
@@ -72,7 +71,7 @@ def to_energy_row(energy: Energy) -> dict[str, Any]:
     """The row of a training: joules per sample of all nodes, the counters in `sources`, or the `reason` for none."""
     cell = energy.cell
     return {
-        "system": energy.system,
+        "system": energy.family.system,
         **attributes(cell, "workload preset framework backend algorithm"),
         "backend_options": options_text(cell),
         "algorithm_options": algorithm_text(cell),
@@ -128,8 +127,8 @@ def _energy(launches: CellLaunches) -> Energy:
     watts = median_interval([launch.watts for launch in own]).center if own else None
     reasons = [value for value in readings if isinstance(value, str)]
     return Energy(
-        system=launches.family.system,
         cell=launches.cell,
+        family=launches.family,
         evidence=launches.evidence,
         joules_per_sample=median_interval([launch.joules_per_sample for launch in own]) if own else None,
         watts=watts,
@@ -162,7 +161,7 @@ def _parts(records: Iterable[Record], source: str) -> str:
 
 def _energy_order(energy: Energy) -> tuple[object, ...]:
     cell = energy.cell
-    training = (energy.system, cell.workload, cell.preset, cell.framework, cell.scaling_mode)
+    training = (energy.family.system, cell.workload, cell.preset, cell.framework, cell.scaling_mode)
     backend = (cell.backend != "none", cell.method, settings_text(cell.options))
     return *training, *backend, cell.num_ranks, cell.id, energy.evidence
 
@@ -177,9 +176,7 @@ ENERGY = TableOf[Energy](
     name="energy",
     caption="Energy per sample",
     columns=(
-        *training_columns(lambda energy: family_of(energy.cell, system=energy.system)),
-        Column("backend", lambda energy: cell_name(energy.cell, energy.evidence), numeric=False),
-        Column("ranks", lambda energy: energy.cell.num_ranks),
+        *PLACE_COLUMNS,
         Column("energy", lambda energy: energy.joules_per_sample, unit="J per sample"),
         Column("power", lambda energy: shown_number(energy.watts, "{:.0f}".format), unit="W"),
         Column(

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.analysis.declare import Column, TableOf, cell_name, tags_of, training_columns
+from dlscale.analysis.declare import PLACE_COLUMNS, Column, TableOf, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
@@ -103,9 +103,7 @@ HARDWARE = TableOf[HardwareUse](
     name="hardware",
     caption="Use of the hardware",
     columns=(
-        *training_columns(lambda use: use.family),
-        Column("backend", lambda use: cell_name(use.cell, use.evidence), numeric=False),
-        Column("ranks", lambda use: use.cell.num_ranks),
+        *PLACE_COLUMNS,
         Column("per rank", lambda use: use.flops.times(1 / GIGA), unit="GFLOP/s"),
         Column("of the peak", lambda use: use.share and use.share.times(100), unit="%"),
     ),
