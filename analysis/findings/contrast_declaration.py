@@ -110,6 +110,21 @@ class Declared:
     contender: Side
     reference: Side
 
+    @property
+    def common(self) -> list[Block]:
+        """The blocks that both have."""
+        return [block for block in self.contender.rates if block in self.reference.rates]
+
+    @property
+    def why_none(self) -> str:
+        """The reason why there is no paired test; empty if there is one."""
+        for side in (self.contender, self.reference):
+            if not side.rates:
+                return f"every launch of {side.name} failed"
+        if not self.common:
+            return "no block in common, so what changed on the machine between their launches is in the ratio"
+        return ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:

@@ -21,8 +21,6 @@ from dlscale.analysis.families import pairs_of
 from dlscale.analysis.findings.contrast_declaration import (
     Declaration,
     Declared,
-    Rates,
-    Side,
     declare,
     declare_variants,
 )
@@ -124,11 +122,9 @@ Flagged = Mapping[tuple[str, str], Set[Block]]  # (cell, kind of evidence) -> bl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contrast:
+class Contrast(Declared):
     """A contender versus its reference. `ratio` is of their throughputs: above 1 the contender is faster."""
 
-    contender: Side
-    reference: Side
     num_blocks: int  # that both have
     ratio: Interval | None  # None if one of them gave no number, or they may not be compared
     median_ratio: float | None  # of the blocks; `ratio` is of geometric means
@@ -171,7 +167,7 @@ def contrasts(
     may. `unclaimable` is why the whole study claims nothing; its ratios are given. A pair without a number still counts
     in the correction: a failed backend makes no other claim easier.
     """
-    pairs, flagged = declaration.pairs, flagged or {}
+    pairs = declaration.pairs
     reasons = [forbidden(pair) if forbidden else "" for pair in pairs]
     logs = [[] if reason else _log_ratios(pair) for pair, reason in zip(pairs, reasons, strict=True)]
     p_values = [sign_flip(ratios) if ratios else None for ratios in logs]
@@ -179,31 +175,28 @@ def contrasts(
     reachable = holm([smallest_p(len(ratios)) for ratios in logs])
     needed = blocks_needed(len(pairs))
     tested = []
-    for index, pair in enumerate(pairs):
-        ratio = None if reasons[index] else _throughput_ratio(pair)
-        why_none = reasons[index] or _why_none(pair) or unclaimable
-        verdict, reason = _judge(
-            ratio,
-            p_adjusted=adjusted[index],
-            can_be_shown=reachable[index] <= CONTRAST_ALPHA,
-            why_none=why_none,
-            needed=needed,
-            num_declared=len(pairs),
-        )
+    for pair, reason, ratios, p_value, p_adjusted, least in zip(
+        pairs, reasons, logs, p_values, adjusted, reachable, strict=True
+    ):
+        over, under = pair.contender.rates, pair.reference.rates
+        ratio = block_ratio(over, under) if over and under and not reason else None
+        why_none = reason or pair.why_none or unclaimable
+        verdict: Verdict = "cannot be shown" if why_none else _judge(ratio, p_adjusted, least)
+        too_few = verdict == "cannot be shown" and not why_none
         tested.append(
             Contrast(
                 contender=pair.contender,
                 reference=pair.reference,
-                num_blocks=len(logs[index]),
+                num_blocks=len(ratios),
                 ratio=ratio,
-                median_ratio=block_median(pair.contender.rates, pair.reference.rates) if ratio else None,
-                without=None if ratio is None else _ratio_without(pair, flagged),
-                standardised=standardised(logs[index]),
-                p_value=p_values[index],
-                p_adjusted=None if p_values[index] is None else adjusted[index],
+                median_ratio=block_median(over, under) if ratio else None,
+                without=_ratio_without(pair, flagged or {}) if ratio else None,
+                standardised=standardised(ratios),
+                p_value=p_value,
+                p_adjusted=None if p_value is None else p_adjusted,
                 verdict=verdict,
-                reason=reason,
-                too_few=verdict == "cannot be shown" and not why_none,
+                reason=undecided_text(len(ratios), len(pairs), needed) if too_few else why_none,
+                too_few=too_few,
                 factor=declaration.factor,
                 blocks_needed=needed,
             )
@@ -252,11 +245,11 @@ def flagged_blocks(outlying: Iterable[Outliers]) -> Flagged:
     return {(cell.cell.id, cell.evidence): cell.blocks for cell in outlying if cell.launches}
 
 
-def parity_forbids(parities: Iterable[Parity]) -> Callable[[Declared | Contrast], str]:
+def parity_forbids(parities: Iterable[Parity]) -> Callable[[Declared], str]:
     """Why two frameworks may not be compared; empty where the parity gate found that their networks are the same."""
     parities = list(parities)
 
-    def why(pair: Declared | Contrast) -> str:
+    def why(pair: Declared) -> str:
         sides = (pair.contender, pair.reference)
         if len({side.cell.framework for side in sides}) == 1:
             return ""
@@ -275,28 +268,19 @@ def within_band(ratio: Interval) -> bool:
     return ratio.low > 1 / (1 + CONTRAST_BAND) and ratio.high < 1 + CONTRAST_BAND
 
 
-def _judge(
-    ratio: Interval | None,
-    *,
-    p_adjusted: float,
-    can_be_shown: bool,
-    why_none: str,
-    needed: int,
-    num_declared: int,
-) -> tuple[Verdict, str]:
-    """The first verdict that holds, with its reason: no pair, alike, faster or slower, too few blocks, not shown."""
-    if ratio is None or why_none:
-        return "cannot be shown", why_none
-    if within_band(ratio):
-        return "alike", ""
-    if ratio.low is not None and ratio.high is not None and p_adjusted <= CONTRAST_ALPHA:
+def _judge(ratio: Interval | None, p_adjusted: float, reachable: float) -> Verdict:
+    """The first verdict that holds: alike, faster or slower, too few blocks, not shown.
+
+    `reachable` is the smallest adjusted probability that so many blocks can have.
+    """
+    if ratio and within_band(ratio):
+        return "alike"
+    if ratio and ratio.low is not None and ratio.high is not None and p_adjusted <= CONTRAST_ALPHA:
         if ratio.low > 1:
-            return "faster", ""
+            return "faster"
         if ratio.high < 1:
-            return "slower", ""
-    if not can_be_shown:
-        return "cannot be shown", undecided_text(ratio.n, num_declared, needed)
-    return "not shown", ""
+            return "slower"
+    return "not shown" if reachable <= CONTRAST_ALPHA else "cannot be shown"
 
 
 def undecided_text(num_blocks: int, num_declared: int, needed: int) -> str:
@@ -306,33 +290,15 @@ def undecided_text(num_blocks: int, num_declared: int, needed: int) -> str:
 
 def _log_ratios(pair: Declared) -> list[float]:
     over, under = pair.contender.rates, pair.reference.rates
-    return [math.log(over[block] / under[block]) for block in over if block in under]
-
-
-def _throughput_ratio(pair: Declared) -> Interval | None:
-    over, under = pair.contender.rates, pair.reference.rates
-    return block_ratio(over, under) if over and under else None
+    return [math.log(over[block] / under[block]) for block in pair.common]
 
 
 def _ratio_without(pair: Declared, flagged: Flagged) -> Interval | None:
     """The ratio over the blocks in which neither side has an outlier; None if those are all blocks or too few."""
     sides = (pair.contender, pair.reference)
     left_out = set().union(*(flagged.get((side.cell.id, side.evidence), set()) for side in sides))
-    common = pair.contender.rates.keys() & pair.reference.rates.keys()
-    if not common & left_out or len(common - left_out) < MIN_BLOCKS:
+    kept = [block for block in pair.common if block not in left_out]
+    if len(kept) == len(pair.common) or len(kept) < MIN_BLOCKS:
         return None
-
-    def kept(rates: Rates) -> dict[Block, float]:
-        return {block: rate for block, rate in rates.items() if block in common - left_out}
-
-    return block_ratio(kept(pair.contender.rates), kept(pair.reference.rates))
-
-
-def _why_none(pair: Declared) -> str:
-    """The reason why there is no paired test; empty if there is one."""
-    for side in (pair.contender, pair.reference):
-        if not side.rates:
-            return f"every launch of {side.name} failed"
-    if not pair.contender.rates.keys() & pair.reference.rates.keys():
-        return "no block in common, so what changed on the machine between their launches is in the ratio"
-    return ""
+    over, under = ({block: side.rates[block] for block in kept} for side in sides)
+    return block_ratio(over, under)

@@ -21,6 +21,7 @@ from dlscale.analysis.findings.contrast_table import CONTRASTS
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts, Verdict, contrasts, flagged_blocks
 from dlscale.analysis.findings.data_formats import FORMAT_USES, FormatUse, preparation_sentences
 from dlscale.analysis.findings.interference import why_unclaimable
+from dlscale.analysis.findings.program_plots import program_plots
 from dlscale.analysis.findings.programs import (
     COSTS,
     SPEED,
@@ -28,7 +29,6 @@ from dlscale.analysis.findings.programs import (
     backend_text,
     by_training,
     loss_rows,
-    program_plots,
     training_key,
 )
 from dlscale.analysis.findings.solutions import goal_text

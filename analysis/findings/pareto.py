@@ -6,7 +6,7 @@ training, from the launch; energy is joules per sample over the windows x the me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
@@ -35,7 +35,7 @@ from dlscale.analysis.findings.small_print import solution_origin
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.records import algorithm_text, options_text
+from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import interval_columns, listed, number, plural
 
@@ -45,44 +45,44 @@ COSTS = {"node_hours": "node-hours", "core_hours": "core-hours", "kilojoules": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priced:
-    """A cell whose median time is known, and its costs. `fronts` are those of `COSTS` against which it is on one."""
+    """A cell whose median time is known, and what that costs, by the names of `COSTS`; energy only where it was read.
+
+    Core-hours are of the cores that ranks and servers are bound to. `fronts` are the costs whose front it is on.
+    """
 
     row: TimeToSolution
     seconds: Interval  # from the launch
-    node_hours: Interval
-    core_hours: Interval  # of the cores that ranks and servers are bound to
-    kilojoules: Interval | None  # None where energy was not read
+    costs: Mapping[str, Interval]
     fronts: frozenset[str] = frozenset()
 
-    def cost(self, name: str) -> Interval | None:
-        """That cost of `COSTS`."""
-        costs = {
-            "node_hours": self.node_hours,
-            "core_hours": self.core_hours,
-            "kilojoules": self.kilojoules,
-        }
-        return costs[name]
 
-
-def priced(solutions: Sequence[TimeToSolution], energies: Iterable[Energy]) -> list[Priced]:
+def priced(solutions: Iterable[TimeToSolution], energies: Iterable[Energy]) -> list[Priced]:
     """All cells with a median time. Fronts are those of one family, target and kind of evidence."""
     joules = {(energy.cell.id, energy.evidence): energy.joules_per_sample for energy in energies}
-    found = [_priced(row, joules.get((row.cell.id, row.evidence))) for row in solutions]
-    known = sorted((cell for cell in found if cell), key=_comparable)
-    return [cell for _, group in groupby(known, key=_comparable) for cell in _with_fronts(list(group))]
+    known = [cell for row in solutions if (cell := _priced(row, joules.get((row.cell.id, row.evidence))))]
+    found = []
+    for group in comparable(known):
+        fronts = {name: front([cell for cell in group if name in cell.costs], name) for name in COSTS}
+        found += [
+            replace(cell, fronts=frozenset(name for name, best in fronts.items() if cell in best))
+            for cell in group
+        ]
+    return found
 
 
 def front(cells: Sequence[Priced], cost: str) -> list[Priced]:
     """The cells that no other one beats in time and cost, the fastest first; of equal ones all."""
 
     def beaten(cell: Priced) -> bool:
-        own = (cell.seconds.center, _center(cell, cost))
-        others = [(other.seconds.center, _center(other, cost)) for other in cells]
-        return any(
-            seconds <= own[0] and price <= own[1] and (seconds, price) != own for seconds, price in others
-        )
+        seconds, price = _point_of(cell, cost)
+        others = (_point_of(other, cost) for other in cells)
+        return any(x <= seconds and y <= price and (x, y) != (seconds, price) for x, y in others)
 
     return sorted((cell for cell in cells if not beaten(cell)), key=lambda cell: cell.seconds.center)
+
+
+def _point_of(cell: Priced, cost: str) -> tuple[float, float]:
+    return cell.seconds.center, cell.costs[cost].center
 
 
 def shown_cost(cells: Sequence[Priced]) -> str:
@@ -93,76 +93,50 @@ def shown_cost(cells: Sequence[Priced]) -> str:
 def front_text(cells: Sequence[Priced]) -> str:
     """A sentence on the front against `shown_cost` of comparable cells."""
     name = shown_cost(cells)
-    best = [cell for cell in cells if name in cell.fronts]
     texts = [
         f"{cell_name(cell.row.cell, cell.row.evidence)} on {plural(cell.row.cell.num_ranks, 'rank')} "
-        f"({number(cell.seconds.center)} s, {number(_center(cell, name))})"
-        for cell in sorted(best, key=lambda cell: cell.seconds.center)
+        f"({number(cell.seconds.center)} s, {number(cell.costs[name].center)})"
+        for cell in sorted(cells, key=lambda cell: cell.seconds.center)
+        if name in cell.fronts
     ]
     return f"Not beaten by any other cell in both time and {COSTS[name]}: {listed(texts)}."
 
 
 def comparable(cells: Iterable[Priced]) -> list[list[Priced]]:
     """The cells by family, target and kind of evidence."""
-    return [list(group) for _, group in groupby(sorted(cells, key=_comparable), key=_comparable)]
 
+    def key(cell: Priced) -> tuple[Any, ...]:
+        return cell.row.family, cell.row.evidence, cell.row.target.metric, cell.row.target.threshold
 
-def _comparable(cell: Priced) -> tuple[Any, ...]:
-    row = cell.row
-    return (row.family, row.evidence, row.target.metric, row.target.threshold)
+    return [list(group) for _, group in groupby(sorted(cells, key=key), key=key)]
 
 
 def _priced(row: TimeToSolution, joules_per_sample: Interval | None) -> Priced | None:
     if row.seconds is None:
         return None
     cores = row.cell.num_processes * row.cell.cores_per_rank
-    return Priced(
-        row=row,
-        seconds=row.seconds,
-        node_hours=row.seconds.times(row.cell.num_nodes / SECONDS_PER_HOUR),
-        core_hours=row.seconds.times(cores / SECONDS_PER_HOUR),
-        kilojoules=row.samples.times(joules_per_sample.center / 1000)
-        if joules_per_sample and row.samples
-        else None,
-    )
-
-
-def _with_fronts(cells: Sequence[Priced]) -> list[Priced]:
-    fronts: dict[int, set[str]] = {id(cell): set() for cell in cells}
-    for name in COSTS:
-        for cell in front([cell for cell in cells if cell.cost(name)], name):
-            fronts[id(cell)].add(name)
-    return [replace(cell, fronts=frozenset(fronts[id(cell)])) for cell in cells]
-
-
-def _center(cell: Priced, name: str) -> float:
-    cost = cell.cost(name)
-    if cost is None:
-        raise ValueError(f"{cell.row.cell.id} has no {name}")
-    return cost.center
+    costs = {
+        "node_hours": row.seconds.times(row.cell.num_nodes / SECONDS_PER_HOUR),
+        "core_hours": row.seconds.times(cores / SECONDS_PER_HOUR),
+    }
+    if joules_per_sample and row.samples:
+        costs["kilojoules"] = row.samples.times(joules_per_sample.center / 1000)
+    return Priced(row=row, seconds=row.seconds, costs=costs)
 
 
 def to_pareto_row(cell: Priced) -> dict[str, Any]:
     """The row of a cell: time from the launch, costs, and the fronts that it is on."""
-    own = cell.row.cell
     return {
-        "workload": own.workload,
-        "preset": own.preset,
-        "framework": own.framework,
-        "backend": own.backend,
-        "backend_options": options_text(own),
-        "algorithm": own.algorithm,
-        "algorithm_options": algorithm_text(own),
-        "num_ranks": own.num_ranks,
-        "num_nodes": own.num_nodes,
-        "global_batch": own.global_batch,
+        **setting_columns(cell.row.family, cell.row.cell),
         "metric": cell.row.target.metric,
         "threshold": cell.row.target.threshold,
         "evidence": cell.row.evidence,
         **interval_columns("seconds", cell.seconds),
-        **interval_columns("node_hours", cell.node_hours),
-        **interval_columns("core_hours", cell.core_hours),
-        **interval_columns("kilojoules", cell.kilojoules),
+        **{
+            key: value
+            for name in COSTS
+            for key, value in interval_columns(name, cell.costs.get(name)).items()
+        },
         **{f"on_front_of_{name}": name in cell.fronts for name in COSTS},
     }
 
@@ -177,9 +151,9 @@ PARETO = TableOf[Priced](
         Column("ranks", lambda cell: cell.row.cell.num_ranks),
         Column("nodes", lambda cell: cell.row.cell.num_nodes),
         Column("time", lambda cell: cell.seconds, unit="s"),
-        Column("node-hours", lambda cell: cell.node_hours),
-        Column("core-hours", lambda cell: cell.core_hours),
-        Column("energy", lambda cell: cell.kilojoules or "", unit="kJ"),
+        Column("node-hours", lambda cell: cell.costs["node_hours"]),
+        Column("core-hours", lambda cell: cell.costs["core_hours"]),
+        Column("energy", lambda cell: cell.costs.get("kilojoules", ""), unit="kJ"),
         Column(
             "on the front of",
             lambda cell: listed([text for name, text in COSTS.items() if name in cell.fronts]) or "-",
@@ -212,13 +186,16 @@ def pareto_figure(study: Measured, family: Family, form: Form) -> Figure | None:
     cells = priced(rows, energy.FINDING.of(study))
     if len(cells) < 2:
         return None
-    names = [shown_cost(cells), *(["kilojoules"] if any(cell.kilojoules for cell in cells) else [])]
+    names = [
+        shown_cost(cells),
+        *(["kilojoules"] if any("kilojoules" in cell.costs for cell in cells) else []),
+    ]
     return Figure(
         name="pareto",
         title=f"what {goal_text(cells[0].row.target)} costs: {family.title}",
         subtitle=family.constants,
         small_print=(SMALL_PRINT, solution_origin(study.provenance)),
-        panels=tuple(_plot(name, [cell for cell in cells if cell.cost(name)]) for name in names),
+        panels=tuple(_plot(name, [cell for cell in cells if name in cell.costs]) for name in names),
         rows=[to_pareto_row(cell) for cell in cells],
         wide=len(names) > 1,
     )
@@ -226,13 +203,12 @@ def pareto_figure(study: Measured, family: Family, form: Form) -> Figure | None:
 
 def _plot(name: str, cells: Sequence[Priced]) -> Plot:
     known = {(cell.row.cell.id, cell.row.evidence): cell for cell in cells}
-    costs = [cost for cell in cells if (cost := cell.cost(name))]
     return Plot(
         name=name,
         title="",
         says="",
         x=Axis(title="time to solution [s]", low=0, high=1.08 * limits([cell.seconds for cell in cells])[1]),
-        y=Axis(title=COST_TITLES[name], low=0, high=1.08 * limits(costs)[1]),
+        y=Axis(title=COST_TITLES[name], low=0, high=1.08 * limits([cell.costs[name] for cell in cells])[1]),
         series=tuple(
             Series(
                 name=curve.name,
@@ -248,21 +224,21 @@ def _plot(name: str, cells: Sequence[Priced]) -> Plot:
 
 
 def _point(cell: Priced, name: str) -> Point:
-    seconds, cost = cell.seconds, cell.cost(name)
+    seconds, cost = cell.seconds, cell.costs[name]
     return Point(
         x=seconds.center,
-        y=_center(cell, name),
+        y=cost.center,
         left=seconds.low,
         right=seconds.high,
-        low=cost.low if cost else None,
-        high=cost.high if cost else None,
+        low=cost.low,
+        high=cost.high,
         label=str(cell.row.cell.num_ranks),
     )
 
 
 def _stairs(cells: Sequence[Priced], name: str) -> tuple[tuple[float, float], ...]:
     """From each cell on the front to the next: first later, then cheaper."""
-    best = sorted((cell.seconds.center, _center(cell, name)) for cell in cells if name in cell.fronts)
+    best = sorted(_point_of(cell, name) for cell in cells if name in cell.fronts)
     corners = [(later, cost) for (_, cost), (later, _) in pairwise(best)]
     return tuple(sorted([*best, *corners], key=lambda point: (point[0], -point[1])))
 

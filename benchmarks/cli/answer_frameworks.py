@@ -18,7 +18,8 @@ from dlscale.analysis.findings.framework_choice import (
     forbidden_cells,
     framework_findings,
 )
-from dlscale.analysis.findings.programs import JOB_SECONDS, program_figures, programs
+from dlscale.analysis.findings.program_plots import program_figures
+from dlscale.analysis.findings.programs import JOB_SECONDS, programs
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.screen import render_findings
