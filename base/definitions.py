@@ -144,11 +144,6 @@ def one_of(kind: str, name: str, known: Iterable[str]) -> str:
     return name
 
 
-def where_given(default: Any) -> Any:
-    """A field that is not written where it is empty, so that what has nothing of it keeps the digest that it has."""
-    return Field(default, exclude_if=lambda value: not value)
-
-
-def without_empty(fields: dict[str, Any], later: set[str]) -> dict[str, Any]:
-    """The fields without those of `later` that are empty: what was added to the schema, and changes nothing there."""
-    return {name: value for name, value in fields.items() if value or name not in later}
+def where_given(default: Any, **constraints: Any) -> Any:
+    """A field that is written only where it is not the default, so that what has nothing of it keeps its digest."""
+    return Field(default, exclude_if=lambda value: value == default, **constraints)

@@ -15,11 +15,15 @@ from rich.console import Console
 from rich.table import Table
 
 from dlscale.analysis.curves import SETTINGS, named_cells, options_order
+from dlscale.analysis.statistics import blocks_needed, half_width
 from dlscale.analysis.text import plural
 from dlscale.base.quantities import format_seconds
+from dlscale.benchmarks.jobs.jobs import Job
+from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.records.record import Case, Cell
 from dlscale.benchmarks.study.axes import PLAIN
-from dlscale.benchmarks.study.plan import Launch, Plan
+from dlscale.benchmarks.study.plan import Launch, Plan, num_comparisons
+from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 
 MIN_COLUMNS = 110  # where the output goes to a file, which has no width to keep to
@@ -133,26 +137,17 @@ def plan_json(plan: Plan, todo: Sequence[Launch]) -> dict[str, Any]:
     return {"schema": 1, "rows": [_json_row(row) for row in planned_cells(plan, todo)]}
 
 
+# Of a cell, in the order of a row.
+_JSON_FIELDS = (
+    *("workload", "preset", "framework", "backend", "backend_options", "algorithm", "algorithm_options"),
+    *("num_servers", "num_ranks", "num_nodes", "cores_per_rank", "local_batch", "precision", "compiled"),
+    *("memory_format", "variables", "device"),
+)
+
+
 def _json_row(row: PlannedCells) -> dict[str, Any]:
     cell = row.cells[0]
-    return {
-        "workload": cell.workload,
-        "preset": cell.preset,
-        "framework": cell.framework,
-        "backend": cell.backend,
-        "backend_options": cell.backend_options,
-        "algorithm": cell.algorithm,
-        "algorithm_options": cell.algorithm_options,
-        "num_servers": cell.num_servers,
-        "num_ranks": cell.num_ranks,
-        "num_nodes": cell.num_nodes,
-        "cores_per_rank": cell.cores_per_rank,
-        "local_batch": cell.local_batch,
-        "precision": cell.precision,
-        "compiled": cell.compiled,
-        "memory_format": cell.memory_format,
-        "variables": cell.variables,
-        "device": cell.device,
+    return {name: getattr(cell, name) for name in _JSON_FIELDS} | {
         "learning_rate": cell.target.learning_rate if cell.target else None,
         "controls": list(dict.fromkeys(member.control for member in row.cells)),
         "num_cells": len(row.cells),
@@ -170,17 +165,8 @@ def show_plan(plan: Plan, todo: Sequence[Launch]) -> None:
     on_nodes, begun = plan.shape.ranks_per_node is not None, len(todo) < len(plan.launches)
     table = Table(box=None, pad_edge=False)
     words = ("workload", "framework", "backend", "controls")
-    shown = [
-        "workload",
-        "framework",
-        "backend",
-        "ranks",
-        *(["nodes"] * on_nodes),
-        "batch",
-        "controls",
-        "launches",
-    ]
-    for name in (*shown, *(["left"] * begun), "time"):
+    shown = ["workload", "framework", "backend", "ranks", *(["nodes"] * on_nodes), "batch", "controls"]
+    for name in (*shown, "launches", *(["left"] * begun), "time"):
         table.add_column(name, justify="left" if name in words else "right")
     for row in planned_cells(plan, todo):
         cell = row.cells[0]
@@ -192,10 +178,70 @@ def show_plan(plan: Plan, todo: Sequence[Launch]) -> None:
             format_seconds(row.seconds),
         )
     table.add_row(
-        *("all", *([""] * (len(shown) - 2)), str(len(plan.launches))),
+        *("all", *([""] * (len(shown) - 1)), str(len(plan.launches))),
         *([str(len(todo))] * begun),
         format_seconds(plan.seconds(todo)),
     )
     console = Console()
     wide = console.is_terminal or console.width >= MIN_COLUMNS
     (console if wide else Console(width=MIN_COLUMNS)).print(table)
+
+
+def show_job_costs(campaign: Campaign, jobs: Sequence[Job]) -> None:
+    """Print jobs, wall time, node-hours used and billed, and the precision of that many launches."""
+    plan = campaign.plan
+    canaries = sum(launch.cell.control == "canary" for job in jobs for launch in job.launches)
+    click.echo(
+        f"{plan.study.title} on {campaign.system.title} with {campaign.installation.name}: "
+        f"{counted(cases_of(plan.launches))} in {plural(len(jobs), 'job')}, and {canaries} canary launches; "
+        f"{plural(plan.shape.ranks_per_node or 1, 'rank')} per node, "
+        f"{plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
+    )
+    if axes := axes_text(plan):
+        click.echo(axes)
+    table = Table(box=None, pad_edge=False)
+    for name in ("job", "nodes", "sizes", "launches", "wall time", "node-hours used", "billed"):
+        table.add_column(name, justify="left" if name in ("job", "sizes") else "right")
+    used = billed = 0.0
+    for job in jobs:
+        own = sum(launch.cell.num_nodes * plan.seconds([launch]) / 3600 for launch in job.launches)
+        used, billed = used + own, billed + job.billed_node_hours
+        sizes = ",".join(map(str, sorted({launch.cell.num_nodes for launch in job.launches})))
+        table.add_row(
+            *(job.name, str(job.num_nodes), sizes, str(len(job.launches)), format_seconds(job.seconds)),
+            *(f"{own:.2f}", f"{job.billed_node_hours:.2f}"),
+        )
+    if len(jobs) > 1:
+        seconds = format_seconds(sum(job.seconds for job in jobs))
+        table.add_row("all", "", "", "", seconds, f"{used:.2f}", f"{billed:.2f}")
+    Console().print(table)
+    num_cases = sum(len(launch.cases) for job in jobs for launch in job.launches)
+    click.echo(
+        f"{used / max(1, num_cases):.3f} node-hours used per case, {billed / max(1, num_cases):.3f} billed"
+    )
+    _show_precision(campaign)
+
+
+def _show_precision(campaign: Campaign) -> None:
+    plan = campaign.plan
+    exchanging = [name for name in plan.study.backends if capabilities(name).exchanges]
+    width = half_width(plan.num_launches)
+    if plan.num_launches == 1:
+        click.echo("1 launch per cell: no intervals; give --launches 6 or more")
+    else:
+        click.echo(
+            f"{plan.num_launches} blocks: 95 % intervals of +-{width:.2f} times the spread between launches "
+            f"(+-{2 * width:.1f} % at a spread of 2 %)"
+        )
+    comparisons = num_comparisons(case.cell for launch in plan.launches for case in launch.cases)
+    if comparisons < 1:
+        return
+    needed = blocks_needed(comparisons)
+    verdict = "enough" if plan.num_launches >= needed else f"too few: give --launches {needed}"
+    compared = f"backends with {exchanging[0]}"
+    if plan.study.axes or plan.study.ladder:
+        compared = "curves" if plan.study.axes else "steps with the ones before"
+    click.echo(
+        f"{plural(comparisons, 'comparison')} of {compared}, over all numbers of ranks: at least "
+        f"{needed} blocks are needed, {verdict}"
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -122,6 +123,16 @@ class Request(Frozen):
             if name not in without and place_of(name)[0] not in without
         }
         return self.model_copy(update={**own, "fields": kept | (fields or {})})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Whether a study starts, on which nodes, and what is printed of one that does not."""
+
+    start: bool = True
+    commands: bool = True
+    as_json: bool = False
+    in_allocation: bool = False
 
 
 OPTIONS: dict[str, Option] = STUDY_OPTIONS | options_of(Request)

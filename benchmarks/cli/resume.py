@@ -12,6 +12,7 @@ from dlscale.benchmarks.cli.option_kinds import Time
 from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.request import Request
 from dlscale.benchmarks.cli.run import run_here
+from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.launch.campaign import Campaign, campaign_for_jobs, prepare_campaign
 from dlscale.benchmarks.launch.measured_code import changed_text
 from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
@@ -71,7 +72,7 @@ def resume(
     if not jobs:
         interrupt_on_signals()
         return run_here(campaign, Request(data=file.data), max_attempts=max_attempts)
-    limit = run_jobs.walltime(file.study, file.system, walltime) if walltime else file.walltime
+    limit = submission.walltime(file.study, file.system, walltime) if walltime else file.walltime
     return run_jobs.submit(
         campaign,
         data=file.data,

@@ -9,7 +9,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, plan
 from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.cli.request import (
     Request,
+    Start,
     StudyCommand,
     data_of,
     own_defaults,
@@ -33,6 +34,7 @@ from dlscale.benchmarks.cli.request import (
     study_options,
     system_of,
 )
+from dlscale.benchmarks.jobs.submission import own_nodes
 from dlscale.benchmarks.launch import parity_gate
 from dlscale.benchmarks.launch.campaign import (
     Campaign,
@@ -103,16 +105,6 @@ def run(study: str, request: Request, dry_run: bool, in_allocation: bool) -> int
     return plan_and_run(study, request, Start(start=not dry_run, in_allocation=in_allocation))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """Whether a study starts, on which nodes, and what is printed of one that does not."""
-
-    start: bool = True
-    commands: bool = True
-    as_json: bool = False
-    in_allocation: bool = False
-
-
 def plan_and_run(name: str, request: Request, how: Start) -> int:
     """Plan a study and run it if it is to start; returns the exit status. Raises UsageError."""
     system = system_of(request)
@@ -133,7 +125,7 @@ def plan_and_run(name: str, request: Request, how: Start) -> int:
     request = _introduced(study, system, request, how)
     campaign = campaign_of(study, system, request)
     if how.in_allocation:
-        campaign = replace(campaign, nodes=run_jobs.own_nodes(campaign))
+        campaign = replace(campaign, nodes=own_nodes(campaign))
     if how.start:
         interrupt_on_signals()
         return run_here(campaign, request)
@@ -178,9 +170,7 @@ def _as_jobs(name: str, system: System, request: Request, how: Start) -> int:
             "--in-allocation"
         )
     trained = _trained_here(name, study, request) if solving and how.start else {}
-    return run_jobs.run_as_jobs(
-        study, system, request, start=how.start, commands=how.commands, as_json=how.as_json, trained=trained
-    )
+    return run_jobs.run_as_jobs(study, system, request, how, trained=trained)
 
 
 def _introduced(study: Study, system: System, request: Request, how: Start) -> Request:

@@ -1,4 +1,4 @@
-"""Submitting jobs to a scheduler, and asking for their states.
+"""The jobs of a campaign: their limits, submitting them to a scheduler, and asking for their states.
 
 On a machine that is not the system's own, a rehearsal writes the scripts that the system would get
 (`write_rehearsal`).
@@ -7,6 +7,7 @@ On a machine that is not the system's own, a rehearsal writes the scripts that t
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -16,11 +17,14 @@ from dlscale.base.batch import scheduler
 from dlscale.base.batch.scheduler import JobRequest, Scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.quantities import format_seconds
 from dlscale.base.redaction import redact
-from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles, JobState, states
+from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles, JobState, all_jobs, cut, states
 from dlscale.benchmarks.jobs.script import batch_script
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
+from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.sizes import chosen_partition
+from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import System
 
 PROGRAM = ("-m", "dlscale.benchmarks.jobs.allocation")
@@ -119,6 +123,101 @@ def _run(command: Sequence[str], cwd: Path | None = None) -> subprocess.Complete
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
     return redact(lines[-1])
+
+
+def own_nodes(campaign: Campaign) -> tuple[str, ...]:
+    """The nodes of the surrounding job. Raises UsageError outside a job, or if it has too few nodes."""
+    system = campaign.system
+    try:
+        nodes = tuple(scheduler(system.scheduler).nodes(os.environ))
+    except (ValueError, OSError) as error:
+        raise UsageError(
+            f"--in-allocation outside a job of {system.name} ({error}); leave it out to submit jobs instead"
+        ) from None
+    most = max(launch.cell.num_nodes for launch in campaign.plan.launches)
+    if most > len(nodes):
+        raise UsageError(
+            f"the job has {len(nodes)} nodes, but --nodes asks for {most}; give fewer, or start a larger job"
+        )
+    return nodes
+
+
+def walltime(study: Study, system: System, asked: float | None) -> float | None:
+    """Wall-time limit of a job in seconds: what was asked for, else the partition's; None if unknown.
+
+    Raises UsageError.
+    """
+    most = chosen_partition(study, system).max_walltime
+    if asked is None:
+        return most.number if most else None
+    if most and asked > most.number:
+        raise UsageError(
+            f"--walltime of {format_seconds(asked)} exceeds the limit of {most.value} on partition "
+            f"{study.partition or system.partition} of {system.name}; ask for less, or choose another --partition"
+        )
+    return asked
+
+
+def results_folder(system: System, results: Path, *, named: bool) -> Path:
+    """The folder for records of its jobs: the system's own, unless the user has `named` one. Raises UsageError."""
+    if named or not system.filesystem:
+        return results
+    path = os.path.expandvars(system.filesystem.results)
+    if "$" in path:
+        raise UsageError(
+            f"results on {system.name} belong in {system.filesystem.results}, but that variable is not set; "
+            "set it, or give --results"
+        )
+    return Path(path)
+
+
+def jobs_of(
+    campaign: Campaign, launches: Sequence[Launch], limit: float | None, *, first_index: int = 0
+) -> tuple[tuple[Job, ...], tuple[str, ...]]:
+    """The jobs that run those launches, with a limit in seconds if it is known, and warnings. Raises UsageError."""
+    if not launches:
+        return (), ()
+    system = campaign.system
+    partition = chosen_partition(campaign.plan.study, system)
+    most = (partition.max_nodes or partition.num_nodes).value
+    for launch in launches:
+        if launch.cell.num_nodes > most:
+            raise UsageError(
+                f"{launch.cell.num_ranks} ranks with {launch.cell.num_servers} servers need {launch.cell.num_nodes} "
+                f"nodes of {system.name}, which allows {most} per job; ask for fewer"
+            )
+    least = partition.min_nodes.value if partition.min_nodes else 1
+    jobs, warnings = cut(
+        campaign.plan, launches, system.policy, limit=limit, min_nodes=least, first_index=first_index
+    )
+    if limit is None:
+        warnings = (*warnings, "the partition's wall-time limit is unknown; set one with --walltime")
+    return jobs, (*campaign.plan.warnings, *warnings)
+
+
+def check_node_hours(jobs: Sequence[Job], most: float | None) -> None:
+    """Raises UsageError if the jobs may be billed more node-hours than that."""
+    billed = sum(job.billed_node_hours for job in jobs)
+    if most is not None and billed > most:
+        raise UsageError(
+            f"these jobs may be billed {billed:.1f} node-hours, more than max_node_hours = {most:g}; use fewer "
+            "nodes, launches or backends, or a smaller --budget"
+        )
+
+
+def not_submitted(campaign: Campaign, left: Sequence[Launch]) -> tuple[list[Launch], int]:
+    """Those of the launches that are in no pending or running job, and the index of the next job."""
+    known = all_jobs(campaign.store.folder)
+    states = job_states(campaign.system, known)
+    busy = {
+        case.id
+        for job in known
+        if states[job.name] in ("pending", "running")
+        for launch in job.read().launches
+        for case in launch.cases
+    }
+    todo = [launch for launch in left if not busy & {case.id for case in launch.cases}]
+    return todo, 1 + max((int(job.name.removeprefix("job-")) for job in known), default=-1)
 
 
 REHEARSAL_FILE = "rehearsal.json"

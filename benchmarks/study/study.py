@@ -15,16 +15,14 @@ from pydantic import (
     ConfigDict,
     Field,
     PositiveInt,
-    SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
-    model_serializer,
     model_validator,
 )
 from pydantic.config import JsonDict
 
 from dlscale.base import definitions
-from dlscale.base.definitions import FileName, Frozen
+from dlscale.base.definitions import FileName, Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.quantities import Counts, Duration, Words, split_list
@@ -97,10 +95,10 @@ class Study(Frozen):
     backend_options: dict[str, dict[str, Setting]] = Field(
         {}, description="Options of backends: horovod.cycle_time_ms=0.5|1,grpc_ps.asynchronous=true."
     )
-    algorithms: Names = Field(
+    algorithms: Names = where_given(
         [SYNC], description="Algorithms, each with every backend that carries it: sync,local_sgd,easgd."
     )
-    algorithm_options: dict[str, dict[str, Setting]] = Field(
+    algorithm_options: dict[str, dict[str, Setting]] = where_given(
         {}, description="Options of algorithms: local_sgd.interval=1|8|64."
     )
     servers: Words = Field(
@@ -132,7 +130,8 @@ class Study(Frozen):
         json_schema_extra=WHERE,
     )
     slept: Slept | None = None  # in the place of computation, on emulated hosts
-    slept_by_profile: dict[str, Slept] = {}  # the same by `slept_key`, where it differs between cells
+    # The same by `slept_key`, where it differs between cells.
+    slept_by_profile: dict[str, Slept] = where_given({})
     skip_bad: bool = Field(
         False, description="Skip and count samples that cannot be read, instead of failing."
     )
@@ -190,20 +189,21 @@ class Study(Frozen):
         json_schema_extra=WHAT,
     )
     rules: Rules = Rules()
-    environment_variables: dict[str, str] = Field(
+    environment_variables: dict[str, str] = where_given(
         {}, description="Environment variables of the launches: MPICH_ASYNC_PROGRESS=0|1."
     )
     # Setting -> its values: each a curve of its own. The fields above have the first.
-    axes: dict[str, list[Setting]] = {}
-    ladder: list[dict[str, Setting]] = Field(
+    axes: dict[str, list[Setting]] = where_given({})
+    ladder: list[dict[str, Setting]] = where_given(
         [],
         description="Steps of an ablation between '>', each with the settings that it adds to those before: "
         "plain > bucket_cap_mb=25,precision=bf16 > compiled.",
     )
-    target: TargetRules | None = None  # of a study of time to solution
-    tuning: TuningRules | None = None  # of one whose learning rates are searched first
-    choice: ChoiceRules | None = None  # of one that compares frameworks
-    own_models: dict[str, OwnModel] = {}  # workload -> facts, of those that are files of the user's
+    target: TargetRules | None = where_given(None)  # of a study of time to solution
+    tuning: TuningRules | None = where_given(None)  # of one whose learning rates are searched first
+    choice: ChoiceRules | None = where_given(None)  # of one that compares frameworks
+    # Workload -> facts, of those that are files of the user's.
+    own_models: dict[str, OwnModel] = where_given({})
     # Workload -> the user's file, until the study's folder has a copy: no path is a part of a study.
     own_files: dict[str, Path] = Field({}, exclude=True)
 
@@ -255,14 +255,6 @@ class Study(Frozen):
         for backend in self.backends:
             self.variants(backend)
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A study without axes or algorithms is written as before there were any, so that its folder keeps its name."""
-        fields: dict[str, Any] = handler(self)
-        if fields["algorithms"] == [SYNC]:
-            del fields["algorithms"]
-        return {name: value for name, value in fields.items() if value or name not in _WHERE_GIVEN}
 
     def variants(self, backend: str) -> list[Study]:
         """The studies of one value each that this one consists of for a backend; that of all first values first.
@@ -343,11 +335,6 @@ class Study(Frozen):
     def _check_servers(cls, value: list[str]) -> list[str]:
         return check_servers(value)
 
-
-_WHERE_GIVEN = (
-    "algorithm_options", "environment_variables", "axes", "ladder", "target", "tuning", "choice", "own_models",
-    "slept_by_profile",
-)  # fmt: skip
 
 # Tables of a study's options, and what a study without one lacks.
 TABLES: dict[str, type[Frozen]] = {

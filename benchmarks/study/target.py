@@ -15,13 +15,11 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Counts, Duration
 from dlscale.benchmarks.records.target import LearningRateScaling, Target
@@ -87,48 +85,50 @@ class TargetRules(Frozen):
     threshold: Threshold | None = None
     held_out: float = Field(gt=0, lt=1, description="Share of the samples that is held out.")
     # Between two evaluations, one of both: samples, rounded to whole steps, or seconds of training.
-    evaluate_samples: PositiveInt | None = Field(None, description="Samples between two evaluations.")
-    evaluate_seconds: Duration | None = Field(
+    evaluate_samples: PositiveInt | None = where_given(None, description="Samples between two evaluations.")
+    evaluate_seconds: Duration | None = where_given(
         None, description="Training time between two evaluations, instead of samples."
     )
     max_seconds: Duration = Field(description="Time limit per training, its evaluations included.")
-    max_samples: PositiveInt | None = Field(None, description="Limit of samples per training; default: none.")
+    max_samples: PositiveInt | None = where_given(
+        None, description="Limit of samples per training; default: none."
+    )
     learning_rate: Rate | None = Field(None, description="Learning rate of 1 rank, of all workloads.")
     learning_rate_scaling: LearningRateScaling = Field(
         "none", description="Growth of the learning rate with the global batch."
     )
-    warm_up_samples: NonNegativeInt = Field(
+    warm_up_samples: NonNegativeInt = where_given(
         0, description="Samples over which the learning rate rises from that of 1 rank to the scaled one."
     )
-    decay_samples: Counts = Field(
+    decay_samples: Counts = where_given(
         [], description="Numbers of samples from each of which on the learning rate is decayed."
     )
-    decay_factor: float | None = Field(
+    decay_factor: float | None = where_given(
         None, gt=0, lt=1, description="Factor of the learning rate at each of decay_samples; default: 0.1."
     )
-    growth_samples: Counts = Field(
+    growth_samples: Counts = where_given(
         [], description="Numbers of samples from each of which on the batch is multiplied."
     )
-    growth_factor: int | None = Field(
+    growth_factor: int | None = where_given(
         None, ge=2, description="Factor of the batch at each of growth_samples; default: 5."
     )
-    optimizer: Literal["workload"] | OptimizerName = Field(
+    optimizer: Literal["workload"] | OptimizerName = where_given(
         "workload", description="Optimizer: the workload's own, or one by name, with a learning rate."
     )
-    momentum: Momentum | None = Field(
+    momentum: Momentum | None = where_given(
         None, description="Momentum of the optimizer; default: sgd 0, lars and larc 0.9."
     )
-    weight_decay: Decay | None = Field(
+    weight_decay: Decay | None = where_given(
         None, description="Weight decay of the optimizer; default: sgd and larc 0, lars 0.0005."
     )
-    trust_coefficient: Trust | None = Field(
+    trust_coefficient: Trust | None = where_given(
         None, description="Trust coefficient of lars (default: 0.001) and larc (0.02)."
     )
-    tuned: Annotated[Tuned | None, BeforeValidator(_tuned)] = Field(
+    tuned: Annotated[Tuned | None, BeforeValidator(_tuned)] = where_given(
         None, description="File of learning rates that a tuning study wrote for these configurations."
     )
-    search: list[Rate] = []  # the grid of a search; empty: multiples of the workload's own rate
-    grids: list[RateGrid] = []  # those of some algorithms, each of as many rates
+    search: list[Rate] = where_given([])  # the grid of a search; empty: multiples of the workload's own rate
+    grids: list[RateGrid] = where_given([])  # those of some algorithms, each of as many rates
 
     @property
     def rule(self) -> OptimizerRule | None:
@@ -176,16 +176,6 @@ class TargetRules(Frozen):
             raise ValueError(f"growth_factor {self.growth_factor} is of no use without growth_samples")
         return self
 
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A study without what came later is written as before, so that its folder keeps its name."""
-        fields: dict[str, Any] = handler(self)
-        return {
-            name: value
-            for name, value in fields.items()
-            if name not in _LATER or value != type(self).model_fields[name].default
-        }
-
     @field_validator("decay_samples", "growth_samples")
     @classmethod
     def _check_order(cls, value: list[int]) -> list[int]:
@@ -219,14 +209,6 @@ class TargetRules(Frozen):
         if self.tuned and self.learning_rate:
             raise ValueError("tuned says every learning rate; leave out learning_rate")
         return self
-
-
-_LATER = {
-    *INTERVALS,
-    *("max_samples", "tuned", "search", "grids"),
-    *("warm_up_samples", "decay_samples", "decay_factor", "growth_samples", "growth_factor"),
-    *("optimizer", "momentum", "weight_decay", "trust_coefficient"),
-}
 
 
 def resolved(

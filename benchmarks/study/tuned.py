@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tomlkit
 from pydantic import (
@@ -11,14 +11,12 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
-    model_serializer,
 )
 
 from dlscale.base import definitions
-from dlscale.base.definitions import FileName, Frozen, without_empty
+from dlscale.base.definitions import FileName, Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.files import LARGEST_BYTES, read_regular, write_atomically
 from dlscale.base.parsing import parse_toml
@@ -41,11 +39,7 @@ class TunedRate(Frozen):
     expected_samples: PositiveFloat
     num_reached: PositiveInt  # of the trainings at this rate
     configuration: RateConfiguration
-    learning_rates: list[Rate] = []  # the grid of this configuration; empty: that of the search
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_empty(handler(self), {"learning_rates"})
+    learning_rates: list[Rate] = where_given([])  # the grid of this configuration; empty: that of the search
 
 
 class ClosestRate(Frozen):
@@ -69,11 +63,7 @@ class Tuned(Frozen):
     num_trainings: PositiveInt  # over all configurations
     seconds: Seconds  # that these took
     rates: list[TunedRate] = Field(min_length=1)
-    missed: list[ClosestRate] = []
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_empty(handler(self), {"missed"})
+    missed: list[ClosestRate] = where_given([])
 
     @field_validator("rates")
     @classmethod

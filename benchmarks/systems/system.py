@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -23,14 +23,12 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
 from dlscale.base import definitions
 from dlscale.base.batch import NAMES as SCHEDULERS
-from dlscale.base.definitions import FileName, Frozen, without_empty
+from dlscale.base.definitions import FileName, Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, Text
@@ -215,16 +213,10 @@ class System(Frozen):
     placement: Placement | None = None  # None: --ranks says how many ranks share the only node
     policy: Policy = Policy()
     defaults: Defaults | None = None
-    sample_times: dict[
-        str, Seconds
-    ] = {}  # workload -> a node's per sample, as published, at the published size
-    emulation: Emulation | None = None  # of scheduler "emulated", and of no other
+    # Workload -> a node's time per sample, as published, at the published size.
+    sample_times: dict[str, Seconds] = where_given({})
+    emulation: Emulation | None = where_given(None)  # of scheduler "emulated", and of no other
     environments: dict[str, Environment]
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What few systems have is left out where it is empty; the digest of others does not depend on it."""
-        return without_empty(handler(self), {"emulation", "sample_times"})
 
     @model_validator(mode="after")
     def _check(self) -> System:
