@@ -1,4 +1,4 @@
-"""A document as headings, paragraphs, lists, a table and pictures, written as LaTeX or as GitHub's markdown.
+"""A document as headings, sentences, lists, tables and pictures, written as LaTeX or as GitHub's markdown.
 
 The LaTeX file is included in a proposal with the command `input` and needs only the package `graphicx`. Word users
 convert the markdown with pandoc.
@@ -6,10 +6,10 @@ convert the markdown with pandoc.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dlscale.analysis.declare import Table, header
+from dlscale.analysis.declare import Sentence, Table, header
 from dlscale.analysis.render.markdown import escape_markdown, table_markdown
 from dlscale.analysis.text import escape_latex
 
@@ -19,13 +19,6 @@ class Heading:
     """A heading; `level` 1 is the section itself."""
 
     level: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Paragraph:
-    """Plain text."""
-
     text: str
 
 
@@ -40,41 +33,38 @@ class Items:
 class Picture:
     """A picture; `stem` is the file name without its suffix."""
 
-    label: str
     caption: str
     stem: str
 
 
-Block = Heading | Paragraph | Items | Table | Picture
-Document = tuple[Block, ...]
-
-LEVELS = {1: "section", 2: "subsection", 3: "subsubsection"}
+Block = Heading | Sentence | Items | Table | Picture
 
 
-def to_latex(document: Document) -> str:
+def to_latex(document: Sequence[Block]) -> str:
     """The whole document as LaTeX."""
     head = "% \\usepackage{graphicx} in the preamble, then \\input this file.\n"
-    return head + "\n".join(line for block in document for line in (*_latex_lines(block), "")).rstrip() + "\n"
+    return head + "\n".join(line for block in document for line in (*_latex(block), "")).rstrip() + "\n"
 
 
-def _latex_lines(block: Block) -> Iterator[str]:
-    if isinstance(block, Heading):
-        yield f"\\{LEVELS[block.level]}{{{escape_latex(block.text)}}}"
-    elif isinstance(block, Paragraph):
-        yield escape_latex(block.text)
-    elif isinstance(block, Items):
-        yield "\\begin{itemize}"
-        yield from (f"  \\item {escape_latex(text)}" for text in block.texts)
-        yield "\\end{itemize}"
-    elif isinstance(block, Table):
-        yield from _latex_table(block)
-    else:
-        yield "\\begin{figure}[htb]"
-        yield "  \\centering"
-        yield f"  \\includegraphics[width=\\linewidth]{{{block.stem}.pdf}}"
-        yield f"  \\caption{{{escape_latex(block.caption)}}}"
-        yield f"  \\label{{{block.label}}}"
-        yield "\\end{figure}"
+def _latex(block: Block) -> Iterator[str]:
+    match block:
+        case Heading():
+            yield f"\\{'sub' * (block.level - 1)}section{{{escape_latex(block.text)}}}"
+        case Sentence():
+            yield escape_latex(block.text)
+        case Items():
+            yield "\\begin{itemize}"
+            yield from (f"  \\item {escape_latex(text)}" for text in block.texts)
+            yield "\\end{itemize}"
+        case Table():
+            yield from _latex_table(block)
+        case Picture():
+            yield "\\begin{figure}[htb]"
+            yield "  \\centering"
+            yield f"  \\includegraphics[width=\\linewidth]{{{block.stem}.pdf}}"
+            yield f"  \\caption{{{escape_latex(block.caption)}}}"
+            yield f"  \\label{{fig:{block.stem}}}"
+            yield "\\end{figure}"
 
 
 def _latex_table(table: Table) -> Iterator[str]:
@@ -100,22 +90,23 @@ def _latex_row(cells: Iterable[str]) -> str:
     return " & ".join(f"{{{escape_latex(cell)}}}" for cell in cells) + " \\\\"
 
 
-def to_markdown(document: Document) -> str:
+def to_markdown(document: Sequence[Block]) -> str:
     """The whole document as GitHub markdown."""
-    return "\n".join(line for block in document for line in (*_markdown_lines(block), "")).rstrip() + "\n"
+    return "\n".join(line for block in document for line in (*_markdown(block), "")).rstrip() + "\n"
 
 
-def _markdown_lines(block: Block) -> Iterator[str]:
-    if isinstance(block, Heading):
-        yield f"{'#' * (block.level + 1)} {escape_markdown(block.text)}"
-    elif isinstance(block, Paragraph):
-        yield escape_markdown(block.text)
-    elif isinstance(block, Items):
-        yield from (f"* {escape_markdown(text)}" for text in block.texts)
-    elif isinstance(block, Table):
-        yield from table_markdown(block)
-        yield f"*{escape_markdown(block.caption)}*"
-    else:
-        yield f"![{escape_markdown(block.caption)}]({block.stem}.png)"
-        yield ""
-        yield f"*{escape_markdown(block.caption)}*"
+def _markdown(block: Block) -> Iterator[str]:
+    match block:
+        case Heading():
+            yield f"{'#' * (block.level + 1)} {escape_markdown(block.text)}"
+        case Sentence():
+            yield escape_markdown(block.text)
+        case Items():
+            yield from (f"* {escape_markdown(text)}" for text in block.texts)
+        case Table():
+            yield from table_markdown(block)
+            yield f"*{escape_markdown(block.caption)}*"
+        case Picture():
+            yield f"![{escape_markdown(block.caption)}]({block.stem}.png)"
+            yield ""
+            yield f"*{escape_markdown(block.caption)}*"

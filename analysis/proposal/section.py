@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlscale.analysis.declare import Column, Table, TableOf
+from dlscale.analysis.declare import Column, Sentence, Table, TableOf
 from dlscale.analysis.findings.predicted_points import PREDICTED_POINTS, lead_sentences
 from dlscale.analysis.findings.scaling import scaling_row
-from dlscale.analysis.proposal.document import Block, Document, Heading, Items, Paragraph, Picture
+from dlscale.analysis.findings.small_print import span
+from dlscale.analysis.proposal.document import Block, Heading, Items, Picture
 from dlscale.analysis.proposal.sizes import Curve, NodeHoursRequest, Size, node_hours_request
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
-from dlscale.analysis.text import interval_columns, number, percent, rate, with_limits
+from dlscale.analysis.text import interval_columns, listed, number, percent, plural, rate, with_limits
+from dlscale.benchmarks.records.record import Record
 
 CAPTIONS = {
     "throughput": "Throughput over ranks; the line is ideal scaling of {} without a communication layer.",
@@ -28,12 +30,32 @@ def document(
     *,
     samples: int | None,
     runs: int,
-) -> Document:
+) -> list[Block]:
     """The section of (curve, its files' stem, names of its figures)."""
-    blocks: list[Block] = [Heading(1, "Scalability"), Paragraph(_origin(where))]
+    blocks: list[Block] = [Heading(1, "Scalability"), Sentence(text=_origin(where))]
     for curve, stem, figures in curves:
-        blocks += _curve(curve, stem, figures, samples=samples, runs=runs)
-    return tuple(blocks)
+        sentences = [
+            what_was_measured(curve),
+            machine_sentence(curve.records),
+            evidence_sentence(curve),
+            result_sentence(curve),
+            threshold_sentence(curve),
+        ]
+        if samples is not None:
+            request = node_hours_request(curve, samples=samples, runs=runs)
+            sentences.append(request_sentence(request, curve))
+        blocks += [Heading(2, curve_title(curve)), *_sentences(sentences), curve_table(curve, stem)]
+        if curve.predicted:
+            blocks += _sentences(predicted_sentences(curve))
+            blocks.append(replace(PREDICTED_POINTS.of(curve.predicted), name=f"{stem}-predicted"))
+        blocks += [_picture(curve, stem, name) for name in figures]
+        if items := tuple(caveats(curve)):
+            blocks += [Heading(3, "What these numbers do not say"), Items(items)]
+    return blocks
+
+
+def _sentences(texts: Iterable[str]) -> list[Sentence]:
+    return [Sentence(text=text) for text in texts if text]
 
 
 def _origin(where: Provenance) -> str:
@@ -44,32 +66,12 @@ def _origin(where: Provenance) -> str:
     )
 
 
-def _curve(
-    curve: Curve, stem: str, figures: Sequence[str], *, samples: int | None, runs: int
-) -> Iterator[Block]:
-    yield Heading(2, curve_title(curve))
-    yield Paragraph(what_was_measured(curve))
-    if curve.machine:
-        yield Paragraph(curve.machine)
-    if sentence := evidence_sentence(curve):
-        yield Paragraph(sentence)
-    yield Paragraph(result_sentence(curve))
-    yield Paragraph(threshold_sentence(curve))
-    if samples is not None:
-        yield Paragraph(request_sentence(node_hours_request(curve, samples=samples, runs=runs), curve))
-    yield curve_table(curve, stem)
-    if curve.predicted:
-        yield from map(Paragraph, predicted_sentences(curve))
-        yield replace(PREDICTED_POINTS.of(curve.predicted), name=f"{stem}-predicted")
-    for name in figures:
-        kind = "" if curve.evidence == "measured" else f" {curve.evidence.capitalize()}."
-        if curve.predicted and name != "step-time":
-            kind += " Bands and half-filled markers are simulated."
-        caption = f"{CAPTIONS[name].format(base_ranks_text(curve))} {curve_title(curve)}.{kind}"
-        yield Picture(label=f"fig:{stem}-{name}", caption=caption, stem=f"{stem}-{name}")
-    if items := tuple(caveats(curve)):
-        yield Heading(3, "What these numbers do not say")
-        yield Items(items)
+def _picture(curve: Curve, stem: str, name: str) -> Picture:
+    kind = "" if curve.evidence == "measured" else f" {curve.evidence.capitalize()}."
+    if curve.predicted and name != "step-time":
+        kind += " Bands and half-filled markers are simulated."
+    caption = f"{CAPTIONS[name].format(base_ranks_text(curve))} {curve_title(curve)}.{kind}"
+    return Picture(caption=caption, stem=f"{stem}-{name}")
 
 
 def curve_table(curve: Curve, stem: str) -> Table:
@@ -87,27 +89,19 @@ def curve_table(curve: Curve, stem: str) -> Table:
             Column("ranks", lambda size: size.num_ranks),
             Column("nodes", lambda size: size.num_nodes),
             Column("samples/s", lambda size: rate(size.row.throughput)),
-            Column("speed-up", lambda size: _factor(size.speed_up)),
-            Column("per doubling", lambda size: _factor(size.per_doubling)),
+            Column("speed-up", lambda size: factor_text(size.speed_up)),
+            Column("per doubling", lambda size: factor_text(size.per_doubling)),
             Column("efficiency", lambda size: percent(size.efficiency, unit=""), unit="%"),
             Column("node-hours per million samples", lambda size: rate(size.node_hours)),
             Column(keeps, lambda size: size.verdict, numeric=False),
             Column("n", lambda size: f"{size.row.num_launches}/{size.row.num_planned}"),
         ),
-        data=lambda size: _line(curve, size),
+        data=lambda size: table_line(curve, size),
     ).of(curve.sizes)
 
 
-def _factor(interval: Interval | None) -> str:
-    return "-" if interval is None else factor_text(interval)
-
-
-def table_lines(curve: Curve) -> list[dict[str, Any]]:
-    """The table's rows as data, with the limits, methods and n of every number."""
-    return [_line(curve, size) for size in curve.sizes]
-
-
-def _line(curve: Curve, size: Size) -> dict[str, Any]:
+def table_line(curve: Curve, size: Size) -> dict[str, Any]:
+    """A size as data, with the limits, methods and n of every number."""
     return {
         **scaling_row(size.row),
         "notes": "; ".join(size.row.notes),
@@ -126,14 +120,9 @@ BASES = {"none": "without a communication layer", "backend": "of the same backen
 PUBLISHED = "paper"  # the preset of the published size
 
 
-def counted(value: int, what: str) -> str:
-    """`1 rank`, `8 ranks`."""
-    return f"{value} {what}{'s' * (value != 1)}"
-
-
 def base_ranks_text(curve: Curve) -> str:
     """`1 rank`: what the curve's base case ran on."""
-    return counted(curve.base_ranks, "rank")
+    return plural(curve.base_ranks, "rank")
 
 
 def base_case(curve: Curve) -> str:
@@ -143,7 +132,7 @@ def base_case(curve: Curve) -> str:
 
 def size_text(size: Size) -> str:
     """`8 ranks (4 nodes)`."""
-    return f"{counted(size.num_ranks, 'rank')} ({counted(size.num_nodes, 'node')})"
+    return f"{plural(size.num_ranks, 'rank')} ({plural(size.num_nodes, 'node')})"
 
 
 def curve_title(curve: Curve) -> str:
@@ -155,16 +144,70 @@ def curve_title(curve: Curve) -> str:
 def what_was_measured(curve: Curve) -> str:
     """A description of the experiment, sufficient to repeat it."""
     ranks = ", ".join(str(size.num_ranks) for size in curve.sizes)
-    launches = _span([size.row.num_launches for size in curve.sizes])
+    launches = [size.row.num_launches for size in curve.sizes]
+    times = f"{span(launches)} time{'s' * (max(launches) != 1)}"
     system = curve.family.system
     return (
         f"We timed the training of {curve.family.workload} ({curve.family.preset}) in {curve.family.framework} over "
         f"backend {curve.name} on {system} ({curve.family.constants}; environment {curve.family.environment}). "
-        f"{'Numbers' if len(curve.sizes) > 1 else 'The number'} of ranks: {ranks}. Each was launched {launches}, "
+        f"{'Numbers' if len(curve.sizes) > 1 else 'The number'} of ranks: {ranks}. Each was launched {times}, "
         "in blocks within which the sizes follow each other in random order, so that slow changes of the machine "
         "cancel in ratios of sizes. Throughput is what all ranks do in the slowest rank's time, after the warm-up; "
         "its interval is of order statistics and is given from 6 launches on."
     )
+
+
+FRAMEWORKS = {
+    "torch": ("PyTorch", ("torch",)),
+    "tensorflow": ("TensorFlow", ("tensorflow", "tensorflow-cpu")),
+    "jax": ("JAX", ("jax",)),
+}  # with their packages as versions name them
+
+
+def machine_sentence(records: Sequence[Record]) -> str:
+    """`Nodes: Intel Xeon, 2 usable cores, 24 GiB of memory; ...; software: PyTorch 2.13.0, ...`; empty without records.
+
+    Where records differ all values stand in it; what they do not say is called not known.
+    """
+    parts = {"Nodes": _node, "network between nodes": _network, "software": _software}
+    texts = [
+        f"{name}: {listed(list(dict.fromkeys(map(describe, records))))}" for name, describe in parts.items()
+    ]
+    return f"{'; '.join(texts)}." if records else ""
+
+
+def _node(record: Record) -> str:
+    node = record.fingerprint.node
+    cores, memory = node.get("num_cores"), node.get("memory_gib")
+    parts = [
+        str(node.get("cpu_model", "CPU not known")),
+        plural(cores, "usable core") if isinstance(cores, int) else "cores not known",
+        f"{memory} GiB of memory" if memory is not None else "memory not known",
+    ]
+    own = next((facts.devices for facts in record.nodes if facts.devices), None)
+    gpus = node.get(f"gpus_{record.case.cell.framework}") or own
+    if gpus or record.case.cell.device == "gpu":
+        parts.append(f"GPUs {gpus or 'not known'}")
+    return ", ".join(parts)
+
+
+def _network(record: Record) -> str:
+    if record.case.cell.num_nodes == 1:
+        return "none used"
+    fabric = record.configuration.fabric if record.configuration else {}
+    bandwidth = fabric.get("bandwidth")
+    rate = f" with {number(bandwidth / 1e9)} GB/s per node" if isinstance(bandwidth, int | float) else ""
+    return f"{fabric['name']}{rate}" if "name" in fabric else "not stated in the system's file"
+
+
+def _software(record: Record) -> str:
+    versions, framework = record.fingerprint.versions, record.case.cell.framework
+    title, packages = FRAMEWORKS[framework]
+    built = next((versions[name] for name in packages if name in versions), "of unknown version")
+    parts = [f"{title} {built}", versions.get("mpi", "MPI not known")]
+    if record.case.cell.backend in versions:  # Horovod's own
+        parts.append(f"{record.case.cell.backend} {versions[record.case.cell.backend]}")
+    return ", ".join([*parts, f"Python {versions.get('python', 'not known')}"])
 
 
 def evidence_sentence(curve: Curve) -> str:
@@ -264,7 +307,7 @@ def request_sentence(request: NodeHoursRequest | None, curve: Curve) -> str:
     what = f"One training on {_large(request.samples)} samples on {size_text(request.size)}"
     return (
         f"{what} takes {rate(request.hours)} hours from its first step to its last, {rate(request.node_hours)} "
-        f"node-hours; {counted(request.runs, 'training')} {'take' if request.runs != 1 else 'takes'} "
+        f"node-hours; {plural(request.runs, 'training')} {'take' if request.runs != 1 else 'takes'} "
         f"{rate(request.total)} node-hours. "
         "Whole nodes are counted. Starts, evaluation, saved states, failed and repeated jobs come on top."
     )
@@ -291,15 +334,12 @@ def caveats(curve: Curve) -> Iterator[str]:
     )
 
 
-def factor_text(interval: Interval) -> str:
+def factor_text(interval: Interval | None) -> str:
     """`7.36 [7.30, 7.42]`: two decimals, to distinguish 1.98 from 2; fewer from 10 on."""
+    if interval is None:
+        return "-"
     decimals = 2 if interval.center < 10 else 1 if interval.center < 100 else 0
     return with_limits(interval, f"{{:.{decimals}f}}".format)
-
-
-def _span(launches: Sequence[int]) -> str:
-    low, high = min(launches), max(launches)
-    return counted(low, "time") if low == high else f"{low} to {high} times"
 
 
 def _large(value: int) -> str:

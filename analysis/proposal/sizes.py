@@ -18,9 +18,9 @@ from dlscale.analysis.findings.predicted_points import PlacedPrediction
 from dlscale.analysis.findings.scaling import ScalingRow, rows_of
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import BASE_NAMES
-from dlscale.analysis.proposal.machine import machine_sentence
 from dlscale.analysis.statistics import Interval, block_ratio
-from dlscale.analysis.text import backend_name
+from dlscale.analysis.text import backend_name, plural
+from dlscale.benchmarks.records.record import Record
 
 MILLION = 1_000_000
 HOUR_SECONDS = 3600
@@ -62,7 +62,7 @@ class Curve:
     base_rate: Interval | None  # its samples/s
     threshold: float
     sizes: tuple[Size, ...]
-    machine: str = ""  # with its software, in a sentence
+    records: tuple[Record, ...] = ()
     others: tuple[str, ...] = ()  # other backends that were measured on several ranks
     predicted: tuple[PlacedPrediction, ...] = ()  # over the same backend, ascending
 
@@ -147,7 +147,7 @@ def _order(row: ScalingRow) -> tuple[object, ...]:
 
 def _name(row: ScalingRow) -> str:
     servers = row.cell.num_servers
-    return backend_name(row.cell) + (f" with {servers} server{'s' * (servers > 1)}" if servers else "")
+    return backend_name(row.cell) + (f" with {plural(servers, 'server')}" if servers else "")
 
 
 def _speed(curve: Curve) -> tuple[int, float, str]:
@@ -187,7 +187,7 @@ def _curve(
         base_rate=_base_rate(rows[0], alone, base),
         threshold=threshold,
         sizes=tuple(sizes),
-        machine=machine_sentence(
+        records=tuple(
             record
             for row in rows
             if (own := study.good_launches_of(row.family, row.cell, row.evidence))
@@ -202,12 +202,11 @@ def _curve(
 
 
 def _base_rate(row: ScalingRow, alone: Sequence[ScalingRow], base: Base) -> Interval | None:
-    name = backend_name(row.cell)
     own = [
         candidate.throughput
         for candidate in alone
         if (base == "none" and candidate.cell.backend == "none")
-        or (base == "backend" and backend_name(candidate.cell) == name)
+        or (base == "backend" and backend_name(candidate.cell) == backend_name(row.cell))
     ]
     return own[0] if own else None
 
@@ -217,11 +216,10 @@ def per_doubling(row: ScalingRow, before: ScalingRow | None, study: Measured) ->
 
     This is the factor on the throughput per doubling of the ranks from q to p. None if one rate is unknown.
     """
-    over, under = (
-        study.good_launches_of(row.family, row.cell, row.evidence),
-        study.good_launches_of(before.family, before.cell, before.evidence) if before else None,
-    )
-    if before is None or over is None or under is None:
+    if before is None:
+        return None
+    over, under = (study.good_launches_of(each.family, each.cell, each.evidence) for each in (row, before))
+    if over is None or under is None:
         return None
     ratio = block_ratio(over.by_block("samples_per_second"), under.by_block("samples_per_second"))
     return power(ratio, 1 / math.log2(row.cell.num_ranks / before.cell.num_ranks))
@@ -229,14 +227,8 @@ def per_doubling(row: ScalingRow, before: ScalingRow | None, study: Measured) ->
 
 def power(ratio: Interval, exponent: float) -> Interval:
     """A positive ratio raised to a positive exponent, which preserves the order of its limits."""
-    return Interval(
-        center=ratio.center**exponent,
-        low=None if ratio.low is None else ratio.low**exponent,
-        high=None if ratio.high is None else ratio.high**exponent,
-        level=ratio.level,
-        method=ratio.method,
-        n=ratio.n,
-    )
+    low, high = (None if end is None else end**exponent for end in (ratio.low, ratio.high))
+    return replace(ratio, center=ratio.center**exponent, low=low, high=high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,8 +239,16 @@ class NodeHoursRequest:
     samples: int
     runs: int
     hours: Interval  # per training, from the first step to the last
-    node_hours: Interval  # per training, counting whole nodes
-    total: Interval  # node-hours of all trainings
+
+    @property
+    def node_hours(self) -> Interval:
+        """Node-hours per training, counting whole nodes."""
+        return self.hours.times(self.size.num_nodes)
+
+    @property
+    def total(self) -> Interval:
+        """Node-hours of all trainings."""
+        return self.node_hours.times(self.runs)
 
 
 def node_hours_request(curve: Curve, *, samples: int, runs: int) -> NodeHoursRequest | None:
@@ -257,12 +257,4 @@ def node_hours_request(curve: Curve, *, samples: int, runs: int) -> NodeHoursReq
     if size is None or size.row.throughput is None:
         return None
     hours = size.row.throughput.rate(samples / HOUR_SECONDS)
-    node_hours = hours.times(size.num_nodes)
-    return NodeHoursRequest(
-        size=size,
-        samples=samples,
-        runs=runs,
-        hours=hours,
-        node_hours=node_hours,
-        total=node_hours.times(runs),
-    )
+    return NodeHoursRequest(size=size, samples=samples, runs=runs, hours=hours)

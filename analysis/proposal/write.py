@@ -17,7 +17,7 @@ from dlscale.analysis.findings.scaling_figures import efficiency_figure, through
 from dlscale.analysis.findings.step_time import step_time_figure
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.proposal.document import to_latex, to_markdown
-from dlscale.analysis.proposal.section import document, table_lines
+from dlscale.analysis.proposal.section import document, table_line
 from dlscale.analysis.proposal.sizes import Curve, curves
 from dlscale.base.files import make_folder, write_atomically
 
@@ -52,7 +52,9 @@ def write_proposal(
     files: list[Path] = []
     sections = []
     for curve, stem in zip(shown, _stems(shown), strict=True):
-        files.append(save_rows(folder / stem, table_lines(curve), study.provenance))
+        files.append(
+            save_rows(folder / stem, [table_line(curve, size) for size in curve.sizes], study.provenance)
+        )
         if curve.predicted:
             lines = map(placed_row, curve.predicted)
             files.append(save_rows(folder / f"{stem}-predicted", lines, study.provenance))

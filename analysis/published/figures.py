@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.analysis.declare import Figure as Declared
-from dlscale.analysis.figures.drawing import drawing
-from dlscale.analysis.figures.figure import draw
-from dlscale.analysis.figures.write import save_drawing
+from dlscale.analysis.figures.write import save_figure
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.published.catalogue import Figure, Published
@@ -62,12 +60,7 @@ def write_figures(
             if not contents or not (alone or any(each.ours or each.predicted for each in contents)):
                 continue
             where = provenance(published, figure, contents, studies)
-            drawn = declared(published, figure, contents, where)
-            with drawing():
-                picture = draw(drawn)
-                written += save_drawing(
-                    picture, place / figure.id, title=figure.title, rows=drawn.rows, provenance=where
-                )
+            written += save_figure(declared(published, figure, contents, where), place / figure.id, where)
     return [folder / path.name for path in written]
 
 

@@ -93,38 +93,23 @@ def test_only_none_measured_is_shown_as_it_is(kept, curve_of):
     assert curve_of(kept({"none": {1: 1, 2: 0.99}})).name == "none"
 
 
-def test_without_base_a_the_backend_s_own_1_rank_is_the_base(kept, curve_of):
+def test_without_none_the_backend_s_own_1_rank_is_the_base(kept, curve_of):
     found = curve_of(kept({"ring": {1: 0.5, 2: 0.4}}))
     assert found.base == "backend"
     assert found.sizes[1].efficiency.center == pytest.approx(0.8)
     assert found.base_rate == found.sizes[0].row.throughput
-
-
-def test_the_base_case_s_own_rate_is_known(kept, curve_of):
     records = kept(SHARES)
-    found = curve_of(records)
     alone = [one for one in records if (one.case.cell.backend, one.case.cell.num_ranks) == ("none", 1)]
     seconds = [max(one.windows[-1].seconds) / one.windows[-1].num_steps for one in alone]
-    assert found.base_rate.center == pytest.approx(8 / median_interval(seconds).center)
+    assert curve_of(records).base_rate.center == pytest.approx(8 / median_interval(seconds).center)
 
 
-def test_a_size_whose_launches_all_failed_is_there_without_numbers(kept, curve_of, make_record):
-    records = [
-        *kept({"none": {1: 1}, "ring": {1: 1, 2: 0.9}}),
-        make_record(backend="ring", num_ranks=4, failure="died"),
-    ]
-    found = curve_of(records)
-    assert found.sizes[2].verdict == "unknown"
-    assert found.sizes[2].node_hours is None
-    assert found.largest.num_ranks == 2
-
-
-def test_a_size_after_a_failed_one_is_compared_with_the_last_that_worked(kept, curve_of, make_record):
-    records = [
-        *kept({"none": {1: 1}, "ring": {1: 1, 4: 0.64}}),
-        make_record(backend="ring", num_ranks=2, failure="died"),
-    ]
-    assert curve_of(records).sizes[2].per_doubling.center == pytest.approx(1.6)  # 2.56 ^ (1/2)
+def test_a_size_whose_launches_all_failed_has_no_numbers_and_is_passed_over(kept, curve_of, make_record):
+    died = [make_record(backend="ring", num_ranks=2, failure="died")]
+    found = curve_of(kept({"none": {1: 1}, "ring": {1: 1, 4: 0.64}}) + died)
+    assert (found.sizes[1].verdict, found.sizes[1].node_hours) == ("unknown", None)
+    assert found.largest.num_ranks == 4
+    assert found.sizes[2].per_doubling.center == pytest.approx(1.6)  # 2.56 ^ (1/2), since 1 rank
 
 
 def test_weak_and_strong_are_curves_of_their_own(kept):
