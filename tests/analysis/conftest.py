@@ -1,10 +1,8 @@
-"""Made-up records with known rates."""
+"""What tests of analysis share: made-up records, and what a terminal shows of them."""
 
 import io
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -12,183 +10,23 @@ from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.render.screen import render_full
-from dlscale.benchmarks.records.profile import GradientReady, Quantiles, StepProfile
-from dlscale.benchmarks.records.record import (
-    Case,
-    Cell,
-    Failure,
-    Fingerprint,
-    Phases,
-    RankFacts,
-    Record,
-    Window,
-)
-
-MakeRecord = Callable[..., Record]
-
-
-def _make_record(
-    *,
-    backend: str = "none",
-    num_ranks: int = 1,
-    block: int = 0,
-    samples_per_second: float = 100.0,
-    rank_delays: Sequence[float] = (),
-    window_factors: Sequence[float] = (1.0,) * 10,
-    steps_per_window: int = 5,
-    start_skew: float = 0.0,
-    clock_offsets: Sequence[float] = (0.0,),
-    local_batch: int = 8,
-    failure: str | None = None,
-    attempt: int = 1,
-    fingerprint: str = "f" * 12,
-    evidence: str = "measured",
-    steady: bool = True,
-    oversubscribed: bool = False,
-    peak_rss_bytes: Sequence[int] = (400 << 20,),
-    skipped: Sequence[int] = (),
-    overlap: bool | str | None = None,
-    study: str = "weak-scaling",
-    system: str = "local",
-    started_at: str = "2026-11-21T07:00:00Z",
-    **cell: object,
-) -> Record:
-    """A launch whose slowest rank needs what `samples_per_second` of all ranks together needs.
-
-    `rank_delays` are added to a rank's seconds per window, `window_factors` multiply all of a window's.
-    `start_skew` is the fraction of a window by which the last rank starts late. `clock_offsets` are those of machines,
-    over which ranks are spread evenly, each since its own boot. Of `peak_rss_bytes` the last
-    value is that of all further ranks; of `skipped`, samples left out by each rank, 0 is. `overlap` is what the
-    backend said of its exchange.
-    """
-    fields = {
-        "workload": "hep_cnn",
-        "preset": "tiny",
-        "framework": "torch",
-        "environment": "default",
-        "scaling_mode": "weak",
-        "cores_per_rank": 1,
-        "threads_per_rank": 1,
-        "local_batch": local_batch,
-        "global_batch": local_batch * num_ranks,
-        "precision": "fp32",
-        "data": "synthetic",
-        **cell,
-    }
-    fields.setdefault("num_nodes", 1)
-    the_cell = Cell.model_validate({"backend": backend, "num_ranks": num_ranks, **fields})
-    delays = [*rank_delays, *[0.0] * (num_ranks - len(rank_delays))]
-    seconds = steps_per_window * the_cell.global_batch / samples_per_second
-    machines = [rank * len(clock_offsets) // num_ranks for rank in range(num_ranks)]
-    warmup = Window(phase="warmup", num_steps=1, start_seconds=[0.0] * num_ranks, seconds=[9.0] * num_ranks)
-    steady_windows = [
-        Window(
-            phase="steady",
-            num_steps=steps_per_window,
-            start_seconds=[
-                clock_offsets[machines[rank]]
-                + (start_skew * seconds * factor if rank == num_ranks - 1 else 0.0)
-                for rank in range(num_ranks)
-            ],
-            seconds=[seconds * factor + delay for delay in delays],
-        )
-        for factor in window_factors
-    ]
-    per_rank: list[float | None] = [1.0] * num_ranks
-    return Record(
-        study=study,
-        system=system,
-        evidence=evidence,  # type: ignore[arg-type]
-        case=Case(cell=the_cell, block=block, position=0),
-        attempt=attempt,
-        started_at=started_at,
-        order_seed=1,
-        fingerprint=Fingerprint(
-            digest=fingerprint,
-            code_digest="c",
-            commit="0123456789ab",
-            versions={"torch": "2"},
-            node={"cores": 2},
-        ),
-        command="mpiexec",
-        oversubscribed=oversubscribed,
-        ranks=[
-            RankFacts(
-                rank=rank,
-                local_rank=rank,
-                node="n",
-                boot_id=f"b{machines[rank]}" if machines[rank] else "b",
-                affinity=[rank],
-                num_threads=1,
-                peak_rss_bytes=peak_rss_bytes[min(rank, len(peak_rss_bytes) - 1)],
-            )
-            for rank in range(num_ranks)
-        ],
-        backend_settings={} if overlap is None else {"overlap": overlap},
-        environment_variables={},
-        phases=Phases(
-            import_backend=[0.1] * num_ranks,
-            start_up=per_rank,
-            connect=per_rank,
-            gates=per_rank,
-            first_step=per_rank,
-            warm_up=per_rank,
-        ),
-        steady=steady,
-        windows=[] if failure else [warmup, *steady_windows],
-        final_loss=[0.5] * num_ranks,
-        skipped_samples=[*skipped, *[0] * (num_ranks - len(skipped))],
-        gates=[],
-        failure=Failure(kind="hang", rank=num_ranks - 1, message=failure) if failure else None,
-    )
+from dlscale.benchmarks.records.record import Record
+from tests import made_records
 
 
 @pytest.fixture
-def make_record() -> MakeRecord:
-    return _make_record
+def make_record() -> Callable[..., Record]:
+    return made_records.make_record
 
 
 @pytest.fixture
-def profile_record(make_record: MakeRecord) -> Callable[..., Record]:
-    """A record of control `profile`: 200 steps of 33 ms of either kind, with two gradients.
+def profile_record() -> Callable[..., Record]:
+    return made_records.profile_record
 
-    `stamps` is how much longer a stamped step and all in it takes, `drift` how much slower the steps are at the end,
-    relative to the beginning, `last` when the larger gradient is complete.
-    """
 
-    def moment(seconds: float) -> Quantiles:
-        return Quantiles(low=0.9 * seconds, median=seconds, high=1.2 * seconds)
-
-    def make(
-        *,
-        forward: Sequence[float] = (0.010,),
-        backward: Sequence[float] = (0.030,),
-        last: float = 0.028,
-        stamps: float = 1.0,
-        drift: float = 1.0,
-        num_steps: int = 200,
-        names: Sequence[str] = ("bias", "weight"),
-        **fields: Any,
-    ) -> Record:
-        seconds = [0.033 * value for value in np.repeat(np.linspace(1, drift, -(-num_steps // 2)), 2)][
-            :num_steps
-        ]
-        profile = StepProfile(
-            fetched=moment(stamps * 0.001),
-            forward=[moment(stamps * end) for end in forward],
-            backward=[moment(stamps * end) for end in backward],
-            update=moment(stamps * 0.003),
-            gradients=[
-                GradientReady(name=name, num_bytes=num_bytes, ready=moment(stamps * ready))
-                for name, num_bytes, ready in zip(names, (40, 4000), (0.012, last), strict=True)
-            ],
-            stamped_seconds=[stamps * value for value in seconds],
-            plain_seconds=seconds,
-        )
-        record = make_record(**{"control": "profile"} | fields)
-        return record.model_copy(update={"profile": None if record.failure else profile})
-
-    return make
+@pytest.fixture
+def make_study() -> Callable[..., list[Record]]:
+    return made_records.make_study
 
 
 @pytest.fixture
@@ -201,46 +39,3 @@ def table_text() -> Callable[..., str]:
         return " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
 
     return text
-
-
-@pytest.fixture
-def make_study(make_record: MakeRecord) -> Callable[..., list[Record]]:
-    """Records of every backend on every number of ranks, with a drift common to a block and a little noise.
-
-    `efficiency` maps backend -> what each rank keeps of 100 samples per second, on 1 rank and beyond.
-    """
-
-    def make(
-        *,
-        efficiency: dict[str, Sequence[float]] | None = None,
-        rank_counts: Sequence[int] = (1, 2),
-        num_blocks: int = 6,
-        drift: Sequence[float] = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9, 1.05, 0.85, 1.15, 1.0),
-        noise: float = 0.01,
-        **fields: object,
-    ) -> list[Record]:
-        table = efficiency or {
-            "none": (1.0, 0.98),
-            "ring": (0.99, 0.92),
-            "mpi": (0.985, 0.86),
-            "gloo": (0.98, 0.83),
-        }
-        generator = np.random.default_rng(2)
-        records = []
-        for block in range(num_blocks):
-            for backend, kept in table.items():
-                for step, num_ranks in enumerate(rank_counts):
-                    wobble = 1 + noise * generator.standard_normal()
-                    rate = 100 * num_ranks * kept[step] * drift[block % len(drift)] * wobble
-                    records.append(
-                        make_record(
-                            backend=backend,
-                            num_ranks=num_ranks,
-                            block=block,
-                            samples_per_second=rate,
-                            **fields,
-                        )
-                    )
-        return records
-
-    return make

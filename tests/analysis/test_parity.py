@@ -11,7 +11,7 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARAB
 from dlscale.benchmarks.cli.report import report
 from dlscale.benchmarks.records.files import PARITIES
 from dlscale.benchmarks.records.record import Gate, Parity
-from tests.analysis.made_studies import write_study
+from tests.made_records import write_study
 
 FAILED = "not comparable between frameworks: tiny: gradient, tiny: loss"
 

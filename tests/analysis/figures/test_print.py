@@ -19,7 +19,7 @@ from dlscale.analysis.form import Form, figure_latex, parse_width
 from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.figures import figures
-from tests.analysis.made_studies import write_study
+from tests.made_records import write_study
 
 COLUMN = Form(width=3.3, backends=("ring", "mpi"))
 

@@ -12,7 +12,7 @@ from dlscale.analysis.published.claim_verdicts import (
     verdict_of,
     verdicts,
 )
-from dlscale.analysis.published.claims import Claim, load_publication, load_publications
+from dlscale.analysis.published.claims import load_publication, load_publications
 from dlscale.analysis.published.compare import AGREES, DISAGREES
 from dlscale.analysis.published.overview import index_page, write_index
 from dlscale.analysis.published.predictions import Band, Predictions
@@ -84,11 +84,6 @@ def test_a_quantity_that_a_curve_has_not_is_one_line(planted):
         planted(claim | {"low": 1.0, "reading": "a test"})
     with pytest.raises(UsageError, match=r"no efficiency in statements.csv; give low or high"):
         planted(claim | {"quantity": "efficiency"})
-
-
-def test_a_ratio_needs_two_curves():
-    with pytest.raises(ValueError, match="check ratio is of 2 curves"):
-        Claim(figure="horovod-7", check="ratio", curves=("a",), statement="b", at=2)
 
 
 def test_points_are_read_as_they_are_published(published):

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import figures
 from dlscale.benchmarks.cli import published as command
-from tests.analysis.made_studies import write_study
+from tests.made_records import write_study
 
 RATES = {"x": "1", "y": "100"}, {"x": "2", "y": "190"}, {"x": "4", "y": "360"}
 
@@ -56,18 +56,17 @@ def verify(results, capsys):
     return run
 
 
-def test_agreement_is_0(folder, study, verify):
-    study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})
-    status, said, complaint = verify(folder(*RATES))
-    assert (status, complaint) == (0, "")
-    assert "1 of 1 figures agree" in said
-
-
-def test_disagreement_is_2(folder, study, verify):
-    study({"ring": (1.0, 0.95, 0.5)})
-    status, said, _ = verify(folder(*RATES))
-    assert status == 2
-    assert "disagrees to 10 %" in said
+@pytest.mark.parametrize(
+    ("last", "status", "words"), [(0.9, 0, "1 of 1 figures agree"), (0.5, 2, "disagrees to 10 %")]
+)
+def test_the_status_says_whether_we_agree(folder, study, verify, last, status, words):
+    study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, last)})
+    found, said, complaint = verify(folder(*RATES))
+    assert (found, complaint) == (status, "")
+    assert words in said
+    rows = json.loads(verify(folder(*RATES), "--json")[1])["rows"]
+    assert [(row["x"], row["study"]) for row in rows] == [(x, "weak-scaling-1") for x in (1, 2, 4)]
+    assert {row["verdict"] for row in rows[:2]} == {"agrees"}
 
 
 def test_nothing_compared_is_4_with_or_without_records(folder, study, verify, results):
@@ -97,27 +96,7 @@ def test_what_has_no_counterpart_is_counted_in_one_line(folder, study, verify, c
     assert "empty unknown" in verify(path, "--all")[1]
     rows = json.loads(verify(path, "--json")[1])["rows"]
     assert {row["figure"] for row in rows} == {"small", "empty"}
-
-
-def test_one_figure_without_a_comparison_is_no_pass(folder, study, verify, catalogue):
-    study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})
-    texts = "".join(f'{name} = "None."\n' for name in ("title", "publication", "public", "workload"))
-    path = folder(*RATES, catalogue=f"{catalogue}\n[figures.empty]\n{texts}tolerance = 0.1\npanels = []\n")
-    assert verify(path)[0] == 4
-    assert verify(path, "small")[0] == 0
-    assert verify(path, "empty")[0] == 4
-
-
-def test_json_rows(folder, study, verify):
-    study({"ring": (1.0, 0.95, 0.5)})
-    status, said, _ = verify(folder(*RATES), "--json")
-    found = json.loads(said)
-    assert (status, found["schema"]) == (2, 1)
-    assert [(row["x"], row["verdict"], row["study"]) for row in found["rows"]] == [
-        (1.0, "agrees", "weak-scaling-1"),
-        (2.0, "agrees", "weak-scaling-1"),
-        (4.0, "disagrees", "weak-scaling-1"),
-    ]
+    assert [verify(path, *words)[0] for words in ([], ["small"], ["empty"])] == [4, 0, 4]
 
 
 def test_another_system_of_ours(folder, study, verify):
@@ -146,13 +125,9 @@ def test_studies_that_are_unsound_are_named_and_left_out(folder, study, verify):
     assert "left out: study mixed-1: records of cori" in complaint
 
 
-def test_a_misspelt_figure_and_a_bad_file_are_one_line(folder, verify):
-    path = folder(*RATES)
+def test_a_misspelt_figure_is_told_before_records_are_read(folder, verify):
     with pytest.raises(UsageError, match="no published figure 'smal'; choose one of: small"):
-        verify(path, "smal")
-    (path / "small.csv").write_text((path / "small.csv").read_text().replace("images/s", "images"))
-    with pytest.raises(UsageError, match=r"small.csv, line 2: throughput in 'images'"):
-        verify(path)
+        verify(folder(*RATES), "smal", "--on", "nobody")
 
 
 def test_drawing_puts_files_into_the_results_and_says_where(folder, study, results, capsys):

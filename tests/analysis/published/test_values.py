@@ -6,37 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.published.catalogue import load_published
-from dlscale.analysis.published.values import HALF_WIDTH, KINDS, STATEMENTS, UNITS, X_UNITS, Value, factor
+from dlscale.analysis.published.catalogue import Place, load_published
+from dlscale.analysis.published.values import STATEMENTS, Value
 from dlscale.base.errors import UsageError
-
-
-def at(published, figure, series, quantity, x):
-    """The published number there, in the quantity's base unit."""
-    (row,) = [
-        row
-        for row in published.values_of(figure)
-        if (row.series, row.quantity, row.x) == (series, quantity, x)
-    ]
-    return row.y
-
-
-def test_every_value_says_in_which_unit_of_which_kind_and_from_where(published):
-    rows = [row for values in published.values.values() for row in values]
-    assert len(rows) > 200
-    for row in rows:
-        assert row.kind in KINDS
-        assert row.source
-        assert row.y > 0
-        assert row.x is None or row.x_unit in X_UNITS
-        assert row.quantity.removesuffix(HALF_WIDTH) in UNITS
-    for statements in published.statements.values():
-        for one in statements:
-            assert not one.statement[0].islower()
-            assert not one.statement.endswith(".")
-            assert one.source
-            assert len(one.label) < 40
-
 
 NUMBERS = {
     "powerai-ddl-2": 14,
@@ -88,7 +60,8 @@ def test_no_value_is_missing(published):
     ],
 )
 def test_values_are_those_of_the_publications(published, figure, series, quantity, x, value):
-    assert at(published, figure, series, quantity, x) == pytest.approx(value, rel=1e-12)
+    row = published.value(Place(figure=figure, series=series, quantity=quantity, x=x))
+    assert row.y == pytest.approx(value, rel=1e-12)
 
 
 def test_a_series_and_its_note_name_the_same_batch(published):
@@ -157,13 +130,6 @@ def test_the_rounding_is_half_of_the_last_printed_digit(digits, decimals):
     )
     assert row.rounding == pytest.approx(0.01 * 0.5 * 10**-decimals)
     assert row.y == pytest.approx(0.01 * digits / 10**decimals)
-
-
-@pytest.mark.parametrize("quantity", UNITS)
-def test_the_first_unit_of_a_quantity_is_its_base_unit(quantity):
-    assert factor(quantity, next(iter(UNITS[quantity]))) > 0
-    with pytest.raises(ValueError, match="furlongs"):
-        factor(quantity, "furlongs")
 
 
 @pytest.mark.parametrize(

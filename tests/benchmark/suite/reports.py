@@ -8,10 +8,9 @@ import sys
 from itertools import product
 from pathlib import Path
 
-from dlscale.benchmarks.records.record import Case, Cell
+from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.benchmarks.records.target import Evaluation, Solution, Target
-
-from . import made_records
+from tests.made_records import make_record, write_study
 
 DLSCALE = Path(sys.prefix) / "bin" / "dlscale"
 KEPT = {"none": 0.99, "ring": 0.97, "mpi": 0.93, "gloo": 0.9, "horovod": 0.94}  # of the speed, per doubling
@@ -44,20 +43,26 @@ class Records:
     def setup_cache(self) -> str:
         results = Path("records").absolute()
         numbers = random.Random(1)  # noqa: S311 - numbers, not secrets
-        layers = product(("hep_cnn", "cosmogan"), ("torch", "tensorflow"), KEPT, (1, 2, 4, 8))
-        cells = [
-            made_records.cell(workload=workload, framework=framework, backend=backend, num_ranks=num_ranks)
-            for workload, framework, backend, num_ranks in layers
-        ]
-        cases = [
-            Case(cell=cells[index % len(cells)], block=index // len(cells), position=index % len(cells))
-            for index in range(10_000)
-        ]
-        store = made_records.open_study(results / "local" / "weak-scaling-00000000", cases)
-        for index, case in enumerate(cases):
-            slower = KEPT[case.cell.backend] ** -(case.cell.num_ranks.bit_length() - 1)
-            made = made_records.record(case, numbers, num_windows=100, slower=slower, failed=index % 50 == 49)
-            (store.records_folder / f"{case.id}.1.json").write_text(made.model_dump_json() + "\n")
+        layers = list(product(("hep_cnn", "cosmogan"), ("torch", "tensorflow"), KEPT, (1, 2, 4, 8)))
+
+        def record(index: int) -> Record:
+            workload, framework, backend, num_ranks = layers[index % len(layers)]
+            return make_record(
+                workload=workload,
+                framework=framework,
+                backend=backend,
+                num_ranks=num_ranks,
+                block=index // len(layers),
+                samples_per_second=500 * num_ranks * KEPT[backend] ** (num_ranks.bit_length() - 1),
+                window_factors=[1 + 0.06 * numbers.random() for _ in range(100)],
+                rank_delays=[0.001 * numbers.random() for _ in range(num_ranks)],
+                failure="killed by signal 9" if index % 50 == 49 else None,
+            )
+
+        folder = results / "local" / "weak-scaling-00000000"
+        write_study(
+            folder, map(record, range(10_000)), planned=True, schema=1, study={"name": "weak-scaling"}
+        )
         return str(results)
 
     def track_report_cpu_seconds(self, results: str) -> float:
@@ -99,22 +104,24 @@ class Trainings:
             learning_rate=1e-3,
         )
         layers = [("none", 1), *product(("ring", "mpi", "gloo"), (2, 4, 8))]
-        cells = [
-            made_records.cell(
-                framework=framework, backend=backend, num_ranks=num_ranks, local_batch=16, target=target
+        every = product(range(10), ("torch", "tensorflow"), layers)
+
+        def record(block: int, framework: str, layer: tuple[str, int]) -> Record:
+            backend, num_ranks = layer
+            made = make_record(
+                framework=framework,
+                backend=backend,
+                num_ranks=num_ranks,
+                block=block,
+                local_batch=16,
+                target=target,
+                window_factors=[1 + 0.06 * numbers.random() for _ in range(1000)],
             )
-            for framework, (backend, num_ranks) in product(("torch", "tensorflow"), layers)
-        ]
-        cases = [
-            Case(cell=cell, block=block, position=position)
-            for block in range(10)
-            for position, cell in enumerate(cells)
-        ]
-        store = made_records.open_study(results / "local" / "time-to-solution-00000000", cases)
-        for case in cases:
-            made = made_records.record(case, numbers, num_windows=1000)
-            made = made.model_copy(update={"solution": solution(case.cell, numbers)})
-            (store.records_folder / f"{case.id}.1.json").write_text(made.model_dump_json() + "\n")
+            return made.model_copy(update={"solution": solution(made.case.cell, numbers)})
+
+        folder = results / "local" / "time-to-solution-00000000"
+        records = (record(*each) for each in every)
+        write_study(folder, records, planned=True, schema=1, study={"name": "time-to-solution"})
         return str(results)
 
     def track_report_cpu_seconds(self, results: str) -> float:

@@ -15,8 +15,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import export as exports
 from dlscale.benchmarks.exports.mllog import log_text
 from dlscale.benchmarks.records.record import Failure, Record
-from tests.analysis.conftest import _make_record as make_record
-from tests.analysis.made_studies import write_study
+from tests.made_records import make_record, write_study
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import export as exports
 from dlscale.benchmarks.cli.export_reframe import reframe_test, run_words
 from dlscale.benchmarks.cli.run import run as run_verb
-from tests.analysis.conftest import _make_record as make_record
+from tests.made_records import make_record
 
 NASTY = """a b'$HOME"`id`\\n@NAME@; #"""
 

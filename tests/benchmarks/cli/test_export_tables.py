@@ -5,8 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, export
-from tests.analysis.conftest import _make_record as make_record
-from tests.analysis.made_studies import write_study
+from tests.made_records import make_record, write_study
 
 
 @pytest.fixture

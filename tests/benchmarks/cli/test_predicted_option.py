@@ -1,9 +1,7 @@
 """`--predicted` of report, figures, compare, proposal and export: files by name, and refusals in one line."""
 
 import csv
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +12,8 @@ from dlscale.benchmarks.cli.scenarios import scenario_of
 from dlscale.benchmarks.records.prediction import GRID, write_predictions
 from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.made_predictions import prediction, predictions
-from tests.analysis.made_studies import write_study
+from tests.made_records import make_record, write_study
 
-_MAKER = importlib.util.spec_from_file_location(
-    "made_records_for_predictions", Path(__file__).parents[2] / "analysis" / "conftest.py"
-)
-_module = importlib.util.module_from_spec(_MAKER)
-_MAKER.loader.exec_module(_module)
 STUDY = "weak-scaling-1a2b3c4d"
 
 
@@ -31,7 +24,7 @@ def place(tmp_path):
     write_study(
         folder / STUDY,
         [
-            _module._make_record(backend=backend, num_ranks=n, block=b, samples_per_second=95 * n)
+            make_record(backend=backend, num_ranks=n, block=b, samples_per_second=95 * n)
             for backend in ("none", "ring")
             for n in (1, 2)
             for b in range(6)
@@ -105,7 +98,7 @@ def test_what_predict_writes_belongs_to_a_study_of_the_same_system(told, place):
     write_study(
         place.parent / "cori" / STUDY,
         [
-            _module._make_record(
+            make_record(
                 backend="ring", num_ranks=n, num_nodes=n, block=b, samples_per_second=20 * n, **machine
             )
             for n in (1, 2, 4)

@@ -1,8 +1,6 @@
 """`dlscale proposal` on a study's folder."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -12,13 +10,7 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.proposal import proposal
 from dlscale.benchmarks.cli.study_report import load
 from dlscale.benchmarks.records.store import Store
-
-_MAKER = importlib.util.spec_from_file_location(
-    "made_records_for_proposals", Path(__file__).parents[2] / "analysis" / "conftest.py"
-)
-_module = importlib.util.module_from_spec(_MAKER)
-_MAKER.loader.exec_module(_module)
-make_record = _module._make_record
+from tests.made_records import make_record
 
 
 def records(num_blocks=6, **fields):

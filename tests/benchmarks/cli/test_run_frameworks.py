@@ -12,8 +12,7 @@ from dlscale.benchmarks.records.preparation import read_preparations
 from dlscale.benchmarks.records.record import Gate, Parity
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
-from tests.analysis.conftest import _make_record
-from tests.analysis.made_studies import write_study
+from tests.made_records import make_record, write_study
 
 STUDY = "strong-scaling-28ec6089"
 PARITY = Parity(
@@ -141,7 +140,7 @@ def answer(capsys, tmp_path):
     """Answer from both frameworks over `none` and `ring`, 3 launches of each cell; gives back status and output."""
     folder = tmp_path / "local" / STUDY
     records = [
-        _make_record(
+        make_record(
             framework=framework,
             backend=backend,
             num_ranks=num_ranks,
@@ -158,7 +157,7 @@ def answer(capsys, tmp_path):
     ]
     # A case that failed and was made good since has not failed.
     again = records[0].model_copy(update={"attempt": 2})
-    records[0] = _make_record(failure="it hangs", **records[0].case.cell.model_dump())
+    records[0] = make_record(failure="it hangs", **records[0].case.cell.model_dump())
     write_study(folder, records, planned=True, schema=1, study={"name": "strong-scaling"})
     (folder / "records" / f"{again.case.id}.2.json").write_text(again.model_dump_json())
 

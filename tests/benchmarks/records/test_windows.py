@@ -1,6 +1,5 @@
 """Windows that were read are kept as text and arrays, say the same as objects, and are checked as strictly."""
 
-import importlib.util
 import json
 import random
 from pathlib import Path
@@ -10,22 +9,17 @@ import pytest
 from pydantic_core import to_json
 
 from dlscale.benchmarks.records.files import BadFile, parse_record
-from dlscale.benchmarks.records.record import Case, Record
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.windows import Windows, arrays_of, windows_json
+from tests.made_records import make_record
 
-_MAKER = importlib.util.spec_from_file_location(
-    "made_records", Path(__file__).parents[2] / "benchmark" / "suite" / "made_records.py"
-)
-made_records = importlib.util.module_from_spec(_MAKER)
-_MAKER.loader.exec_module(made_records)
 NO_SHARE = b',"foreign_cpu":null'
 
 
 @pytest.fixture
 def text():
-    cell = made_records.cell(workload="hep_cnn", framework="torch", backend="ring", num_ranks=2)
-    case = Case(cell=cell, block=0, position=0)
-    made = made_records.record(case, random.Random(1))  # noqa: S311
+    factors = [1 + random.Random(seed).random() for seed in range(10)]  # noqa: S311
+    made = make_record(backend="ring", num_ranks=2, window_factors=factors, rank_delays=[0.01])
     return made.model_dump_json().encode()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.records.record import Gate, Parity
-from tests.analysis.made_studies import write_study
+from tests.made_records import write_study
 
 KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
 

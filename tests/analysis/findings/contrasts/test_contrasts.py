@@ -12,8 +12,8 @@ from dlscale.analysis.findings.contrast_declaration import Declaration, Declared
 from dlscale.analysis.findings.contrast_table import contrast_sentences, contrasts_json, probability_text
 from dlscale.analysis.findings.contrasts import contrasts, within_band
 from dlscale.analysis.statistics import Interval
-from tests.analysis.conftest import _make_record
 from tests.analysis.findings.contrasts.conftest import steadily
+from tests.made_records import make_record
 
 
 def verdicts(found):
@@ -169,7 +169,7 @@ def test_outlying_launches_count_and_the_ratio_without_them_is_beside(declaratio
 
 
 def side(name, rates):
-    cell = _make_record(backend=name, num_ranks=2).case.cell
+    cell = make_record(backend=name, num_ranks=2).case.cell
     return Side(
         name=name,
         cell=cell,

@@ -10,7 +10,7 @@ from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.report import report
 from dlscale.benchmarks.records.record import Failure
 from dlscale.benchmarks.records.store import Store
-from tests.analysis.made_studies import write_study
+from tests.made_records import write_study
 
 ONE = (("hep_cnn", "torch"),)
 

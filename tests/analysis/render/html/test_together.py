@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from dlscale.analysis.findings.together import Member, labels, together_figure, trainings_of
 from dlscale.analysis.measured import measure
 from dlscale.benchmarks.cli.report import report
-from tests.analysis.made_studies import write_study
+from tests.made_records import write_study
 
 ONE = {"trainings": (("hep_cnn", "torch"),), "rank_counts": (1, 2), "efficiency": {"none": 1.0, "ring": 0.9}}
 
