@@ -2,7 +2,9 @@
 
 Exchanges are those of control `exchange` and of `dlscale collectives`. A backend's exchange of n bytes is taken for the
 algorithm that predictions give it (`backend_rules`). Networks differ between backends, whose software is a part of a
-message's latency: points of one backend make one calibration.
+message's latency: points of one backend make one calibration. They must be of the network that is predicted: of the
+same system, real nodes for a real one, and emulated links for as good ones; of the code and versions of the profile;
+and with as many ranks on a node.
 
 A calibration fits the exchanges alone. What a training adds to them (ranks that compute more slowly beside an exchange,
 what overlaps less than planned) shows only in its steps: on each number of nodes that a study has measured, the step is
@@ -13,8 +15,9 @@ which a band beyond the measured sizes has to contain.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -22,14 +25,21 @@ from dlscale.analysis.findings.communication_only import EXCHANGE_CONTROL, commu
 from dlscale.analysis.launches import good_launches, launches_of
 from dlscale.analysis.message_sizes.measurements import slowest_by_point
 from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of
-from dlscale.analysis.predict.calibration import CalibrationPoint
+from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.prediction import predict_point
-from dlscale.analysis.predict.scenario import Scenario
+from dlscale.analysis.predict.scenario import Scenario, jitter_text
 from dlscale.analysis.records import settings_text
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.files import load_records
+from dlscale.benchmarks.records.message_sizes import (
+    CAMPAIGN_FILE,
+    MessageSizeLaunch,
+    MessageSizeRun,
+    load_run,
+)
+from dlscale.benchmarks.records.record import Cell, Record, Setting
+from dlscale.benchmarks.systems.system import System
 
 # Servers have no exchange among ranks. What links are, another backend over the same sockets or MPI says.
 LINKS_OF = {"grpc_ps": "ring", "mpi_ps": "mpi"}
@@ -39,10 +49,142 @@ MeasuredStep = tuple[Scenario, int, float]
 """What was trained, on how many nodes, and the seconds of a step."""
 
 
+def calibrated_scenario(
+    scenario: Scenario,
+    machine: System,
+    folders: Sequence[Path],
+    sizes: Sequence[int],
+    *,
+    links: Mapping[str, Setting],
+    fingerprint: str | None,
+    force: bool,
+) -> Scenario:
+    """The scenario on the network that folders of studies and collectives runs calibrate; as it is without an exchange.
+
+    `links` are those between emulated hosts, as a record keeps them, and `fingerprint` is that of the profile. Raises
+    UsageError where exchanges are of another machine, code or placement, where there are too few, and where the
+    calibration has doubts, unless `force`, which keeps them.
+    """
+    if not scenario.rule.exchanges:
+        return scenario
+    backend = scenario.rule.backend
+    measured = LINKS_OF.get(backend, backend)
+    points: list[CalibrationPoint] = []
+    for folder in folders:
+        if _is_run(folder):
+            campaign, launches = load_run(folder)
+            _check_run(campaign, machine, folder.name)
+            points += points_of_run(launches, measured)
+            continue
+        records, _ = load_records(folder)
+        points += points_of_study(records, measured, fingerprint=fingerprint)
+        for record in (record for record in exchanges_of(records, measured) if record.good):
+            check_record(record, machine, folder.name, links=links)
+            fingerprint = fingerprint or record.fingerprint.digest
+    source = ", ".join(folder.name for folder in folders)
+    source += f" (exchanges of {measured})" if measured != backend else ""
+    found = calibrated(
+        _placed_alike(points, scenario.ranks_per_node, measured), scenario.network, source=source
+    )
+    doubts = found.doubts(max(sizes))
+    if doubts and not force:
+        raise UsageError(
+            f"prediction over {backend}: {'; '.join(doubts)}; give fewer --nodes, or --force to see it all the same"
+        )
+    fitted = replace(
+        scenario,
+        network=found.network,
+        calibrated_nodes=found.largest_nodes,
+        held_out_error=found.held_out_error,
+        no_jitter=found.no_jitter,
+        doubts=doubts,
+    )
+    studies = [folder for folder in folders if not _is_run(folder)]
+    steps = [step for folder in studies for step in measured_steps(fitted, load_records(folder)[0])]
+    return replace(fitted, step_error=step_error(steps))
+
+
+def calibration_line(scenario: Scenario) -> str:
+    """What the calibration found, in a sentence."""
+    network, error = scenario.network, scenario.held_out_error or 0.0
+    not_measured = "not measured: " if network.message_jitter_seconds is None else ""
+    steps = (
+        f"; steps measured between nodes are {100 * scenario.step_error:.1f} % off, which the band has"
+        * bool(scenario.step_error)
+    )
+    return (
+        f"{scenario.rule.backend}, {network.source}: {1e6 * network.latency_seconds:.3g} us per message, "
+        f"{network.node_bytes_per_second / 1e9:.3g} GB/s per node; {not_measured}{jitter_text(scenario)}; the largest "
+        f"point, held out, is predicted with {100 * error:+.1f} %{steps}"
+    )
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether it is a run of `dlscale collectives`, and no study."""
+    return (folder / CAMPAIGN_FILE).is_file()
+
+
+def check_record(record: Record, machine: System, study: str, *, links: Mapping[str, Setting]) -> None:
+    """Raises UsageError for an exchange between other nodes than the machine's."""
+    if machine.emulation:
+        configuration = record.configuration
+        measured = {**configuration.fabric, **configuration.emulation} if configuration else {}
+        differing = ", ".join(
+            f"{name} {measured.get(name, 'not stated')}, not {links.get(name, 'stated')}"
+            for name in {**links, **measured}
+            if measured.get(name) != links.get(name)
+        )
+        if differing:
+            raise UsageError(
+                f"calibration from {study}: its links are not those of {machine.name} ({differing}); give a study "
+                "with the same, or --system as it was measured"
+            )
+        return
+    if record.system != machine.name:
+        raise UsageError(
+            f"calibration from {study}: its exchanges are of {record.system}, not of {machine.name}; give a study of "
+            "the system that is predicted"
+        )
+    if record.evidence == "emulated":
+        raise UsageError(
+            f"calibration from {study}: its nodes share one machine, so nothing went over the network of "
+            f"{machine.name}; give a study on nodes of their own"
+        )
+
+
+def _check_run(campaign: MessageSizeRun, machine: System, run: str) -> None:
+    """Raises UsageError for a run on another system; one that names none is not known to be."""
+    fabric = machine.fabric
+    if campaign.system in (None, machine.title):
+        return
+    # Emulated hosts have the links of others whose rate is the same.
+    rate = fabric.bandwidth.number if machine.emulation and fabric and fabric.bandwidth else None
+    if rate and campaign.wire_bytes_per_second == rate:
+        return
+    raise UsageError(
+        f"calibration from {run}: its exchanges are of {campaign.system}, not of {machine.title}; give a run on the "
+        "system that is predicted"
+    )
+
+
+def _placed_alike(
+    points: Sequence[CalibrationPoint], ranks_per_node: int, backend: str
+) -> list[CalibrationPoint]:
+    """The points with so many ranks on a node. Raises UsageError if all have other numbers."""
+    alike = [point for point in points if point.exchange.ranks_per_node == ranks_per_node]
+    if points and not alike:
+        counts = sorted({point.exchange.ranks_per_node for point in points})
+        raise UsageError(
+            f"calibration of {backend}: its exchanges have {', '.join(map(str, counts))} ranks per node, the "
+            f"prediction {ranks_per_node}; give --set ranks_per_node={counts[0]}, or a study with {ranks_per_node}"
+        )
+    return alike
+
+
 def exchanges_of(records: Iterable[Record], backend: str) -> list[Record]:
     """The records of a backend's control `exchange`."""
-    asked = (EXCHANGE_CONTROL, backend)
-    return [record for record in records if (record.case.cell.control, record.case.cell.backend) == asked]
+    kind = (EXCHANGE_CONTROL, backend)
+    return [record for record in records if (record.case.cell.control, record.case.cell.backend) == kind]
 
 
 def points_of_study(
@@ -67,15 +209,16 @@ def points_of_study(
             f"({failure.message if failure else 'no reason is known'}); run the study again"
         )
     _check_one_origin(good, backend, fingerprint)
-    found = communication_only(launches_of(good))
     return [
-        CalibrationPoint(
-            exchange=_exchange(each.cell, size.num_bytes),
-            num_bytes=size.num_bytes,
+        _point(
+            _rule(each.cell),
+            size.num_bytes,
+            num_nodes=each.cell.num_nodes,
+            num_ranks=each.cell.num_ranks,
+            num_servers=each.cell.num_servers,
             seconds=size.seconds.center,
-            cycle_seconds=_rule(each.cell).cycle_seconds,
         )
-        for each in found
+        for each in communication_only(launches_of(good))
         if each.cell.num_nodes > 1
         for size in each.sizes
     ]
@@ -124,7 +267,6 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
     times: dict[tuple[int, int, int], list[float]] = {}
     spreads: dict[tuple[int, int, int], list[float]] = {}
     libraries: dict[str, None] = {}
-    failures: dict[str, None] = {}
     for launch in measured:
         for (operation, point), calls in slowest_by_point(launch).items():
             if (operation, point.collective) == (backend, "allreduce"):
@@ -134,10 +276,8 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
                 if len(calls) >= MIN_CALLS:
                     low, high = np.quantile(calls, (0.25, 0.75)).tolist()
                     spreads.setdefault(key, []).append(high - low)
-        if launch.failure:
-            failures[launch.failure] = None
     if not times:
-        why = f" ({next(iter(failures))})" if failures else ""
+        why = next((f" ({launch.failure})" for launch in measured if launch.failure), "")
         raise UsageError(
             f"calibration of {backend}: the run has no allreduce of it between nodes{why}; run "
             f"dlscale collectives with --backends {backend} on 2 nodes or more"
@@ -148,16 +288,13 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
         )
     rule = rule_of(backend, {}, framework="torch", num_servers=0, spare_core=False)
     return [
-        CalibrationPoint(
-            exchange=NetworkExchange(
-                algorithm=rule.algorithm(num_bytes),
-                num_nodes=num_nodes,
-                ranks_per_node=-(-num_ranks // num_nodes),
-            ),
-            num_bytes=num_bytes,
+        _point(
+            rule,
+            num_bytes,
+            num_nodes=num_nodes,
+            num_ranks=num_ranks,
             seconds=float(np.median(seconds)),
             spread=float(np.median(own)) if (own := spreads.get((num_nodes, num_ranks, num_bytes))) else None,
-            cycle_seconds=rule.cycle_seconds,
         )
         for (num_nodes, num_ranks, num_bytes), seconds in sorted(times.items())
     ]
@@ -173,12 +310,28 @@ def _rule(cell: Cell) -> ExchangeRule:
     )
 
 
-def _exchange(cell: Cell, num_bytes: int) -> NetworkExchange:
-    return NetworkExchange(
-        algorithm=_rule(cell).algorithm(num_bytes),
-        num_nodes=cell.num_nodes,
-        ranks_per_node=-(-cell.num_ranks // cell.num_nodes),
-        num_servers=cell.num_servers,
+def _point(
+    rule: ExchangeRule,
+    num_bytes: int,
+    *,
+    num_nodes: int,
+    num_ranks: int,
+    num_servers: int = 0,
+    seconds: float,
+    spread: float | None = None,
+) -> CalibrationPoint:
+    exchange = NetworkExchange(
+        algorithm=rule.algorithm(num_bytes),
+        num_nodes=num_nodes,
+        ranks_per_node=-(-num_ranks // num_nodes),
+        num_servers=num_servers,
+    )
+    return CalibrationPoint(
+        exchange=exchange,
+        num_bytes=num_bytes,
+        seconds=seconds,
+        spread=spread,
+        cycle_seconds=rule.cycle_seconds,
     )
 
 

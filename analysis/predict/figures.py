@@ -1,161 +1,163 @@
-"""Figures of predictions over nodes: efficiency with its band, and the time to a target; a look per curve."""
+"""Files of predictions over nodes: efficiency with its band, or the time to a target, with their rows and records."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
-
-from dlscale.analysis.curves import Curve
-from dlscale.analysis.figures.drawing import (
-    IDEAL,
-    SINGLE_COLUMN_INCHES,
-    drawing,
-    evidence_handles,
-    line_style,
-    looks_of,
-    marker_style,
-)
-from dlscale.analysis.figures.figure import BAND_ALPHA
-from dlscale.analysis.figures.layout import figure_with_axes
+from dlscale.analysis.declare import Axis, Figure, Guide, Plot, Point, Series, Tags
+from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import save_drawing
+from dlscale.analysis.predict.grid import to_csv
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
-from dlscale.analysis.predict.prediction import PredictedCurve, band_of
-from dlscale.analysis.predict.render import prediction_rows, rows_digest, title
-from dlscale.analysis.predict.solution import PredictedSolution, solution_row, solution_table
+from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
+from dlscale.analysis.predict.solution import PredictedSolution, solution_caption, solution_row
 from dlscale.analysis.provenance import Provenance
-from dlscale.base.files import make_folder
-from dlscale.benchmarks.records.prediction import Band
+from dlscale.analysis.records import prediction_row
+from dlscale.analysis.render.html.what_if import write_what_if
+from dlscale.base.files import make_folder, write_atomically
+from dlscale.benchmarks.records.prediction import (
+    ENDING,
+    GRID,
+    WHAT_IF,
+    Band,
+    PredictionRecord,
+    write_predictions,
+)
 
-MOST_TICKS = 8
+Bands = Mapping[tuple[str, str], Mapping[int, Band]]
+"""(name, backend) of a curve -> nodes -> the band there."""
 
 
-def draw_prediction(
+def write_prediction(
     curves: Sequence[PredictedCurve],
     stem: Path,
     *,
-    small_print: Sequence[str],
+    small_print: Sequence[str] = (),
     commit: str,
     command: str,
-) -> list[Path]:
-    """Write `<stem>.png`, `.pdf`, `.svg` and `.csv` and return their paths; no content depends on the time."""
-    scenario = curves[0].scenario
-    bands = {
-        (curve.scenario.rule.backend, curve.scenario.rule.backend): {
-            point.num_nodes: band_of(point.efficiency) for point in curve.points
-        }
-        for curve in curves
-    }
-    doubts = dict.fromkeys(doubt for curve in curves for doubt in curve.scenario.doubts)
-    with _drawn(
+) -> None:
+    """Write `<stem>.png`, `.pdf`, `.svg`, `.csv` and records, unless those that are there have the same numbers."""
+    records = list(prediction_records(curves, commit=commit, command=command))
+    rows = [prediction_row(record) for record in records]
+    if _is_written(rows, stem):
+        return
+    first, scenario = records[0], curves[0].scenario
+    bands: dict[tuple[str, str], dict[int, Band]] = {}
+    for record in records:
+        bands.setdefault((record.backend, record.backend), {})[record.num_nodes] = record.efficiency
+    doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
+    title = f"{first.workload} {first.preset}, {first.scaling_mode} scaling on {first.system}"
+    high = max(1.1, *(1.05 * band.high for own in bands.values() for band in own.values()))
+    figure = _over_nodes(
         bands,
-        title=title(scenario),
+        y=Axis(title="scaling efficiency [%]", kind="percent", low=0, high=high),
+        guides=(Guide(label="ideal", y=1.0),),
+        title=title,
         warning="; ".join(["predicted, nothing was measured here", *doubts]),
         subtitle=f"engine {ENGINE} {ENGINE_VERSION}; band: 5 to 95 %",
-        small_print=small_print,
-        handles=[Line2D([], [], **IDEAL)],
-    ) as (figure, axes):
-        axes.axhline(1.0, **IDEAL)
-        axes.set_ylim(0, max(1.1, *(1.05 * band.high for own in bands.values() for band in own.values())))
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
-        axes.set_ylabel("scaling efficiency [%]")
-        origin = Provenance(
-            studies=(f"prediction of {scenario.scaling_mode} scaling",),
-            systems=(scenario.network.name,),
-            commits=(commit,),
-            commands=(command,),
-            data_hash=rows_digest(curves),
-        )
-        make_folder(stem.parent)
-        return save_drawing(
-            figure, stem, title=title(scenario), rows=prediction_rows(curves), provenance=origin
-        )
+        small_print=(
+            f"Profile: {first.profile_source}. Network: {scenario.network.source}.",
+            *small_print,
+        ),
+        rows=rows,
+    )
+    _save(figure, stem, records, study=f"prediction of {first.scaling_mode} scaling")
 
 
-def draw_solutions(
-    solutions: Sequence[PredictedSolution], stem: Path, *, commit: str, command: str
-) -> list[Path]:
-    """Write `<stem>.png`, `.pdf`, `.svg` and `.csv` and return their paths; no content depends on the time."""
+def write_solutions(solutions: Sequence[PredictedSolution], stem: Path, *, commit: str, command: str) -> None:
+    """Write `<stem>.png`, `.pdf`, `.svg`, `.csv`, `.json` and records."""
+    records = [it.record(commit=commit, command=command) for it in solutions]
+    rows = [solution_row(it) for it in solutions]
     bands: dict[tuple[str, str], dict[int, Band]] = {}
     for it in solutions:
         backend = it.curve.scenario.rule.backend
         name = f"{backend}, batch {it.trained.global_batch}"
         bands.setdefault((name, backend), {})[it.point.num_nodes] = it.seconds
-    doubts = dict.fromkeys(doubt for it in solutions for doubt in it.curve.scenario.doubts)
-    caption, rows = solution_table(solutions).caption, [solution_row(it) for it in solutions]
-    with _drawn(
+    doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
+    every = [it.seconds for it in solutions]
+    limits = min(band.low for band in every) / 1.25, max(band.high for band in every) * 1.25
+    figure = _over_nodes(
         bands,
-        title=caption,
+        y=Axis(title="training to the target [s]", kind="log", low=limits[0], high=limits[1]),
+        title=solution_caption(solutions),
         warning="; ".join(["predicted, nothing was measured there", *doubts]),
         subtitle="band: interval of the samples and of the rate",
         small_print=[f"Samples: {text}." for text in dict.fromkeys(it.trained.source for it in solutions)],
-    ) as (figure, axes):
-        axes.set_yscale("log")
-        axes.set_ylabel("training to the target [s]")
-        origin = Provenance(
-            studies=("prediction of time to solution",),
-            systems=(solutions[0].curve.scenario.network.name,),
-            commits=(commit,),
-            commands=(command,),
-            data_hash=hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
-        )
-        make_folder(stem.parent)
-        return save_drawing(figure, stem, title=caption, rows=rows, provenance=origin)
+        rows=rows,
+    )
+    _save(figure, stem, records, study="prediction of time to solution")
+    write_atomically(Path(f"{stem}.json"), json.dumps({"schema": 1, "rows": rows}, indent=1), mode=0o644)
 
 
-@contextmanager
-def _drawn(
-    bands: Mapping[tuple[str, str], Mapping[int, Band]],
-    *,
-    title: str,
-    warning: str,
-    subtitle: str,
-    small_print: Sequence[str],
-    handles: Sequence[Line2D] = (),
-) -> Iterator[tuple[Figure, Axes]]:
-    """A figure with (name, backend) -> nodes -> band; `handles` are shown beside its looks and kinds of evidence."""
-    curves = [Curve(name=name, backend=backend, evidence="simulated", rows=()) for name, backend in bands]
-    looks = looks_of(curves)
-    with drawing():
-        figure, (axes,) = figure_with_axes(
-            width=SINGLE_COLUMN_INCHES,
-            num_panels=1,
-            title=title,
-            warning=warning,
-            subtitle=subtitle,
-            handles=[
-                *(
-                    Line2D(
-                        [], [], label=name, **line_style(look, joined=True), **marker_style(look, "simulated")
-                    )
-                    for name, look in looks.items()
+def write_grid(rows: Sequence[Mapping[str, Any]], stem: Path, *, asked_batch: int) -> tuple[Path, Path]:
+    """Write the rows of a grid and their page with sliders; returns both paths, the page first."""
+    table, page = Path(f"{stem}{GRID}"), Path(f"{stem}{WHAT_IF}")
+    make_folder(stem.parent)
+    write_atomically(table, to_csv(rows), mode=0o644)
+    write_what_if(rows, page, asked_batch=asked_batch, grid_name=table.name)
+    return page, table
+
+
+def _over_nodes(bands: Bands, *, y: Axis, guides: tuple[Guide, ...] = (), **words: Any) -> Figure:
+    """The figure of these curves, with `words` about it and its rows."""
+    nodes = sorted({num_nodes for own in bands.values() for num_nodes in own})
+    plot = Plot(
+        name="predicted",
+        title="",
+        says=words["warning"],
+        x=Axis(title="nodes", kind="log", ticks=tuple((float(count), f"{count}") for count in nodes)),
+        y=y,
+        series=tuple(
+            Series(
+                name=name,
+                look=name,
+                evidence="simulated",
+                points=tuple(
+                    Point(x=count, y=band.center, low=band.low, high=band.high) for count, band in own.items()
                 ),
-                *handles,
-                *evidence_handles(curves),
-            ],
-            small_print=small_print,
-        )
-        nodes = sorted({num_nodes for own in bands.values() for num_nodes in own})
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(nodes[:: max(1, -(-len(nodes) // MOST_TICKS))]))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.set_xlabel("nodes")
-        for (name, _), own in bands.items():
-            look, limits = looks[name], list(own.values())
-            low, high = [band.low for band in limits], [band.high for band in limits]
-            axes.fill_between(list(own), low, high, color=look.color, alpha=BAND_ALPHA, linewidth=0)
-            axes.plot(
-                list(own),
-                [band.center for band in limits],
-                **line_style(look, joined=len(own) > 1),
-                **marker_style(look, "simulated"),
+                tags=Tags(backend=backend),
+                joined=len(own) > 1,
+                band=True,
             )
-        yield figure, axes
+            for (name, backend), own in bands.items()
+        ),
+        guides=guides,
+    )
+    return Figure(name="predicted", panels=(plot,), wide=False, **words)
+
+
+def _save(figure: Figure, stem: Path, records: Sequence[PredictionRecord], *, study: str) -> None:
+    first = records[0]
+    origin = Provenance(
+        studies=(study,),
+        systems=(first.system,),
+        commits=(first.commit,),
+        commands=(first.command,),
+        data_hash=_digest(figure.rows),
+    )
+    make_folder(stem.parent)
+    # First: the CSV, which says that all is written, comes last.
+    write_predictions(records, Path(f"{stem}{ENDING}"))
+    with drawing():
+        save_drawing(draw(figure), stem, title=figure.title, rows=figure.rows, provenance=origin)
+
+
+def _is_written(rows: Sequence[Mapping[str, Any]], stem: Path) -> bool:
+    """Whether the figure, the CSV and the records at `stem` are there, and of these rows."""
+    try:
+        text = Path(f"{stem}.csv").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return _digest(rows) in text and all(
+        Path(f"{stem}{ending}").is_file() for ending in (".png", ".pdf", ".svg", ENDING)
+    )
+
+
+def _digest(rows: Iterable[Mapping[str, Any]]) -> str:
+    """SHA-256 of the rows, which a figure and a CSV of them state as the hash of their data."""
+    return hashlib.sha256(json.dumps(list(rows), sort_keys=True).encode()).hexdigest()

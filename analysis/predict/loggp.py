@@ -61,7 +61,7 @@ def _memory_seconds_per_byte(network: Network, ranks_per_node: int) -> float:
     if network.node_memory_bytes_per_second is None:
         raise UsageError(
             f"{network.name} states no node.memory_bandwidth, which {ranks_per_node} ranks per node need; add it to "
-            "[node] of its file, with its source, or give --ranks-per-node 1"
+            "[node] of its file, with its source, or give --set ranks_per_node=1"
         )
     return 2 * ranks_per_node / network.node_memory_bytes_per_second
 

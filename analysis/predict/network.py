@@ -68,7 +68,7 @@ def allocated(network: Network, count: int, placement: Placement, seed: int) -> 
     if count > network.num_nodes:
         raise UsageError(
             f"{count} nodes, servers' nodes included, on {network.name}, which has {network.num_nodes}; "
-            "give fewer --nodes or --servers"
+            "give fewer --nodes or servers"
         )
     if placement == "packed":
         return np.arange(count)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 
 from dlscale.base.errors import UsageError
+from dlscale.models.slept import Slept
+
+SLEEP_DIGITS = 6  # of seconds: a microsecond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,4 +97,22 @@ def at_batch(profile: Profile, local_batch: int) -> Profile:
             *profile.derived,
             f"steps of {local_batch} samples, in proportion from those of {profile.local_batch}",
         ),
+    )
+
+
+def slept_by(profile: Profile) -> Slept:
+    """The sleep that a profile stands for, up to its last gradient; the update is computed."""
+    forward = round(checked(profile).forward_seconds, SLEEP_DIGITS)
+    ready = {
+        gradient.name: max(0.0, round(gradient.ready_seconds - forward, SLEEP_DIGITS))
+        for gradient in profile.gradients
+    }
+    backward = max(ready.values())
+    text = json.dumps([forward, backward, ready], sort_keys=True)
+    return Slept(
+        forward_seconds=forward,
+        backward_seconds=backward,
+        source=profile.source,
+        digest=hashlib.sha256(text.encode()).hexdigest()[:12],
+        ready=ready,
     )

@@ -102,11 +102,6 @@ def profile_of_file(path: str, system: System) -> Profile:
     """The profile that a file states, on that system. Raises UsageError."""
     stored = definitions.load(StoredProfile, path, folder="systems")
     layers = _layers(stored)
-    memory = system.node.memory_bandwidth
-    if memory is None:
-        raise UsageError(
-            f"{system.name} states no node.memory_bandwidth, which the update's time is derived from"
-        )
     seconds = stored.sample_time.number * stored.local_batch.value
     forward = [layer.forward_flops for layer in layers]
     backward = [forward[0], *(2 * flops for flops in forward[1:])]
@@ -114,7 +109,7 @@ def profile_of_file(path: str, system: System) -> Profile:
     done = list(accumulate(reversed(backward), initial=sum(forward)))[1:]  # by layer, the last one first
     gradients = _of_layers(layers[::-1], [per_flop * flops for flops in done])
     num_bytes = sum(gradient.num_bytes for gradient in gradients)
-    update = ADAM_BYTES_MOVED * num_bytes / FLOAT32_BYTES / memory.number
+    update = ADAM_BYTES_MOVED * num_bytes / FLOAT32_BYTES / _memory_rate(system)
     return Profile(
         workload=stored.workload,
         preset=stored.preset,
@@ -212,7 +207,6 @@ def derived_profile(
     *,
     device: str,
     ranks_per_node: int,
-    memory_bytes_per_second: float,
 ) -> Profile:
     """The profile of one rank, at the preset's local batch. Raises UsageError where nothing is known of such nodes."""
     facts = load_workload(workload)
@@ -224,7 +218,7 @@ def derived_profile(
     band = f"{1e3 * center:.3g} ms ({1e3 * pace.least:.3g} to {1e3 * pace.most:.3g})"
     gradients, split = _gradients(workload, preset, seconds)
     moved = ADAM_BYTES_MOVED if facts.optimizer == "adam" else MOMENTUM_BYTES_MOVED
-    update = moved * preset.num_parameters / memory_bytes_per_second
+    update = moved * preset.num_parameters / _memory_rate(system)
     return Profile(
         workload=workload,
         preset=preset.name,
@@ -253,22 +247,33 @@ def derived_profile(
     )
 
 
-def public_profile(system: System, workload: str, memory_bytes_per_second: float) -> Profile:
-    """What is public of a workload on a system with one rank per node: its stored profile, else a derived one.
+def public_profile(
+    system: System,
+    workload: str,
+    preset: str = "paper",
+    framework: str = "tensorflow",
+    *,
+    device: str | None = None,
+    ranks_per_node: int = 1,
+) -> Profile:
+    """What is public of a training on a system: the stored profile if it is of that, else a derived one.
 
-    Of the published network in TensorFlow, on the device that the system's nodes have. Raises UsageError.
+    The device is by default the one that the system's nodes have. Raises UsageError.
     """
     if f"{system.name}-{workload}" in stored_names():
-        return load_stored(system, workload)
-    return derived_profile(
-        system,
-        workload,
-        "paper",
-        "tensorflow",
-        device=system.default_device,
-        ranks_per_node=1,
-        memory_bytes_per_second=memory_bytes_per_second,
-    )
+        stored = load_stored(system, workload)
+        if (stored.preset, stored.framework) == (preset, framework):
+            return stored
+    where = device or system.default_device
+    return derived_profile(system, workload, preset, framework, device=where, ranks_per_node=ranks_per_node)
+
+
+def _memory_rate(system: System) -> float:
+    if system.node.memory_bandwidth is None:
+        raise UsageError(
+            f"{system.name} states no node.memory_bandwidth, which the update's time is derived from"
+        )
+    return system.node.memory_bandwidth.number
 
 
 def _pace(

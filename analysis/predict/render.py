@@ -1,39 +1,51 @@
-"""Predicted curves as a table, as flat rows for programs, and in words."""
+"""Predictions in words, as a table, and as flat rows for programs."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from dlscale.analysis.declare import Column, Table, TableOf
-from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
-from dlscale.analysis.predict.prediction import (
-    PredictedCurve,
-    PredictedPoint,
-    prediction_record,
-    prediction_records,
-)
+from dlscale.analysis.findings.bounds import network_bound
+from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
+from dlscale.analysis.predict.profile import at_batch
 from dlscale.analysis.predict.scenario import Scenario, noise_texts
-from dlscale.analysis.records import prediction_row
+from dlscale.analysis.records import engine_text, prediction_row
 from dlscale.analysis.text import number
-from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord
-
-LEGEND = "low and high: 5 to 95 % of the replicates' efficiencies"
+from dlscale.benchmarks.records.prediction import PredictionRecord
 
 
-def prediction_table(curves: Sequence[PredictedCurve]) -> Table:
-    """A row per backend and number of nodes."""
-    return records_table(list(prediction_records(curves)))
+def prediction_rows(curves: Sequence[PredictedCurve]) -> list[dict[str, Any]]:
+    """A row per point for programs; `low` and `high` are the efficiency's."""
+    return [prediction_row(record) for record in prediction_records(curves)]
 
 
-def records_table(records: Sequence[PredictionRecord]) -> Table:
-    """A row per prediction; all are of one training."""
+def sensitivity_rows(curve: PredictedCurve) -> Iterator[dict[str, Any]]:
+    """The efficiencies of the largest size with other inputs, for programs; none unless they were asked for."""
+    scenario = curve.scenario
+    for change, efficiency in curve.sensitivity.items():
+        yield {
+            "system": scenario.network.name,
+            "workload": scenario.profile.workload,
+            "backend": scenario.rule.backend,
+            "num_nodes": curve.points[-1].num_nodes,
+            "change": change,
+            "efficiency": efficiency,
+        }
+
+
+def prediction_table(records: Sequence[PredictionRecord]) -> Table:
+    """A row per prediction, by backend and number of nodes; all are of one training."""
+    first = records[0]
+    per_node = first.num_ranks // first.num_nodes
+    caption = (
+        f"{first.workload} {first.preset}, {first.scaling_mode} scaling on {first.system}, {first.framework}, "
+        f"{first.batch} samples per {'rank' if first.scaling_mode == 'weak' else 'step'}, "
+        f"{per_node} rank{'s' * (per_node > 1)} per node"
+    )
     return TableOf[PredictionRecord](
         name="prediction",
-        caption=_setting(records[0]),
+        caption=caption,
         columns=(
             Column("backend", lambda record: record.backend, numeric=False),
             Column("nodes", lambda record: record.num_nodes),
@@ -45,42 +57,16 @@ def records_table(records: Sequence[PredictionRecord]) -> Table:
             Column("high", lambda record: _percent(record.efficiency.high), unit="%"),
         ),
         data=prediction_row,
-        legend=LEGEND,
+        legend="low and high: 5 to 95 % of the replicates' efficiencies",
         group=lambda record: record.backend,
     ).of(records)
 
 
-def prediction_rows(curves: Sequence[PredictedCurve]) -> list[dict[str, Any]]:
-    """The table's rows for programs; `low` and `high` are the efficiency's."""
-    return [_row(curve, point) for curve in curves for point in curve.points]
-
-
-def rows_digest(curves: Sequence[PredictedCurve]) -> str:
-    """SHA-256 of the rows, which a figure and a CSV of them state as the hash of their data."""
-    return hashlib.sha256(json.dumps(prediction_rows(curves), sort_keys=True).encode()).hexdigest()
-
-
-def is_written(curves: Sequence[PredictedCurve], stem: Path) -> bool:
-    """Whether the figure, the CSV and the records at `stem` are there, and of these rows."""
-    try:
-        text = Path(f"{stem}.csv").read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return False
-    return rows_digest(curves) in text and all(
-        Path(f"{stem}{ending}").is_file() for ending in (".png", ".pdf", ".svg", ENDING)
-    )
-
-
-def _row(curve: PredictedCurve, point: PredictedPoint) -> dict[str, Any]:
-    return prediction_row(prediction_record(curve, point))
-
-
-def first_line(scenario: Scenario) -> str:
+def first_line(record: PredictionRecord) -> str:
     """What every reader has to know before the numbers."""
-    profile = scenario.profile
     return (
-        f"predicted, nothing was measured on {scenario.network.name} here: {profile.evidence} profile, "
-        f"{profile.source}; engine {ENGINE} {ENGINE_VERSION}"
+        f"predicted, nothing was measured on {record.system} here: {record.profile_evidence} profile, "
+        f"{record.profile_source}; engine {engine_text(record)}"
     )
 
 
@@ -93,15 +79,32 @@ def profile_lines(scenario: Scenario) -> Iterator[str]:
     yield from (f"noise: {text}" for text in measured)
     if not_measured:
         yield f"noise, not measured: {'; '.join(not_measured)}"
-    for text in scenario.profile.derived:
-        yield f"derived: {text}"
+    yield from (f"derived: {text}" for text in scenario.profile.derived)
+
+
+def bound_line(curve: PredictedCurve) -> str:
+    """What the network allows on the most nodes, whatever the backend: a ring's bytes over each node's link."""
+    last, network = curve.points[-1], curve.scenario.network
+    profile = at_batch(curve.scenario.profile, last.local_batch)
+    bound = network_bound(
+        num_nodes=last.num_nodes,
+        num_ranks=last.num_ranks,
+        compute_seconds=profile.backward_seconds,
+        gradient_bytes=sum(gradient.num_bytes for gradient in profile.gradients),
+        bytes_per_second=network.node_bytes_per_second,
+    )
+    return (
+        f"bound by the network on {last.num_nodes} nodes: a step computes for {1e3 * bound.compute_seconds:.3g} ms and "
+        f"its gradients take {1e3 * bound.wire_seconds:.3g} ms on the wire: efficiency at most "
+        f"{100 * bound.hidden:.0f} % fully overlapped, {100 * bound.exposed:.0f} % not overlapped"
+    )
 
 
 def explanation(curve: PredictedCurve) -> Iterator[str]:
     """Where the last point loses its efficiency, and what other inputs would give it."""
     point, rule = curve.points[-1], curve.scenario.rule
     where = f"{rule.backend} on {point.num_nodes} nodes"
-    parts = ", ".join(f"{name} {_points(share)}" for name, share in point.parts.items())
+    parts = ", ".join(f"{name} {round(100 * share, 1) + 0.0:.1f}" for name, share in point.parts.items())
     yield (
         f"{where}: efficiency {_percent(point.efficiency.center)} %; of the predicted step of "
         f"{number(1e3 * point.step_seconds.center)} ms are lost, in percent: {parts}"
@@ -117,23 +120,5 @@ def explanation(curve: PredictedCurve) -> Iterator[str]:
     yield f"{where}, efficiency with {'; '.join(others)}"
 
 
-def title(scenario: Scenario) -> str:
-    """The heading of a figure."""
-    profile, mode = scenario.profile, scenario.scaling_mode
-    return f"{profile.workload} {profile.preset}, {mode} scaling on {scenario.network.name}"
-
-
-def _setting(record: PredictionRecord) -> str:
-    what = f"{record.workload} {record.preset}, {record.scaling_mode} scaling on {record.system}"
-    per_node = record.num_ranks // record.num_nodes
-    ranks = f"{per_node} rank{'s' * (per_node > 1)} per node"
-    batch = f"{record.batch} samples per {'rank' if record.scaling_mode == 'weak' else 'step'}"
-    return f"{what}, {record.framework}, {batch}, {ranks}"
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}"
-
-
-def _points(share: float) -> str:
-    return f"{round(100 * share, 1) + 0.0:.1f}"
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"

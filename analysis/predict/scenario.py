@@ -1,4 +1,4 @@
-"""What a prediction follows from but for the number of nodes, in one piece, and what of it is measured, in words."""
+"""What a prediction follows from but for the number of nodes: made from a system and a profile, changed, in words."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dlscale.analysis.predict.backend_rules import ExchangeRule
-from dlscale.analysis.predict.network import Network
-from dlscale.analysis.predict.noise import Noise
+from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of, with_algorithm
+from dlscale.analysis.predict.exchange import Algorithm
+from dlscale.analysis.predict.network import Network, network_of
+from dlscale.analysis.predict.noise import Noise, noise_of
 from dlscale.analysis.predict.profile import Profile
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.systems.system import System
+from dlscale.models import load_workload
 
 NUM_REPLICATES = 2000
+ALIKE = {"torch": "gloo", "tensorflow": "tf_collective"}  # what exchanges as nccl does, where that is assumed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,19 +38,82 @@ class Scenario:
     seed: int = 0
     calibrated_nodes: int | None = None  # the most that the network was calibrated on; None: it was not
     held_out_error: float | None = None  # of the largest point, by a calibration without it
-    no_jitter: str = (
-        "it takes --calibrate with a run of dlscale collectives"  # to measure the jitter of messages
-    )
+    no_jitter: str = "it takes --calibrate with a run of dlscale collectives"  # to measure that of messages
     doubts: tuple[str, ...] = ()  # why it is not to be trusted, where that was asked for
     backend_options: Mapping[str, Any] = field(default_factory=dict)  # that `rule` was made from
     exchange_algorithm: str = ""  # in the place of the backend's own; empty: its own
     step_error: float = (
-        0.0  # of predicted steps where steps were measured, as a logarithm (`calibration_records`)
+        0.0  # of predicted steps where some were measured, as a logarithm (`calibration_records`)
     )
 
     def servers(self, num_ranks: int) -> int:
         """The parameter servers for so many ranks; 0 without any."""
         return self.num_servers(num_ranks) if self.rule.serves else 0
+
+
+def scenario_of(
+    machine: System,
+    profile: Profile,
+    backend: str,
+    *,
+    scaling_mode: Literal["weak", "strong"],
+    backend_options: Mapping[str, Any],
+    num_servers: Callable[[int], int] = lambda _: 1,
+    ranks_per_node: int | None = None,
+    batch: int | None = None,
+    algorithm: Algorithm | None = None,
+    assumed: tuple[str, ...] | None = None,
+) -> Scenario:
+    """The scenario of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
+
+    A rehearsal has `assumed` what the system's file does not state. There the links between a node's GPUs are taken for
+    its memory, and `nccl` exchanges as another backend does (`ALIKE`).
+    """
+    placement = machine.placement
+    per_node = ranks_per_node or (placement.ranks_per_node if placement else 1)
+    if machine.devices and (per_node > 1 or (backend == "nccl" and assumed is not None)):
+        if assumed is None:
+            raise UsageError(
+                f"{per_node} ranks per node on {machine.name}, whose file does not state the links between a node's "
+                "GPUs; give --set ranks_per_node=1"
+            )
+        assumed = (*assumed, "links between a node's GPUs as fast as its memory: not stated")
+    rule = rule_of(
+        ALIKE[profile.framework] if backend == "nccl" and assumed is not None else backend,
+        backend_options,
+        framework=profile.framework,
+        num_servers=num_servers(per_node),
+        spare_core=machine.has_spare_core(per_node),
+    )
+    own = profile.local_batch
+    if scaling_mode == "strong":
+        own = load_workload(profile.workload).preset(profile.preset).global_batch
+    return Scenario(
+        doubts=tuple(f"assumed: {text}" for text in assumed or ()),
+        network=network_of(machine),
+        profile=profile,
+        noise=noise_of(profile),
+        rule=with_algorithm(replace(rule, backend=backend), algorithm),
+        scaling_mode=scaling_mode,
+        batch=batch or own,
+        ranks_per_node=per_node,
+        num_servers=num_servers,
+        backend_options=backend_options,
+        exchange_algorithm=algorithm if algorithm and not rule.serves else "",
+    )
+
+
+def doubled_sizes(scenarios: Sequence[Scenario]) -> list[int]:
+    """1, 2, 4 ... while the machine has as many nodes and the batch as many samples as all scenarios need."""
+    sizes: list[int] = []
+    while len(sizes) < 30:
+        try:
+            for scenario in scenarios:
+                check_sizes(scenario, [2 ** len(sizes)])
+        except UsageError:
+            break
+        sizes.append(2 ** len(sizes))
+    return sizes or [1]
 
 
 def check_sizes(scenario: Scenario, sizes: Sequence[int]) -> None:
@@ -59,7 +126,7 @@ def check_sizes(scenario: Scenario, sizes: Sequence[int]) -> None:
             servers = f" ({num_servers} servers included)" if num_servers else ""
             raise UsageError(
                 f"{count} nodes{servers} on {scenario.network.name}, which has {scenario.network.num_nodes}; "
-                "give fewer --nodes" + (" or --servers" if servers else "")
+                "give fewer --nodes" + (" or servers" if servers else "")
             )
         if scenario.scaling_mode == "strong" and scenario.batch % num_ranks:
             raise UsageError(

@@ -10,15 +10,18 @@ highest rate to the most at the lowest. Times are those of training, without sta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dlscale.analysis.declare import Column, Table, TableOf
-from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
+from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, times_to_solution
+from dlscale.analysis.launches import launches_of
 from dlscale.analysis.predict.prediction import PredictedCurve, PredictedPoint, prediction_record
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.text import number
+from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
 from dlscale.collectives.algorithms.registry import SYNC
 
@@ -68,6 +71,13 @@ class PredictedSolution:
         )
 
 
+def samples_in(folder: Path, workload: str, frameworks: Collection[str]) -> list[SamplesToTarget]:
+    """The samples that the trainings of the study in `folder` took."""
+    records, _ = load_records(folder)
+    rows = times_to_solution(launches_of(records), base="1")
+    return [it for it in samples_of(rows, workload, folder.name) if it.framework in frameworks]
+
+
 def samples_of(rows: Iterable[TimeToSolution], workload: str, study: str) -> list[SamplesToTarget]:
     """The samples by global batch, of plain synchronous trainings with an interval: the cell of most trainings."""
     found: dict[int, tuple[int, SamplesToTarget]] = {}
@@ -96,14 +106,19 @@ def samples_of(rows: Iterable[TimeToSolution], workload: str, study: str) -> lis
     return [trained for _, (_, trained) in sorted(found.items())]
 
 
+def solution_caption(solutions: Sequence[PredictedSolution]) -> str:
+    """What is trained, to which target and where."""
+    first = solutions[0]
+    profile, network = first.curve.scenario.profile, first.curve.scenario.network
+    trained = f"training {profile.workload} {profile.preset} to {first.trained.target}"
+    return f"{trained} on {network.name}, {profile.framework}"
+
+
 def solution_table(solutions: Sequence[PredictedSolution]) -> Table:
     """A row per backend, global batch and number of nodes."""
-    first = solutions[0]
-    profile = first.curve.scenario.profile
     return TableOf[PredictedSolution](
         name="predicted-solutions",
-        caption=f"training {profile.workload} {profile.preset} to {first.trained.target} on "
-        f"{first.curve.scenario.network.name}, {profile.framework}",
+        caption=solution_caption(solutions),
         columns=(
             Column("backend", lambda it: it.curve.scenario.rule.backend, numeric=False),
             Column("batch", lambda it: it.trained.global_batch),

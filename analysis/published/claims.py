@@ -150,9 +150,7 @@ class SystemCurve(_Curve):
     def node(self) -> tuple[Network, Profile]:
         """The network, and the profile of one node. Raises UsageError."""
         machine, _ = with_assumed(load_system(self.system))
-        network = network_of(machine)
-        memory = network.node_memory_bytes_per_second or network.node_bytes_per_second
-        return network, public_profile(machine, self.workload, memory)
+        return network_of(machine), public_profile(machine, self.workload)
 
     @property
     def assumed(self) -> Iterator[str]:

@@ -22,11 +22,10 @@ from dlscale.base.errors import UsageError
 from dlscale.base.quantities import split_list
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.answer_frameworks import answer
-from dlscale.benchmarks.cli.compare_predicted import compare_predicted
 from dlscale.benchmarks.cli.compare_two import attempts, compare_two, folder_of
 from dlscale.benchmarks.cli.option_kinds import Backends, Counts, Words
 from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
-from dlscale.benchmarks.cli.predicted_option import predicted_option
+from dlscale.benchmarks.cli.predicted import compare_predicted, predicted_option
 from dlscale.benchmarks.cli.stated_study import order_of, variants_of
 from dlscale.benchmarks.cli.study_report import tell_left_out
 from dlscale.benchmarks.records.files import load_parity

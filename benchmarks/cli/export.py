@@ -21,7 +21,7 @@ from dlscale.base.files import make_folder, write_atomically
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, SubVerbs
 from dlscale.benchmarks.cli.export_reframe import reframe
 from dlscale.benchmarks.cli.options import choose_study, results_option
-from dlscale.benchmarks.cli.predicted_option import predicted_option, with_predictions
+from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
 from dlscale.benchmarks.exports.mllog import log_text, training_rules
 from dlscale.benchmarks.records.files import BadFile, load_records

@@ -14,7 +14,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Backends, Width, Words
 from dlscale.benchmarks.cli.options import base_option, choose_study, results_option, system_option
-from dlscale.benchmarks.cli.predicted_option import predicted_option, with_predictions
+from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
 from dlscale.benchmarks.cli.published import all_option, draw_published, on_option
 from dlscale.benchmarks.cli.study_report import Loaded, load, tell_left_out
 from dlscale.benchmarks.records.files import uncollected

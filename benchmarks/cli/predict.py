@@ -3,28 +3,63 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import click
+from rich.console import Console
+from rich.progress import track
 
-from dlscale.analysis.predict.grid import check_grid
+from dlscale.analysis.predict.exchange import Algorithm
+from dlscale.analysis.predict.grid import AXES, Axes, check_grid, grid_rows, read_axes
 from dlscale.analysis.predict.network import network_of
-from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
-from dlscale.analysis.predict.profile import Profile, checked
-from dlscale.analysis.predict.published_profiles import load_stored
-from dlscale.analysis.predict.render import prediction_rows
-from dlscale.analysis.predict.scenario import Scenario, check_sizes
+from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve, prediction_records
+from dlscale.analysis.predict.profile import checked
+from dlscale.analysis.predict.render import (
+    bound_line,
+    explanation,
+    first_line,
+    prediction_rows,
+    prediction_table,
+    profile_lines,
+    sensitivity_rows,
+)
+from dlscale.analysis.predict.scenario import Scenario, check_sizes, doubled_sizes, scenario_of
+from dlscale.analysis.published.catalogue import load_published
+from dlscale.base import redaction
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import named_folder
-from dlscale.benchmarks.cli.predict_options import PredictOptions, predict_options
-from dlscale.benchmarks.cli.predict_output import put_grid, show_curves
-from dlscale.benchmarks.cli.scenarios import scenario_of
-from dlscale.benchmarks.records.files import load_records
+from dlscale.benchmarks.cli.option_kinds import Words
+from dlscale.benchmarks.cli.options import json_option, named_folder
+from dlscale.benchmarks.cli.profiles import fingerprint_of, profiles_of
+from dlscale.benchmarks.cli.request import Request, StudyCommand, field_options
+from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run
+from dlscale.benchmarks.records.prediction import ENDING, PREDICTIONS_FOLDER
+from dlscale.benchmarks.study.servers import check_servers, num_servers
+from dlscale.benchmarks.study.settings import nested
 from dlscale.benchmarks.systems.system import System, load_system
-from dlscale.models import load_workload
-from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.collectives import capabilities
+
+Kind = Literal["weak-scaling", "strong-scaling"]
+ALGORITHMS = tuple(name for name in get_args(Algorithm) if name != "parameter_servers")
+FLAGS = ("system", "workloads", "frameworks", "preset", "backends", "nodes", "batch", "results")
+OTHERS = ("backend_options", "ranks_per_node", "servers")
+LATEST_RUN = "collectives"
+
+
+class Grid(click.ParamType[Axes]):
+    """Axes of a grid: link_rate=0.5|1|2,batch=32|128."""
+
+    name = "axes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Axes:
+        """The axes; malformed ones are a one-line error."""
+        try:
+            return value if isinstance(value, Axes) else read_axes(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Asked(NamedTuple):
@@ -34,15 +69,55 @@ class Asked(NamedTuple):
     sizes: list[int]
 
 
-@click.command()
-@predict_options
-def predict(options: PredictOptions) -> int:
+@click.command(cls=StudyCommand)
+@click.argument("kind", type=click.Choice(get_args(Kind)))
+@field_options(*FLAGS, others=OTHERS)
+@click.option(
+    "--algorithm",
+    type=click.Choice(ALGORITHMS),
+    help="Algorithm of the exchange between nodes; default: the backend's own.",
+)
+@click.option(
+    "--from",
+    "profiled",
+    metavar="STUDY",
+    help="Study whose control profile was measured; default: the stored profile of the system.",
+)
+@click.option(
+    "--calibrate",
+    type=Words(),
+    metavar="STUDY,...",
+    help="Studies and collectives runs whose exchanges between nodes calibrate latency and rates; default: the "
+    "system's file as it is.",
+)
+@click.option("--force", is_flag=True, help="Extrapolate beyond the calibrated range (marked in the figure).")
+@click.option("--explain", is_flag=True, help="Break down the loss at the largest size; show sensitivities.")
+@click.option(
+    "--grid",
+    type=Grid(),
+    is_flag=False,
+    flag_value="",
+    help=f"Also a table and a page with sliders of other inputs. Axes: {', '.join(AXES)}, with usual values or yours "
+    "beside 1 and your batch: link_rate=0.5|2,batch=32|128; the first three are factors.",
+)
+@json_option
+def predict(
+    kind: Kind,
+    request: Request,
+    algorithm: Algorithm | None,
+    profiled: str | None,
+    calibrate: list[str] | None,
+    force: bool,
+    explain: bool,
+    grid: Axes | None,
+    as_json: bool,
+) -> int:
     """Predict the curve of KIND, weak-scaling or strong-scaling, on a system that is not here.
 
     A node's profile (stored, or measured by a study) and the network of the system's file go through a model of each
     backend; the band has noise of steps, placement, and what sources do not agree on (docs/prediction.md). The table,
     a CSV, a figure and records, which `dlscale report --predicted` shows beside a study, are marked as simulated;
-    --json prints rows and writes no files.
+    --json prints rows and writes no files. Defaults: hep_cnn over the ring, on nodes doubled up to the whole machine.
 
     \b
     Examples:
@@ -52,116 +127,163 @@ def predict(options: PredictOptions) -> int:
       dlscale predict weak-scaling --system mine.toml --from weak-scaling --calibrate weak-scaling
       dlscale predict weak-scaling --system cori --backends ring,grpc_ps --grid
     """  # noqa: D301
-    machine = load_system(options.system)
+    if grid and as_json:
+        raise UsageError("--grid and --json are mutually exclusive")
+    fields = nested(request.fields)
+    for backend in fields.setdefault("backends", ["ring"]):
+        capabilities(backend)
+    machine, results = load_system(request.system), request.results
     network_of(machine)  # a file that states too little is refused before anything is computed
-    trainings = list(_trainings(options, machine))
+    folder = named_folder(results, profiled) if profiled else None
+    trainings = list(_trainings(kind, fields, machine, folder, algorithm))
+    if calibrate:
+        folders = [_calibrating(results, name) for name in calibrate]
+        trainings = [
+            _calibrated(training, machine, folders, profiled=folder, force=force) for training in trainings
+        ]
+    if grid:
+        for scenarios, sizes in trainings:
+            check_grid(grid, scenarios, sizes)
     predictions = [
-        [predict_curve(scenario, sizes, explain=options.explain) for scenario in scenarios]
+        [predict_curve(scenario, sizes, explain=explain) for scenario in scenarios]
         for scenarios, sizes in trainings
     ]
-    if options.as_json:
+    if as_json:
         rows = [row for curves in predictions for row in prediction_rows(curves)]
-        explained = {"sensitivity": list(_sensitivities(predictions))} if options.explain else {}
-        click.echo(json.dumps({"schema": 1, "rows": rows} | explained))
+        every = [row for curves in predictions for curve in curves for row in sensitivity_rows(curve)]
+        click.echo(json.dumps({"schema": 1, "rows": rows} | ({"sensitivity": every} if explain else {})))
         return 0
-    for curves in predictions:
-        show_curves(curves, options)
-    if options.grid:
-        for scenarios, sizes in trainings:
-            put_grid(options.grid, scenarios, sizes, options)
+    from dlscale.benchmarks.launch.environment import commit
+
+    command = redaction.redact(shlex.join(["dlscale", *sys.argv[1:]]))
+    for (scenarios, sizes), curves in zip(trainings, predictions, strict=True):
+        profile, network = scenarios[0].profile, scenarios[0].network
+        name = f"{profile.workload}-{profile.preset}-{profile.framework}-{kind}"
+        stem = results / network.name / PREDICTIONS_FOLDER / name
+        show_curves(curves, stem, explain=explain, commit=commit(), command=command)
+        if grid:
+            _show_grid(grid, scenarios, sizes, stem)
     return 0
 
 
-def _trainings(options: PredictOptions, machine: System) -> Iterator[Asked]:
+def _trainings(
+    kind: Kind, fields: dict[str, Any], machine: System, folder: Path | None, algorithm: Algorithm | None
+) -> Iterator[Asked]:
     """What is asked for of each workload and framework. Raises UsageError for what cannot be predicted."""
-    folder = named_folder(options.results, options.profiled) if options.profiled else None
-    for workload in options.workloads:
-        for profile in _profiles(options, machine, workload, folder):
+    servers = _one(fields.get("servers", ["1"]), "servers")
+    try:
+        check_servers([servers])
+    except ValueError as error:
+        raise UsageError(f"--set servers: {error}") from None
+    backends, options = fields["backends"], fields.get("backend_options", {})
+    for backend, own in options.items():
+        if backend not in backends:
+            raise UsageError(
+                f"--set {backend}.{next(iter(own))}: {backend} is not among --backends {','.join(backends)}"
+            )
+        for name, value in own.items():
+            _one(value, f"{backend}.{name}")
+    for workload in fields.get("workloads", ["hep_cnn"]):
+        named = {"frameworks": fields.get("frameworks"), "preset": fields.get("preset")}
+        for profile in profiles_of(machine, workload, folder, **named):
             scenarios = [
                 scenario_of(
                     machine,
                     checked(profile),
                     backend,
-                    scaling_mode=options.scaling_mode,
-                    backend_options=options.backend_options.get(backend, {}),
-                    servers=options.servers,
-                    ranks_per_node=options.ranks_per_node,
-                    batch=options.batch,
-                    algorithm=options.algorithm,
-                    replicates=options.replicates,
+                    scaling_mode="weak" if kind == "weak-scaling" else "strong",
+                    backend_options=options.get(backend, {}),
+                    num_servers=lambda num_ranks: num_servers(servers, num_ranks),
+                    ranks_per_node=fields.get("ranks_per_node"),
+                    batch=_one(fields.get("batch"), "batch"),
+                    algorithm=algorithm,
                 )
-                for backend in options.backends
+                for backend in backends
             ]
-            sizes = options.nodes or _doubled(scenarios)
+            sizes = fields.get("nodes") or doubled_sizes(scenarios)
             for scenario in scenarios:
                 check_sizes(scenario, sizes)
-            if options.calibrate:
-                # Here, because the fit takes longer to import than a prediction takes.
-                from dlscale.benchmarks.cli.calibration import calibrated_scenario, calibration_folders
-
-                folders = calibration_folders(options.results, options.calibrate)
-                scenarios = [
-                    calibrated_scenario(
-                        scenario, machine, folders, sizes, profiled=folder, force=options.force
-                    )
-                    for scenario in scenarios
-                ]
-            if options.grid:
-                check_grid(options.grid, scenarios, sizes)
             yield Asked(scenarios, sizes)
 
 
-def _profiles(
-    options: PredictOptions, machine: System, workload: str, folder: Path | None
-) -> Iterator[Profile]:
-    """The stored profile, or those of the study in `folder`, one per framework. Raises UsageError."""
-    load_workload(workload)
-    if folder is None:
-        stored = load_stored(machine, workload)
-        if options.preset not in (None, stored.preset) or options.frameworks not in (
-            None,
-            [],
-            [stored.framework],
-        ):
-            raise UsageError(
-                f"the stored profile of {workload} on {machine.name} is of preset {stored.preset} in "
-                f"{stored.framework}; leave --preset and --frameworks out, or give --from with a measured one"
-            )
-        yield stored
-        return
-    from dlscale.analysis.predict.measured_profiles import profile_of
-
-    records, _ = load_records(folder)
-    cells = [record.case.cell for record in records]
-    found = {cell.framework for cell in cells if cell.workload == workload and cell.control == "profile"}
-    for framework in options.frameworks or sorted(found) or FRAMEWORKS[:1]:
-        yield profile_of(records, workload=workload, framework=framework, preset=options.preset)
+def _one(value: Any, name: str) -> Any:
+    """The value, or the only one of a list. Raises UsageError for several."""
+    if isinstance(value, list) and len(value) > 1:
+        raise UsageError(f"{name} has several values; a prediction takes one")
+    return value[0] if isinstance(value, list) else value
 
 
-def _doubled(scenarios: Sequence[Scenario]) -> list[int]:
-    """1, 2, 4 ... while the machine has as many nodes and the batch as many samples as all scenarios need."""
-    sizes: list[int] = []
-    while len(sizes) < 30:
-        try:
-            for scenario in scenarios:
-                check_sizes(scenario, [2 ** len(sizes)])
-        except UsageError:
-            break
-        sizes.append(2 ** len(sizes))
-    return sizes or [1]
+def _calibrating(results: Path, name: str) -> Path:
+    """The folder of a study or of a collectives run, by path or name; `collectives` is the latest run.
+
+    Raises UsageError for what is neither.
+    """
+    if name == LATEST_RUN:
+        return latest_run(results)
+    for folder in (Path(name), results / LATEST_RUN / name):
+        if (folder / CAMPAIGN_FILE).is_file():
+            return folder
+    return named_folder(results, name)
 
 
-def _sensitivities(predictions: Sequence[Sequence[PredictedCurve]]) -> Iterator[dict[str, Any]]:
-    """The efficiencies of the largest sizes with other inputs, for programs."""
-    for curves in predictions:
-        for curve in curves:
-            scenario = curve.scenario
-            for change, efficiency in curve.sensitivity.items():
-                yield {
-                    "system": scenario.network.name,
-                    "workload": scenario.profile.workload,
-                    "backend": scenario.rule.backend,
-                    "num_nodes": curve.points[-1].num_nodes,
-                    "change": change,
-                    "efficiency": efficiency,
-                }
+def _calibrated(
+    asked: Asked, machine: System, folders: Sequence[Path], *, profiled: Path | None, force: bool
+) -> Asked:
+    # Here, because the fit takes longer to import than a prediction takes.
+    from dlscale.analysis.predict.calibration_records import calibrated_scenario
+    from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fabric
+
+    links, fingerprint = {**stated_fabric(machine), **stated_emulation(machine)}, fingerprint_of(profiled)
+    scenarios = [
+        calibrated_scenario(
+            scenario, machine, folders, asked.sizes, links=links, fingerprint=fingerprint, force=force
+        )
+        for scenario in asked.scenarios
+    ]
+    return Asked(scenarios, asked.sizes)
+
+
+def show_curves(
+    curves: Sequence[PredictedCurve], stem: Path, *, explain: bool = False, commit: str, command: str
+) -> None:
+    """Print what is predicted of one training, and write its figure, CSV and records unless they are there."""
+    # Here, because rows for programs need neither tables nor figures, which take longer to import.
+    from dlscale.analysis.predict.figures import write_prediction
+    from dlscale.analysis.render.grid import render_table
+
+    console, scenario = Console(highlight=False), curves[0].scenario
+    records = list(prediction_records(curves))
+    workload, system = scenario.profile.workload, scenario.network.name
+    published = [
+        f"{it.statement} ({it.kind}; {it.source})"
+        for it in load_published().said_of(system, workload, scenario.scaling_mode)
+    ]
+    texts = [first_line(records[0]), *profile_lines(scenario), *(f"published: {it}" for it in published)]
+    texts.append(bound_line(curves[0]))
+    for curve in curves:
+        if curve.scenario.calibrated_nodes:
+            from dlscale.analysis.predict.calibration_records import calibration_line
+
+            texts.append(calibration_line(curve.scenario))
+    texts += dict.fromkeys(f"doubt: {doubt}" for it in curves for doubt in it.scenario.doubts)
+    for text in texts:
+        console.print(text, markup=False, soft_wrap=True)
+    for part in render_table(prediction_table(records)):
+        console.print(part)
+    for text in (text for curve in curves if explain for text in explanation(curve)):
+        console.print(text, markup=False, soft_wrap=True)
+    write_prediction(
+        curves, stem, small_print=[f"Published: {it}." for it in published], commit=commit, command=command
+    )
+    files = f"figure, CSV and records: {stem}.png, {stem.name}.csv, {stem.name}{ENDING}"
+    console.print(files, markup=False, soft_wrap=True)
+
+
+def _show_grid(axes: Axes, scenarios: Sequence[Scenario], sizes: Sequence[int], stem: Path) -> None:
+    """Write the grid's table and page beside the prediction's files, with progress. Raises UsageError."""
+    from dlscale.analysis.predict.figures import write_grid
+
+    every, count = grid_rows(axes, scenarios, sorted(sizes)), axes.num_points(scenarios, sizes)
+    rows = list(track(every, total=count, description=f"what if: {count:,} points", transient=True))
+    page, table = write_grid(rows, stem, asked_batch=scenarios[0].batch)
+    click.echo(f"what if: {page}, {table.name}")

@@ -1,157 +1,234 @@
-"""What is published of a rehearsed study, and network bounds, printed and drawn."""
+"""A run of a system that is not here: what is published there, and what its study is expected to do.
+
+Each workload is predicted at the sizes of the plan, over every backend, as `dlscale predict` would; what the system's
+file does not state is assumed, in words. A time to solution has its samples from trainings of this machine and its
+rates from the prediction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal
 
 import click
+from rich.progress import Progress
 
-from dlscale.analysis.figures.rehearsal import draw_rehearsal, rehearsal_origin
-from dlscale.analysis.findings.bounds import NetworkBound, network_bound
-from dlscale.analysis.published.catalogue import load_published
-from dlscale.analysis.published.values import Statement
+from dlscale.analysis.predict.network import with_assumed
+from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
+from dlscale.analysis.predict.profile import Profile
+from dlscale.analysis.predict.published_profiles import derived_profile, public_profile
+from dlscale.analysis.predict.scenario import scenario_of
+from dlscale.analysis.predict.solution import (
+    PredictedSolution,
+    SamplesToTarget,
+    samples_in,
+    solution_table,
+)
+from dlscale.analysis.render.grid import render_table
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli.options import study_folders
+from dlscale.benchmarks.cli.predict import show_curves
+from dlscale.benchmarks.cli.request import Request
+from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
+from dlscale.benchmarks.study.servers import num_servers
+from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.study.target import same_rules
 from dlscale.benchmarks.systems.system import System
-from dlscale.models.workload import Preset
+from dlscale.collectives import capabilities
 
-GRADIENT_BYTES = 4  # float32, in every precision (models.workload.Execution)
-
-
-def show_bounds(campaign: Campaign) -> None:
-    """Print what is published and the bounds of each workload, and draw the bounds into the campaign's folder."""
-    study, system = campaign.plan.study, campaign.system
-    published = load_published()
-    for name in study.workloads:
-        preset = study.facts(name).preset(study.preset)
-        said = published.said_of(system.name, name, study.scaling_mode)
-        for statement in said:
-            click.echo(f"published, {name}: {statement.statement} ({statement.kind}; {statement.source})")
-        if not said:
-            click.echo(f"published, {name}: nothing of {study.scaling_mode} scaling on {system.name}")
-        bounds, source = _bounds(campaign, preset, name)
-        if not bounds:
-            click.echo(
-                f"bound, {name} ({preset.name}): unknown; the system's file states no {study.precision} peak or no "
-                "bandwidth, and no time per sample is published for this preset"
-            )
-            continue
-        last = bounds[-1]
-        click.echo(
-            f"bound, {name} ({preset.name}) on {last.num_nodes} nodes: a step computes for "
-            f"{1e3 * last.compute_seconds:.3g} ms ({source}) and its gradients take {1e3 * last.wire_seconds:.3g} ms "
-            f"on the wire: efficiency at most {100 * last.hidden:.0f} % fully overlapped, "
-            f"{100 * last.exposed:.0f} % not overlapped"
-        )
-        click.echo(f"bounds drawn: {_draw(campaign, preset, name, said, bounds, source)}")
+# What a training on this machine has no use for.
+OF_NODES = ("nodes", "ranks_per_node", "partition", "servers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compute:
-    """Seconds that a rank computes in a step, and how that is known."""
+def show_rehearsal(campaign: Campaign, trained: Mapping[str, list[SamplesToTarget]]) -> None:
+    """Print what is published and predicted of each workload, and draw it into the campaign's folder.
 
-    seconds: float
-    origin: str
-
-
-def compute_time(
-    system: System, workload: str, preset: Preset, *, precision: str, local_batch: int, ranks_per_node: int
-) -> Compute | None:
-    """A published time per sample at the published size, else FLOPs at the stated peak; None if neither is known.
-
-    No training reaches the peak: steps by FLOPs are too short, which makes the network look worse than it is.
+    Of a time to solution `trained` has the samples that this machine's trainings took, by workload.
     """
-    published = system.sample_times.get(workload) if preset.name == "paper" else None
-    if published:
-        return Compute(
-            seconds=published.number * local_batch * ranks_per_node,
-            origin=f"published: {published.number * 1e3:g} ms per sample "
-            f"({published.kind}; {system.sources[published.source]})",
-        )
-    owner = system.devices or system.node
-    share = 1 if system.devices else ranks_per_node
-    if precision not in owner.peak:
-        return None
-    peak = owner.peak[precision]
-    return Compute(
-        seconds=3 * preset.forward_flops_per_sample * local_batch * share / peak.number,
-        origin=f"3 x forward FLOPs at the stated peak of {peak.value} ({system.sources[peak.source]})",
-    )
+    rehearsal = Rehearsal(campaign)
+    study = campaign.plan.study
+    console = live_console(stderr=False)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        for workload in progress.track(study.workloads, description="predicting"):
+            try:
+                rehearsal.show_curves(workload)
+            except UsageError as error:
+                click.echo(f"predicted, {workload}: nothing; {error}")
+    if study.target:
+        for workload in study.workloads:
+            try:
+                rehearsal.show_solutions(workload, trained.get(workload, []))
+            except UsageError as error:
+                click.echo(f"predicted, {workload}: no time to solution; {error}")
 
 
-def _bounds(campaign: Campaign, preset: Preset, workload: str) -> tuple[list[NetworkBound], str]:
-    """The bounds on full nodes, and the source of the compute time; empty where that is unknown."""
-    study, shape = campaign.plan.study, campaign.plan.shape
-    per_node = shape.ranks_per_node or 1
-    batches = {
-        (case.cell.num_nodes, case.cell.num_ranks): case.cell.local_batch
-        for launch in campaign.plan.launches
-        for case in launch.cases
-        if case.cell.workload == workload and case.cell.control == "train"
-    }
-    sizes = [
-        size
-        for size in shape.sizes
-        if size.num_ranks == size.num_nodes * per_node and (size.num_nodes, size.num_ranks) in batches
-    ]
-    computes = [
-        compute_time(
-            campaign.system,
-            workload,
-            preset,
-            precision=study.precision,
-            local_batch=batches[size.num_nodes, size.num_ranks],
-            ranks_per_node=per_node,
-        )
-        for size in sizes
-    ]
-    known = [compute for compute in computes if compute]
-    fabric = campaign.system.fabric
-    if not known or len(known) < len(sizes) or not fabric or not fabric.bandwidth:
-        return [], ""
-    bounds = [
-        network_bound(
-            num_nodes=size.num_nodes,
-            num_ranks=size.num_ranks,
-            compute_seconds=compute.seconds,
-            gradient_bytes=GRADIENT_BYTES * preset.num_parameters,
-            bytes_per_second=fabric.bandwidth.number,
-        )
-        for size, compute in zip(sizes, known, strict=True)
-    ]
-    return bounds, known[-1].origin
+@dataclass(frozen=True)  # no slots: the system is completed at first use, and kept
+class Rehearsal:
+    """The predictions of a campaign's study."""
+
+    campaign: Campaign
+
+    @property
+    def study(self) -> Study:
+        """What would run."""
+        return self.campaign.plan.study
+
+    @cached_property
+    def assumed(self) -> tuple[System, tuple[str, ...]]:
+        """The system with what its predictions lack, and each assumption."""
+        return with_assumed(self.campaign.system)
+
+    @property
+    def ranks_per_node(self) -> int:
+        """The ranks of a full node."""
+        return self.campaign.plan.shape.ranks_per_node or 1
+
+    @property
+    def nodes(self) -> list[int]:
+        """The planned numbers of nodes that are full of ranks."""
+        sizes = self.campaign.plan.shape.sizes
+        return sorted({it.num_nodes for it in sizes if it.num_ranks == it.num_nodes * self.ranks_per_node})
+
+    @property
+    def commit(self) -> str:
+        """The commit that its files name."""
+        return self.campaign.fingerprint.commit
+
+    @property
+    def command(self) -> str:
+        """The command line that its files name."""
+        return str(describe_campaign(self.campaign)["command"])
+
+    def show_curves(self, workload: str) -> None:
+        """Print and draw the curves of a workload. Raises UsageError if nothing can be predicted of it."""
+        cells = [case.cell for launch in self.campaign.plan.launches for case in launch.cases]
+        ranks = {it.num_ranks for it in cells if (it.workload, it.control) == (workload, "train")}
+        nodes = [count for count in self.nodes if count * self.ranks_per_node in ranks]
+        mode: Literal["weak", "strong"] = "strong" if self.study.scaling_mode == "strong" else "weak"
+        profiles = list(self._profiles(workload)) if nodes else []
+        for profile in profiles:
+            if curves := list(self._curves(profile, nodes, mode=mode, batch=self.study.batch)):
+                name = f"{workload}-{profile.preset}{f'-{profile.framework}' if len(profiles) > 1 else ''}"
+                stem = self.campaign.store.figures_folder / f"{name}-{mode}-predicted"
+                show_curves(curves, stem, commit=self.commit, command=self.command)
+
+    def show_solutions(self, workload: str, trained: list[SamplesToTarget]) -> None:
+        """Print and draw the times to the target at the trained batches. Raises UsageError if there are none."""
+        # Here, because drawing takes longer to import than all else.
+        from dlscale.analysis.predict.figures import write_solutions
+
+        if not trained:
+            raise UsageError("no trainings of 6 seeds or more reached its target here")
+        solutions = list(self._solutions(workload, trained))
+        if not solutions:
+            return
+        for text in dict.fromkeys(it.trained.source for it in solutions):
+            click.echo(f"samples to the target: {text}")
+        live_console().print(*render_table(solution_table(solutions)), sep="\n")
+        stem = self.campaign.store.figures_folder / f"{workload}-{trained[0].preset}-solution-predicted"
+        write_solutions(solutions, stem, commit=self.commit, command=self.command)
+        click.echo(f"time to solution drawn: {stem}.png")
+
+    def _profiles(self, workload: str) -> Iterator[Profile]:
+        """The stored profile where it is of what the study trains, else derived ones. Raises UsageError."""
+        study = self.study
+        if workload in study.own_models:
+            raise UsageError(
+                f"{workload} is a model of your own; measure its profile (--set controls=profile) and give it to "
+                "dlscale predict --from"
+            )
+        if study.precision != "fp32":
+            raise UsageError(f"what is published is of fp32, and the study is of {study.precision}")
+        for framework in study.frameworks:
+            yield self._profile(public_profile, workload, framework)
+
+    def _profile(self, known: Callable[..., Profile], workload: str, framework: str) -> Profile:
+        system, _ = self.assumed
+        preset = self.study.facts(workload).preset(self.study.preset).name
+        own = {"device": self.study.device, "ranks_per_node": self.ranks_per_node}
+        return known(system, workload, preset, framework, **own)
+
+    def _curves(
+        self, profile: Profile, nodes: list[int], *, mode: Literal["weak", "strong"], batch: int | None
+    ) -> Iterator[PredictedCurve]:
+        """A curve per backend that exchanges; those that cannot be predicted are said."""
+        system, assumed = self.assumed
+        for backend in self.study.backends:
+            row = capabilities(backend)
+            if not row.exchanges or profile.framework not in row.frameworks:
+                continue
+            try:
+                scenario = scenario_of(
+                    system,
+                    profile,
+                    backend,
+                    scaling_mode=mode,
+                    backend_options=self.study.backend_options.get(backend, {}),
+                    num_servers=lambda num_ranks: num_servers(self.study.servers[0], num_ranks),
+                    ranks_per_node=self.ranks_per_node,
+                    batch=batch,
+                    assumed=assumed,
+                )
+                yield predict_curve(scenario, nodes)
+            except UsageError as error:
+                click.echo(f"not predicted over {backend}: {error}")
+
+    def _solutions(self, workload: str, trained: list[SamplesToTarget]) -> Iterator[PredictedSolution]:
+        """The times at the trained batches, on the numbers of nodes that divide them."""
+        per_node = self.ranks_per_node
+        refused = [
+            count for count in self.nodes if all(it.global_batch % (count * per_node) for it in trained)
+        ]
+        if refused:
+            batches = ", ".join(str(it.global_batch) for it in trained)
+            click.echo(
+                f"no time to solution on {', '.join(map(str, refused))} nodes: no training here had a global batch "
+                f"that their ranks divide (trained: {batches}), and none is extrapolated"
+            )
+        found = []
+        for it in trained:
+            nodes = [count for count in self.nodes if it.global_batch % (count * per_node) == 0]
+            profile = self._profile(derived_profile, workload, it.framework)
+            for curve in self._curves(profile, nodes, mode="strong", batch=it.global_batch) if nodes else ():
+                found += [PredictedSolution(curve=curve, point=point, trained=it) for point in curve.points]
+        order = self.study.backends
+        yield from sorted(found, key=lambda it: order.index(it.curve.scenario.rule.backend))
 
 
-def _draw(
-    campaign: Campaign,
-    preset: Preset,
-    workload: str,
-    said: Sequence[Statement],
-    bounds: Sequence[NetworkBound],
-    source: str,
-) -> Path:
-    study, system = campaign.plan.study, campaign.system
-    megabytes = GRADIENT_BYTES * preset.num_parameters / 1e6
-    wire = ""
-    if system.fabric and (bandwidth := system.fabric.bandwidth):
-        wire = f"{bandwidth.value} per node ({system.sources[bandwidth.source]})"
-    where = rehearsal_origin(
-        bounds,
-        study=campaign.store.folder.name,
-        system=system.name,
-        commit=campaign.fingerprint.commit,
-        command=str(describe_campaign(campaign)["command"]),
-    )
-    png, *_ = draw_rehearsal(
-        bounds,
-        campaign.store.figures_folder / f"{workload}-{preset.name}-{study.scaling_mode}-bounds",
-        title=f"{workload} {preset.name}, {study.scaling_mode} scaling on {system.name}",
-        subtitle=f"{study.precision}, {campaign.plan.shape.ranks_per_node or 1} ranks per node",
-        small_print=[
-            f"Compute: {source}. Wire: 2 (n - 1) / n x {megabytes:.3g} MB of gradients at {wire}.",
-            *(f"Published: {statement.statement} ({statement.source})." for statement in said),
-        ],
-        provenance=where,
-    )
-    return png
+def local_request(request: Request, workloads: list[str]) -> Request:
+    """What trains the same here: without a communication layer and over the ring, on as many ranks as cores."""
+    own = {"workloads": workloads, "backends": ["none", "ring"], "device": "cpu"}
+    nowhere = ("environment", "account", "walltime", "max_node_hours", "allow_open_ports")
+    return request.changed(without=(*OF_NODES, "ranks"), fields=own, system="local", **dict.fromkeys(nowhere))
+
+
+def local_samples(results: Path, study: Study, workload: str) -> list[SamplesToTarget]:
+    """The samples of the latest local study that trained the workload to the study's target by its rules."""
+    try:
+        folders = study_folders(results)
+    except UsageError:
+        return []
+    for folder in reversed(folders):
+        if folder.parent.name != "local" or not same_rules(
+            _stored(folder), study.model_dump(mode="json"), workload
+        ):
+            continue
+        if found := samples_in(folder, workload, study.frameworks):
+            return found
+    return []
+
+
+def _stored(folder: Path) -> dict[str, Any]:
+    """The study of a folder as it was written. Raises UsageError."""
+    try:
+        study: dict[str, Any] = json.loads((folder / "study.json").read_text(encoding="utf-8"))["study"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"{folder / 'study.json'} cannot be read: {error}; delete it, or give other --results"
+        ) from None
+    return study

@@ -23,8 +23,7 @@ from dlscale.benchmarks.cli.options import (
     results_option,
     system_option,
 )
-from dlscale.benchmarks.cli.predicted_option import predicted_option, with_predictions
-from dlscale.benchmarks.cli.report_prediction import report_prediction
+from dlscale.benchmarks.cli.predicted import predicted_option, report_prediction, with_predictions
 from dlscale.benchmarks.cli.several_studies import report_together
 from dlscale.benchmarks.cli.study_report import PAGE, Loaded, load, put
 from dlscale.benchmarks.cli.tuned_file import put_tuned

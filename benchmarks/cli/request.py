@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -173,6 +173,15 @@ class _OfField(click.ParamType[Any]):
 
 def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the everyday options of a study as flags, and `--set` for all; the command gets a `request`."""
+    everyday = [option for panel in PANELS for option in OPTIONS.values() if option.panel == panel]
+    help_text = "Any other field, e.g. rules.max_steps=2000 (docs/commands.md); repeatable."
+    return _with_fields(command, everyday, help_text=help_text)
+
+
+def _with_fields(
+    command: Callable[..., Any], flags: Sequence[Option], *, help_text: str
+) -> Callable[..., Any]:
+    """The command with a `request`, of these flags and of `--set`."""
 
     @functools.wraps(command)
     def with_request(**options: Any) -> Any:
@@ -180,19 +189,31 @@ def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(request=request_of(options), **own)
 
     wrapped: Callable[..., Any] = rich_click.option(
-        "--set",
-        "set_",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="Any other field, e.g. rules.max_steps=2000 (docs/commands.md); repeatable.",
-        panel="How long",
+        "--set", "set_", metavar="NAME=VALUE", multiple=True, help=help_text, panel="How long"
     )(with_request)
-    everyday = [option for panel in PANELS for option in OPTIONS.values() if option.panel == panel]
-    for option in reversed(everyday):
+    for option in reversed(flags):
         wrapped = rich_click.option(
             option.flag, option.name, type=_OfField(option), help=option.help, panel=option.panel
         )(wrapped)
     return wrapped
+
+
+def field_options(*flags: str, others: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add these fields as flags, and `--set` for `others` and no more; the command gets a `request`."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def checked(request: Request, **own: Any) -> Any:
+            for name in {*nested(request.fields), *request.model_fields_set} - {"fields", *flags, *others}:
+                raise UsageError(
+                    f"--set {name}: nothing here depends on it; choose from: {', '.join(others)}"
+                )
+            return command(request=request, **own)
+
+        help_text = f"Other fields: {', '.join(others)}, BACKEND.OPTION (docs/commands.md); repeatable."
+        return _with_fields(checked, [OPTIONS[name] for name in flags], help_text=help_text)
+
+    return add
 
 
 def request_of(options: Mapping[str, Any]) -> Request:
@@ -241,7 +262,7 @@ def study_of(name: str, machine: System, request: Request, /, **fields: Any) -> 
     study = _with_files(study, machine, request, from_file=name.endswith(".toml"))
     if isinstance(compute, ByProfile):
         # Here, because profiles take longer to import than a plan takes.
-        from dlscale.benchmarks.cli.slept_profiles import with_profiles
+        from dlscale.benchmarks.cli.profiles import with_profiles
 
         check_slept(study, machine, asked=compute.option)
         cells = [case.cell for launch in expanded(study, machine, request).launches for case in launch.cases]

@@ -186,7 +186,7 @@ def _introduced(study: Study, system: System, request: Request, how: Start) -> R
 def _trained_here(name: str, study: Study, request: Request) -> dict[str, list[SamplesToTarget]]:
     """The samples to each workload's target in trainings of this machine, which are trained now if there are none."""
     # Here, because predictions take longer to import than a plan takes.
-    from dlscale.benchmarks.cli.rehearsal_solution import local_request, local_samples
+    from dlscale.benchmarks.cli.rehearsal import local_request, local_samples
 
     results = request.results
     found = {workload: local_samples(results, study, workload) for workload in study.workloads}

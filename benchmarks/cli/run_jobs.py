@@ -133,15 +133,9 @@ def _rehearse(
 ) -> None:
     """Predict what the study would measure, and write the jobs' scripts."""
     # Here, because predictions take longer to import than a plan takes.
-    from dlscale.benchmarks.cli.rehearsal import show_bounds
-    from dlscale.benchmarks.cli.rehearsal_prediction import show_prediction
+    from dlscale.benchmarks.cli.rehearsal import show_rehearsal
 
-    show_bounds(campaign)
-    show_prediction(campaign)
-    if campaign.plan.study.target:
-        from dlscale.benchmarks.cli.rehearsal_solution import show_solutions
-
-        show_solutions(campaign, trained)
+    show_rehearsal(campaign, trained)
     submission.write_rehearsal(campaign, jobs, account=account)
     click.echo(f"scripts and plan are in {campaign.store.folder}")
 

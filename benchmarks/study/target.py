@@ -258,6 +258,34 @@ def resolved(
     )
 
 
+# What of a target the number of samples to it depends on, beside the goal itself.
+OF_SAMPLES = (
+    *(
+        "metric",
+        "threshold",
+        "held_out",
+        "learning_rate",
+        "learning_rate_scaling",
+        "warm_up_samples",
+        "decay_samples",
+    ),
+    *("decay_factor", "growth_samples", "growth_factor", "optimizer", "momentum", "weight_decay"),
+    *("trust_coefficient", "tuned"),
+)
+
+
+def same_rules(first: dict[str, Any], second: dict[str, Any], workload: str) -> bool:
+    """Whether two studies, as their files have them, train to one target by the rules that samples depend on."""
+
+    def rules(study: dict[str, Any]) -> list[Any]:
+        target = study.get("target") or {}
+        goal = target.get("goals", {}).get(workload, {}).get(study["preset"], {})
+        stated = [goal.get(name) for name in ("metric", "threshold", "learning_rate")]
+        return [bool(target), study["preset"], *stated, *(target.get(name) for name in OF_SAMPLES)]
+
+    return rules(first) == rules(second)
+
+
 def own_rate(rules: TargetRules, workload: Workload, preset: Preset) -> float:
     """The learning rate of 1 rank: the user's, the study's or the workload's own."""
     goal = rules.goals.get(workload.name, {}).get(preset.name)

@@ -14,12 +14,9 @@ from dlscale.models import NAMES, load_workload
 
 
 def derived(system, workload, *, preset="paper", **changes):
-    options = {
-        "device": load_system(system).default_device,
-        "ranks_per_node": 1,
-        "memory_bytes_per_second": 1e11,
-    }
-    return derived_profile(load_system(system), workload, preset, "torch", **options | changes)
+    machine, _ = with_assumed(load_system(system))
+    options = {"device": machine.default_device, "ranks_per_node": 1}
+    return derived_profile(machine, workload, preset, "torch", **options | changes)
 
 
 SCHEDULED = [name for name in names("systems") if load_system(name).has_jobs]
@@ -66,9 +63,7 @@ def test_a_peak_counts_as_the_shares_of_it_that_are_published():
     with pytest.raises(
         UsageError, match=r"no rate of hep_cnn is published for perlmutter, and its file states no fp32"
     ):
-        derived_profile(
-            bare, "hep_cnn", "paper", "torch", device="gpu", ranks_per_node=1, memory_bytes_per_second=1e11
-        )
+        derived_profile(bare, "hep_cnn", "paper", "torch", device="gpu", ranks_per_node=1)
 
 
 def test_every_rate_has_a_system_and_a_source():

@@ -1,38 +1,27 @@
-"""Rehearsals of studies on systems that are not here: published facts, scripts, plans, bounds."""
+"""Rehearsals of studies on systems that are not here: published facts, scripts, plans, predictions."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dlscale.analysis.predict.solution import SamplesToTarget, samples_of
+from dlscale.analysis.statistics import Interval
 from dlscale.base.definitions import names
-from dlscale.benchmarks.cli import cli
-from dlscale.benchmarks.cli.rehearsal import compute_time
-from dlscale.benchmarks.records.prediction import read_predictions
+from dlscale.benchmarks.cli import cli, rehearsal
+from dlscale.benchmarks.records.prediction import Band, read_predictions
+from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.target import Target
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.study.target import same_rules
 from dlscale.benchmarks.systems import system as system_module
 from dlscale.benchmarks.systems.system import load_system
-from dlscale.models import NAMES, load_workload
+from dlscale.models import NAMES
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
-
-
-def test_a_time_that_is_published_is_taken_at_the_published_size_only():
-    system, workload = load_system("cori"), load_workload("hep_cnn")
-    assert system.sample_seconds == {"hep_cnn": 0.04}
-    found = compute_time(
-        system, "hep_cnn", workload.preset("paper"), precision="fp32", local_batch=128, ranks_per_node=1
-    )
-    assert found.seconds == pytest.approx(0.04 * 128)
-    assert "published: 40 ms per sample" in found.origin
-    small = workload.preset("small")
-    asked = {"precision": "fp32", "local_batch": 4, "ranks_per_node": 1}
-    assert compute_time(load_system("theta"), "hep_cnn", small, **asked) is None, "no fp32 peak is stated"
-    in_single = compute_time(system, "hep_cnn", small, **asked)
-    assert in_single.seconds == pytest.approx(3 * small.forward_flops_per_sample * 4 / 6e12)
-    at_peak = compute_time(system, "hep_cnn", small, **asked | {"precision": "fp64"})
-    assert at_peak.seconds == pytest.approx(3 * small.forward_flops_per_sample * 4 / 3e12)
 
 
 def rehearse(tmp_path, *words):
@@ -45,8 +34,8 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_pat
     assert done.returncode == 0, done.stderr
     first, *_ = done.stdout.splitlines()
     assert first == "rehearsal: this machine is not cori; nothing is submitted and nothing was measured"
-    assert "published, hep_cnn: Sensitive to the network's latency and to jitter" in done.stdout
-    assert "efficiency at most 100 % fully overlapped" in " ".join(done.stdout.split())
+    assert "published: Sensitive to the network's latency and to jitter" in done.stdout
+    assert "efficiency at most 100 % fully overlapped" in done.stdout
     (folder,) = tmp_path.glob("cori/rehearsal-weak-scaling-*")
     assert {path.name for path in folder.glob("job-*.sh")} == {"job-000.sh", "job-001.sh"}
     script = (folder / "job-001.sh").read_text()
@@ -59,16 +48,14 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_pat
     assert description["evidence"] == "nothing was measured"
     assert [job["num_nodes"] for job in description["jobs"]] == [8, 16]
     assert not list(tmp_path.rglob("study.json")), "no verb takes a rehearsal for a study"
-    for backend in ("mpi", "ring"):
-        assert f"predicted, hep_cnn (paper) over {backend} on 16 nodes: efficiency 9" in done.stdout
     rows = [line.split() for line in done.stdout.splitlines()]
     assert ["16", "16"] in [row[:2] for row in rows], "the table has every size"
+    stem = "hep_cnn-paper-weak-predicted"
     drawn = sorted(path.name for path in (folder / "figures").iterdir())
-    kinds = ("csv", "pdf", "png", "svg")
-    names = ("hep_cnn-paper-weak-bounds", "hep_cnn-paper-weak-predicted")
-    assert drawn == sorted([*(f"{name}.{kind}" for name in names for kind in kinds), f"{names[1]}.jsonl"])
-    records = read_predictions(folder / "figures" / f"{names[1]}.jsonl")
+    assert drawn == [f"{stem}.{kind}" for kind in ("csv", "jsonl", "pdf", "png", "svg")]
+    records = read_predictions(folder / "figures" / f"{stem}.jsonl")
     assert {(record.evidence, record.system) for record in records} == {("simulated", "cori")}
+    assert {record.backend for record in records} == {"ring", "mpi"}
     assert {record.num_nodes for record in records if record.backend == "ring"} == {1, 2, 4, 8, 16}
 
 
@@ -136,3 +123,115 @@ def test_what_cannot_be_is_one_line(tmp_path, words, text):
     assert done.returncode == 1, done.stdout
     (line,) = done.stderr.splitlines()
     assert text in line
+
+
+SAMPLES = {16: (8000, 16_000, 32_000), 32: (10_000, 20_000, 40_000)}
+
+
+def trained(batch):
+    low, center, high = SAMPLES[batch]
+    return SamplesToTarget(
+        global_batch=batch,
+        framework="torch",
+        preset="tiny",
+        samples=Band(low=low, center=center, high=high),
+        target="AUC 0.993",
+        source=f"8 measured trainings at global batch {batch}",
+    )
+
+
+@pytest.fixture
+def rehearsed(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(rehearsal, "local_samples", lambda *_: [trained(16), trained(32)])
+    command = [
+        "run",
+        "time-to-solution",
+        "--system",
+        "cori",
+        "--nodes",
+        "1,2,4,32,64",
+        "--backends",
+        "none,ring",
+    ]
+    assert cli.main([*command, "--results", str(tmp_path)], standalone_mode=False) == 0
+    (folder,) = tmp_path.glob("cori/rehearsal-time-to-solution-*")
+    return folder, capsys.readouterr().out
+
+
+def test_the_time_is_samples_over_the_rate_at_the_batch_they_were_trained_at(rehearsed):
+    folder, text = rehearsed
+    assert text.startswith(
+        "rehearsal: this machine is not cori; nothing is submitted and nothing was measured\n"
+    )
+    assert "no time to solution on 64 nodes" in text
+    assert "none is extrapolated" in text
+    stem = "hep_cnn-tiny-solution-predicted"
+    records = read_predictions(folder / "figures" / f"{stem}.jsonl")
+    assert {(it.global_batch, it.num_nodes) for it in records} == {
+        *((16, nodes) for nodes in (1, 2, 4)),
+        *((32, nodes) for nodes in (1, 2, 4, 32)),
+    }
+    for record in records:
+        low, center, high = SAMPLES[record.global_batch]
+        rate, seconds = record.samples_per_second, record.seconds_to_target
+        assert (record.evidence, record.target, record.scaling_mode) == ("simulated", "AUC 0.993", "strong")
+        assert seconds.center == pytest.approx(center / rate.center)
+        assert (seconds.low, seconds.high) == pytest.approx((low / rate.high, high / rate.low))
+    rows = json.loads((folder / "figures" / f"{stem}.json").read_text())["rows"]
+    assert [row["seconds_to_target"] for row in rows] == [it.seconds_to_target.center for it in records]
+    assert {path.suffix for path in (folder / "figures").glob(f"{stem}.*")} >= {
+        ".png",
+        ".pdf",
+        ".svg",
+        ".csv",
+    }
+    assert list(folder.glob("job-*.sh"))
+
+
+def test_only_trainings_by_the_same_rules_count():
+    study = load_study("time-to-solution")
+    stored, own = study.model_dump(mode="json"), study.model_dump(mode="json")
+    assert same_rules(stored, own, "hep_cnn")
+    stored["target"]["max_seconds"] = 5.0
+    stored["target"]["goals"]["hep_cnn"]["tiny"]["samples"] = 1
+    assert same_rules(stored, own, "hep_cnn"), "neither changes how many samples it takes"
+    for changes in (
+        {"threshold": 0.9, "metric": "auc"},
+        {"learning_rate": 0.1},
+        {"learning_rate_scaling": "linear"},
+    ):
+        assert not same_rules(stored | {"target": stored["target"] | changes}, own, "hep_cnn")
+    assert not same_rules(stored | {"target": None}, own, "hep_cnn")
+
+
+def test_samples_are_those_of_synchronous_trainings_with_an_interval():
+    def row(batch, trainings, limits, algorithm="sync"):
+        cell = Cell.model_construct(
+            workload="hep_cnn",
+            preset="tiny",
+            framework="torch",
+            backend="ring",
+            backend_options={},
+            precision="fp32",
+            algorithm=algorithm,
+            global_batch=batch,
+        )
+        low, high = limits
+        samples = Interval(center=15_000.0, low=low, high=high, level=0.95, method="m", n=trainings)
+        target = Target.model_construct(metric="auc", threshold=0.993, evaluate_seconds=None)
+        return SimpleNamespace(
+            cell=cell, samples=samples, target=target, trainings=[None] * trainings, evidence="measured"
+        )
+
+    rows = [
+        row(16, 6, (10_000, 20_000)),
+        row(16, 8, (9000, 20_000)),
+        row(32, 8, (9000, None)),
+        row(64, 8, (9000, 20_000), algorithm="easgd"),
+    ]
+    (found,) = samples_of(rows, "hep_cnn", "a-study")
+    assert (found.global_batch, found.samples.low) == (16, 9000)
+    assert found.source.startswith(
+        "8 measured trainings of hep_cnn tiny in torch over ring at global batch 16"
+    )
+    assert samples_of(rows, "resnet50", "a-study") == []

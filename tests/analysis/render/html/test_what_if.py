@@ -7,11 +7,11 @@ import pytest
 
 from dlscale.analysis.predict.grid import grid_rows, read_axes
 from dlscale.analysis.predict.published_profiles import load_stored
+from dlscale.analysis.predict.scenario import scenario_of
 from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.document import render
 from dlscale.analysis.render.html.what_if import what_if, what_if_block
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.scenarios import scenario_of
 from dlscale.benchmarks.systems.system import load_system
 
 GRID = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
@@ -27,7 +27,6 @@ def rows():
             backend,
             scaling_mode="weak",
             backend_options={},
-            servers="1",
         )
         for backend in ("ring", "grpc_ps")
     ]

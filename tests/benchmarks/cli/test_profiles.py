@@ -4,48 +4,30 @@ from types import SimpleNamespace
 
 import pytest
 
+from dlscale.analysis.predict.profile import slept_by
 from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import main, slept_profiles
+from dlscale.benchmarks.cli import main, profiles
+from dlscale.benchmarks.cli.profiles import with_profiles
 from dlscale.benchmarks.cli.request import ByProfile
-from dlscale.benchmarks.cli.slept_profiles import slept_by, with_profiles
-from dlscale.benchmarks.records.profile import GradientReady, Quantiles, StepProfile
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import load_workload
 from dlscale.models.workload import Input, Shard
+from tests.analysis.conftest import make_record, profile_record  # noqa: F401
 
-READY = {"bias": 0.012, "weight": 0.028}
 STORED = ["--workloads", "hep_cnn", "--preset", "paper", "--batch", "128", "--frameworks", "tensorflow"]
 
 
-def moment(seconds):
-    return Quantiles(low=seconds, median=seconds, high=seconds)
-
-
 @pytest.fixture
-def study(monkeypatch, make_record, tmp_path):
+def study(monkeypatch, profile_record, tmp_path):  # noqa: F811
     """A folder with a study of one profile, of HEP-CNN (tiny) in torch with a batch of 8; and its cell."""
-    profile = StepProfile(
-        fetched=moment(0.001),
-        forward=[moment(0.010)],
-        backward=[moment(0.030)],
-        update=moment(0.003),
-        gradients=[
-            GradientReady(name=name, num_bytes=40, ready=moment(ready)) for name, ready in READY.items()
-        ],
-        stamped_seconds=[0.033] * 200,
-        plain_seconds=[0.033] * 200,
-    )
-    record = make_record(backend="none")
-    cell = record.case.cell.model_copy(update={"control": "profile"})
-    case = record.case.model_copy(update={"cell": cell})
-    record = record.model_copy(update={"case": case, "profile": profile})
+    record = profile_record()
     folders = {tmp_path / "mine-1": [record], tmp_path / "mine-2": []}  # the second one is the latest
-    monkeypatch.setattr(slept_profiles, "load_records", lambda folder: (folders[folder], []))
-    monkeypatch.setattr(slept_profiles, "study_folders", lambda _: list(folders))
-    monkeypatch.setattr(slept_profiles, "named_folder", lambda *_: tmp_path / "mine-2")
-    return SimpleNamespace(cell=cell, results=tmp_path, folders=folders)
+    monkeypatch.setattr(profiles, "load_records", lambda folder: (folders[folder], []))
+    monkeypatch.setattr(profiles, "study_folders", lambda _: list(folders))
+    monkeypatch.setattr(profiles, "named_folder", lambda *_: tmp_path / "mine-2")
+    return SimpleNamespace(cell=record.case.cell, results=tmp_path, folders=folders)
 
 
 def test_each_cell_sleeps_by_its_own_profile(study):

@@ -7,8 +7,8 @@ import pytest
 
 from dlscale.analysis.predict.grid import grid_rows, read_axes, to_csv
 from dlscale.analysis.predict.published_profiles import load_stored
+from dlscale.analysis.predict.scenario import scenario_of
 from dlscale.benchmarks.cli import INSUFFICIENT_DATA, main
-from dlscale.benchmarks.cli.scenarios import scenario_of
 from dlscale.benchmarks.records.prediction import GRID, write_predictions
 from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.made_predictions import prediction, predictions
@@ -107,7 +107,7 @@ def test_what_predict_writes_belongs_to_a_study_of_the_same_system(told, place):
         planned=True,
     )
     words = ["weak-scaling", "--system", "cori", "--nodes", "1,2,4,8"]
-    assert told("predict", *words, "--replicates", "100")[0] == 0
+    assert told("predict", *words)[0] == 0
     folder = str(place.parent / "cori" / STUDY)
     status, out, err = told("compare", folder, "--predicted", "latest", "--json")
     rows = json.loads(out)["rows"]
@@ -197,7 +197,6 @@ def test_what_if_is_on_the_studys_page_where_a_grid_lies_beside_the_prediction(t
         "ring",
         scaling_mode="weak",
         backend_options={},
-        servers="1",
     )
     axes = read_axes(f"link_rate=2,latency=1,jitter=1,batch={predictions()[0].batch}")
     table = place / "predictions" / f"hep_cnn-tiny-torch-weak-scaling{GRID}"

@@ -1,0 +1,355 @@
+"""What studies and collectives runs measured between nodes: points of a calibration, steps, and what is refused."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlscale.analysis.predict.calibration import calibrated
+from dlscale.analysis.predict.calibration_records import (
+    check_record,
+    measured_steps,
+    points_of_run,
+    points_of_study,
+    step_error,
+)
+from dlscale.analysis.predict.exchange import NetworkExchange
+from dlscale.analysis.predict.loggp import cost, drawn_jitter
+from dlscale.analysis.predict.prediction import predict_point
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fabric
+from dlscale.benchmarks.records.message_sizes import MessageSizeRun, add_launch, write_campaign
+from dlscale.benchmarks.records.record import Configuration
+from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.systems.system import load_system
+from tests.analysis.made_scenarios import (
+    NETWORK,
+    PROFILE,
+    STARTED,
+    allreduces,
+    scenario,
+    with_exchange,
+)
+
+MIB = 1 << 20
+TRUTH = replace(
+    NETWORK,
+    node_bytes_per_second=3e9,
+    latency_seconds=20e-6,
+    reduce_seconds_per_byte=1e-10,
+    message_jitter_seconds=10e-6,
+)
+BUCKETS, SMALL = (MIB, 4 * MIB, 25 * MIB), (1 << 10, 8 << 10)
+
+
+def ring_seconds(num_nodes, size, ranks_per_node=1):
+    """(the ring's exchange, its seconds): recursive doubling where it is small."""
+    algorithm = "ring" if size > 1 << 19 else "recursive_doubling"
+    exchange = NetworkExchange(algorithm=algorithm, num_nodes=num_nodes, ranks_per_node=ranks_per_node)
+    return exchange, cost(TRUTH, exchange).of(size)
+
+
+@pytest.fixture
+def exchanged(make_record):
+    """A launch of the ring's buckets alone on several nodes of Cori."""
+
+    def make(nodes, *, per_node=1, slower=1.0, sizes=BUCKETS, **fields):
+        named = {"system": "cori", "backend": "ring", "num_ranks": nodes * per_node, "num_nodes": nodes}
+        record = make_record(**named | {"control": "exchange"} | fields)
+        return with_exchange(
+            record, sizes, [slower * ring_seconds(nodes, size, per_node)[1] for size in sizes]
+        )
+
+    return make
+
+
+def jittery(num_nodes, **fields):
+    """A launch of small allreduces over the ring, whose messages are late."""
+    calls = {}
+    for size in SMALL:
+        exchange, seconds = ring_seconds(num_nodes, size)
+        rng = np.random.default_rng(size)
+        calls[size] = seconds + drawn_jitter(TRUTH, exchange, num_bytes=size, rng=rng, num_draws=400)
+    return allreduces(num_nodes, calls, **fields)
+
+
+def emulated(record, **fabric):
+    configuration = Configuration(
+        study_digest="s",
+        system_digest="m",
+        skip_bad=False,
+        budget_seconds=None,
+        rules={},
+        fabric=fabric,
+        emulation={"queue": 1e6},
+    )
+    return record.model_copy(update={"configuration": configuration})
+
+
+def test_buckets_and_allreduces_of_each_size_on_each_number_of_nodes_are_points(exchanged):
+    records = [
+        exchanged(nodes, block=block, sizes=(MIB, 4 * MIB, 4 * MIB)) for nodes in (2, 4) for block in (0, 1)
+    ]
+    found = points_of_study([*records, exchanged(2, num_nodes=1)], "ring", fingerprint="f" * 12)
+    assert [(point.size, point.exchange.algorithm) for point in found] == [
+        ((nodes, nodes, size), "ring") for nodes in (2, 4) for size in (MIB, 4 * MIB)
+    ]
+    assert [point.seconds for point in found] == pytest.approx(
+        [ring_seconds(nodes, size)[1] for nodes in (2, 4) for size in (MIB, 4 * MIB)]
+    )
+    own = allreduces(2, {1024: [1e-4], MIB: [1e-3]}, operation="mpi", backend="mpich", per_node=2)
+    assert [
+        (point.exchange.algorithm, point.exchange.ranks_per_node) for point in points_of_run([own], "mpi")
+    ] == [
+        ("recursive_doubling", 2),
+        ("halving_doubling", 2),
+    ]
+    start = replace(NETWORK, reduce_seconds_per_byte=1e-11)
+    together = calibrated([*found, *points_of_run([jittery(2), jittery(4)], "ring")], start, source="both")
+    assert together.num_points == 8
+    assert together.network.latency_seconds == pytest.approx(TRUTH.latency_seconds, rel=0.1)
+    assert together.network.message_jitter_seconds == pytest.approx(10e-6, rel=0.15)
+
+
+def test_launches_count_by_their_median_and_calls_by_how_they_spread():
+    steps = [1e-3 + 1e-7 * index for index in range(21)]
+    launches = [allreduces(2, {4096: steps}), allreduces(2, {4096: steps}), allreduces(2, {4096: [1.0] * 3})]
+    (point,) = points_of_run(launches, "ring")
+    assert point.seconds == pytest.approx(1e-3 + 1e-6)
+    assert point.spread == pytest.approx(1e-6)  # 5 and 15 of 20 steps of 100 ns
+    assert points_of_run(launches[2:], "ring")[0].spread is None  # of 3 calls nothing is known
+
+
+@pytest.mark.parametrize(
+    ("plan", "problem"),
+    [
+        ([], "the study has no exchange of it"),
+        ([{"backend": "gloo"}], "the study has no exchange of it"),
+        ([{"failure": "no partner"}], r"none of 1 exchanges is good \(no partner\)"),
+        ([{}, {"block": 1, "fingerprint": "e" * 12}], "fingerprints eeeeeeeeeeee, ffffffffffff differ"),
+        ([{"fingerprint": "e" * 12}], "fingerprints eeeeeeeeeeee, ffffffffffff differ"),  # of the profile
+        ([{}, {"block": 1, "system": "local"}], "records of cori, local"),
+        ([{}, {"block": 1, "evidence": "emulated"}], "records of emulated, measured"),
+    ],
+)
+def test_a_study_that_cannot_calibrate_is_one_line(exchanged, plan, problem):
+    with pytest.raises(UsageError, match=problem) as caught:
+        points_of_study([exchanged(2, **fields) for fields in plan], "ring", fingerprint="f" * 12)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("launches", "problem"),
+    [
+        ([], "no allreduce of it between nodes"),
+        ([allreduces(1, {4096: [1.0]}, per_node=2)], "between nodes"),
+        ([allreduces(2, {}, failure="no route")], r"\(no route\)"),
+        (
+            [allreduces(2, {4096: [1.0]}), allreduces(2, {4096: [1.0]}, setting="tuned")],
+            r"ring \(default\), ring \(tuned\) did",
+        ),
+    ],
+)
+def test_a_run_that_cannot_calibrate_is_one_line(launches, problem):
+    with pytest.raises(UsageError, match=problem) as caught:
+        points_of_run(launches, "ring")
+    assert "\n" not in str(caught.value)
+
+
+def test_versions_that_differ_are_named(exchanged):
+    old, new = exchanged(2), exchanged(2, block=1, fingerprint="e" * 12)
+    newer = new.fingerprint.model_copy(update={"versions": {"torch": "3"}})
+    with pytest.raises(UsageError, match=r"eeeeeeeeeeee, ffffffffffff differ: torch 2 and 3; calibrate"):
+        points_of_study([old, new.model_copy(update={"fingerprint": newer})], "ring")
+
+
+def test_emulated_links_are_known_by_what_they_were_set_to(exchanged):
+    slow, fast = (
+        emulated(exchanged(2, block=block, evidence="emulated"), bandwidth=rate)
+        for block, rate in enumerate((25e6, 50e6))
+    )
+    with pytest.raises(
+        UsageError, match=r"bandwidth=25000000.0, queue=.*; give a study of one kind of links"
+    ):
+        points_of_study([slow, fast], "ring")
+    four, eight, real = (load_system(name) for name in ("emulated-4", "emulated-8", "cori"))
+    record = exchanged(2, system="emulated-4", evidence="emulated")
+    record = emulated(record, **stated_fabric(four)).model_copy()
+    own = record.configuration.model_copy(update={"emulation": stated_emulation(four)})
+    record = record.model_copy(update={"configuration": own})
+    links = {**stated_fabric(eight), **stated_emulation(eight)}
+    check_record(record, eight, "a study", links=links)
+    faster = own.model_copy(update={"fabric": own.fabric | {"bandwidth": 5e7}})
+    for other, machine, problem in [
+        (record.model_copy(update={"configuration": faster}), eight, "bandwidth 50000000.0, not 25000000.0"),
+        (record, real, "its exchanges are of emulated-4, not of cori"),
+    ]:
+        with pytest.raises(UsageError, match=problem):
+            check_record(other, machine, "a study", links=links)
+
+
+@pytest.fixture
+def study(tmp_path, profile_record):
+    """Writes a study's folder: a profile of Cori's nodes, and these records."""
+
+    def write(*records):
+        store = Store(tmp_path / "results" / "cori" / "weak-scaling-1")
+        store.open({})
+        for record in (profile_record(system="cori"), *records):
+            store.add(record)
+        return store.folder
+
+    return write
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Writes a run of `dlscale collectives` on 2 and 4 nodes."""
+
+    def write(title, launch=jittery):
+        folder = tmp_path / "results" / "collectives" / "20261123"
+        facts = {"started": STARTED, "commit": "c", "system": title, "sizes": [1], "rank_counts": [2, 4]}
+        rest = {"num_blocks": 1, "cpus": [0], "budget_seconds": 1.0, "seed": 1, "node": {}, "peers": []}
+        write_campaign(folder, MessageSizeRun.model_validate(facts | rest))
+        for num_nodes in (2, 4):
+            add_launch(folder, launch(num_nodes))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def predicted(tmp_path, capsys):
+    """(exit status, what was printed, what was complained about) of a prediction for Cori."""
+
+    def call(*words):
+        asked = [
+            "predict",
+            "weak-scaling",
+            "--system",
+            "cori",
+            "--results",
+            str(tmp_path / "results"),
+            *words,
+        ]
+        with pytest.raises(SystemExit) as ended:
+            main(asked)
+        printed = capsys.readouterr()
+        return ended.value.code or 0, printed.out, printed.err
+
+    return call
+
+
+def test_records_of_several_nodes_calibrate_a_prediction(study, exchanged, predicted, run):
+    folder = study(*(exchanged(nodes, block=block) for nodes in (2, 4, 8) for block in range(2)))
+    own = ["--from", folder.name, "--backends", "ring,none"]
+    both = f"{folder.name},{run(load_system('cori').title)}"
+    code, out, err = predicted(*own, "--calibrate", both, "--nodes", "8,512", "--json")
+    assert not code, err
+    rows = json.loads(out)["rows"]
+    assert [row["calibrated_nodes"] for row in rows] == [8, 8, None, None]
+    assert abs(rows[0]["held_out_error"]) < 0.05
+    late = float(rows[0]["noise"].partition("messages are late by ")[2].split()[0])
+    assert late == pytest.approx(10, rel=0.15)  # us
+    own += ["--calibrate", folder.name, "--nodes"]
+    _, out, _ = predicted(*own, "8")
+    (line,) = (line for line in out.splitlines() if "held out" in line)
+    assert "9 points of weak-scaling-1" in line
+    assert "not measured: jitter of messages (no calls are timed one by one" in line
+    code, _, err = predicted(*own, "1024")
+    assert (code, "1024 nodes are more than 64 times the 8 of the calibration" in err) == (1, True)
+    code, out, _ = predicted(*own, "1024", "--force")
+    assert (code, "doubt: 1024 nodes are more than 64 times" in out) == (0, True)
+
+
+def test_a_run_is_found_by_path_by_name_and_as_the_latest_and_servers_take_the_rings(predicted, run):
+    folder = run(
+        None, lambda nodes: allreduces(nodes, {size: [ring_seconds(nodes, size)[1]] for size in BUCKETS})
+    )
+    answers = []
+    for name in (str(folder), folder.name, "collectives"):
+        words = ["--calibrate", name, "--nodes", "256", "--backends", "ring,grpc_ps", "--json"]
+        code, out, err = predicted(*words)
+        assert not code, err
+        answers.append(json.loads(out)["rows"])
+    assert answers[0] == answers[1] == answers[2]
+    ring, servers = answers[0]
+    assert (ring["calibrated_nodes"], servers["calibrated_nodes"]) == (4, 4)
+    assert servers["network_digest"] != ring["network_digest"]  # its source names the ring
+    code, _, err = predicted("--calibrate", folder.name, "--nodes", "8", "--backends", "mpi")
+    assert (code, "the run has no allreduce of it between nodes" in err) == (1, True)
+    assert "no study in" in predicted("--calibrate", "weak-scaling")[2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"system": "perlmutter"}, "its exchanges are of perlmutter, not of cori"),
+        ({"evidence": "emulated"}, "its nodes share one machine"),
+        ({"fingerprint": "e" * 12}, "fingerprints eeeeeeeeeeee, ffffffffffff differ"),
+        ({"per_node": 2}, "2 ranks per node, the prediction 1; give --set ranks_per_node=2"),
+        ({"num_nodes": 1}, "no exchange was measured between nodes"),
+    ],
+)
+def test_exchanges_of_something_else_are_refused_in_one_line(
+    fields, problem, study, exchanged, predicted, tmp_path
+):
+    folder = study(*(exchanged(nodes, **fields) for nodes in (2, 4)))
+    code, _, err = predicted("--from", folder.name, "--calibrate", folder.name, "--nodes", "8")
+    (line,) = err.strip().splitlines()
+    assert (code, problem in line) == (1, True), line
+    assert not list(tmp_path.rglob("predictions"))
+
+
+def test_a_run_on_another_system_is_refused(predicted, run):
+    code, _, err = predicted("--nodes", "8", "--calibrate", str(run("Perlmutter (NERSC)")))
+    assert (code, "of Perlmutter (NERSC), not of" in err) == (1, True)
+
+
+def seconds_of(num_nodes):
+    return predict_point(scenario(), num_nodes).step_seconds.center
+
+
+def test_the_error_is_the_root_mean_square_of_logarithms_and_widens_the_band():
+    measured = [(scenario(), 2, seconds_of(2) * 1.1), (scenario(), 4, seconds_of(4) / 1.1)]
+    assert step_error(measured) == pytest.approx(0.0953, abs=1e-4)
+    assert step_error([]) == 0
+    wide = scenario(step_error=0.05, num_replicates=2000)
+    point = predict_point(wide, 8).step_seconds
+    assert point.center == pytest.approx(seconds_of(8), rel=0.01)
+    assert point.high / point.center == pytest.approx(1.0857, rel=0.02)  # exp(1.645 * 0.05)
+    alone = predict_point(wide, 1).step_seconds
+    assert alone.low == alone.high
+
+
+def test_trainings_of_the_same_scenario_between_nodes_are_found(make_record):
+    trained = replace(PROFILE, preset="tiny", local_batch=8)
+
+    def record(num_ranks, **fields):
+        return make_record(**{"backend": "gloo", "num_ranks": num_ranks, "num_nodes": num_ranks, **fields})
+
+    records = [
+        record(2, samples_per_second=16 / 0.4),
+        record(2, samples_per_second=16 / 0.5, block=1),
+        record(4, samples_per_second=32 / 0.6),
+        record(1, num_nodes=1),
+        record(2, num_nodes=1),
+        record(2, backend="ring"),
+        record(2, control="exchange"),
+        record(2, local_batch=4),
+        record(2, backend_options={"bucket_cap_mb": 5}),
+        record(4, failure="gone", block=2),
+    ]
+    own = scenario(profile=trained, batch=8)
+    assert sorted((nodes, round(seconds, 3)) for _, nodes, seconds in measured_steps(own, records)) == [
+        (2, 0.45),
+        (4, 0.6),
+    ]
+    served = [
+        record(2, backend="grpc_ps", num_nodes=3, num_servers=1, samples_per_second=16 / 0.5),
+        record(2, backend="grpc_ps", num_nodes=4, num_servers=2, samples_per_second=16 / 0.6),
+    ]
+    ((_, nodes, seconds),) = measured_steps(scenario("grpc_ps", profile=trained, batch=8), served)
+    assert (nodes, seconds) == (2, pytest.approx(0.5))
