@@ -1,8 +1,8 @@
 """Curves along axes, and steps of a ladder, are compared pair by pair, as backends are."""
 
 import io
-import json
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -90,18 +90,16 @@ def test_each_curve_differs_from_its_reference_in_one_setting(make_record):
     assert num_comparisons(record.case.cell for record in records) == 5
 
 
-def test_a_difference_between_two_values_is_found_and_holds_for_all_comparisons(make_record):
+def test_the_verdict_on_a_value_is_that_of_its_comparison(make_record):
     records = launches(make_record, [(90, gloo(25)), (70, gloo(1)), (90.05, gloo(5))])
-    table = measure(records, order=["gloo"], variants=BUCKETS)
-    assert table.once(study_contrasts) is not None
-    verdicts = {contrast.contender.name: contrast.verdict for contrast in table.once(study_contrasts).found}
+    study = measure(records, order=["gloo"], variants=BUCKETS)
+    found = study.once(study_contrasts).found
+    verdicts = {contrast.contender.name: contrast.verdict for contrast in found}
     assert verdicts == {"gloo (bucket_cap_mb=1)": "slower", "gloo (bucket_cap_mb=5)": "alike"}
-    by_value = {c.cell.backend_options["bucket_cap_mb"]: c.verdict for c in backends.FINDING.of(table)}
-    assert by_value == {25: "reference", 1: "slower", 5: "alike"}
-    assert all(contrast.p_adjusted >= contrast.p_value for contrast in table.once(study_contrasts).found)
-
-
-def test_a_first_value_that_is_compared_with_another_backend_keeps_its_verdict(make_record):
+    assert all(contrast.p_adjusted >= contrast.p_value for contrast in found)
+    compared = {c.cell.backend_options["bucket_cap_mb"]: c.verdict for c in backends.FINDING.of(study)}
+    assert compared == {25: "reference", 1: "slower", 5: "alike"}
+    # A first value that is compared with another backend keeps its verdict.
     records = launches(make_record, [(90, {"backend": "mpi"}), (70, gloo(25)), (60, gloo(1))])
     compared = backends.FINDING.of(measure(records, order=["mpi", "gloo"], variants=BUCKETS))
     assert [contender.verdict for contender in compared] == ["slower", "slower", "reference"]
@@ -137,69 +135,43 @@ RUNGS = [
 ]
 
 
-def ladder_table(make_record, **options):
-    records = launches(make_record, RUNGS, **options)
-    return measure(records, order=["gloo"], variants=STEPS)
+@pytest.fixture
+def ladder_study(make_record):
+    return lambda **options: measure(launches(make_record, RUNGS, **options), order=["gloo"], variants=STEPS)
 
 
-def test_a_step_is_compared_with_the_one_before_and_gains_multiply(make_record):
-    steps = ladder.FINDING.of(ladder_table(make_record))
-    assert [step.adds for step in steps] == [
-        "bucket_cap_mb=1",
-        "bucket_cap_mb=25",
-        "bf16",
-        "MPICH_X=1",
+def test_a_step_is_compared_with_the_one_before_and_gains_multiply(ladder_study):
+    study = ladder_study()
+    rows = study_json(collect(load_all(), study))["ladders"]
+    assert [(row["step"], row["adds"], row["verdict"]) for row in rows] == [
+        (0, "bucket_cap_mb=1", "start"),
+        (1, "bucket_cap_mb=25", "faster"),
+        (2, "bf16", "alike"),
+        (3, "MPICH_X=1", "slower"),
     ]
-    assert [step.verdict for step in steps] == ["", "faster", "no difference", "slower"]
-    gains = [step.gain.center for step in steps[1:]]
+    gains = [row["gain"] for row in rows[1:]]
     assert gains == pytest.approx([0.2, 0.001, -0.1], abs=0.003)
-    product = 1.0
-    for gain in gains:
-        product *= 1 + gain
-    assert steps[-1].total.center == pytest.approx(product - 1)
-    assert steps[0].gain is None
-    assert steps[0].total is None
+    assert rows[3]["gain_in_total"] == pytest.approx(np.prod([1 + gain for gain in gains]) - 1)
+    assert rows[0]["gain"] is rows[0]["gain_in_total"] is None
+    assert rows[0]["order"] == "bucket_cap_mb=1 > bucket_cap_mb=25 > bf16 > MPICH_X=1"
+    said = " ".join(ladder_sentences(ladder.FINDING.of(study)))
+    for text in ("nothing: bf16.", "Gain: bucket_cap_mb=25 +19.", "Loss: MPICH_X=1 -10", "in another order"):
+        assert text in said
+    text = io.StringIO()
+    Console(file=text, width=100).print(render_screen(study, collect(load_all(), study)))
+    assert text.getvalue().startswith("Ladder of gloo on 2 ranks: hep_cnn tiny, torch, weak scaling on local")
+    assert len(text.getvalue().splitlines()) < 40
 
 
-def test_a_ladder_says_its_order_and_what_is_nothing(make_record):
-    steps = ladder.FINDING.of(ladder_table(make_record))
-    said = " ".join(ladder_sentences(steps))
-    assert "Indistinguishable from nothing: bf16." in said
-    assert "Gain: bucket_cap_mb=25 +19." in said
-    assert "Loss: MPICH_X=1 -10" in said
-    assert "in another order" in said
-    assert steps[0].order == "bucket_cap_mb=1 > bucket_cap_mb=25 > bf16 > MPICH_X=1"
-
-
-def test_few_launches_claim_no_step(make_record):
-    steps = ladder.FINDING.of(ladder_table(make_record, num_blocks=3))
-    assert [step.verdict for step in steps[1:]] == [
-        "cannot be shown",
-        "no difference",
-        "cannot be shown",
-    ]
+def test_few_launches_claim_no_step(ladder_study):
+    steps = ladder.FINDING.of(ladder_study(num_blocks=3))
+    verdicts = [step.verdict for step in steps[1:]]
+    assert verdicts == ["cannot be shown", "no difference", "cannot be shown"]
     assert "Insufficient data on bucket_cap_mb=25, MPICH_X=1: 3 launches" in " ".join(ladder_sentences(steps))
 
 
-def test_a_ladder_is_one_screen_and_rows_for_programs(make_record):
-    table = ladder_table(make_record)
-    text = io.StringIO()
-    Console(file=text, width=100).print(render_screen(table, collect(load_all(), table)))
-    screen = text.getvalue()
-    assert screen.startswith("Ladder of gloo on 2 ranks: hep_cnn tiny, torch, weak scaling on local")
-    assert len(screen.splitlines()) < 40
-    rows = json.loads(json.dumps(study_json(collect(load_all(), table))))["ladders"]
-    assert [(row["step"], row["verdict"]) for row in rows] == [
-        (0, "start"),
-        (1, "faster"),
-        (2, "alike"),
-        (3, "slower"),
-    ]
-    assert rows[3]["gain_in_total"] == pytest.approx(0.08, abs=0.005)
-
-
-def test_the_figure_of_a_ladder_has_a_point_per_step_and_one_for_all(make_record):
-    table = ladder_table(make_record)
+def test_the_figure_of_a_ladder_has_a_point_per_step_and_one_for_all(ladder_study):
+    table = ladder_study()
     (family,) = {step.family for step in ladder.FINDING.of(table) if not step.index}
     figure = ladder.ladder_figure(table, family, SCREEN)
     (plot,) = figure.panels
