@@ -103,58 +103,55 @@ def test_a_program_has_its_speed_start_memory_and_lines(study):
     assert row["epoch_seconds"] is row["solution_seconds"] is row["job_share"] is None
 
 
-def test_the_answer_is_the_program_that_is_faster_than_all_others(study):
-    items, (choice,) = asked(table_of(study()))
-    (ranking,) = choice.rankings
-    assert ranking.best == ("torch compiled",)
-    assert [item.name for item, _ in ranking.slower] == ["tensorflow XLA", "torch eager", "tensorflow graph"]
-    assert ranking.slower[0][1].center == pytest.approx(150 / 120, rel=0.001)
-    assert choice.sentences[0].startswith(
+NOISE = (1.2, 0.8, 1.3, 0.7, 1.1, 0.9, 1.25, 0.75)
+EACH = [["torch compiled"], ["tensorflow XLA"]]
+# What is measured, what to use in each group that may be compared, and what the first sentence has.
+ANSWERS = {
+    "one is faster than all others": (
+        {},
+        [["torch compiled"]],
         "HEP-CNN tiny on 2 ranks over ring: use torch compiled, which is 1.25 [1.25, 1.25] times as fast as "
-        "tensorflow XLA, "
-    )
-    rows = list(to_comparison_rows(choice))
-    assert len(rows) == 6, "all pairs on the most ranks, and none on 1 rank"
-    assert {row["verdict"] for row in rows} <= {"faster", "slower"}
-    assert num_pairs(item.cell for item in items) == 6
-
-
-def test_programs_that_cannot_be_told_apart_are_both_named(study):
-    noise = (1.2, 0.8, 1.3, 0.7, 1.1, 0.9, 1.25, 0.75)
-    records = study(
-        {**SPEEDS, ("tensorflow", True): 148.0},
-        changed=lambda program, block: noise[block] if program == ("tensorflow", True) else 1.0,
-    )
-    _, (choice,) = asked(table_of(records))
-    (ranking,) = choice.rankings
-    assert set(ranking.best) == {"torch compiled", "tensorflow XLA"}
-    assert "no difference between" in choice.sentences[0]
-
-
-def test_too_few_launches_decide_nothing(study):
-    _, (choice,) = asked(table_of(study(num_blocks=3)))
-    assert choice.rankings[0].best == ()
-    assert "no answer yet (3 launches cannot decide 6 comparisons: --launches 8 can)" in choice.sentences[0]
-    assert to_answer_row(choice)["best"] == [[]]
-
-
-@pytest.mark.parametrize(
-    ("parities", "why"), [([], "parity not checked"), ([parity(passed=False)], "NOT COMPARABLE")]
-)
-def test_where_the_parity_gate_forbids_it_frameworks_are_not_compared(study, parities, why):
-    _, (choice,) = asked(table_of(study(), parities=parities))
-    assert why in choice.forbidden
-    assert "frameworks are not compared here" in choice.sentences[0]
+        "tensorflow XLA, ",
+    ),
+    "two cannot be told apart": (
+        {
+            "speeds": {**SPEEDS, ("tensorflow", True): 148.0},
+            "changed": lambda program, block: NOISE[block] if program == ("tensorflow", True) else 1.0,
+        },
+        [["torch compiled", "tensorflow XLA"]],
+        "no difference between",
+    ),
+    "too few launches": (
+        {"num_blocks": 3},
+        [[]],
+        "no answer yet (3 launches cannot decide 6 comparisons: --launches 8 can)",
+    ),
     # Each framework's own programs are compared still.
-    assert [ranking.best for ranking in choice.rankings] == [("torch compiled",), ("tensorflow XLA",)]
-    across = [
-        row
-        for row in to_comparison_rows(choice)
-        if row["contender"].split()[0] != row["reference"].split()[0]
-    ]
-    assert len(across) == 4
-    assert all(row["ratio"] is None and row["verdict"] == "cannot be shown" for row in across)
-    assert not any("times as fast as tensorflow" in text and "torch" in text for text in choice.sentences)
+    "parity not checked": (
+        {"parities": []},
+        EACH,
+        "frameworks are not compared here. torch and tensorflow: parity",
+    ),
+    "parity failed": ({"parities": [parity(passed=False)]}, EACH, "NOT COMPARABLE"),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_which_program_to_use(study, case):
+    options, best, said = ANSWERS[case]
+    parities = options.get("parities", [parity()])
+    made = study(**{key: value for key, value in options.items() if key != "parities"})
+    items, (choice,) = asked(table_of(made, parities=parities))
+    row = to_answer_row(choice)
+    assert [sorted(names) for names in row["best"]] == [sorted(names) for names in best]
+    assert said in row["sentences"][0]
+    rows = list(to_comparison_rows(choice))
+    assert len(rows) == num_pairs(item.cell for item in items) == 6, (
+        "all pairs on the most ranks, none on 1 rank"
+    )
+    across = [row for row in rows if row["contender"].split()[0] != row["reference"].split()[0]]
+    forbidden = {(row["ratio"], row["verdict"]) for row in across} == {(None, "cannot be shown")}
+    assert forbidden == bool(choice.forbidden) == (best == EACH)
 
 
 def test_compiling_pays_after_the_steps_that_its_longer_start_takes(study):
