@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlscale.models.frameworks import gpu_module
+from dlscale.models.frameworks._torch_eager import put_off_compiler
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
 from dlscale.models.frameworks._torch_slept import SleptLoss
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
@@ -187,6 +188,8 @@ def replica_factory(
         preset = replace(preset, learning_rate=execution.learning_rate)
 
     def build(*, shard: Shard, seed: int, gate: bool = False) -> TorchReplica:
+        if not execution.compiled:
+            put_off_compiler()
         with torch.device(DEVICES["gpu"]) if execution.device == "gpu" else nullcontext():
             program = make_program(preset, gate=gate)
         if execution.optimizer and not gate:
