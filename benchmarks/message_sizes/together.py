@@ -28,8 +28,7 @@ from dlscale.benchmarks.launch.supervisor import end_group, now, start_launcher,
 from dlscale.benchmarks.message_sizes.cluster import Cluster
 from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder, clean_environment, command_of, imb_times
 from dlscale.benchmarks.message_sizes.peers import Place
-from dlscale.benchmarks.rank.leftovers import sweep_files
-from dlscale.benchmarks.rank.lifeline import hold_lifeline, is_held
+from dlscale.benchmarks.rank.lifeline import hold_lifeline, is_held, sweep_files
 from dlscale.benchmarks.records.message_sizes import CellFailure, Choice, MessageSizeLaunch, Samples
 
 GRACE_SECONDS = 5  # the ranks end themselves before

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from dlscale.benchmarks.rank import deviation
 from dlscale.benchmarks.rank.compressed import Replay
 from dlscale.benchmarks.rank.deviation import Bounds, Deviation, Snapshot, snapshot
+from dlscale.benchmarks.rank.measure import Audit
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.collectives.compression.trainer import CompressedTrainer
@@ -53,6 +54,18 @@ def draw(count: int, *, control: Any) -> int:
     """A number below `count`, the same on all ranks of `control`, which nobody could know before."""
     number: int = control.bcast(secrets.randbelow(count))
     return number
+
+
+class TrainingAudit(Audit, Protocol):
+    """What looks at a timed trainer between its windows, and judges it in the end. Collective."""
+
+    def count(self, num_steps: int) -> None:
+        """So many steps were taken in a window; not collective."""
+        ...
+
+    def gates(self) -> list[Gate]:
+        """The worst of all ranks."""
+        ...
 
 
 class ReplayAudit:
@@ -119,8 +132,11 @@ class ReplayAudit:
         """The worst of all ranks; collective."""
         bounds = self._training.bounds
         if not self._steps:
-            why = "samples were left out, and the next ones cannot be found from a state"
-            return [unaudited("audit_step", why)]
+            return [
+                unaudited(
+                    "audit_step", "samples were left out, and the next ones cannot be found from a state"
+                )
+            ]
         where = f"step{'s' * (len(self._places) > 1)} {', '.join(map(str, self._places))}"
         gates = [
             self._gate(
@@ -170,13 +186,7 @@ class ReplayAudit:
     def _gate(self, name: str, value: float, tolerance: float, detail: str) -> Gate:
         # No statistic is NaN, over which a plain maximum may pass: it is infinite where a number is not finite.
         worst = max(self._training.control.allgather(value))
-        return Gate(
-            name=name,
-            passed=bool(worst <= tolerance),
-            value=worst if math.isfinite(worst) else None,
-            tolerance=tolerance,
-            detail=detail,
-        )
+        return Gate.at_most(tolerance, worst, name=name, detail=detail)
 
     def _audit_step(self) -> None:
         """Take the steps until gradients of now are applied, one where they are not late, and replay the last."""
@@ -323,7 +333,7 @@ def samples_at(first: int, count: int, *, num_samples: int) -> Indices:
 
 def unaudited(name: str, why: str) -> Gate:
     """The entry of what could not be looked at."""
-    return Gate(name=name, passed=True, value=None, tolerance=None, detail=f"not audited: {why}")
+    return Gate.unchecked(name, f"not audited: {why}")
 
 
 def _num_drawn(state: State) -> int:

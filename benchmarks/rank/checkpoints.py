@@ -15,8 +15,9 @@ from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
+from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.measure import BarrierControl
-from dlscale.benchmarks.records.spool import CheckpointSaved, TrainingResumed
+from dlscale.benchmarks.records.record import Checkpoint, Resumption
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import Backend, Trainer
 from dlscale.collectives.backend import OWN
@@ -37,7 +38,7 @@ class TrainingRun:
         *,
         control: BarrierControl,
         world: Any,
-        write: Callable[[CheckpointSaved | TrainingResumed], None],
+        write: Callable[[Checkpoint | Resumption], None],
     ) -> None:
         self._trainer, self._rules, self._folder = trainer, rules, folder
         self._control, self._world, self._write = control, world, write
@@ -88,7 +89,7 @@ class TrainingRun:
         seconds = time.perf_counter() - start
         self._saved = self._step
         if self._is_first:
-            self._write(CheckpointSaved(step=self._step, seconds=seconds, num_bytes=num_bytes))
+            self._write(Checkpoint(step=self._step, seconds=seconds, num_bytes=num_bytes))
 
     def _restore(self) -> None:
         """Rank 0 reads the state, and all ranks resume from it, each with its own. Raises UsageError.
@@ -109,7 +110,7 @@ class TrainingRun:
             raise self.of_another(error) from None
         self._control.barrier()
         if self._is_first:
-            self._write(TrainingResumed(step=self._step, seconds=time.perf_counter() - start))
+            self._write(Resumption(step=self._step, seconds=time.perf_counter() - start))
 
     def of_another(self, error: Exception) -> UsageError:
         """The error of a state or notes that this training did not save."""
@@ -117,6 +118,23 @@ class TrainingRun:
             f"the checkpoint in {self._folder} belongs to another training ({' '.join(str(error).split())[:200]}); "
             "delete it, and the training begins anew"
         )
+
+
+def training_run(case: CaseRun, trainer: Trainer) -> TrainingRun | None:
+    """The training of a case over its launches; None where it is neither saved nor resumed. Raises UsageError."""
+    if case.checkpoints is None:
+        return None
+    context = case.context
+    if context.rules.checkpoint_every:
+        check_can_resume(context.backend)
+    return TrainingRun(
+        trainer,
+        context.rules,
+        case.checkpoints,
+        control=context.control,
+        world=context.world,
+        write=case.write,
+    )
 
 
 def check_can_resume(backend: Backend) -> None:

@@ -10,15 +10,84 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.benchmarks.rank.case import CaseRun
+from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.records.record import Gate, Setting
+from dlscale.benchmarks.records.spool import CaseResult
 from dlscale.benchmarks.study.rules import Rules
-from dlscale.collectives.backend import BUCKET_SIZES, Collective
+from dlscale.collectives.backend import BUCKET_SIZES, Collective, Trainer
 from dlscale.models.workload import Replica
+
+
+def measure_loader(case: CaseRun) -> list[Gate]:
+    """Time fetching alone (`case.Measurement`)."""
+    context = case.context
+    replica = case.factory(shard=context.shard, seed=context.seed)
+    steady = measure(
+        LoaderOnly(replica),
+        context.control,
+        shortened_rules(context.rules),
+        deadline=time.perf_counter(),
+        emit=case.emit,
+    )
+    case.write_observed()
+    case.write(CaseResult(steady=steady, settings={}, skipped=replica.num_skipped()))
+    return []
+
+
+def measure_exchange(case: CaseRun) -> list[Gate]:
+    """Time communication alone: the least that the rules ask for, as it varies less (`case.Measurement`)."""
+    context, backend = case.context, case.context.backend
+    sizes = context.bucket_bytes or _bucket_bytes_of_a_training(case)
+    collective = backend.collective()
+    try:
+        exchange = ExchangeOnly(collective, sizes, context.control.barrier)
+        steady = measure(
+            exchange,
+            context.control,
+            shortened_rules(context.rules),
+            deadline=time.perf_counter(),
+            emit=lambda window: case.emit(replace(window, bucket_seconds=exchange.take_seconds())),
+        )
+        case.write(
+            CaseResult(
+                steady=steady,
+                settings=collective.settings(),
+                bucket_bytes=sizes,
+                copy_rate=copy_rate(context.world),
+            )
+        )
+        facts = case.cell.facts.preset(case.cell.preset)
+        compressed = backend.compressor is not None
+        return [
+            exchange.gate(context.world, wire=backend.wire, compressed=compressed),
+            exchange.bytes_gate(ELEMENT_BYTES * facts.num_parameters),
+        ]
+    finally:
+        collective.close()
+
+
+def bucket_bytes_of(trainer: Trainer) -> list[int]:
+    """Bytes of each exchange of a trainer's step, in order."""
+    return bucket_sizes(trainer.settings(), sum(weight.size * ELEMENT_BYTES for weight in trainer.weights()))
+
+
+def _bucket_bytes_of_a_training(case: CaseRun) -> list[int]:
+    """Those of a trainer that takes some steps, where the launch trains nothing; collective."""
+    trainer = case.context.distribute(case.factory)
+    try:
+        for _ in range(STEPS_UNTIL_BUCKETS):
+            trainer.step()
+        trainer.synchronize()
+        return bucket_bytes_of(trainer)
+    finally:
+        trainer.close()
 
 
 class LoaderOnly:
@@ -36,6 +105,7 @@ class LoaderOnly:
 
 
 ELEMENT_BYTES = 4  # gradients are float32
+STEPS_UNTIL_BUCKETS = 3  # DistributedDataParallel cuts its buckets anew after the first
 # An exchange and a fetch are shorter than a step: so are their windows.
 SHORTER_WINDOWS = 5
 PERIOD = (
@@ -109,31 +179,20 @@ class ExchangeOnly:
         """
         if compressed:
             why = "not checked: compressed buckets are no means; the gradient gate replays the compression"
-            return Gate(name="exchange", passed=True, value=None, tolerance=None, detail=why)
+            return Gate.unchecked("exchange", why)
         shift = (self._collective.size - 1) / 2
         deviations = [bucket - _values(bucket.size) - shift for bucket in self._buckets]
         own = max((float(np.max(np.abs(deviation), initial=0.0)) for deviation in deviations), key=_nan_last)
         worst = max(control.allgather(own), key=_nan_last)
         largest = PERIOD + self._collective.size
-        tolerance = largest * ROUNDING[wire]
-        return Gate(
-            name="exchange",
-            passed=bool(worst <= tolerance),
-            value=worst if math.isfinite(worst) else None,
-            tolerance=tolerance,
-            detail=f"means of the ranks' buckets, whose values reach {largest}",
-        )
+        detail = f"means of the ranks' buckets, whose values reach {largest}"
+        return Gate.at_most(largest * ROUNDING[wire], worst, name="exchange", detail=detail)
 
     def bytes_gate(self, gradient_bytes: int) -> Gate:
         """Whether a step averages as many bytes as a training's, which are `gradient_bytes`."""
         averaged = sum(bucket.nbytes for bucket in self._buckets)
-        return Gate(
-            name="exchange_bytes",
-            passed=averaged == gradient_bytes,
-            value=float(abs(averaged - gradient_bytes)),
-            tolerance=0.0,
-            detail=f"bytes between the {averaged} of the buckets and the {gradient_bytes} of all gradients",
-        )
+        detail = f"bytes between the {averaged} of the buckets and the {gradient_bytes} of all gradients"
+        return Gate.at_most(0.0, float(abs(averaged - gradient_bytes)), name="exchange_bytes", detail=detail)
 
 
 def copy_rate(control: Any) -> float:

@@ -32,8 +32,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from dlscale.benchmarks.records.record import Source
-from dlscale.benchmarks.records.spool import EnergyReading
+from dlscale.benchmarks.records.record import EnergyReading, Source
+from dlscale.benchmarks.records.spool import MeasuredWindow
 
 POWERCAP = "sys/class/powercap"
 PM_COUNTERS = "sys/cray/pm_counters/energy"
@@ -236,7 +236,7 @@ class Tally:
 
 
 class Meter:
-    """All counters of a node, for the one rank on it that reads them."""
+    """All counters of a node, for the one rank on it that reads them (`measure.Observer`)."""
 
     def __init__(
         self,
@@ -249,16 +249,15 @@ class Meter:
         self._missing, self._clock = missing, clock
         self._moment = clock()
 
-    def begin(self) -> None:
-        """The windows that count begin now."""
-        self._moment = self._clock()
-        for tally in self._tallies:
-            tally.begin(self._moment)
-
-    def passed(self) -> None:
-        """Call after each window; reads the counters every `REREAD_SECONDS`."""
-        if self._tallies and self._clock() - self._moment >= REREAD_SECONDS:
+    def after(self, window: MeasuredWindow) -> MeasuredWindow:
+        """Start again after each window of the warm-up; later read the counters every `REREAD_SECONDS`."""
+        if window.phase == "warmup":
+            self._moment = self._clock()
+            for tally in self._tallies:
+                tally.begin(self._moment)
+        elif self._tallies and self._clock() - self._moment >= REREAD_SECONDS:
             self._add()
+        return window
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -270,7 +269,7 @@ class Meter:
             tally.resume(self._moment)
 
     def end(self) -> list[EnergyReading]:
-        """What each counter counted since `begin`, and which ones could not be read."""
+        """What each counter counted since the warm-up, and which ones could not be read."""
         self._add()
         missing = [EnergyReading(source=source, reason=reason) for source, reason in self._missing]
         return [tally.reading() for tally in self._tallies] + missing

@@ -16,16 +16,20 @@ from pydantic import PositiveFloat
 
 from dlscale.base.definitions import Frozen
 from dlscale.benchmarks.rank.affinity import local_rank
-from dlscale.benchmarks.rank.case import CaseRun, LaunchContext
+from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
+from dlscale.benchmarks.rank.checks import update_gates
+from dlscale.benchmarks.rank.controls import measure_exchange, measure_loader
 from dlscale.benchmarks.rank.energy import node_meter
 from dlscale.benchmarks.rank.lifeline import boot_id
-from dlscale.benchmarks.rank.measure import MpiBarrierControl
+from dlscale.benchmarks.rank.measure import MpiBarrierControl, Observer
 from dlscale.benchmarks.rank.other_programs import watch_other_programs
+from dlscale.benchmarks.rank.profile import measure_profile
+from dlscale.benchmarks.rank.solution import train_to_target
+from dlscale.benchmarks.rank.training import measure_training
 from dlscale.benchmarks.records.provenance import load_average, node_facts
-from dlscale.benchmarks.records.record import Case, Cell, num_sharing
+from dlscale.benchmarks.records.record import Case, Cell, Control, num_sharing
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
-from dlscale.benchmarks.study.plan import SHORT_CONTROL_SECONDS
-from dlscale.benchmarks.study.rules import Rules
+from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS, Rules
 from dlscale.collectives import ServerSplit
 from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, preload, serve
@@ -98,7 +102,9 @@ def run_launch_on_rank(
     if start_up is not None:
         spool.write(Phase("start_up", start_up))
     _write_node_info(spool, spec)
-    meter = node_meter(device=cell.device) if local_rank() == 0 else None
+    observers: list[Observer] = [others] if others else []
+    if local_rank() == 0:
+        observers.append(node_meter(device=cell.device))
     with _phase(spool, "import_backend"):
         preload(cell.backend, cell.framework)
     with _phase(spool, "connect"):
@@ -119,12 +125,20 @@ def run_launch_on_rank(
         rules=spec.rules,
         seed=spec.seed,
         spool=spool,
-        meter=meter,
-        others=others,
+        observers=observers,
         bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
     )
     with _phase(spool, "gates"), repeatable(cell.framework, device=cell.device):
-        passed = context.write_gates(context.check_updates(factories[0], precision=cell.precision))
+        passed = context.write_gates(
+            update_gates(
+                backend,
+                factories[0],
+                control=world,
+                shard=context.shard,
+                seed=spec.seed,
+                precision=cell.precision,
+            )
+        )
     if not passed:
         backend.close()
         return 3
@@ -143,11 +157,23 @@ def run_launch_on_rank(
             deadline=now + _share(spec.cases[index:], end - now),
             checkpoints=spec.checkpoints_of(case),
         )
-        passed &= context.write_gates(run.run(), case=index)
+        passed &= context.write_gates(measurement_of(case.cell)(run), case=index)
         _write_case_end(spool, index)
     world.Barrier()
     backend.close()
     return 0 if passed else 3
+
+
+CONTROLS: dict[Control, Measurement] = {
+    "loader": measure_loader,
+    "exchange": measure_exchange,
+    "profile": measure_profile,
+}
+
+
+def measurement_of(cell: Cell) -> Measurement:
+    """How a cell is measured: as its control says, else by training."""
+    return CONTROLS.get(cell.control, train_to_target if cell.target else measure_training)
 
 
 def seconds_since_launch(spec: LaunchSpec, workers: Any) -> float | None:

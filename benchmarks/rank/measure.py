@@ -13,12 +13,13 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 from dlscale.benchmarks.records.record import Cell
-from dlscale.benchmarks.records.spool import MeasuredWindow
+from dlscale.benchmarks.records.spool import Event, MeasuredWindow
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.job import rest
 from dlscale.models.frameworks import gpu_module
@@ -177,6 +178,22 @@ class Audit(Protocol):
 
     def end(self) -> None:
         """No window follows."""
+        ...
+
+
+class Observer(Protocol):
+    """Watches a node while a case is measured, on the one rank of it that does, and never inside a window."""
+
+    def after(self, window: MeasuredWindow) -> MeasuredWindow:
+        """A window is over; returns it with what was seen."""
+        ...
+
+    def paused(self) -> AbstractContextManager[None]:
+        """What happens in the body is no part of the case."""
+        ...
+
+    def end(self) -> Sequence[Event]:
+        """What was seen of the whole case, whose windows are over."""
         ...
 
 

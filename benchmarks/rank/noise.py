@@ -45,7 +45,7 @@ class NoiseMeter:
         """Compute a gradient before the training, for TensorFlow traces the first one. Not collective."""
         self.replica.gradients()
 
-    def draw(self, step: int, *, since: int) -> dict[str, float] | None:
+    def draw(self, step: int, *, since: int) -> GradientNoise | None:
         """A `GradientNoise` at the evaluation after `step`; None where none is due, or norms are not finite.
 
         `since`: the step of the evaluation before, 0 at the first.
@@ -65,7 +65,7 @@ class NoiseMeter:
             local_square_norm=local,
             mean_square_norm=mean,
             seconds=seconds,
-        ).model_dump()
+        )
 
 
 def num_draws(step: int, *, every: int, since: int, num_ranks: int) -> int:

@@ -11,11 +11,13 @@ import ctypes
 import os
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dlscale.benchmarks.rank.lifeline import boot_id
+from dlscale.benchmarks.records.spool import Event, MeasuredWindow
 
 STAT = Path("/proc/stat")
 TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
@@ -46,6 +48,19 @@ class OtherPrograms:
         wall, taken, own = (after - before for after, before in zip(now, self._since, strict=True))
         self._since = now
         return (taken - own) / (wall * len(self._names)) if wall > 0 else None
+
+    def after(self, window: MeasuredWindow) -> MeasuredWindow:
+        """The window with the share since the last one: the time between two is short (`measure.Observer`)."""
+        share = self.share()
+        return replace(window, foreign_cpu=share) if window.phase == "steady" else window
+
+    def paused(self) -> AbstractContextManager[None]:
+        """What ranks do between windows is their own."""
+        return nullcontext()
+
+    def end(self) -> list[Event]:
+        """Windows have it all."""
+        return []
 
     def _read(self) -> tuple[float, float, float]:
         """Seconds: now, that the cores gave to programs, and that our processes had."""

@@ -72,13 +72,8 @@ def structure(workload: Workload, preset: str, frameworks: tuple[str, str] = FRA
     differing = [pair for pair in zip(*layers, strict=False) if pair[0] != pair[1]]
     differing_count = len(differing) + abs(len(layers[0]) - len(layers[1]))
     first = f", first {differing[0]}" if differing else ""
-    yield Gate(
-        name=f"{preset}: weights",
-        passed=differing_count == 0,
-        value=float(differing_count),
-        tolerance=0.0,
-        detail=f"{len(layers[0])}; {differing_count} differ in name or shape{first}",
-    )
+    detail = f"{len(layers[0])}; {differing_count} differ in name or shape{first}"
+    yield Gate.at_most(0.0, float(differing_count), name=f"{preset}: weights", detail=detail)
     for replica in pair:
         name = f"{preset}: {{}} in {replica.framework}"
         yield _exact(name.format("parameters"), _num_parameters(replica), facts.num_parameters)
@@ -154,13 +149,7 @@ class _Pair:
 
     def _close(self, name: str, value: float, detail: str) -> Gate:
         tolerance = self._tolerances[name]
-        return Gate(
-            name=f"{self._preset}: {name}",
-            passed=value <= tolerance,  # false for NaN
-            value=value if math.isfinite(value) else None,
-            tolerance=tolerance,
-            detail=detail,
-        )
+        return Gate.at_most(tolerance, value, name=f"{self._preset}: {name}", detail=detail)
 
 
 def _shifted(weights: Weights, names: list[str]) -> Weights:

@@ -6,7 +6,6 @@ step of it begins at the trainer's own weights of then, or replays a whole windo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
@@ -129,17 +128,11 @@ def rounds_gate(
         trainer.close()
     worst = max(control.allgather(worst))
     tolerance = gates.RELATIVE_TOLERANCE[precision]
-    return [
-        *results,
-        Gate(
-            name="round",
-            passed=bool(worst <= tolerance),
-            value=worst if math.isfinite(worst) else None,
-            tolerance=tolerance,
-            detail=f"change of the weights in each of {num_steps} steps, exchanges of weights among them, against the "
-            "algorithm's rule, of each tensor's largest gradient",
-        ),
-    ]
+    detail = (
+        f"change of the weights in each of {num_steps} steps, exchanges of weights among them, against the algorithm's "
+        "rule, of each tensor's largest gradient"
+    )
+    return [*results, Gate.at_most(tolerance, worst, name="round", detail=detail)]
 
 
 class RoundsAudit(ReplayAudit):

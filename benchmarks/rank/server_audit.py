@@ -165,16 +165,9 @@ class ServerAudit:
         control, bounds = self._training.control, self._training.bounds
         gates = [unaudited("audit_step", "the servers keep what optimizers do, and do not give it")]
         if self._opening is not None:
+            detail = f"change of the weights in the first {OPENING_STEPS} steps against a replay"
             worst = max(control.allgather(self._opening))
-            gates.append(
-                Gate(
-                    name="audit_opening",
-                    passed=bool(worst <= bounds.window),
-                    value=worst if math.isfinite(worst) else None,
-                    tolerance=bounds.window,
-                    detail=f"change of the weights in the first {OPENING_STEPS} steps against a replay",
-                )
-            )
+            gates.append(Gate.at_most(bounds.window, worst, name="audit_opening", detail=detail))
         least = min(control.allgather(min(self._movements, default=math.inf)))
         if math.isfinite(least):
             gates.append(
@@ -189,26 +182,12 @@ class ServerAudit:
             )
         miscounted = max(control.allgather(self._miscounted))
         if self._training.backend.num_accepted is None or self._together:
-            gates.append(
-                Gate(
-                    name="audit_count",
-                    passed=miscounted == 0,
-                    value=float(miscounted),
-                    tolerance=0.0,
-                    detail="gradients that the servers count beyond the steps that ranks took in the end, or miss",
-                )
-            )
+            detail = "gradients that the servers count beyond the steps that ranks took in the end, or miss"
+            gates.append(Gate.at_most(0.0, float(miscounted), name="audit_count", detail=detail))
         wrong = [number for number in control.allgather(self._wrong_samples) if number is not None]
         if wrong:
-            gates.append(
-                Gate(
-                    name="audit_samples",
-                    passed=not max(wrong),
-                    value=float(max(wrong)),
-                    tolerance=0.0,
-                    detail="samples in the last step that are not those of this rank's shard and step",
-                )
-            )
+            detail = "samples in the last step that are not those of this rank's shard and step"
+            gates.append(Gate.at_most(0.0, float(max(wrong)), name="audit_samples", detail=detail))
         return gates
 
     def _moved(self, before: Weights) -> None:

@@ -11,19 +11,21 @@ import math
 import time
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen
-from dlscale.benchmarks.rank.checkpoints import TrainingRun, share_checkpoint
+from dlscale.benchmarks.rank.case import CaseRun
+from dlscale.benchmarks.rank.checkpoints import TrainingRun, share_checkpoint, training_run
+from dlscale.benchmarks.rank.checks import training_gates
 from dlscale.benchmarks.rank.measure import BarrierControl, Emit, Steppable, time_window
-from dlscale.benchmarks.rank.noise import NoiseMeter
-from dlscale.benchmarks.records.record import Cell
-from dlscale.benchmarks.records.spool import Ended, Evaluated
-from dlscale.benchmarks.records.target import End, Evaluation, Target
+from dlscale.benchmarks.rank.noise import NoiseMeter, unmeasurable_because
+from dlscale.benchmarks.records.record import Cell, Gate
+from dlscale.benchmarks.records.spool import Phase
+from dlscale.benchmarks.records.target import End, Ended, Evaluation, GradientNoise, Target
 from dlscale.collectives import CountingTrainer, Trainer
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models.quality.metric import HeldOut
@@ -31,6 +33,53 @@ from dlscale.models.workload import Input, Replica, Shard, State, Workload
 
 INTERVAL_TOLERANCE = 0.05  # of the seconds between two evaluations
 SHORTEST_SECONDS = 1e-7  # of a window, where a clock sees none
+
+
+def train_to_target(case: CaseRun) -> list[Gate]:
+    """Train until the case's target is reached, or time is over (`case.Measurement`).
+
+    Not audited: what it reaches on held-out samples is the proof that it trains.
+    """
+    context, backend, cell = case.context, case.context.backend, case.cell
+    if cell.target is None:
+        raise ValueError(f"{cell.id} has no target")
+    begin = time.perf_counter()
+    replicas: list[Replica] = []
+    trainer = context.distribute(case.remembering(replicas))
+    try:
+        replica = case.reference(seed=context.seed)
+        evaluator = Evaluator(
+            cell, case.source, replica, world=context.world, shard=context.shard, facts=case.facts
+        )
+        unmeasured = unmeasurable_because(backend.capabilities, cell.num_ranks)
+        noise = NoiseMeter(replica=replica, control=context.control, world=context.world, aside=context.aside)
+        set_up_seconds = time.perf_counter() - begin
+        case.write(Phase("set_up", set_up_seconds))
+        end = TargetTraining(
+            cell=cell,
+            target=cell.target,
+            trainer=trainer,
+            replica=replicas[0],
+            control=context.control,
+            world=context.world,
+            evaluator=evaluator,
+            emit=case.emit,
+            write=case.write,
+            noise=None if unmeasured else noise,
+            unmeasured=unmeasured,
+            set_up_seconds=set_up_seconds,
+            saving=training_run(case, trainer),
+            longest_window=context.rules.stall_seconds / 4,
+            step_samples=case.step_samples(),
+        ).run()
+        case.write_observed()
+        results: list[Gate] = []
+        if end != "diverged":  # that is a result, and its weights are no numbers
+            results = training_gates(backend, trainer, control=context.world, first_losses=None)
+        case.write_result(trainer, replicas, steady=None)
+        return results
+    finally:
+        trainer.close()
 
 
 class Evaluator:
@@ -153,7 +202,7 @@ class TargetTraining:
     world: Any  # mpi4py's communicator of the workers
     evaluator: Evaluator
     emit: Emit
-    write: Callable[[Evaluated | Ended], None]
+    write: Callable[[Evaluation | Ended], None]
     set_up_seconds: float  # on this rank
     noise: NoiseMeter | None = None  # with the evaluator's replica; None where `unmeasured` says why
     unmeasured: str = ""
@@ -166,7 +215,7 @@ class TargetTraining:
     _step_seconds: float = 0.0  # of the last window
     _evaluating: float = 0.0
     _due: float = math.inf  # seconds of training at the next evaluation
-    _evaluations: list[Evaluated] = field(default_factory=list)
+    _evaluations: list[Evaluation] = field(default_factory=list)
 
     def run(self) -> End:
         """Train until the target is reached, the time is over, or the loss is no number; returns which.
@@ -205,14 +254,14 @@ class TargetTraining:
         self._step, self._training = notes.step, notes.training_seconds
         self._evaluating = notes.evaluating_seconds
         for evaluation in notes.evaluations:
-            self._report(Evaluated(**evaluation.model_dump()))
+            self._report(evaluation)
 
     def _notes(self) -> str:
         return TargetNotes(
             step=self._step,
             training_seconds=self._training,
             evaluating_seconds=self._evaluating,
-            evaluations=[Evaluation(**asdict(evaluation)) for evaluation in self._evaluations],
+            evaluations=self._evaluations,
         ).model_dump_json()
 
     def _set_due(self) -> None:
@@ -280,11 +329,11 @@ class TargetTraining:
             self.saving.passed(num_steps, self._notes)
         return end
 
-    def _report(self, evaluation: Evaluated) -> None:
+    def _report(self, evaluation: Evaluation) -> None:
         self._evaluations.append(evaluation)
         self.write(evaluation)
 
-    def _draw_noise(self) -> dict[str, float] | None:
+    def _draw_noise(self) -> GradientNoise | None:
         since = self._evaluations[-1].step if self._evaluations else 0
         return self.noise.draw(self._step, since=since) if self.noise else None
 
@@ -304,7 +353,7 @@ class TargetTraining:
         metrics = self.evaluator.metrics(self.trainer) if math.isfinite(loss) else {}
         self._evaluating += self.control.maximum(time.perf_counter() - begin)
         self._report(
-            Evaluated(
+            Evaluation(
                 step=self._step,
                 samples=self._samples,
                 training_seconds=self._training,

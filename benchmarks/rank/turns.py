@@ -1,17 +1,29 @@
-"""What one rank's turn changes on servers, said a second time: the reference of gate and audit for ranks that do not
-wait for each other. Nothing here touches a backend.
+"""The gate of ranks that do not wait for each other: each has its turn alone, and the loss falls.
+
+What one rank's turn changes on servers is said a second time here, for gate and audit; the reference touches no
+backend.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.benchmarks.rank.gates import (
+    RELATIVE_TOLERANCE,
+    identity_gate,
+    in_place,
+    largest_of,
+    worst_deviation,
+)
+from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.algorithms import downpour, easgd
-from dlscale.models.workload import Replica, Weights
+from dlscale.collectives.backend import Backend, Trainer
+from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
 
 Served: TypeAlias = downpour.Options | easgd.Options | None
 Exact: TypeAlias = list[NDArray[np.float64]]
@@ -118,3 +130,95 @@ def left_of_first_update(algorithm: Served, *, num_batches: int) -> float:
 
 def _exact(weights: Weights) -> Exact:
     return [weight.astype(np.float64) for weight in weights]
+
+
+STANDARD_ERRORS = 3
+
+
+def turns_gate(
+    backend: Backend, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
+) -> list[Gate]:
+    """Ranks step one after the other: each changes the weights by minus its own gradient, once, and nothing else does.
+
+    Plain SGD with learning rate 1. A rank's gradient is that at the weights which it held, whatever others have
+    done since; the change is measured from the weights that the rank before left behind. With one rank it is the
+    gate of synchronous training. The first and the last rank both go first once: after steps that long the gradients of
+    others may vanish, and would show nothing. A turn lasts until the rank has pushed. Ranks of a group have their turn
+    together, and the change is by the mean of their gradients.
+    """
+    gates: list[Gate] = []
+    worst = 0.0
+    algorithm = backend.served.for_gate() if backend.served else None
+    order = turns(algorithm, shard.count)
+    for first in dict.fromkeys((0, len(order) - 1)):
+        trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
+        try:
+            left = first_weights = trainer.weights()
+            gates = gates or [identity_gate(left, control=control, name="broadcast")]
+            reference = factory(shard=shard, seed=seed, gate=True)
+            for turn in (*order[first:], *order[:first]):
+                is_mine = shard.index in turn
+                own = [np.zeros(weight.shape) for weight in left]
+                if is_mine:
+                    own = change_in_turn(
+                        algorithm, reference, trainer.weights(), own=first_weights, num_ranks=shard.count
+                    )
+                if len(turn) > 1:
+                    for change in own:
+                        control.Allreduce(in_place(), change)
+                        change /= len(turn)
+                if is_mine:
+                    for _ in range(num_first_steps(algorithm)):
+                        trainer.step()
+                    trainer.synchronize()
+                if len(turn) > 1:
+                    control.Barrier()  # one of them pushes for all
+                if is_mine:
+                    after = trainer.weights()
+                    worst = max(worst, worst_deviation(left, after, own, largest=largest_of(own)))
+                    left = after
+                left = _broadcast(left, control=control, root=turn[0])
+        finally:
+            trainer.close()
+    worst = max(control.allgather(worst))
+    tolerance = RELATIVE_TOLERANCE[precision]
+    detail = (
+        "change of the weights by ranks that step in turn against each one's own gradient, of each tensor's largest "
+        "gradient"
+    )
+    return [*gates, Gate.at_most(tolerance, worst, name="gradient", detail=detail)]
+
+
+def falling_gate(first: Sequence[float], last: Sequence[float], *, control: Any) -> Gate:
+    """The mean of the `last` losses of all ranks is not above that of the `first` ones beyond chance.
+
+    With few steps, masks that are drawn anew in each of them and a small learning rate a valid training's losses may
+    rise a little, and a broken one's rise a lot: three standard errors of the difference are allowed.
+    """
+    groups = [np.concatenate(control.allgather(np.asarray(losses, float))) for losses in (first, last)]
+    before, after = (float(np.mean(group)) for group in groups)
+    ratio = after / before if before else math.inf
+    tolerance = 1.0
+    if math.isfinite(ratio):
+        variance = sum(float(np.var(group, ddof=1)) / len(group) for group in groups if len(group) > 1)
+        tolerance += STANDARD_ERRORS * math.sqrt(variance) / abs(before)
+    detail = f"the loss of the last {len(last)} steps over that of the first {len(first)}, mean over ranks"
+    return Gate.at_most(tolerance, ratio, name="falling_loss", detail=detail)
+
+
+def losses_of_further_steps(trainer: Trainer, num_steps: int) -> list[float]:
+    """The losses of so many steps more."""
+    losses = []
+    for _ in range(num_steps):
+        trainer.step()
+        losses.append(trainer.loss())
+    trainer.synchronize()
+    return losses
+
+
+def _broadcast(weights: Weights, *, control: Any, root: int) -> Weights:
+    """The weights of `root`."""
+    copies = [weight.copy() for weight in weights]
+    for copy in copies:
+        control.Bcast(copy, root=root)
+    return copies

@@ -20,12 +20,13 @@ PROCESS_START = time.perf_counter()
 gc.disable()
 
 from pathlib import Path  # noqa: E402 - the clock starts first
-from typing import NoReturn  # noqa: E402
+from typing import TYPE_CHECKING, NoReturn  # noqa: E402
 
 from dlscale.benchmarks.rank import affinity  # noqa: E402 - light: nothing below may start a thread before binding
-from dlscale.benchmarks.rank.leftovers import note_files  # noqa: E402
-from dlscale.benchmarks.rank.lifeline import follow_lifeline  # noqa: E402
-from dlscale.benchmarks.records.spool import SPEC_FILE, Abort, RankEnd, RankError, SpoolWriter  # noqa: E402
+from dlscale.benchmarks.rank.lifeline import follow_lifeline, note_files  # noqa: E402
+
+if TYPE_CHECKING:
+    from dlscale.benchmarks.records.spool import SpoolWriter
 
 ABORT_DELAY_SECONDS = 2.0
 
@@ -34,21 +35,22 @@ def main() -> NoReturn:
     """Run the launch of the folder named on the command line; the exit status is 0 if every gate passed."""
     folder = Path(sys.argv[1])
     follow_lifeline(folder)
-    text = (folder / SPEC_FILE).read_text(encoding="utf-8")
     tempfile.tempdir = str(folder.absolute())  # what a killed rank leaves goes with the spool
-    # The number of cores is needed before the specification can be checked: pydantic comes with threads and time.
+    # Before the specification can be read: what checks it comes with threads.
     cores = affinity.bind(
         int(os.environ["DLSCALE_CORES_PER_RANK"]), num_workers=int(os.environ["DLSCALE_NUM_WORKERS"])
     )
 
     from mpi4py import MPI
 
+    from dlscale.benchmarks.records.spool import SPEC_FILE, Abort, RankEnd, SpoolWriter
+
     spool = SpoolWriter(folder, MPI.COMM_WORLD.Get_rank())
     try:
         note_files(folder)
         from dlscale.benchmarks.rank.launch import LaunchSpec, run_launch_on_rank
 
-        spec = LaunchSpec.model_validate_json(text)
+        spec = LaunchSpec.model_validate_json((folder / SPEC_FILE).read_bytes())
         status = run_launch_on_rank(spec, spool, cores=cores, process_start=PROCESS_START)
         MPI.Finalize()
     except BaseException as error:
@@ -70,6 +72,7 @@ def _report(spool: SpoolWriter, error: BaseException) -> None:
     import traceback
 
     from dlscale.base.errors import UsageError
+    from dlscale.benchmarks.records.spool import RankError
 
     text = str(error) or type(error).__name__
     kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.redaction import redact, redacted
-from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.record import (
     Allocation,
     Case,
     Cell,
     Checkpoint,
     Configuration,
+    EnergyReading,
     Evidence,
     Failure,
     Fingerprint,
@@ -23,6 +23,7 @@ from dlscale.benchmarks.records.record import (
     LateGradients,
     NodeEnergy,
     NodeFacts,
+    NodeSettings,
     Phases,
     RankFacts,
     Record,
@@ -33,19 +34,12 @@ from dlscale.benchmarks.records.record import (
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
-    CheckpointSaved,
-    Ended,
-    EnergyReading,
-    Evaluated,
-    GateResult,
     MeasuredWindow,
-    NodeInfo,
     PhaseName,
     RankInfo,
     RankSpool,
-    TrainingResumed,
 )
-from dlscale.benchmarks.records.target import Evaluation, Solution, TrainingLaunch
+from dlscale.benchmarks.records.target import Ended, Evaluation, Solution, TrainingLaunch
 
 START_PHASES: tuple[PhaseName, ...] = ("start_up", "import_backend", "connect", "set_up")
 
@@ -126,12 +120,12 @@ def assemble(
         bucket_bytes=first.bucket_bytes if first else [],
         copy_rates=[result.copy_rate for result in results if result and result.copy_rate is not None],
         energy=_energy(spools, index, metadata.configuration),
-        checkpoints=[Checkpoint(**asdict(saved)) for saved in workers[0].of(CheckpointSaved, index)],
-        resumed=_resumed(workers[0].first(TrainingResumed, index)),
+        checkpoints=workers[0].of(Checkpoint, index),
+        resumed=workers[0].first(Resumption, index),
         solution=_solution(workers[0], index),
         launches=_launches(workers, index, attempt=attempt, saved=saved, ended=not failure) if saved else [],
-        profile=StepProfile.model_validate(first.profile) if first and first.profile else None,
-        staleness={int(steps): pushes for steps, pushes in first.staleness.items()} if first else {},
+        profile=first.profile if first else None,
+        staleness=first.staleness if first else {},
         late_gradients=_late_gradients(results),
         final_loss=[_finite(result.loss) if result else None for result in results],
         skipped_samples=[result.skipped if result else None for result in results],
@@ -153,10 +147,10 @@ def _late_gradients(results: Sequence[CaseResult | None]) -> LateGradients | Non
 def _gates(spools: Sequence[RankSpool], index: int) -> list[Gate]:
     """The gates of the launch and of the case. Ranks agree on them, so the rank that wrote the most is used."""
     per_rank = [
-        [event for place, event in spool.events if isinstance(event, GateResult) and place in (None, index)]
+        [event for place, event in spool.events if isinstance(event, Gate) and place in (None, index)]
         for spool in spools
     ]
-    return [Gate(**asdict(gate) | {"detail": redact(gate.detail)}) for gate in max(per_rank, key=len)]
+    return [gate.model_copy(update={"detail": redact(gate.detail)}) for gate in max(per_rank, key=len)]
 
 
 def _compare(gate: Gate) -> str:
@@ -204,28 +198,23 @@ def _matrix(rows: Sequence[list[float] | None]) -> list[list[float]] | None:
     return measured if len(measured) == len(rows) else None
 
 
-def _resumed(event: TrainingResumed | None) -> Resumption | None:
-    return Resumption(**asdict(event)) if event else None
-
-
 def _solution(spool: RankSpool, index: int) -> Solution | None:
     ended = spool.first(Ended, index)
-    evaluations = [Evaluation(**asdict(event)) for event in spool.of(Evaluated, index)]
-    return Solution(**asdict(ended), evaluations=evaluations) if ended else None
+    return Solution(**dict(ended), evaluations=spool.of(Evaluation, index)) if ended else None
 
 
 def _launches(
     workers: Sequence[RankSpool], index: int, *, attempt: int, saved: SavedTraining, ended: bool
 ) -> list[TrainingLaunch]:
     """The launches of a training, this one last if it took a step. One that began anew has none before it."""
-    windows, resumed = _windows(workers, index), workers[0].first(TrainingResumed, index)
+    windows, resumed = _windows(workers, index), workers[0].first(Resumption, index)
     if not windows:
         return saved.launches
     first = resumed.step if resumed else 0
     after = list(accumulate((window.num_steps for window in windows), initial=first))[1:]
     kept = after[-1] if ended else max(first, saved.step)
     lost = [window for window, step in zip(windows, after, strict=True) if step > kept]
-    evaluations = workers[0].of(Evaluated, index)
+    evaluations = workers[0].of(Evaluation, index)
     evaluating = [0.0, *(event.evaluating_seconds for event in evaluations if event.step <= kept)][-1]
     before = [] if first == 0 and any(launch.kept_step for launch in saved.launches) else saved.launches
     own = TrainingLaunch(
@@ -234,7 +223,7 @@ def _launches(
         kept_step=kept,
         start_seconds=_start_seconds(workers, index),
         restoring_seconds=resumed.seconds if resumed else 0.0,
-        saving_seconds=math.fsum(event.seconds for event in workers[0].of(CheckpointSaved, index)),
+        saving_seconds=math.fsum(event.seconds for event in workers[0].of(Checkpoint, index)),
         lost_steps=max(0, after[-1] - kept),
         lost_seconds=math.fsum(max(window.seconds) for window in lost)
         + (evaluations[-1].evaluating_seconds - evaluating if evaluations else 0.0),
@@ -269,29 +258,22 @@ def _phases(spools: Sequence[RankSpool], index: int) -> Phases:
 
 def _rank_facts(info: RankInfo, spool: RankSpool, index: int) -> RankFacts:
     end = spool.first(CaseEnd, index)
-    return RankFacts(
-        rank=spool.rank,
-        local_rank=info.local_rank,
-        node=info.node,
-        boot_id=info.boot_id,
-        affinity=info.affinity,
-        num_threads=info.num_threads,
-        peak_rss_bytes=end.peak_rss_bytes if end else 0,
-    )
+    place = info.model_dump(exclude={"pid"}) | {"rank": spool.rank}
+    return RankFacts(**place, peak_rss_bytes=end.peak_rss_bytes if end else 0)
 
 
 def _nodes(spools: Sequence[RankSpool], index: int) -> list[NodeFacts]:
     """Each node once, as its first rank saw it. A scheduler's nodes may share one host, which has one name."""
     nodes: dict[tuple[str, str | None], NodeFacts] = {}
     for spool in spools:
-        info, node = spool.info, spool.first(NodeInfo)
+        info, node = spool.info, spool.first(NodeSettings)
         if info and node:
             end = spool.first(CaseEnd, index)
             facts = NodeFacts(
                 rank=spool.rank,
                 node=info.node,
                 load_after=end.load if end else None,
-                **redacted(asdict(node)),
+                **redacted(dict(node)),
             )
             nodes.setdefault((facts.node, facts.switch_path), facts)
     return list(nodes.values())
@@ -308,7 +290,7 @@ def _energy(spools: Sequence[RankSpool], index: int, configuration: Configuratio
     shared = EnergyReading(source=None, reason="emulated hosts share the counters of one machine")
     emulated = bool(configuration and configuration.emulation)
     return [
-        NodeEnergy(rank=spool.rank, node=info.node, **asdict(reading) | {"reason": redacted(reading.reason)})
+        NodeEnergy(rank=spool.rank, node=info.node, **dict(reading) | {"reason": redacted(reading.reason)})
         for spool in spools
         if (info := spool.info) and info.local_rank == 0
         for reading in ([shared] if emulated else spool.of(EnergyReading, index) or [unread])

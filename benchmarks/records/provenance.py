@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dlscale.base.batch import load_all
-from dlscale.benchmarks.records.record import Allocation
-from dlscale.benchmarks.records.spool import NodeInfo
+from dlscale.benchmarks.records.record import Allocation, NodeSettings
 
 # Variables in which container runtimes, or their users, name the image. Paths are excluded.
 CONTAINER_VARIABLES = (
@@ -36,10 +35,10 @@ def node_facts(
     data: Path | None,
     top: Path = Path("/"),
     variables: Mapping[str, str] = os.environ,
-) -> NodeInfo:
+) -> NodeSettings:
     """The facts of this node. `top` is the folder of /proc and /sys."""
     sys_cpu = top / "sys/devices/system/cpu"
-    return NodeInfo(
+    return NodeSettings(
         num_cpus=os.cpu_count() or 1,
         memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         cache_bytes=_cache_bytes(sys_cpu),

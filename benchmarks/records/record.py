@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
 import numpy as np
 from pydantic import (
@@ -36,20 +37,29 @@ from dlscale.models.workload import Workload
 Source = Literal["rapl", "pm_counters", "nvml"]
 
 
-class NodeEnergy(Frozen):
-    """Energy by one counter of one node, over the windows after the warm-up and the time between them.
+class OnNode(Frozen):
+    """Where something was read."""
+
+    rank: NonNegativeInt  # that read it
+    node: str
+
+
+class EnergyReading(Frozen):
+    """One counter of a node, over the windows after the warm-up and the time between them.
 
     `joules` is None if the counter could not be read, and `reason` says why. It covers the whole counted part of the
     machine, including other users' load.
     """
 
-    rank: NonNegativeInt  # that read the counter
-    node: str
     source: Source | None  # None: no counter on that node could be read
-    parts: str  # counted parts: "2 packages, 2 dram"; empty if it could not be read
-    joules: NonNegativeFloat | None
-    seconds: NonNegativeFloat | None  # from the first reading to the last, on the node's clock
-    reason: str | None
+    parts: str = ""  # counted parts: "2 packages, 2 dram"; empty if it could not be read
+    joules: NonNegativeFloat | None = None
+    seconds: NonNegativeFloat | None = None  # from the first reading to the last, on the node's clock
+    reason: str | None = None
+
+
+class NodeEnergy(EnergyReading, OnNode):
+    """A reading, and where it was taken."""
 
 
 Setting = str | int | float | bool
@@ -78,11 +88,9 @@ class Allocation(Frozen):
     nodes: str | None  # the scheduler's list, "sha256:..." if it is long
 
 
-class NodeFacts(Frozen):
+class NodeSettings(Frozen):
     """Facts about a node, read by the first rank on it."""
 
-    rank: NonNegativeInt  # that read the facts
-    node: str
     num_cpus: PositiveInt  # online hardware threads
     memory_bytes: PositiveInt
     cache_bytes: PositiveInt | None  # of all caches above level 1
@@ -98,6 +106,11 @@ class NodeFacts(Frozen):
     results_filesystem: str | None  # its type: lustre, nfs4, ext4 ...
     data_filesystem: str | None  # of the data that the launch reads; None also without data
     load_before: NonNegativeFloat | None  # over the minute before the backend was connected
+
+
+class NodeFacts(NodeSettings, OnNode):
+    """A node of a case."""
+
     load_after: NonNegativeFloat | None  # over the case's last minute, its own ranks included
 
 
@@ -248,6 +261,27 @@ class Gate(Frozen):
     tolerance: float | None
     detail: str
 
+    @classmethod
+    def at_most(cls, tolerance: float, value: float, *, name: str, detail: str) -> Self:
+        """Whether a deviation is within its tolerance; one that is not a finite number is not, and is not kept."""
+        return cls(
+            name=name,
+            passed=bool(value <= tolerance),
+            value=value if math.isfinite(value) else None,
+            tolerance=tolerance,
+            detail=detail,
+        )
+
+    @classmethod
+    def none_of(cls, places: Collection[object], *, name: str, detail: str) -> Self:
+        """Whether nothing is wrong at any of the places, which end the detail."""
+        return cls.at_most(0.0, float(len(places)), name=name, detail=f"{detail}: {list(places) or 'none'}")
+
+    @classmethod
+    def unchecked(cls, name: str, why: str) -> Self:
+        """The entry of what could not be looked at."""
+        return cls(name=name, passed=True, value=None, tolerance=None, detail=why)
+
 
 class Parity(Frozen):
     """Whether a workload's networks are the same in two frameworks, as required for a comparison."""
@@ -306,7 +340,7 @@ class Phases(Frozen):
     warm_up: list[float | None]
 
 
-class RankFacts(Frozen):
+class RankPlace(Frozen):
     """The location of a rank. `affinity` lists the CPUs that it was allowed to use while training."""
 
     rank: NonNegativeInt
@@ -315,6 +349,11 @@ class RankFacts(Frozen):
     boot_id: str  # hashed; equal on ranks that share a machine
     affinity: list[int]
     num_threads: PositiveInt
+
+
+class RankFacts(RankPlace):
+    """A rank of a case."""
+
     peak_rss_bytes: NonNegativeInt
 
 

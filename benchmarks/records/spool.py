@@ -1,66 +1,53 @@
 """Events that the ranks of a launch report to its supervisor: one private file per rank, one JSON object per line.
 
-Each kind of event is one type here; ranks write them, and `read_spools` returns the same types. A line is written
-before the next window begins, so a rank that dies keeps all its finished windows. Ranks never wait for a spool: they
-only append, and the supervisor reads after the launch has ended. Imports must stay light: the worker loads this
-module before anything may start a thread.
+An event is a part of the record that it goes into, or one of the types here; ranks write them, and `read_spools`
+returns the same. A line is written before the next window begins, so a rank that dies keeps all its finished windows.
+Ranks never wait for a spool: they only append, and the supervisor reads after the launch has ended.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from functools import cache, partial
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked
+
+from dlscale.base.definitions import first_problem
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
+from dlscale.benchmarks.records.profile import StepProfile
+from dlscale.benchmarks.records.record import (
+    Checkpoint,
+    EnergyReading,
+    Gate,
+    NodeSettings,
+    RankPlace,
+    Resumption,
+    Setting,
+)
+from dlscale.benchmarks.records.target import Ended, Evaluation
 
 SPEC_FILE = "launch.json"  # `rank.launch.LaunchSpec`
 
 # The last one is of a case: networks, weights and trainer of a training with a target.
 PhaseName = Literal["start_up", "import_backend", "connect", "gates", "set_up"]
-Setting = str | int | float | bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankInfo:
+EXACT = ConfigDict(extra="forbid")
+
+
+class RankInfo(RankPlace):
     """Identity and placement of a rank; its first event."""
 
-    rank: int
-    local_rank: int
     pid: int
-    node: str
-    boot_id: str  # hashed
-    affinity: list[int]
-    num_threads: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeInfo:
-    """A node's settings, reported by the first rank on it (`record.NodeFacts` has the fields' meaning)."""
-
-    num_cpus: int
-    memory_bytes: int
-    cache_bytes: int | None
-    numa_domains: int | None
-    cpu_governor: str | None
-    cpu_boost: bool | None
-    transparent_huge_pages: str | None
-    clock_source: str | None
-    device_driver: str | None
-    devices: str | None
-    container: str | None
-    switch_path: str | None
-    results_filesystem: str | None
-    data_filesystem: str | None
-    load_before: float | None
-
-
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=EXACT)
 class Phase:
     """Duration of one phase before the first window."""
 
@@ -68,88 +55,22 @@ class Phase:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateResult:
-    """A check of correctness, of the launch or of a case (`record.Gate`)."""
-
-    name: str
-    passed: bool
-    value: float | None
-    tolerance: float | None
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=EXACT)
 class MeasuredWindow:
-    """A window on one rank, stamped by its own monotonic clock."""
+    """A window on one rank, stamped by its own monotonic clock (`record.Window`)."""
 
     phase: Literal["warmup", "steady"]
     num_steps: int
     start: float
     seconds: float
     step_seconds: list[float] | None = None
-    num_applied: int | None = (
-        None  # in a window of fixed time: local batches of all ranks that the weights took up
-    )
-    bucket_seconds: list[float] | None = None  # over all steps; communication only
-    foreign_cpu: float | None = None  # share of the node's cores that other programs took, on one rank of it
-    num_samples: int | None = None  # over all ranks, where the batch grows
+    num_applied: int | None = None
+    bucket_seconds: list[float] | None = None
+    foreign_cpu: float | None = None
+    num_samples: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointSaved:
-    """The training's state was saved (`record.Checkpoint`)."""
-
-    step: int
-    seconds: float
-    num_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingResumed:
-    """The training continues from a checkpoint (`record.Resumption`)."""
-
-    step: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
-    """The training's quality was measured (`record.Evaluation`)."""
-
-    step: int
-    samples: int
-    training_seconds: float
-    evaluating_seconds: float
-    loss: float | None
-    metrics: dict[str, float]
-    noise: dict[str, float] | None = None  # a `target.GradientNoise`
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A training with a target is over (`record.Solution`)."""
-
-    end: Literal["reached", "budget", "diverged"]
-    set_up_seconds: float
-    num_held_out: int
-    num_training: int
-    noise_every: int = 0
-    noise_unmeasured: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnergyReading:
-    """One counter of a node over the windows after the warm-up (`record.NodeEnergy`)."""
-
-    source: Literal["rapl", "pm_counters", "nvml"] | None
-    parts: str = ""
-    joules: float | None = None
-    seconds: float | None = None
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@checked(frozen=True, slots=True, kw_only=True, config=EXACT)
 class CaseResult:
     """Results of a case besides its windows."""
 
@@ -159,13 +80,13 @@ class CaseResult:
     skipped: int | None = None  # samples that could not be read
     bucket_bytes: list[int] = field(default_factory=list)
     copy_rate: float | None = None
-    staleness: dict[str, int] = field(default_factory=dict)
+    staleness: dict[int, int] = field(default_factory=dict)
     computed: int | None = None  # local batches, where updates take the first gradients to come
     dropped: int | None = None  # likewise; gradients that came too late, over all servers
-    profile: dict[str, Any] | None = None  # a `profile.StepProfile`
+    profile: StepProfile | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@checked(frozen=True, slots=True, kw_only=True, config=EXACT)
 class CaseEnd:
     """The case finished on this rank."""
 
@@ -173,7 +94,7 @@ class CaseEnd:
     load: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@checked(frozen=True, slots=True, kw_only=True, config=EXACT)
 class RankError:
     """The exception that ended the rank."""
 
@@ -182,14 +103,14 @@ class RankError:
     traceback: str
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=EXACT)
 class Abort:
     """The rank aborts the launch; later deaths are consequences."""
 
     time: float  # seconds since the epoch
 
 
-@dataclass(frozen=True, slots=True)
+@checked(frozen=True, slots=True, config=EXACT)
 class RankEnd:
     """The rank finished with that exit status."""
 
@@ -198,13 +119,13 @@ class RankEnd:
 
 Event = (
     RankInfo
-    | NodeInfo
+    | NodeSettings
     | Phase
-    | GateResult
+    | Gate
     | MeasuredWindow
-    | CheckpointSaved
-    | TrainingResumed
-    | Evaluated
+    | Checkpoint
+    | Resumption
+    | Evaluation
     | Ended
     | EnergyReading
     | CaseResult
@@ -216,13 +137,13 @@ Event = (
 
 TYPES: dict[str, type[Event]] = {
     "rank_info": RankInfo,
-    "node": NodeInfo,
+    "node": NodeSettings,
     "phase": Phase,
-    "gate": GateResult,
+    "gate": Gate,
     "window": MeasuredWindow,
-    "checkpoint": CheckpointSaved,
-    "resumed": TrainingResumed,
-    "evaluated": Evaluated,
+    "checkpoint": Checkpoint,
+    "resumed": Resumption,
+    "evaluated": Evaluation,
     "ended": Ended,
     "energy": EnergyReading,
     "result": CaseResult,
@@ -236,11 +157,9 @@ NAMES = {kind: name for name, kind in TYPES.items()}
 
 def format_event(event: Event, *, case: int | None = None) -> str:
     """The event as a line of JSON: its name, the number of its case if any, and its fields."""
-    place: dict[str, str | int] = {"event": NAMES[type(event)]}
-    if case is not None:
-        place["case"] = case
-    # Not `asdict`: it copies deeply, and this runs between windows.
-    return json.dumps(place | {item.name: getattr(event, item.name) for item in fields(event)}) + "\n"
+    name = NAMES[type(event)]
+    place: dict[str, Any] = {"event": name} | ({} if case is None else {"case": case})
+    return json.dumps(place | _adapter(name).dump_python(event, mode="json")) + "\n"
 
 
 def parse_event(line: str) -> tuple[int | None, Event]:
@@ -254,31 +173,15 @@ def parse_event(line: str) -> tuple[int | None, Event]:
         raise ValueError(f"unknown event {str(name)[:40]!r}")
     if case is not None and type(case) is not int:
         raise ValueError(f"event {name}: the number of its case is {str(case)[:40]!r}")
-    kind = TYPES[name]
     try:
-        event = kind(**values)
-    except TypeError as error:  # a missing or unknown field
-        raise ValueError(f"event {name}: {error}") from None
-    checks = _type_checks(name)
-    for field_name, value in values.items():
-        if problem := checks[field_name](value):
-            raise ValueError(f"event {name}, {field_name}: {problem}")
-    return case, event
+        return case, _adapter(name).validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
+        raise ValueError(f"event {name}, {first_problem(error)}") from None
 
 
 @cache
-def _type_checks(event: str) -> dict[str, Callable[[Any], str]]:
-    """For each field of that event, what is wrong with a value of it; an empty text if nothing."""
-    from pydantic import TypeAdapter, ValidationError  # not where events are written: it comes with threads
-
-    def check(adapter: TypeAdapter[Any], value: Any) -> str:
-        try:
-            adapter.validate_python(value, strict=True)
-        except ValidationError as error:
-            return error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]
-        return ""
-
-    return {name: partial(check, TypeAdapter(hint)) for name, hint in get_type_hints(TYPES[event]).items()}
+def _adapter(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(TYPES[name])
 
 
 class SpoolWriter:

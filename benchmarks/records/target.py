@@ -103,7 +103,7 @@ class Evaluation(Frozen):
 End = Literal["reached", "budget", "diverged"]
 
 
-class Solution(Frozen):
+class Ended(Frozen):
     """How a training with a target ended: there, out of time, or with a loss that is not a number."""
 
     end: End
@@ -114,6 +114,11 @@ class Solution(Frozen):
     # Steps per local batch of which gradient noise was drawn; 0: none was.
     noise_every: NonNegativeInt = where_given(0)
     noise_unmeasured: str = where_given("")  # why not
+
+
+class Solution(Ended):
+    """A training with a target, from its first evaluation to its end."""
+
     evaluations: list[Evaluation]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS
 from dlscale.benchmarks.records.record import SHORT_CONTROLS, Case, Cell, num_sharing
+from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS
 from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import expected_samples
@@ -18,7 +19,6 @@ from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import round_steps
 
 # Estimates for a plan's total time; they also decide how much of the budget is left for windows, and nothing else.
-SHORT_CONTROL_SECONDS = 0.6
 START_SECONDS = {
     "torch": 2.4,
     "tensorflow": 5.7,

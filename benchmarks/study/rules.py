@@ -24,6 +24,7 @@ Steps = Annotated[NonNegativeInt, Field(le=10**12)]
 PositiveSteps = Annotated[PositiveInt, Field(le=10**12)]
 
 
+SHORT_CONTROL_SECONDS = 0.6  # an estimate of what a short control takes
 MOST_LAUNCHES = 10_000
 NumLaunches = Annotated[PositiveInt, Field(le=MOST_LAUNCHES)]
 DataFormat = Literal["folders", "tfrecord", "lmdb", "list"]

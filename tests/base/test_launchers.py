@@ -221,7 +221,7 @@ def test_a_start_as_the_system_has_it():
 
 def test_binding_imports_nothing_heavy():
     program = (
-        "import sys, dlscale.benchmarks.rank.affinity, dlscale.benchmarks.records.spool; "
+        "import sys, dlscale.benchmarks.rank.affinity, dlscale.benchmarks.rank.lifeline; "
         "print([m for m in sys.modules if m in ('pydantic', 'numpy')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate, turns_gate
+from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
+from dlscale.benchmarks.rank.turns import turns_gate
 from dlscale.models import load_workload
 from dlscale.models.workload import Input, Shard
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.rank.case import STEPS_UNTIL_BUCKETS
 from dlscale.benchmarks.rank.checkpoints import share_checkpoint
-from dlscale.benchmarks.rank.controls import ExchangeOnly, bucket_sizes
+from dlscale.benchmarks.rank.controls import STEPS_UNTIL_BUCKETS, ExchangeOnly, bucket_sizes
 from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
 from dlscale.benchmarks.rank.solution import network_state
 from dlscale.collectives import capabilities

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from dlscale.benchmarks.rank.gates import turns_gate
+from dlscale.benchmarks.rank.turns import turns_gate
 from dlscale.collectives import ring
 from dlscale.collectives.job import split
 from dlscale.collectives.registry import connect, serve

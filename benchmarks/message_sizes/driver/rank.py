@@ -15,8 +15,7 @@ from dlscale.benchmarks.message_sizes.driver.libraries import START, RankNumbers
 from dlscale.benchmarks.message_sizes.driver.lockstep import Lockstep, StartLine, Turns
 from dlscale.benchmarks.message_sizes.driver.measurement import Measurement
 from dlscale.benchmarks.message_sizes.driver.nodes import NodesLockstep
-from dlscale.benchmarks.rank.leftovers import note_files
-from dlscale.benchmarks.rank.lifeline import follow_lifeline
+from dlscale.benchmarks.rank.lifeline import follow_lifeline, note_files
 
 RANK_VARIABLES = tuple(name for launcher in LAUNCHERS.values() for name in launcher.ranks)
 

@@ -15,7 +15,7 @@ from dlscale.benchmarks.records.spool import (
     SPEC_FILE,
     CaseEnd,
     CaseResult,
-    GateResult,
+    Gate,
     MeasuredWindow,
     RankInfo,
     SpoolWriter,
@@ -55,7 +55,7 @@ def write_spool(spool, rank):
     spool.write(
         RankInfo(rank=rank, local_rank=rank, pid=9, node="n", boot_id="b", affinity=[rank], num_threads=1)
     )
-    spool.write(GateResult(name="gradient", passed=True, value=0.0, tolerance=1e-4, detail="change"))
+    spool.write(Gate(name="gradient", passed=True, value=0.0, tolerance=1e-4, detail="change"))
     for case in range(2):
         for number in range(4):
             window = MeasuredWindow("steady", 2, 1.0 + number, 0.5, step_seconds=[0.25, 0.25])

@@ -5,7 +5,7 @@ from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftover
 from dlscale.benchmarks.rank.checkpoints import save_checkpoint
 from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata
-from dlscale.benchmarks.records.spool import SPEC_FILE, MeasuredWindow, SpoolWriter, TrainingResumed
+from dlscale.benchmarks.records.spool import SPEC_FILE, MeasuredWindow, Resumption, SpoolWriter
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.rules import Rules
@@ -62,7 +62,7 @@ def test_each_killed_launch_of_a_training_knows_those_before_it(tmp_path, make_r
         for rank in range(2):
             spool = SpoolWriter(folder, rank)
             if begin:
-                spool.write(TrainingResumed(step=begin, seconds=0.1), case=0)
+                spool.write(Resumption(step=begin, seconds=0.1), case=0)
             for step in range(begin, saved + 5, 5):
                 spool.write(MeasuredWindow("steady", 5, float(step), 1.0), case=0)
             spool.close()

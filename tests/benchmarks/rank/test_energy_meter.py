@@ -1,7 +1,6 @@
 """Joules between two moments."""
 
 import time
-from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -9,6 +8,9 @@ from hypothesis import strategies as st
 
 from dlscale.benchmarks.rank.energy import MOST_WATTS, REREAD_SECONDS, Meter, UnreadableError, node_meter
 from dlscale.benchmarks.records.record import NodeEnergy
+from dlscale.benchmarks.records.spool import MeasuredWindow
+
+WARM_UP, STEADY = (MeasuredWindow(phase, 1, 0.0, 1.0) for phase in ("warmup", "steady"))
 
 
 class Machine:
@@ -45,24 +47,24 @@ def test_warm_up_is_forgotten_and_windows_are_counted():
     meter = machine.meter()
     for _ in range(10):
         machine.run(1.0)
-        meter.begin()
+        meter.after(WARM_UP)
     for _ in range(20):
         machine.run(0.2)
-        meter.passed()
+        meter.after(STEADY)
     (reading,) = meter.end()
     assert reading.joules == pytest.approx(150 * 4)
     assert reading.seconds == pytest.approx(4)
     assert reading.reason is None
-    NodeEnergy(rank=0, node="n", **asdict(reading))
+    NodeEnergy(rank=0, node="n", **dict(reading))
 
 
 def test_between_begin_and_end_a_counter_is_read_seldom():
     machine = Machine()
     meter = machine.meter()
-    meter.begin()
+    meter.after(WARM_UP)
     for _ in range(1000):
         machine.run(0.15)
-        meter.passed()
+        meter.after(STEADY)
     meter.end()
     assert machine.num_reads <= 2 + 150 / REREAD_SECONDS
 
@@ -76,10 +78,10 @@ def test_a_counter_that_begins_again_loses_nothing(watts, begin, windows):
     """At most 30 s + REREAD_SECONDS between two readings: 40 kJ at most, and the counter holds 65.5 kJ."""
     machine = Machine((watts,), limit=65_536.0, begin=begin)
     meter = machine.meter()
-    meter.begin()
+    meter.after(WARM_UP)
     for seconds in windows:
         machine.run(seconds)
-        meter.passed()
+        meter.after(STEADY)
     (reading,) = meter.end()
     if reading.seconds > 0.04:
         assert reading.joules == pytest.approx(watts * sum(windows), rel=1e-6)
@@ -88,9 +90,9 @@ def test_a_counter_that_begins_again_loses_nothing(watts, begin, windows):
 def test_a_window_so_long_that_it_may_have_begun_again_twice_is_no_number():
     machine = Machine(limit=65_536.0)
     meter = machine.meter()
-    meter.begin()
+    meter.after(WARM_UP)
     machine.run(70.0)
-    meter.passed()
+    meter.after(STEADY)
     machine.run(1.0)
     (reading,) = meter.end()
     assert reading.joules is None
@@ -101,7 +103,7 @@ def test_a_counter_without_range_that_goes_back_is_no_number():
     machine = Machine((10.0,))
     meter = machine.meter()
     machine.run(100.0)
-    meter.begin()
+    meter.after(WARM_UP)
     machine.joules = [5.0]
     machine.now += 10
     (reading,) = meter.end()
@@ -112,7 +114,7 @@ def test_windows_too_short_for_a_slow_counter_are_no_number():
     for seconds, known in ((1.5, False), (4.5, True)):
         machine = Machine(period=0.1)
         meter = machine.meter()
-        meter.begin()
+        meter.after(WARM_UP)
         machine.run(seconds)
         (reading,) = meter.end()
         assert (reading.joules is not None) == known
@@ -124,14 +126,14 @@ def test_windows_too_short_for_a_slow_counter_are_no_number():
 def test_what_cannot_be_read_any_more_is_told_and_stops_nothing():
     machine = Machine()
     meter = machine.meter()
-    meter.begin()
+    meter.after(WARM_UP)
     machine.broken = True
     machine.run(20.0)
-    meter.passed()
+    meter.after(STEADY)
     (reading,) = meter.end()
     assert (reading.joules, reading.reason) == (None, "energy_uj: Input/output error")
     machine.broken = False
-    meter.begin()
+    meter.after(WARM_UP)
     machine.run(1.0)
     assert meter.end()[0].joules == pytest.approx(150)  # the next case of the launch
 
@@ -140,7 +142,7 @@ def test_a_machine_without_counters_says_what_it_lacks(tmp_path):
     readings = node_meter(device="cpu", top=tmp_path).end()
     assert [reading.source for reading in readings] == ["rapl", "pm_counters"]
     for reading in readings:
-        energy = NodeEnergy(rank=0, node="n", **asdict(reading))
+        energy = NodeEnergy(rank=0, node="n", **dict(reading))
         assert energy.joules is None
         assert energy.reason.startswith("no ")
 
@@ -152,7 +154,7 @@ def test_a_machine_with_counters_is_read(tmp_path):
     (folder / "max_energy_range_uj").write_text("262143328850\n")
     (folder / "energy_uj").write_text("262143000000\n")
     meter = node_meter(device="cpu", top=tmp_path)
-    meter.begin()
+    meter.after(WARM_UP)
     (folder / "energy_uj").write_text("1000000\n")
     time.sleep(0.05)
     reading = meter.end()[0]
@@ -167,7 +169,7 @@ def test_gpus_are_asked_for_only_where_ranks_train_on_them(tmp_path):
 def test_what_happens_in_a_pause_is_not_counted():
     machine = Machine()
     meter = machine.meter()
-    meter.begin()
+    meter.after(WARM_UP)
     machine.run(2.0)
     for _ in range(2):
         with meter.paused():
@@ -181,7 +183,7 @@ def test_what_happens_in_a_pause_is_not_counted():
 def test_a_counter_that_breaks_in_a_pause_gives_its_reason():
     machine = Machine()
     meter = machine.meter()
-    meter.begin()
+    meter.after(WARM_UP)
     machine.run(2.0)
     with meter.paused():
         machine.broken = True

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dlscale.benchmarks.rank.checks import training_gates
 from dlscale.benchmarks.rank.gates import (
-    falling_gate,
     finite_gate,
     identity_gate,
     largest_of,
     numerics_gate,
-    training_gates,
     worst_deviation,
 )
+from dlscale.benchmarks.rank.turns import falling_gate
 
 
 def tensors(*values):
@@ -93,10 +93,10 @@ def test_a_process_that_computes_in_another_way_than_at_first_is_told():
     assert (good.passed, good.value) == (True, 0.0)
     own = numerics_gate(before, before | {"threads": "2"}, control=Gathering([]))
     assert (own.passed, own.value) == (False, 1.0)
-    assert own.detail.endswith("threads: 1 -> 2")
+    assert own.detail.endswith("['threads: 1 -> 2']")
     other = numerics_gate(before, before, control=Gathering(["mkldnn.conv: none -> bf16"]))
     assert not other.passed
-    assert other.detail.endswith("mkldnn.conv: none -> bf16")
+    assert other.detail.endswith("['mkldnn.conv: none -> bf16']")
 
 
 def backend(*, exchanges=True, asynchronous=False):

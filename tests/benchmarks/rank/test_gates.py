@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.gates import update_gates
+from dlscale.benchmarks.rank.checks import update_gates
 from dlscale.models.workload import Shard
 
 SEED = 5
@@ -95,7 +95,7 @@ class Ranks:
         self.num_accepted = options.get("num_accepted")
         self.really_accepted = options.get("really_accepted", self.num_accepted)
         self.wire = options.get("wire", "float32")
-        self.compressor = None
+        self.compressor = self.rounds = None
         self.asynchronous = options.get("asynchronous", False)
         self.served = None
         self.broadcasts = options.get("broadcasts", True)
@@ -104,7 +104,7 @@ class Ranks:
         self.wires = Meeting(num_ranks)
         self.lock = threading.Lock()
         self.seeds, self.order, self.num_open = [], [], 0
-        self.rounds = {}  # step -> (whether enough ranks have come, what they brought)
+        self.steps = {}  # step -> (whether enough ranks have come, what they brought)
         self.shared = None  # weights, of asynchronous ranks
 
     def factory(self, *, shard, seed, gate=False):
@@ -188,7 +188,7 @@ class Trainer:
         """The gradients of the first ranks of the round; the others bring theirs for nothing."""
         backend = self.backend
         with backend.lock:
-            full, handed = backend.rounds.setdefault(self.num_steps, (threading.Event(), []))
+            full, handed = backend.steps.setdefault(self.num_steps, (threading.Event(), []))
             if len(handed) < num_accepted:
                 handed.append(gradients)
             if len(handed) == num_accepted:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.gates import falling_gate
+from dlscale.benchmarks.rank.turns import falling_gate
 
 
 class Ranks:

@@ -144,8 +144,8 @@ def test_a_meter_draws_only_when_it_is_due_and_says_nothing_of_what_is_not_finit
 
     for idle, due, broken in on_ranks(2, body):
         assert idle is broken is None
-        assert due["num_batches"] == 2
-        assert 0 < due["mean_square_norm"] < due["local_square_norm"]
+        assert due.num_batches == 2
+        assert 0 < due.mean_square_norm < due.local_square_norm
 
 
 def test_a_backend_that_exchanges_nothing_says_why_it_is_not_measured():

@@ -10,7 +10,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank import checkpoints
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, checkpoint_notes, save_checkpoint
 from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
-from dlscale.benchmarks.records.spool import CheckpointSaved, Ended, Evaluated, TrainingResumed
+from dlscale.benchmarks.records.spool import Checkpoint, Ended, Evaluation, Resumption
 from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.registry import connect
@@ -99,7 +99,7 @@ def of(kind, events):
 
 
 def quality(events):
-    return [(event.step, event.samples, event.loss, event.metrics) for event in of(Evaluated, events)]
+    return [(event.step, event.samples, event.loss, event.metrics) for event in of(Evaluation, events)]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -116,34 +116,34 @@ def test_a_resumed_training_arrives_at_the_same_bits(tmp_path, monkeypatch, fram
         num_held_out=whole[-1].num_held_out,
         num_training=whole[-1].num_training,
     )
-    assert [event.step for event in of(Evaluated, whole)] == [4, 8, 12]
-    assert [event.step for event in of(CheckpointSaved, whole)] == [3, 6, 9]
+    assert [event.step for event in of(Evaluation, whole)] == [4, 8, 12]
+    assert [event.step for event in of(Checkpoint, whole)] == [3, 6, 9]
 
     folder = tmp_path / "parts"
     first, _, _ = launch(folder, killed_after=4, **budget)  # while it is evaluated: only 3 steps were saved
     assert quality(first) == []
     second, windows, _ = launch(folder, killed_after=8, **budget)
-    assert of(TrainingResumed, second)[0].step == 3
+    assert of(Resumption, second)[0].step == 3
     assert [window.num_steps for window in windows] == [1, 2, 2]
     last, windows, resumed = launch(folder, **budget)
-    assert of(TrainingResumed, last)[0].step == 6
+    assert of(Resumption, last)[0].step == 6
     assert [window.num_steps for window in windows] == [1, 1, 1, 3]
     assert quality(last) == quality(whole), "those of the second launch are among them"
     assert last[-1] == whole[-1]
     for expected, found in zip(never_stopped.weights(), resumed.weights(), strict=True):
         assert np.array_equal(expected, found)
-    ends = [of(Evaluated, events)[-1] for events in (whole, last)]
+    ends = [of(Evaluation, events)[-1] for events in (whole, last)]
     assert ends[1].evaluating_seconds == ends[0].evaluating_seconds, "each of 1 s"
     assert ends[1].training_seconds >= ends[0].training_seconds
     over, windows, _ = launch(folder, framework=framework, max_seconds=ends[1].training_seconds)
-    assert of(TrainingResumed, over)[0].step == 9
+    assert of(Resumption, over)[0].step == 9
     assert (over[-1].end, [window.num_steps for window in windows]) == ("budget", [1]), "of all launches"
 
 
 def test_one_that_was_stopped_before_its_first_checkpoint_begins_anew(tmp_path):
     launch(tmp_path, every=50, killed_after=2)
     events, windows, _ = launch(tmp_path, every=50, max_samples=4 * 8)
-    assert of(TrainingResumed, events) == []
+    assert of(Resumption, events) == []
     assert [window.num_steps for window in windows] == [1, 3]
 
 

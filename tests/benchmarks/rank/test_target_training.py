@@ -9,8 +9,7 @@ import pytest
 
 from dlscale.benchmarks.rank import measure, solution
 from dlscale.benchmarks.rank.solution import TargetTraining
-from dlscale.benchmarks.records.spool import Ended, Evaluated
-from dlscale.benchmarks.records.target import Target
+from dlscale.benchmarks.records.target import Ended, Evaluation, GradientNoise, Target
 from dlscale.models import load_workload
 
 STEP, EVALUATION = 0.5, 2.0
@@ -76,7 +75,7 @@ class Meter:
     def draw(self, step, *, since):  # noqa: ARG002
         self.calls.append(step)
         self.clock.now += 100
-        return {"num_batches": 2, "seconds": 100.0}
+        return GradientNoise(num_batches=2, local_square_norm=2.0, mean_square_norm=1.0, seconds=100.0)
 
 
 def run(
@@ -166,7 +165,7 @@ def test_it_ends_at_the_first_evaluation_that_is_good_enough(monkeypatch):
         ("steady", 3),
         ("steady", 4),
     ]
-    assert evaluations[-1] == Evaluated(
+    assert evaluations[-1] == Evaluation(
         step=8,
         samples=8 * 32,
         training_seconds=8 * STEP,
@@ -266,7 +265,7 @@ def test_draws_of_the_gradient_noise_are_in_no_time(monkeypatch):
     end, evaluations, _ = run(monkeypatch, itertools.repeat(0.5), noise=meter, max_seconds=12.0)
     assert meter.calls == ["prepare", 4, 8, 12]
     assert (end, evaluations[-1].training_seconds, evaluations[-1].evaluating_seconds) == ("budget", 6.0, 6.0)
-    assert all(evaluation.noise["num_batches"] == 2 for evaluation in evaluations)
+    assert all(evaluation.noise.num_batches == 2 for evaluation in evaluations)
 
 
 def test_a_training_that_diverges_is_not_drawn(monkeypatch):

@@ -1,6 +1,5 @@
 """From spools to records, whatever became of the launch."""
 
-from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,9 @@ from dlscale.benchmarks.records.record import (
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
-    GateResult,
+    Gate,
     MeasuredWindow,
-    NodeInfo,
+    NodeSettings,
     RankInfo,
     SpoolWriter,
     read_spools,
@@ -43,7 +42,7 @@ METADATA = LaunchMetadata(
     oversubscribed=False,
     environment_variables={},
 )
-GATE = GateResult(name="gradient", passed=True, value=0.0, tolerance=1e-4, detail="change")
+GATE = Gate(name="gradient", passed=True, value=0.0, tolerance=1e-4, detail="change")
 
 
 def info(rank, affinity=None):
@@ -107,7 +106,7 @@ def test_starts_count_on_each_machine_from_its_own_first_window(tmp_path):
     """A clock counts from its machine's boot, and these two booted a day apart."""
     for index, (boot, uptime) in enumerate((("boot 0", 10.0), ("boot 0", 10.25), ("boot 1", 86_410.0))):
         spool = SpoolWriter(tmp_path, index)
-        spool.write(replace(info(index), boot_id=boot))
+        spool.write(info(index).model_copy(update={"boot_id": boot}))
         for number in range(2):
             spool.write(MeasuredWindow("steady", 4, uptime + number, 0.5), case=0)
         spool.write(CaseEnd(peak_rss_bytes=10**8, load=2.5), case=0)
@@ -150,7 +149,7 @@ def test_a_rank_that_never_started(tmp_path, write):
 
 def test_a_failed_gate_is_a_failure(tmp_path, write):
     for rank in (0, 1):
-        write(rank, gate=replace(GATE, passed=False, value=0.5))
+        write(rank, gate=GATE.model_copy(update={"passed": False, "value": 0.5}))
     found = record(tmp_path)
     assert not found.good
     assert found.failure.kind == "gate"
@@ -205,12 +204,12 @@ def test_what_was_asked_and_where_it_ran(tmp_path, write):
     known = METADATA.model_copy(update={"configuration": configuration, "allocation": allocation})
     known = LaunchMetadata.model_validate_json(known.model_dump_json())  # as an interrupted launch leaves it
     known_of_node = {"num_cpus": 2, "memory_bytes": 1, "load_before": 0.5}
-    node = NodeInfo(**dict.fromkeys(field.name for field in fields(NodeInfo)) | known_of_node)
+    node = NodeSettings(**dict.fromkeys(NodeSettings.model_fields) | known_of_node)
     for rank in range(2):
         write(rank)
         spool = SpoolWriter(tmp_path, rank)
         # The scheduler's nodes may share one host, which has one name.
-        spool.write(replace(node, switch_path=f"s0.n{rank}"))
+        spool.write(node.model_copy(update={"switch_path": f"s0.n{rank}"}))
         spool.close()
     spools = read_spools(tmp_path, 2)
     found = assemble(CASE, 0, spools, attempt=1, metadata=known, failure=None)

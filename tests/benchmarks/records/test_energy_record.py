@@ -1,11 +1,11 @@
 """From a node's counters to a record: who reads when, and what becomes of nodes that nobody read."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext
+from dlscale.benchmarks.rank.controls import measure_loader
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
 from dlscale.benchmarks.records.record import Case, Cell, Configuration, Fingerprint
 from dlscale.benchmarks.records.spool import CaseEnd, EnergyReading, RankInfo, SpoolWriter, read_spools
@@ -52,11 +52,9 @@ class Meter:
     def _call(self, name):
         self.calls.append((name, self.path.read_text().count('"event": "window"')))
 
-    def begin(self):
-        self._call("begin")
-
-    def passed(self):
-        self._call("passed")
+    def after(self, window):
+        self._call(window.phase)
+        return window
 
     def end(self):
         self._call("end")
@@ -77,9 +75,7 @@ def test_counters_are_read_between_windows_and_told_once(tmp_path):
         rules=rules,
         seed=1,
         spool=spool,
-        meter=meter,
-        others=None,
-        bucket_bytes=None,
+        observers=[meter],
     )
     case = CaseRun(
         context=context,
@@ -90,14 +86,12 @@ def test_counters_are_read_between_windows_and_told_once(tmp_path):
         reference_factory=lambda **_: Loader(),
         deadline=0.0,
     )
-    case.run()
+    measure_loader(case)
     spool.close()
     names = [name for name, _ in meter.calls]
-    num_warm_up = names.count("begin")
-    assert names == ["begin"] * num_warm_up + ["passed"] * 4 + ["end"]
-    assert num_warm_up == 3
-    # Each call comes after its window was written, and the last one after all of them.
-    assert [count for _, count in meter.calls] == [1, 2, 3, 4, 5, 6, 7, 7]
+    assert names == ["warmup"] * 3 + ["steady"] * 4 + ["end"]
+    # Each call comes before its window is written, and the last one after all of them.
+    assert [count for _, count in meter.calls] == [*range(7), 7]
     assert read_spools(tmp_path, 1)[0].of(EnergyReading, 0) == [READING]
 
 
@@ -143,7 +137,7 @@ def test_counters_that_emulated_hosts_share_are_not_summed(record):
 
 
 def test_each_node_s_readings_are_in_the_record(record):
-    found = record([READING], [replace(READING, joules=43.0)]).energy
+    found = record([READING], [READING.model_copy(update={"joules": 43.0})]).energy
     assert [(energy.rank, energy.node, energy.joules) for energy in found] == [
         (0, "n0", 42.0),
         (1, "n1", 43.0),

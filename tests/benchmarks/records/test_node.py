@@ -1,6 +1,5 @@
 """What a node says of itself, from folders that look like its /proc and /sys."""
 
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -64,7 +63,7 @@ def look(top, **variables):
 
 def test_everything_that_a_node_says(top):
     info = look(top, SLURM_TOPOLOGY_ADDR="s0.s1.nid00001", SHIFTER_IMAGE="sha:12")
-    assert asdict(info) | {"num_cpus": 4, "memory_bytes": 1} == {
+    assert dict(info) | {"num_cpus": 4, "memory_bytes": 1} == {
         "num_cpus": 4,
         "memory_bytes": 1,
         "cache_bytes": (4 << 20) + (32 << 20),
@@ -81,7 +80,7 @@ def test_everything_that_a_node_says(top):
         "data_filesystem": None,
         "load_before": 0.75,
     }
-    NodeFacts(rank=0, node="n", load_after=None, **asdict(info))
+    NodeFacts(rank=0, node="n", load_after=None, **dict(info))
 
 
 def test_other_drivers(top):
@@ -102,11 +101,11 @@ def test_other_drivers(top):
 def test_a_node_that_says_nothing(tmp_path):
     (tmp_path / "sys/devices/system/cpu/cpufreq/boost").mkdir(parents=True)  # unreadable: a folder
     info = look(tmp_path)
-    assert {name for name, value in asdict(info).items() if value is not None} == {
+    assert {name for name, value in dict(info).items() if value is not None} == {
         "num_cpus",
         "memory_bytes",
     }
-    NodeFacts(rank=0, node="n", load_after=None, **asdict(info))
+    NodeFacts(rank=0, node="n", load_after=None, **dict(info))
 
 
 def test_the_file_system_is_that_of_the_innermost_mount(top):

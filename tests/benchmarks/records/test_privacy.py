@@ -14,8 +14,8 @@ from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
     EnergyReading,
-    GateResult,
-    NodeInfo,
+    Gate,
+    NodeSettings,
     RankInfo,
     SpoolWriter,
     read_spools,
@@ -117,8 +117,8 @@ def spooled(folder, *, end):
     folder.mkdir(exist_ok=True)
     spool = SpoolWriter(folder, 0)
     spool.write(RankInfo(rank=0, local_rank=0, pid=1, node="n1", boot_id="b", affinity=[0], num_threads=1))
-    spool.write(NodeInfo(**NODE))
-    spool.write(GateResult(name="gradient", passed=end != "gate", value=0.0, tolerance=1e-4, detail=PLANTED))
+    spool.write(NodeSettings(**NODE))
+    spool.write(Gate(name="gradient", passed=end != "gate", value=0.0, tolerance=1e-4, detail=PLANTED))
     spool.write(
         EnergyReading(source="rapl", parts="2 packages", joules=1.0, seconds=1.0, reason=PLANTED), case=0
     )

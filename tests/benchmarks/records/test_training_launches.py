@@ -7,13 +7,13 @@ from dlscale.benchmarks.records.record import Failure, Record
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
-    CheckpointSaved,
+    Checkpoint,
     Ended,
-    Evaluated,
+    Evaluation,
     MeasuredWindow,
     Phase,
     RankSpool,
-    TrainingResumed,
+    Resumption,
 )
 from dlscale.benchmarks.records.target import Target, TrainingLaunch
 from tests.benchmarks.records.test_assemble import CASE, METADATA
@@ -35,14 +35,14 @@ def launch(*, begin=0, steps, saved=(), ends=False, before=None, starts=True):
             events += [(None, Phase("connect", 0.5 + rank))]
         events += [(1, Phase("set_up", 99.0)), (0, Phase("set_up", 0.5))]
         if begin:
-            events.append((0, TrainingResumed(step=begin, seconds=0.125)))
+            events.append((0, Resumption(step=begin, seconds=0.125)))
         for step in range(5, steps + 1, 5):
             if step > begin:
                 events.append((0, MeasuredWindow("steady", 5, float(step), 1.0 + rank)))
             if step % 10 == 0:
                 events.append((0, evaluation(step)))
             if step in saved:
-                events.append((0, CheckpointSaved(step=step, seconds=0.1, num_bytes=10)))
+                events.append((0, Checkpoint(step=step, seconds=0.1, num_bytes=10)))
         if ends:
             events.append((0, Ended(end="reached", set_up_seconds=0.5, num_held_out=9, num_training=63)))
             events.append((0, CaseResult(steady=None, settings={})))
@@ -60,7 +60,7 @@ def launch(*, begin=0, steps, saved=(), ends=False, before=None, starts=True):
 
 def evaluation(step):
     seconds = {"training_seconds": 2.0 * step / 5, "evaluating_seconds": 0.25 * step / 10}
-    return Evaluated(step=step, samples=4 * step, **seconds, loss=0.5, metrics={"auc": 0.5})
+    return Evaluation(step=step, samples=4 * step, **seconds, loss=0.5, metrics={"auc": 0.5})
 
 
 def test_a_training_of_three_launches_says_what_each_of_them_took_and_lost():

@@ -1,0 +1,58 @@
+"""Which gates and which audit a training has, by how its ranks exchange what they learn. All of it is collective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, TrainingAudit
+from dlscale.benchmarks.rank.compressed import compressed_gate
+from dlscale.benchmarks.rank.gates import finite_gate, gradient_gate, identity_gate
+from dlscale.benchmarks.rank.rounds import RoundsAudit, rounds_gate
+from dlscale.benchmarks.rank.server_audit import ServerAudit
+from dlscale.benchmarks.rank.turns import falling_gate, losses_of_further_steps, turns_gate
+from dlscale.benchmarks.records.record import Gate
+from dlscale.collectives.backend import Backend, CountingTrainer, Trainer
+from dlscale.models.workload import Replica, ReplicaFactory, Shard
+
+
+def update_gates(
+    backend: Backend, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
+) -> list[Gate]:
+    """Before any timing: one update of the weights is what the gradients ask for."""
+    gate = gradient_gate
+    if backend.rounds is not None:
+        gate = rounds_gate
+    elif backend.compressor:
+        gate = compressed_gate
+    elif backend.asynchronous:
+        gate = turns_gate
+    return gate(backend, factory, control=control, shard=shard, seed=seed, precision=precision)
+
+
+def training_gates(
+    backend: Backend, trainer: Trainer, *, control: Any, first_losses: Sequence[float] | None
+) -> list[Gate]:
+    """After the windows: the loss is finite, and ranks that exchange gradients agree on the weights.
+
+    Asynchronous ranks need not agree; their loss must have fallen from `first_losses`, which is None where it need not.
+    """
+    results = [finite_gate(trainer, control=control)]
+    if backend.asynchronous:
+        if first_losses is not None:
+            last_losses = losses_of_further_steps(trainer, len(first_losses))
+            results.append(falling_gate(first_losses, last_losses, control=control))
+    elif backend.capabilities.exchanges:
+        results.append(identity_gate(trainer.weights(), control=control, name="identity"))
+    return results
+
+
+def begin_audit(training: AuditedTraining, replica: Replica) -> TrainingAudit:
+    """The audit of a trainer that holds `replica`, before its first step."""
+    if training.backend.rounds is not None:
+        return RoundsAudit(training)
+    if not training.backend.capabilities.servers:
+        return ReplayAudit(training)
+    audit = ServerAudit(training, cast(CountingTrainer, training.trainer), replica)
+    audit.opening()
+    return audit

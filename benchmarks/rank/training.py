@@ -1,0 +1,104 @@
+"""A training that is timed in windows: the real thing, and the same on resident tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from dlscale.benchmarks.rank.audit import AuditedTraining, TrainingAudit
+from dlscale.benchmarks.rank.case import CaseRun
+from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
+from dlscale.benchmarks.rank.checks import begin_audit, training_gates
+from dlscale.benchmarks.rank.controls import bucket_bytes_of
+from dlscale.benchmarks.rank.deviation import bounds_for
+from dlscale.benchmarks.rank.gates import numerics_gate
+from dlscale.benchmarks.rank.measure import measure, step_timer_for
+from dlscale.benchmarks.rank.turns import are_grouped
+from dlscale.benchmarks.records.record import Gate
+from dlscale.benchmarks.records.spool import MeasuredWindow
+from dlscale.collectives import CountingTrainer, Trainer
+from dlscale.collectives.algorithms.registry import round_steps
+from dlscale.collectives.backend import GroupedTrainer
+from dlscale.models.frameworks import framework_module
+from dlscale.models.workload import Replica
+
+NUM_COMPARED_LOSSES = 5  # at the begin and at the end, where the loss must fall
+
+
+def measure_training(case: CaseRun) -> list[Gate]:
+    """Time the case's training, audited between its windows (`case.Measurement`)."""
+    context, backend, cell = case.context, case.context.backend, case.cell
+    framework = framework_module(cell.framework)
+    numerics = framework.numerics()
+    replicas: list[Replica] = []
+    trainer = context.distribute(case.remembering(replicas))
+    settings = trainer.settings()
+    first_losses: list[float] = []
+
+    def emit(window: MeasuredWindow) -> None:
+        if backend.in_step and backend.num_accepted is not None:
+            window = replace(window, num_samples=window.num_steps * case.step_samples())
+        case.emit(window)
+        audit.count(window.num_steps)
+        if not backend.in_step and window.phase == "warmup" and len(first_losses) < NUM_COMPARED_LOSSES:
+            first_losses.append(trainer.loss())
+
+    try:
+        progress = training_run(case, trainer)
+        audit = _audit(case, trainer, progress, replicas)
+        steady = measure(
+            trainer,
+            context.control,
+            context.rules,
+            deadline=case.deadline,
+            emit=emit,
+            step_timer=step_timer_for(cell, exchanges=backend.capabilities.exchanges),
+            counting=None if backend.in_step else cast(CountingTrainer, trainer),
+            progress=progress,
+            audit=audit,
+            round_steps=round_steps(cell.algorithm, cell.algorithm_options),
+            carries=bool(settings.get("deferred") or settings.get("pipelined")),
+            agree=cast(GroupedTrainer, trainer).agree if are_grouped(backend.served) else None,
+        )
+        case.write_observed()
+        results = [
+            *audit.gates(),
+            numerics_gate(numerics, framework.numerics(), control=context.world),
+            *training_gates(
+                backend,
+                trainer,
+                control=context.world,
+                first_losses=first_losses if _has_labels(case) else None,
+            ),
+        ]
+        if context.bucket_bytes is not None:
+            context.bucket_bytes[:] = bucket_bytes_of(trainer)
+        case.write_result(trainer, replicas, steady=steady)
+        return results
+    finally:
+        trainer.close()
+
+
+def _audit(
+    case: CaseRun, trainer: Trainer, progress: TrainingRun | None, replicas: Sequence[Replica]
+) -> TrainingAudit:
+    """What looks at the trainer, which holds the first of `replicas`, between its windows; collective."""
+    context, backend = case.context, case.context.backend
+    compressed = backend.compressor is not None
+    training = AuditedTraining(
+        trainer=trainer,
+        backend=backend,
+        make_reference=lambda: case.reference(seed=context.seed + context.shard.index),
+        control=context.world,
+        bounds=bounds_for(precision=case.cell.precision, wire=backend.wire, compressed=compressed),
+        passed=progress.passed if progress else lambda _: None,
+        num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),
+        aside=context.aside,
+    )
+    return begin_audit(training, replicas[0])
+
+
+def _has_labels(case: CaseRun) -> bool:
+    """Whether the loss is that of a classification: adversaries' losses need not fall, and sleep learns nothing."""
+    return case.cell.slept is None and case.cell.facts.preset(case.cell.preset).num_classes > 0
