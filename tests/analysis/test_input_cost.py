@@ -30,39 +30,27 @@ def training(records):
     return next(row for row in scaling.FINDING.of(measure(records)) if row.cell.control == "train")
 
 
-def test_the_stall_is_the_share_of_a_step_that_fetching_takes(make_record):
-    row = training(launches(make_record))
-    assert row.input_stall.center == pytest.approx(1 / 20)
+def test_the_stall_and_what_resident_tensors_save_are_shares_of_a_step(make_record):
+    records = launches(make_record) + launches(make_record, num_ranks=2, loader=10.0, synthetic=0.8)
+    rows = scaling.FINDING.of(measure(records))
+    one, two = (row for row in rows if row.cell.control == "train")
     # The drift is common to a launch's controls and cancels.
-    assert (row.input_stall.low, row.input_stall.high) == pytest.approx((1 / 20, 1 / 20))
-    assert (row.input_stall.method, row.input_stall.n) == ("paired t", 6)
-
-
-def test_the_loss_is_the_share_that_resident_tensors_save(make_record):
-    assert training(launches(make_record)).input_loss.center == pytest.approx(1 - 1 / 1.25)
-    assert training(launches(make_record, synthetic=0.8)).input_loss.center == pytest.approx(-0.25)
-
-
-def test_the_limits_of_the_loss_keep_their_order(make_record):
-    records = [
-        make_record(block=block, control=control, samples_per_second=rate)
-        for block in range(6)
-        for control, rate in (("train", 100.0), ("synthetic", 120.0 + block))
-    ]
-    loss = training(records).input_loss
-    assert loss.low < 1 - 100 / 122.5 < loss.high
-    assert loss.low < loss.center < loss.high
-
-
-def test_each_number_of_ranks_has_its_own_controls(make_record):
-    records = launches(make_record, loader=20.0) + launches(make_record, num_ranks=2, loader=10.0)
-    rows = [row for row in scaling.FINDING.of(measure(records)) if row.cell.control == "train"]
-    assert [row.input_stall.center for row in rows] == pytest.approx([0.05, 0.1])
+    stall = one.input_stall
+    assert (stall.center, stall.low, stall.high) == pytest.approx((1 / 20,) * 3)
+    assert (stall.method, stall.n) == ("paired t", 6)
+    assert (one.input_loss.center, one.input_loss.high) == pytest.approx((0.2, 0.2))
+    assert (two.input_stall.center, two.input_loss.center) == pytest.approx((0.1, -0.25))
+    assert {(row.input_stall, row.input_loss) for row in rows if row.cell.control != "train"} == {
+        (None, None)
+    }
+    assert scaling_row(one)["input_stall_low"] == stall.low
 
 
 @pytest.mark.parametrize(
     "different",
     [
+        {"evidence": "emulated"},
+        {"failure": "hung"},
         {"backend": "ring"},
         {"compiled": True},
         {"framework": "tensorflow"},
@@ -86,30 +74,6 @@ def test_without_a_control_that_gave_a_number_there_is_no_stall(make_record):
     row = training(records)
     assert (row.input_stall, row.input_loss, input_cost(row)) == (None, None, "")
     assert scaling_row(row)["input_stall"] is None
-
-
-def test_failed_training_has_no_stall(make_record):
-    records = [make_record(block=block, failure="hung") for block in range(3)]
-    records += [make_record(block=block, control="loader") for block in range(3)]
-    assert training(records).input_stall is None
-
-
-def test_emulated_controls_say_nothing_about_measured_training(make_record):
-    records = [make_record(block=block) for block in range(6)]
-    records += [make_record(block=block, control="loader", evidence="emulated") for block in range(6)]
-    assert training(records).input_stall is None
-
-
-def test_controls_have_no_stall_of_their_own(make_record):
-    rows = [row for row in scaling.FINDING.of(measure(launches(make_record))) if row.cell.control != "train"]
-    assert {(row.input_stall, row.input_loss) for row in rows} == {(None, None)}
-
-
-def test_the_row_carries_shares_with_their_limits(make_record):
-    row = scaling_row(training(launches(make_record)))
-    assert row["input_stall"] == pytest.approx(0.05)
-    assert row["input_stall_low"] == pytest.approx(0.05)
-    assert row["input_loss_high"] == pytest.approx(0.2)
 
 
 def test_the_cost_of_input_is_told_in_a_sentence(make_record):

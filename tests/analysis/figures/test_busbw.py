@@ -7,7 +7,6 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from dlscale.analysis.families import family_of
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw as draw_figure
-from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.findings.bandwidth_plots import busbw_figure
 from dlscale.analysis.findings.communication import Communication, communication_rows
 from dlscale.analysis.findings.communication_only import BucketSize, CommunicationOnly
@@ -124,15 +123,6 @@ def test_sizes_are_named_in_powers_of_two(exchange, draw):
     assert all(label.split("\n")[1] in ("B", "KiB", "MiB") for label in labels)
 
 
-def test_a_single_bucket_is_a_point(exchange, draw):
-    figure, rows = draw([exchange(sizes={2_376_712: 1})])
-    ((front, _),) = panels(figure)
-    assert front.containers[0][0].get_linestyle() == "None"
-    assert len(rows) == 1
-    low, high = front.get_xlim()
-    assert low < 2_376_712 < high
-
-
 def test_each_number_of_ranks_has_a_panel_up_to_three(exchange, draw):
     figure, rows = draw([exchange(num_ranks=ranks) for ranks in (2, 4, 8, 16)])
     titles = [front.get_title(loc="left") for front, _ in panels(figure)]
@@ -148,23 +138,3 @@ def test_a_wide_range_of_speeds_is_logarithmic_and_a_narrow_one_from_0(exchange,
     assert panels(figure)[0][0].get_ylim()[0] == 0
     figure, _ = draw([exchange(latency=1e-3, sizes={1 << 12: 1, 1 << 24: 1})])
     assert panels(figure)[0][0].get_yscale() == "log"
-
-
-def test_kinds_of_evidence_differ_by_their_markers(exchange, draw):
-    figure, _ = draw([exchange(), exchange("mpi", evidence="emulated")])
-    ((front, _),) = panels(figure)
-    assert [container[0].get_markerfacecolor() for container in front.containers] == ["#0072B2", "white"]
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert {"measured", "emulated", "bytes per step"} < set(labels)
-
-
-def test_the_same_exchanges_give_the_same_bytes(exchange, draw, make_record, tmp_path):
-    where = provenance([make_record()])
-    files = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        figure, rows = draw([exchange("mpi"), exchange()])
-        with drawing():
-            files.append(save_drawing(figure, tmp_path / name / "x", title="t", rows=rows, provenance=where))
-    for first, second in zip(*files, strict=True):
-        assert first.read_bytes() == second.read_bytes()

@@ -102,16 +102,6 @@ def test_controls_and_failures_take_no_energy_of_the_table(powered):
     assert reading(powered({"rapl": [1.0, 1.0]}, failure="died")) == "the launch gave no number"
 
 
-def test_the_table_shows_what_was_counted_or_why_nothing(powered, table_text):
-    known = [powered({"rapl": [3000.0, 5000.0]}, block=block) for block in range(6)]
-    text = table_text(measure(known))
-    assert "Energy" in text
-    assert "10 [10, 10]" in text
-    assert "processors and memory" in text
-    unknown = [powered({"rapl": [None, None]}, block=block) for block in range(6)]
-    assert "Energy per sample is not known: rapl: no counter." in table_text(measure(unknown))
-
-
 def test_json_has_joules_and_sources_or_a_reason(powered):
     (row,) = study_json(collect(load_all(), measure([powered({"rapl": [3000.0, 5000.0]})])))["energy"]
     assert row["joules_per_sample"] == pytest.approx(10)

@@ -7,7 +7,6 @@ import os
 import numpy as np
 import pytest
 
-from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, solution_table
 from dlscale.analysis.findings.noise_scale import law_of_samples, noise_scales
@@ -16,7 +15,6 @@ from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import WeakScaling, measure
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.screen import render_full, render_screen
 from dlscale.analysis.statistics import ratio_of_sums
 from dlscale.benchmarks.cli.study_report import load
 from dlscale.benchmarks.records.store import Store
@@ -133,14 +131,11 @@ def test_only_trainings_by_the_same_rules_are_put_together(make_record, scaling,
     assert len(noise_scales(solution_table.FINDING.of(measure(records)))) == num_groups
 
 
-def test_trainings_of_one_batch_have_no_critical_batch(study):
-    (found,) = noise_scales(solution_table.FINDING.of(study({1: 100.0})))
-    assert found.critical is None
-
-
 def test_samples_that_do_not_grow_have_no_critical_batch(study):
-    (found,) = noise_scales(solution_table.FINDING.of(study(LINEAR, scale=-640.0)))
-    assert found.critical is None
+    for table in (study(LINEAR, scale=-640.0), study({1: 100.0})):
+        (found,) = noise_scales(solution_table.FINDING.of(table))
+        assert found.critical is None
+    assert not predictions([found], None), "one number of ranks has no prediction"
     assert law_of_samples(np.array([16.0, 32.0, 64.0]), np.full((1, 3), 3200.0)).scale == math.inf
     law = law_of_samples(np.array([16.0, 32.0]), np.array([[100.0, 90.0], [100.0, 200.0], [100.0, 300.0]]))
     assert law.scale[0] == math.inf
@@ -158,25 +153,17 @@ def test_without_draws_it_says_why(study, make_record):
 def test_time_that_falls_up_to_the_last_ranks_stops_nowhere_within(study):
     (found,) = predictions(noise_scales(solution_table.FINDING.of(study(LINEAR))), None)
     assert [point.cell.num_ranks for point in found.points] == [1, 2, 4]
-    assert found.best.center == 4
-    assert not found.stops
+    assert (found.best.center, found.stops) == (4, False)
     expected = LEAST * (1 + 64 / SCALE) / 400
     assert found.points[-1].seconds.center == pytest.approx(expected, rel=0.01)
     assert found.points[-1].seconds.low <= expected <= found.points[-1].seconds.high
-    assert "on 4 ranks, the most that were measured: where it stops falling is not within them." in found.text
-    assert "Predicted from the gradient noise and the trainings' own rates" in found.text
 
 
-def test_time_that_stops_falling_names_the_ranks(study):
-    (found,) = predictions(noise_scales(solution_table.FINDING.of(study(FLAT))), None)
-    assert (found.best.center, found.best.high, found.stops) == (2, 2, True)
-    assert found.text.endswith("takes the least time on 2 [2, 2] ranks; more do not make it faster.")
-
-
-def test_without_gradients_the_samples_of_several_batches_predict(study):
-    (found,) = predictions(noise_scales(solution_table.FINDING.of(study(FLAT, drawn=False))), None)
-    assert not found.of_gradients
-    assert found.best.center == 2
+@pytest.mark.parametrize("drawn", [True, False])  # from gradients, or from the samples of several batches
+def test_time_that_stops_falling_names_the_ranks(study, drawn):
+    (found,) = predictions(noise_scales(solution_table.FINDING.of(study(FLAT, drawn=drawn))), None)
+    assert found.of_gradients == drawn
+    assert (found.best.center, found.stops) == (2, True)
 
 
 def renamed(record):
@@ -244,20 +231,6 @@ def test_screen_page_and_json_have_it_apart_from_what_was_measured(study):
     (section,) = [section for section in page.sections if section.name == "noise_scales"]
     assert {getattr(block, "name", "") for block in section.blocks} == {
         *("", "predicted-0", "noise-scale", "predicted-solutions")
-    }
-    screens = [
-        *render_screen(table, collect(load_all(), table)).renderables,
-        *render_full(table, collect(load_all(), table)).renderables,
-    ]
-    assert any("takes the least time on 2" in str(part) for part in screens)
-
-
-def test_one_number_of_ranks_has_a_figure_and_no_prediction(study, tmp_path):
-    table = study({1: 100.0})
-    assert not predictions(noise_scales(solution_table.FINDING.of(table)), None)
-    names = {path.name for path in write_figures(table, tmp_path, only=["larger-batches"])}
-    assert {name.rpartition("-")[2] for name in names} == {
-        *("batches.png", "batches.pdf", "batches.svg", "batches.csv")
     }
 
 

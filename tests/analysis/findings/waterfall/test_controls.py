@@ -9,6 +9,10 @@ from dlscale.analysis.measured import measure
 
 from .conftest import LOSSES, MS, Planted, losses, only
 
+ALL, STRONG = Planted(**LOSSES["all"]), Planted(**LOSSES["all in strong scaling"])
+NO_ALONE = "1 rank at the local batch of 4 ranks was not measured"
+NO_RESIDENT = "resident data were not measured on 1 rank and on 4 ranks of none in the same blocks"
+
 
 @pytest.mark.parametrize(
     ("controls", "stamps", "names", "notes"),
@@ -23,43 +27,151 @@ from .conftest import LOSSES, MS, Planted, losses, only
             {"synthetic"},
             True,
             ["batch effect and co-running", "input stall", "stragglers", "exposed communication"],
-            ["1 rank at the local batch of 4 ranks was not measured"],
+            [NO_ALONE],
         ),
         (
             {"alone"},
             True,
             ["batch effect", "co-running and input stall", "stragglers", "exposed communication"],
-            ["resident data were not measured on 1 rank and on 4 ranks of none in the same blocks"],
+            [NO_RESIDENT],
         ),
         (
             set(),
             False,
             ["batch effect, co-running and input stall", "stragglers and exposed communication"],
-            [
-                "1 rank at the local batch of 4 ranks was not measured",
-                "resident data were not measured on 1 rank and on 4 ranks of none in the same blocks",
-                "steps of none on 4 ranks have no stamps",
-            ],
+            [NO_ALONE, NO_RESIDENT, "steps of none on 4 ranks have no stamps"],
         ),
     ],
 )
 def test_parts_without_their_control_stand_together(plant, controls, stamps, names, notes):
-    truth = Planted(**LOSSES["all in strong scaling"])
-    found = only(plant(truth, controls=controls, stamps=stamps))
+    found = only(plant(STRONG, controls=controls, stamps=stamps))
     assert [part.name for part in found.parts] == names
     assert list(found.notes) == notes
     for part in found.parts:
-        assert part.loss.center == pytest.approx(sum(truth.losses[name] for name in part.names), abs=1e-12)
+        assert part.loss.center == pytest.approx(sum(STRONG.losses[name] for name in part.names), abs=1e-12)
 
 
-def test_the_batch_alone_without_its_input_leaves_the_input_with_the_co_running(plant):
-    truth = Planted(**LOSSES["all in strong scaling"])
-    records = [
-        one for one in plant(truth) if (one.case.cell.local_batch, one.case.cell.data) != (2, "synthetic")
+def changed(records, update, which):
+    """The records with those of `which` cells and blocks changed, or without them where `update` is None."""
+    found = []
+    for one in records:
+        if not which(one.case.cell, one.case.block):
+            found.append(one)
+        elif update:
+            found.append(one.model_copy(update=update(one)))
+    return found
+
+
+def of_cell(**fields):
+    return lambda one: {"case": one.case.model_copy(update={"cell": one.case.cell.model_copy(update=fields)})}
+
+
+def of_windows(**fields):
+    return lambda one: {"windows": [window.model_copy(update=fields) for window in one.windows]}
+
+
+def shorter_stamps(one):
+    """The stamps leave 4 ms of each step out."""
+    windows = [
+        window.model_copy(
+            update={"step_seconds": [[s - 4 * MS for s in rank] for rank in window.step_seconds]}
+        )
+        if window.step_seconds
+        else window
+        for window in one.windows
     ]
-    found = only(records)
-    assert [part.name for part in found.parts][:2] == ["batch effect", "co-running and input stall"]
-    assert found.notes == ("resident data were not measured on 1 rank at the local batch of 4 ranks",)
+    return {"windows": windows}
+
+
+CASES = {
+    # The control of the batch may come from a weak-scaling study in the same blocks.
+    "weak": (
+        STRONG,
+        of_cell(scaling_mode="weak", control="train"),
+        lambda cell, _: (cell.local_batch, cell.num_ranks) == (2, 1),
+        (),
+        6,
+    ),
+    "a failed control": (
+        ALL,
+        None,
+        lambda cell, block: (cell.control, cell.num_ranks, block) == ("synthetic", 4, 2),
+        ("1 of 6 blocks left out: a control is missing there",),
+        5,
+    ),
+    "a pause of days": (
+        ALL,
+        lambda _: {"started_at": "2026-11-25T07:00:00Z"},
+        lambda cell, block: (cell.backend, block) == ("ring", 2),
+        ("1 of 6 blocks left out: a control is missing there or ran before or after a pause",),
+        5,
+    ),
+    "emulated": (
+        ALL,
+        lambda _: {"evidence": "emulated"},
+        lambda cell, _: cell.num_ranks > 1,
+        ("base case (a), none on 1 rank, is measured, not emulated",),
+        6,
+    ),
+    "stamps": (
+        ALL,
+        shorter_stamps,
+        lambda cell, _: (cell.num_ranks, cell.backend) == (4, "none"),
+        ("the stamps of none on 4 ranks add up to 49 % of its windows: the length of steps",),
+        6,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_all_losses_are_found_and_what_is_unusual_is_noted(plant, case):
+    truth, update, which, notes, num_blocks = CASES[case]
+    found = only(changed(plant(truth), update, which))
+    assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
+    assert {part.loss.n for part in found.parts} == {num_blocks}
+    assert len(found.notes) == len(notes)
+    assert all(note.startswith(start) for note, start in zip(found.notes, notes, strict=True))
+
+
+MERGED = {
+    "no input of the batch alone": (
+        STRONG,
+        None,
+        lambda cell, _: (cell.local_batch, cell.data) == (2, "synthetic"),
+        ("co-running", "input stall"),
+        ("resident data were not measured on 1 rank at the local batch of 4 ranks",),
+    ),
+    "a control in too few blocks": (
+        ALL,
+        None,
+        lambda cell, block: cell.control != "train" and block >= 2,
+        ("co-running", "input stall"),
+        (NO_RESIDENT,),
+    ),
+    "ranks that do not wait for each other": (
+        ALL,
+        of_windows(num_applied=16),
+        lambda cell, _: cell.backend == "ring",
+        ("stragglers", "exposed communication"),
+        ("ranks do not wait for each other",),
+    ),
+    "stamps that one block lacks": (
+        Planted(**LOSSES["late"]),
+        of_windows(step_seconds=None),
+        lambda _, block: block == 2,
+        ("stragglers", "exposed communication"),
+        ("steps of none on 4 ranks have no stamps",),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MERGED)
+def test_parts_that_are_not_separated_are_merged_and_never_guessed(plant, case):
+    truth, update, which, names, notes = MERGED[case]
+    found = only(changed(plant(truth), update, which))
+    assert names in [part.names for part in found.parts]
+    assert found.notes == notes
+    assert {part.loss.n for part in found.parts} == {6}
 
 
 def test_data_that_are_not_read_have_no_input_stall_and_weak_scaling_no_batch_effect(plant):
@@ -68,41 +180,18 @@ def test_data_that_are_not_read_have_no_input_stall_and_weak_scaling_no_batch_ef
     assert found.notes == ()
 
 
-def test_the_control_of_the_batch_may_come_from_a_weak_scaling_study_in_the_same_blocks(plant, make_record):
-    truth = Planted(**LOSSES["all in strong scaling"])
-    records = [
-        one.model_copy(
-            update={
-                "case": one.case.model_copy(
-                    update={
-                        "cell": one.case.cell.model_copy(update={"scaling_mode": "weak", "control": "train"})
-                    }
-                )
-            }
-        )
-        if (one.case.cell.local_batch, one.case.cell.num_ranks) == (2, 1)
-        else one
-        for one in plant(truth)
-    ]
-    assert losses(only(records)) == pytest.approx(truth.losses, abs=1e-12)
-
-
 def test_blocks_of_other_jobs_make_the_base_case_unpaired(plant):
-    truth = Planted(**LOSSES["all"])
-    found = only(plant(truth, noise=0.01, base_block=100))
+    found = only(plant(ALL, noise=0.01, base_block=100))
     assert found.by_block == ()
     assert found.notes == ("unpaired with base case (a), none on 1 rank: no common block",)
     methods = {part.name: part.loss.method for part in found.parts}
-    assert methods == {
-        "co-running": "unpaired t",
-        "input stall": "unpaired t",
-        "stragglers": "paired t",
-        "exposed communication": "paired t",
-    }
+    assert methods == dict.fromkeys(("co-running", "input stall"), "unpaired t") | dict.fromkeys(
+        ("stragglers", "exposed communication"), "paired t"
+    )
     narrow = {part.name: part.loss.high - part.loss.low for part in found.parts}
     assert narrow["exposed communication"] < narrow["co-running"] / 3  # the drift is in what is unpaired
     for part in found.parts:
-        assert part.loss.low <= truth.losses[part.name] <= part.loss.high
+        assert part.loss.low <= ALL.losses[part.name] <= part.loss.high
 
 
 def linked(plant, truth, **options):
@@ -117,28 +206,23 @@ def linked(plant, truth, **options):
     return [*plant(truth, base_block=100, **options), *shared]
 
 
+def on_4_ranks(records):
+    return next(one for one in waterfalls(launches_of(records)) if one.cell.num_ranks == 4)
+
+
 def test_the_base_case_of_another_job_is_reached_through_a_size_of_both(plant):
-    truth = Planted(**LOSSES["all"])
-    found = next(one for one in waterfalls(launches_of(linked(plant, truth))) if one.cell.num_ranks == 4)
-    assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
-    assert found.notes == (
-        "no block in common with base case (a), none on 1 rank: chained through ring on 2 ranks, which ran in both "
-        "jobs",
-    )
-    assert {part.name: part.loss.method for part in found.parts} == {
-        "co-running": "chained t",
-        "input stall": "chained t",
-        "stragglers": "paired t",
-        "exposed communication": "paired t",
-    }
+    found = on_4_ranks(linked(plant, ALL))
+    assert losses(found) == pytest.approx(ALL.losses, abs=1e-12)
+    (note,) = found.notes
+    assert note.endswith("chained through ring on 2 ranks, which ran in both jobs")
+    assert [part.loss.method for part in found.parts] == ["chained t"] * 2 + ["paired t"] * 2
     assert all(part.loss.high - part.loss.low < 1e-9 for part in found.parts)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_chained_waterfall_has_the_efficiency_of_the_table(plant, seed):
-    truth = Planted(**LOSSES["all"])
-    records = linked(plant, truth, noise=0.02, seed=seed)
-    found = next(one for one in waterfalls(launches_of(records)) if one.cell.num_ranks == 4)
+    records = linked(plant, ALL, noise=0.02, seed=seed)
+    found = on_4_ranks(records)
     rows = scaling.FINDING.of(measure(records))
     row = next(one for one in rows if (one.cell.backend, one.cell.num_ranks) == ("ring", 4))
     assert found.efficiency.method == row.efficiency_none.method == "chained t"
@@ -148,145 +232,37 @@ def test_a_chained_waterfall_has_the_efficiency_of_the_table(plant, seed):
 
 
 def test_fewer_than_3_blocks_are_insufficient(plant):
-    found = only(plant(Planted(**LOSSES["all"]), num_blocks=2))
+    found = only(plant(ALL, num_blocks=2))
     assert not found.sufficient
-    assert {part.loss.method for part in found.parts} == {"insufficient data"}
-    assert {part.loss.low for part in found.parts} == {None}
-
-
-def test_a_failed_control_costs_its_block_and_says_so(plant):
-    truth = Planted(**LOSSES["all"])
-    records = [
-        one
-        for one in plant(truth)
-        if not (one.case.cell.control == "synthetic" and one.case.cell.num_ranks == 4 and one.case.block == 2)
-    ]
-    found = only(records)
-    assert {part.loss.n for part in found.parts} == {5}
-    assert found.notes == ("1 of 6 blocks left out: a control is missing there",)
-    assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
-
-
-def test_a_block_with_a_pause_of_days_in_it_is_left_out(plant):
-    truth = Planted(**LOSSES["all"])
-    records = [
-        one.model_copy(update={"started_at": "2026-11-25T07:00:00Z"})
-        if (one.case.cell.backend, one.case.block) == ("ring", 2)
-        else one
-        for one in plant(truth)
-    ]
-    found = only(records)
-    assert {part.loss.n for part in found.parts} == {5}
-    assert found.notes == (
-        "1 of 6 blocks left out: a control is missing there or ran before or after a pause",
-    )
-
-
-def test_a_control_in_too_few_blocks_is_rather_left_out(plant):
-    truth = Planted(**LOSSES["all"])
-    records = [one for one in plant(truth) if one.case.cell.control == "train" or one.case.block < 2]
-    found = only(records)
-    assert found.parts[0].names == ("co-running", "input stall")
-    assert {part.loss.n for part in found.parts} == {6}
+    assert {(part.loss.method, part.loss.low) for part in found.parts} == {("insufficient data", None)}
 
 
 @pytest.mark.parametrize(
-    ("without", "reason"),
-    [
-        (
-            lambda cell: (cell.backend, cell.num_ranks) == ("none", 1),
-            "no base case (a), none on 1 rank: not measured",
-        ),
-        (lambda cell: (cell.backend, cell.num_ranks) == ("none", 4), "none on 4 ranks was not measured"),
-    ],
+    ("num_ranks", "reason"),
+    [(1, "no base case (a), none on 1 rank: not measured"), (4, "none on 4 ranks was not measured")],
 )
-def test_without_its_controls_there_is_a_reason_instead(plant, without, reason):
-    found = only([one for one in plant(Planted()) if not without(one.case.cell)])
-    assert (found.parts, found.efficiency, found.reason) == ((), None, reason)
-
-
-def test_ranks_that_do_not_wait_for_each_other_do_not_suffer_from_late_ones(plant):
-    truth = Planted(**LOSSES["all"], backend="grpc_ps")
-    records = []
-    for one in plant(truth):
-        if one.case.cell.backend == "grpc_ps":
-            windows = [
-                window.model_copy(update={"num_applied": 4 * window.num_steps}) for window in one.windows
-            ]
-            one = one.model_copy(update={"windows": windows})
-        records.append(one)
+def test_without_its_controls_there_is_a_reason_instead(plant, num_ranks, reason):
+    records = changed(
+        plant(Planted()), None, lambda cell, _: (cell.backend, cell.num_ranks) == ("none", num_ranks)
+    )
     found = only(records)
-    assert found.parts[-1].name == "stragglers and exposed communication"
-    assert found.notes == ("ranks do not wait for each other",)
-
-
-def test_stamps_that_one_block_lacks_do_not_separate_late_ranks(plant):
-    truth = Planted(**LOSSES["late"])
-    records = []
-    for record in plant(truth):
-        if record.case.block == 2:
-            windows = [window.model_copy(update={"step_seconds": None}) for window in record.windows]
-            record = record.model_copy(update={"windows": windows})
-        records.append(record)
-    merged = only(records)
-    assert merged.parts[-1].names == ("stragglers", "exposed communication")
-    assert merged.parts[-1].loss.n == 6
-    assert merged.notes == ("steps of none on 4 ranks have no stamps",)
+    assert (found.parts, found.efficiency, found.reason) == ((), None, reason)
 
 
 def test_the_latest_good_attempt_counts(plant):
     truth = Planted(**LOSSES["exposed"])
-    records = plant(truth)
-    wrong = [one for one in records if one.case.cell.backend == "ring"]
-    slow = [
-        one.model_copy(update={"windows": [w.model_copy(update={"seconds": [9.0] * 4}) for w in one.windows]})
-        for one in wrong
-    ]
-    later = [one.model_copy(update={"attempt": 2}) for one in wrong]
-    assert losses(only([*slow, *[r for r in records if r not in wrong], *later])) == pytest.approx(
-        truth.losses, abs=1e-12
-    )
-
-
-def test_an_emulated_cluster_may_have_a_measured_base_case(plant):
-    records = [
-        one.model_copy(update={"evidence": "emulated"}) if one.case.cell.num_ranks > 1 else one
-        for one in plant(Planted(**LOSSES["all"]))
-    ]
-    found = only(records)
-    assert found.evidence == "emulated"
-    assert found.notes == ("base case (a), none on 1 rank, is measured, not emulated",)
-    assert losses(found) == pytest.approx(Planted(**LOSSES["all"]).losses, abs=1e-12)
+    ring = [one for one in plant(truth) if one.case.cell.backend == "ring"]
+    slow = [one.model_copy(update=of_windows(seconds=[9.0] * 4)(one)) for one in ring]
+    later = [one.model_copy(update={"attempt": 2}) for one in ring]
+    others = [one for one in plant(truth) if one.case.cell.backend != "ring"]
+    assert losses(only([*slow, *others, *later])) == pytest.approx(truth.losses, abs=1e-12)
 
 
 def test_controls_of_the_same_kind_of_evidence_come_first(plant):
-    truth = Planted(**LOSSES["all"])
-    emulated = plant(truth, evidence="emulated")
+    emulated = plant(ALL, evidence="emulated")
     slower = plant(Planted(compute=2e-3, base_input=1e-3), study="elsewhere")
     measured = [record for record in slower if record.case.cell.backend == "none"]
     for records in ([*measured, *emulated], [*emulated, *measured]):
         found = only(records)
-        assert found.evidence == "emulated"
-        assert found.notes == ()
-        assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
-
-
-def test_stamps_that_leave_something_out_change_only_how_ranks_differ(plant):
-    truth = Planted(**LOSSES["all"])
-    records = []
-    for one in plant(truth):
-        if one.case.cell.num_ranks == 4 and one.case.cell.backend == "none":
-            windows = [
-                window.model_copy(
-                    update={"step_seconds": [[s - 4 * MS for s in rank] for rank in window.step_seconds]}
-                )
-                if window.step_seconds
-                else window
-                for window in one.windows
-            ]
-            one = one.model_copy(update={"windows": windows})
-        records.append(one)
-    found = only(records)
-    assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
-    (note,) = found.notes
-    assert note.startswith("the stamps of none on 4 ranks add up to 49 % of its windows:")
+        assert (found.evidence, found.notes) == ("emulated", ())
+        assert losses(found) == pytest.approx(ALL.losses, abs=1e-12)

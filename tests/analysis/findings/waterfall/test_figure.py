@@ -51,40 +51,23 @@ def bars(axes):
     return [(patch.get_x(), patch.get_width()) for patch in patches]
 
 
-def test_bars_are_the_parts_and_each_begins_where_the_last_one_ends(study):
+def test_bars_whiskers_and_numbers_are_those_of_the_parts_and_each_begins_where_the_last_one_ends(study):
     records = study()
     figure = draw(records)
     for axes, one in zip(figure.axes, waterfalls(launches_of(records)), strict=True):
+        losses = [part.loss for part in one.parts]
+        ends = np.cumsum([0.0, *(loss.center for loss in losses)])
         drawn = bars(axes)
-        assert [length for _, length in drawn[:-1]] == pytest.approx([part.loss.center for part in one.parts])
-        ends = np.cumsum([0.0, *(part.loss.center for part in one.parts)])
-        assert [begin for begin, _ in drawn[:-1]] == pytest.approx(ends[:-1])
+        assert drawn[:-1] == [pytest.approx(pair) for pair in zip(ends, np.diff(ends), strict=False)]
         assert drawn[-1] == pytest.approx((0.0, one.loss.center))
-        assert ends[-1] == pytest.approx(one.loss.center)
-
-
-def test_whiskers_are_the_intervals_at_the_end_of_their_bar(study):
-    records = study()
-    figure = draw(records)
-    for axes, one in zip(figure.axes, waterfalls(launches_of(records)), strict=True):
         whiskers = [bar for bar in axes.containers if isinstance(bar, ErrorbarContainer)]
-        begin = 0.0
-        for part, whisker in zip(one.parts, whiskers[:-1], strict=True):
+        for loss, begin, whisker in zip(losses, ends, whiskers, strict=False):
             (segments,) = whisker.lines[2]
             ((low, _), (high, _)) = segments.get_segments()[0]
-            assert (low, high) == pytest.approx((begin + part.loss.low, begin + part.loss.high))
-            begin += part.loss.center
-
-
-def test_numbers_stand_beside_the_bars(study):
-    records = study()
-    figure = draw(records)
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    (gloo, *_) = waterfalls(launches_of(records))
-    assert len(texts) == len(gloo.parts) + 1
-    for part, text in zip(gloo.parts, texts, strict=False):
-        assert text.startswith(f"{100 * part.loss.center:.1f} % [{100 * part.loss.low:.1f}, ")
-        assert text.endswith(" ms")
+            assert (low, high) == pytest.approx((begin + loss.low, begin + loss.high))
+        for loss, text in zip(losses, axes.texts, strict=False):
+            assert text.get_text().startswith(f"{100 * loss.center:.1f} % [{100 * loss.low:.1f}, ")
+            assert text.get_text().endswith(" ms")
 
 
 def test_the_largest_loss_has_a_colour_of_its_own_and_a_gain_too(plant):
@@ -106,15 +89,6 @@ def test_losses_that_are_not_told_apart_have_one_colour(plant):
     assert colors[0] == colors[2]
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend[0] == "largest loss, or not separable from it"
-
-
-def test_labels_have_units_and_names_stand_once(study):
-    figure = draw(study())
-    figure.draw_without_rendering()
-    assert {axes.get_xlabel() for axes in figure.axes} == {"of the ideal speed lost [%]"}
-    names = [label.get_text().replace("\n", " ") for label in figure.axes[0].get_yticklabels()]
-    assert names == ["co-running", "input stall", "stragglers", "exposed communication", "together"]
-    assert [axes.get_title(loc="left").split(",")[0] for axes in figure.axes] == ["gloo", "mpi", "ring"]
 
 
 def test_other_evidence_is_hatched_and_few_blocks_have_no_whisker(study):
@@ -145,38 +119,19 @@ def test_the_rows_behind_it_are_those_of_json_and_without_parts_there_is_none(st
     assert declared([one for one in records if one.case.cell.num_ranks > 1]) is None
 
 
-@pytest.mark.parametrize("num_backends", [1, 2, 3])
 @pytest.mark.parametrize("controls", [("synthetic",), ()])
-def test_nothing_is_cut_off_at_the_edges(study, num_backends, controls):
-    backends = dict(list(BACKENDS.items())[:num_backends])
-    options = {"chunk_bytes": 65536, "threads": 2}
-    figure = draw(study(backends, controls=controls, stamps=bool(controls), system="frontera-rtx"))
-    longer = draw(
-        [
-            one.model_copy(
-                update={
-                    "case": one.case.model_copy(
-                        update={"cell": one.case.cell.model_copy(update={"backend_options": options})}
-                    )
-                }
-            )
-            if one.case.cell.backend != "none"
-            else one
-            for one in study(backends, controls=controls, evidence="emulated")
-        ]
-    )
-    for one in (figure, longer):
-        with drawing():
-            one.draw_without_rendering()
-        inside = [*one.texts, *one.legends, *one.axes]
-        inside += [
-            text for axes in one.axes for text in (*axes.texts, axes._left_title, *axes.get_yticklabels())
-        ]
-        for box in (item.get_window_extent() for item in inside):
-            assert box.x0 >= -0.5
-            assert box.x1 <= one.bbox.x1 + 0.5
-            assert box.y0 >= 0
-            assert box.y1 <= one.bbox.y1
-        for axes, after in zip(one.axes, one.axes[1:], strict=False):
-            for text in (*axes.texts, axes._left_title):
-                assert text.get_window_extent().x1 <= after.get_window_extent().x0 + 1
+def test_nothing_is_cut_off_at_the_edges(study, controls):
+    figure = draw(study(BACKENDS, controls=controls, stamps=bool(controls), evidence="emulated"))
+    with drawing():
+        figure.draw_without_rendering()
+    inside = [*figure.texts, *figure.legends, *figure.axes]
+    for axes in figure.axes:
+        inside += [*axes.texts, axes._left_title, *axes.get_yticklabels()]
+    for box in (item.get_window_extent() for item in inside):
+        assert box.x0 >= -0.5
+        assert box.x1 <= figure.bbox.x1 + 0.5
+        assert box.y0 >= 0
+        assert box.y1 <= figure.bbox.y1
+    for axes, after in zip(figure.axes, figure.axes[1:], strict=False):
+        for text in (*axes.texts, axes._left_title):
+            assert text.get_window_extent().x1 <= after.get_window_extent().x0 + 1
