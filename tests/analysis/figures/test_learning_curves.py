@@ -50,6 +50,12 @@ def drawn(records):
     return figure
 
 
+def section_of(records):
+    table = measure(records)
+    sections = {section.name: section for section in page_of(table, collect(load_all(), table)).sections}
+    return sections["time_to_solution"]
+
+
 def test_every_training_is_drawn_against_time_epochs_and_steps(study):
     figure = drawn(study("torch"))
     titles = [(axes.get_ylabel(), axes.get_xlabel()) for axes in figure.axes]
@@ -71,22 +77,14 @@ def test_without_the_number_of_samples_there_are_no_epochs(study):
     figure = drawn(study("torch", num_training=None))
     assert {axes.get_xlabel() for axes in figure.axes} == {"time since the launch [s]", "step"}
     records = study("torch", num_training=None)
-    (section,) = [
-        s
-        for s in page_of(measure(records), collect(load_all(), measure(records))).sections
-        if s.name == "time_to_solution"
-    ]
+    section = section_of(records)
     names = [block.name for block in section.blocks if isinstance(block, Plot)]
     assert names == ["quality-time-0", "quality-steps-0", "loss-time-0", "loss-steps-0", "time-to-solution-0"]
 
 
 def test_the_page_has_the_time_over_ranks_with_the_ideal(study):
     records = study("torch")
-    (section,) = [
-        s
-        for s in page_of(measure(records), collect(load_all(), measure(records))).sections
-        if s.name == "time_to_solution"
-    ]
+    section = section_of(records)
     (*_, plot) = [block for block in section.blocks if isinstance(block, Plot)]
     seconds = LAUNCH + SET_UP + EVALUATING + 20
     assert [[point.y for point in series.points] for series in plot.series] == [
@@ -99,11 +97,7 @@ def test_the_page_has_the_time_over_ranks_with_the_ideal(study):
 
 def test_on_the_page_plots_of_two_frameworks_stand_side_by_side(study):
     records = study("torch", "tensorflow")
-    (section,) = [
-        s
-        for s in page_of(measure(records), collect(load_all(), measure(records))).sections
-        if s.name == "time_to_solution"
-    ]
+    section = section_of(records)
     plots = [block for block in section.blocks if isinstance(block, Plot)]
     assert [plot.name for plot in plots[:4]] == [
         "quality-time-0",

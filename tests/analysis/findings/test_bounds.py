@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlscale.analysis.findings.bounds import efficiency_limits, gradient_bytes, lowest_of, network_bound
+from dlscale.analysis.findings.bounds import efficiency_limits, lowest_of, network_bound
 from dlscale.analysis.launches import launches_of
 from dlscale.benchmarks.records.record import Configuration
 
@@ -51,7 +51,10 @@ def test_the_wire_by_hand(make_record):
     slow = of(study(make_record, bandwidth=BANDWIDTH / 100), "wire")
     assert slow.efficiency == pytest.approx(0.08 / (100 * seconds))
     assert "2 (n - 1) / n x 0.0385 MB of gradients at 0.0001 GB/s per node" in slow.words
-    assert slow.words.endswith("all of it overlapped")
+    in_line = of(study(make_record, told={"overlap": False}), "wire")
+    assert in_line.efficiency == pytest.approx(0.08 / (0.08 + seconds))
+    half = of(study(make_record, told={"wire": "bfloat16"}), "wire")
+    assert half.seconds == pytest.approx(seconds / 2)
 
 
 def test_shaped_links_of_emulated_hosts_are_a_wire(make_record):
@@ -63,28 +66,10 @@ def test_shaped_links_of_emulated_hosts_are_a_wire(make_record):
     assert of(emulated, "wire").seconds == real.seconds > 0
 
 
-def test_an_exchange_in_line_hides_nothing(make_record):
-    wire = of(study(make_record, told={"overlap": False}), "wire")
-    assert wire.efficiency == pytest.approx(0.08 / (0.08 + wire.seconds))
-    assert wire.words.endswith("not overlapped with the computation")
-
-
-def test_gradients_in_bfloat16_are_half_as_large(make_record):
-    full, half = (study(make_record, told=told)[1] for told in ({}, {"wire": "bfloat16"}))
-    assert (gradient_bytes(full), gradient_bytes(half)) == (4 * PARAMETERS, 2 * PARAMETERS)
-
-
 def test_training_is_not_faster_than_fetching(make_record):
     assert of(study(make_record, loader=340.0), "loader").efficiency == pytest.approx(0.85)
     assert of(study(make_record, loader=9000.0), "loader").efficiency == 1.0
     assert of(study(make_record, loader=340.0), "loader").words == "4 ranks that only fetch get 340 samples/s"
-
-
-def test_the_lowest_bound_binds(make_record):
-    (found,) = efficiency_limits(launches_of(study(make_record, loader=340.0, bandwidth=BANDWIDTH / 10)))
-    assert lowest_of(found.found).kind == "loader"
-    (found,) = efficiency_limits(launches_of(study(make_record, loader=340.0, bandwidth=BANDWIDTH / 100)))
-    assert lowest_of(found.found).kind == "wire"
 
 
 def test_strong_scaling_has_less_to_hide_behind(make_record):
@@ -143,6 +128,8 @@ def test_bounds_lie_between_0_and_1_and_hidden_above_in_line(make_record, bandwi
     (found,) = efficiency_limits(
         launches_of(study(make_record, bandwidth=bandwidth, loader=loader, told={"overlap": overlap}))
     )
+    known = [one.efficiency for one in found.found if one.efficiency is not None]
+    assert lowest_of(found.found).efficiency == min(known)
     assert all(one.efficiency is None or 0 < one.efficiency <= 1 for one in found.found)
     other = of(study(make_record, bandwidth=bandwidth, told={"overlap": not overlap}), "wire")
     mine = next(one for one in found.found if one.kind == "wire")

@@ -8,7 +8,7 @@ from rich.console import Console
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import interference, load_all
 from dlscale.analysis.findings.contrasts import study_contrasts
-from dlscale.analysis.launches import launches_of, select_attempts
+from dlscale.analysis.launches import select_attempts
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
@@ -97,13 +97,7 @@ def test_a_busy_study_says_so_first_and_claims_nothing(study):
     }
 
 
-def test_a_quiet_study_says_nothing_of_it_and_claims(study):
-    text = screen(study())
-    assert "other programs" not in text
-    assert "ring is faster than mpi" in text
-
-
-def test_single_disturbed_launches_are_told_and_forbid_nothing(study, disturbed):
+def test_single_disturbed_launches_are_told_and_forbid_nothing(study, disturbed, make_record):
     records = [record for record in study() if record.case.block or record.case.cell.backend != "none"]
     records.append(disturbed(*[0.4] * 4, samples_per_second=100.0))
     text = screen(records)
@@ -111,8 +105,7 @@ def test_single_disturbed_launches_are_told_and_forbid_nothing(study, disturbed)
         "1 of 24 launches were disturbed by other programs, which took 40 % of the CPU time in 4"
     )
     assert "ring is faster than mpi" in text
-
-
-def test_records_that_do_not_know_say_nothing(make_record):
+    quiet = screen(study())
+    assert "other programs" not in quiet
+    assert "ring is faster than mpi" in quiet
     assert interference.FINDING.of(measure([make_record()])) == ()
-    assert launches_of([make_record()])

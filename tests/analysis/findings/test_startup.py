@@ -1,40 +1,81 @@
-"""The table of what a launch costs before it trains."""
+"""What a launch costs before it trains: the medians, and the figure of the phases."""
+
+from itertools import pairwise
 
 import pytest
 
-from dlscale.analysis.findings.startup import PHASES, start_ups
+from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.figure import draw
+from dlscale.analysis.findings.startup import PHASES, start_up_figure, start_ups
 from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import measure
 from dlscale.benchmarks.records.record import Phases
 
-
-def phases(factor, *, missing=None):
-    lists = {name: [factor * (index + 1), factor * (index + 2)] for index, name in enumerate(PHASES)}
-    if missing:
-        lists[missing] = [None, 1.0]
-    return Phases(**lists, warm_up=[1.0, 1.0])
+SECONDS = {"start_up": 2.0, "import_backend": 0.25, "connect": 0.5, "gates": 1.0, "first_step": 0.125}
 
 
-def test_the_slowest_rank_counts_and_launches_are_medians(make_record):
-    records = [
-        make_record(backend="ring", num_ranks=2, block=block).model_copy(update={"phases": phases(factor)})
-        for block, factor in enumerate((1.0, 3.0, 10.0))
-    ]
+@pytest.fixture
+def started(make_record):
+    """A launch whose slowest rank, the last, needed `SECONDS`; connecting takes as much more as there are ranks."""
+
+    def make(*, num_ranks=1, factor=1.0, missing=(), **fields):
+        def ranks(name):
+            slowest = factor * SECONDS[name] * (num_ranks if name == "connect" else 1)
+            return [None if name in missing else slowest / 2] * (num_ranks - 1) + [
+                None if name in missing else slowest
+            ]
+
+        phases = Phases(**{name: ranks(name) for name in PHASES}, warm_up=[9.0] * num_ranks)
+        return make_record(num_ranks=num_ranks, **fields).model_copy(update={"phases": phases})
+
+    return make
+
+
+def test_the_slowest_rank_counts_and_launches_are_medians(started, make_record):
+    records = [started(num_ranks=2, block=block, factor=factor) for block, factor in enumerate((1, 3, 10))]
+    records += [make_record(failure="died", block=4), make_record(control="loader", backend="none")]
     (found,) = start_ups(launches_of(records))
-    assert (found.backend, found.num_ranks, found.num_launches) == ("ring", 2, 3)
-    assert found.seconds == {name: pytest.approx(3.0 * (index + 2)) for index, name in enumerate(PHASES)}
+    assert (found.num_ranks, found.num_launches) == (2, 3)
+    assert found.seconds == {name: 3 * SECONDS[name] * (1 + (name == "connect")) for name in PHASES}
 
 
-def test_a_phase_that_a_rank_did_not_reach_has_no_number(make_record):
-    record = make_record(backend="ring", num_ranks=2).model_copy(
-        update={"phases": phases(1.0, missing="gates")}
-    )
-    (found,) = start_ups(launches_of([record]))
-    assert found.seconds["gates"] is None
-    assert found.seconds["connect"] is not None
+def test_phases_stand_on_each_other_in_their_order_for_each_number_of_ranks(started):
+    figure = start_up_figure(measure([started(num_ranks=n) for n in (1, 4)]), "torch")
+    (panel,) = figure.panels
+    assert [(stack.x, stack.label) for stack in panel.stacks] == [(1, "3.9"), (4, "5.4")]
+    assert panel.stacks[1].heights == (2.0, 0.25, 4 * 0.5, 1.0, 0.125)
 
 
-def test_failed_launches_and_controls_do_not_count(make_record):
-    assert (
-        start_ups(launches_of([make_record(failure="died"), make_record(control="loader", backend="none")]))
-        == []
-    )
+def test_a_phase_that_is_not_known_is_no_0(started):
+    figure = start_up_figure(measure([started(missing=("gates",))]), "torch")
+    assert [stack.label for stack in figure.panels[0].stacks] == [">2.9"]
+    assert figure.rows[0]["gates_seconds"] is None
+    assert start_up_figure(measure([started(missing=PHASES)]), "torch") is None
+
+
+def test_a_panel_for_each_backend_none_first_and_servers_apart(started):
+    backends = (("ring", 0), ("grpc_ps", 1), ("none", 0))
+    records = [
+        started(backend=name, num_ranks=n, num_servers=servers) for name, servers in backends for n in (1, 2)
+    ]
+    records.append(started(framework="tensorflow"))
+    figure = start_up_figure(measure(records), "torch")
+    assert [panel.title for panel in figure.panels] == ["none", "grpc_ps + 1", "ring"]
+    assert start_up_figure(measure(records), "jax") is None
+    many = start_up_figure(measure([started(backend=f"b{index}") for index in range(10)]), "torch")
+    assert len(many.panels) == len(many.rows) == 8
+    assert "Not shown: b8, b9" in many.small_print[0]
+
+
+@pytest.mark.parametrize("num_backends", [1, 8])
+def test_nothing_is_cut_off_at_the_edges(started, num_backends):
+    backends = ("none", "tf_collective", "horovod", "grpc_ps", "mpi", "gloo", "nccl", "ring")[:num_backends]
+    records = [started(backend=backend, num_ranks=n) for backend in backends for n in (1, 2, 4, 8)]
+    with drawing():
+        figure = draw(start_up_figure(measure(records), "torch"))
+        figure.draw_without_rendering()
+    boxes = [one.get_window_extent() for one in (*figure.texts, *figure.legends, *figure.axes)]
+    titles = [axes.get_tightbbox() for axes in figure.axes]
+    assert all(box.x0 >= -1 and box.x1 <= figure.bbox.x1 for box in (*boxes, *titles))
+    assert all(box.y0 >= 0 and box.y1 <= figure.bbox.y1 for box in boxes)
+    assert all(left.x1 <= right.x0 for left, right in pairwise(titles))

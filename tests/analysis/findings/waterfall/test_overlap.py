@@ -36,21 +36,13 @@ def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed(plant):
 def test_the_interval_of_an_overlap_has_both_uncertainties(plant):
     records = plant(ALL, noise=0.02)
     (one,) = waterfalls(launches_of(records))
+    some = dict(list(drifting(4 * ALL.exposed).items())[:4])
+    assert overlap(one, some, measured(records), exchange="").n == 4, "only common blocks count"
     exact = overlap(one, drifting(4 * ALL.exposed), measured(records), exchange="")
     noisy = drifting(4 * ALL.exposed, noise=(1.3, 0.7, 1.2, 0.8, 1.0, 1.1))
     rough = overlap(one, noisy, measured(records), exchange="")
     assert exact.low < 0.75 < exact.high
     assert rough.high - rough.low > exact.high - exact.low
-
-
-def test_only_common_blocks_count(plant):
-    records = plant(ALL)
-    (one,) = waterfalls(launches_of(records))
-    some = dict(list(drifting(4 * ALL.exposed).items())[:4])
-    assert overlap(one, some, measured(records), exchange="").n == 4
-    few = dict(list(some.items())[:2])
-    found = overlap(one, few, measured(records), exchange="")
-    assert (found.low, found.method) == (None, "insufficient data")
 
 
 def test_a_waterfall_without_blocks_gives_an_unpaired_overlap(plant):
