@@ -19,6 +19,15 @@ PRINTED_INCHES = (1.5, 20.0)  # the narrowest and the widest printed figure
 _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}  # TeX's point, as in \the\columnwidth
 
 
+class OfBackend(Protocol):
+    """A cell, or a prediction of one."""
+
+    @property
+    def backend(self) -> str:
+        """The backend's name."""
+        ...
+
+
 class OfCell(Protocol):
     """A row about one cell."""
 
@@ -43,8 +52,8 @@ class Form:
         """Whether the figure is for a printed page."""
         return self.width is not None
 
-    def draws(self, cell: Cell) -> bool:
-        """Whether points of this cell are drawn."""
+    def draws(self, cell: OfBackend) -> bool:
+        """Whether points of this cell, or prediction, are drawn."""
         return not self.backends or cell.backend in self.backends
 
     def chosen(self, rows: Iterable[R]) -> list[R]:

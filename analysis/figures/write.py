@@ -27,11 +27,11 @@ from dlscale.analysis.findings.backends import backend_row
 from dlscale.analysis.findings.noise_scale import noise_scales
 from dlscale.analysis.findings.predicted_solutions import predictions, shown_points, time_row
 from dlscale.analysis.findings.scaling import ScalingRow, rows_of
-from dlscale.analysis.findings.scaling_figures import MAKERS
 from dlscale.analysis.findings.small_print import parity, warning
 from dlscale.analysis.findings.solution_plots import frameworks_figure
 from dlscale.analysis.findings.solution_table import evaluation_rows, to_solution_row
 from dlscale.analysis.findings.solutions import TimeToSolution
+from dlscale.analysis.findings.throughput import MAKERS
 from dlscale.analysis.form import SCREEN, Form, figure_latex
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance, printable
@@ -134,9 +134,11 @@ def _of_several_families(study: Measured, folder: Path, form: Form, only: Collec
         groups.setdefault(common_family(family), []).extend(own)
     for common, rows in groups.items():
         stem = f"{common.workload}-{common.preset}-{common.framework}-{common.scaling_mode}-curves"
-        for name in (name for name in MAKERS if name in only and len({row.family for row in rows}) > 1):
-            if figure := MAKERS[name](common, rows, study.provenance, form):
-                written += save_figure(figure, folder / f"{stem}-{name}", study.provenance, form)
+        if len({row.family for row in rows}) < 2:
+            continue
+        for make in MAKERS.values():
+            if (figure := make(common, rows, study.provenance, form)) and figure.name in only:
+                written += save_figure(figure, folder / f"{stem}-{figure.name}", study.provenance, form)
     return written
 
 

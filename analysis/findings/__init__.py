@@ -6,7 +6,7 @@ from dlscale.analysis.finding import Finding, load
 
 NAMES = (
     "interference",
-    "scaling_plots",
+    "efficiency",
     "tuning",
     "solution_table",
     "pareto",

@@ -268,23 +268,6 @@ def bound_columns(limits: Iterable[Limit]) -> dict[str, float | None]:
     return {f"bound_{kind}": known.get(kind) for kind in ("wire", "memory", "loader")}
 
 
-def loosest_bounds(limits: Sequence[tuple[int, Limit]]) -> dict[str, list[tuple[int, float]]]:
-    """Kind -> (number of ranks, efficiency), the highest of several backends' bounds.
-
-    A kind has no point at a number of ranks where the bound of some backend is unknown: it may be higher.
-    """
-    bounds: dict[tuple[str, int], list[float]] = {}
-    for num_ranks, limit in limits:
-        unknown = math.inf  # higher than any that is known
-        efficiency = unknown if limit.efficiency is None else limit.efficiency
-        bounds.setdefault((limit.kind, num_ranks), []).append(efficiency)
-    points: dict[str, list[tuple[int, float]]] = {}
-    for (kind, num_ranks), each in sorted(bounds.items()):
-        if max(each) < math.inf:
-            points.setdefault(kind, []).append((num_ranks, max(each)))
-    return points
-
-
 def _known(limit: Limit) -> str:
     return f"{limit.kind} {_percent(limit)}"
 

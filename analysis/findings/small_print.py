@@ -7,7 +7,13 @@ from typing import Any
 
 from dlscale.analysis.declare import Figure, HeatMap, Loss, Plot
 from dlscale.analysis.families import Family
-from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.findings.predicted_points import (
+    PlacedPrediction,
+    doubts_of,
+    origin_sentence,
+    to_scaling_columns,
+)
+from dlscale.analysis.findings.scaling import ScalingRow, scaling_row
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.record import Cell
@@ -71,19 +77,25 @@ def family_figure(
     words: Iterable[str],
     panels: tuple[Plot, ...] | tuple[Loss, ...] | tuple[HeatMap, ...],
     lines: Sequence[Mapping[str, Any]],
+    predicted: Sequence[PlacedPrediction] = (),
     subtitle: str = "",
     wide: bool = True,
     shared: bool = False,
 ) -> Figure:
-    """A figure of a family with what is said below all of them; `rows` are the family's, `shown` the cells drawn."""
+    """A figure of a family with what is said around all of them; `rows` are the family's, `shown` the cells drawn.
+
+    Of what is `predicted` in it the warning has the doubts, and the small print the origin.
+    """
+    source = origin_sentence(predicted)
     cells = {cell.id for cell in shown}
     return Figure(
         name=name,
         title=family.title,
-        warning=warning(rows) if rows else "",
+        warning="; ".join(filter(None, (warning(rows) if rows else "", doubts_of(predicted)))),
         subtitle=subtitle or family.constants,
         small_print=(
             " ".join(filter(None, words)),
+            *([source] if source else []),
             *(parity(rows) if rows else []),
             origin([row for row in rows if row.cell.id in cells], provenance),
         ),
@@ -92,3 +104,12 @@ def family_figure(
         wide=wide,
         shared=shared,
     )
+
+
+def scaling_lines(
+    rows: Iterable[ScalingRow], predicted: Iterable[PlacedPrediction] = ()
+) -> list[dict[str, Any]]:
+    """The rows of `--json`, their notes joined by "; ", and behind them what is predicted, in the same columns."""
+    lines = [{**row, "notes": "; ".join(row["notes"])} for row in map(scaling_row, rows)]
+    unknown = dict.fromkeys(lines[0]) if lines else {}
+    return [*lines, *(unknown | to_scaling_columns(point) for point in predicted)]

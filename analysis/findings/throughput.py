@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from dlscale.analysis.curves import curves_of
-from dlscale.analysis.declare import Guide, Plot, family_tags
+from dlscale.analysis.curves import Curve, curves_of, missing_from
+from dlscale.analysis.declare import Figure, Guide, Plot, family_tags
+from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings.curve_plots import (
     IDEAL,
+    MOST_IN_A_COLUMN,
     Shown,
     against_backend,
     against_none,
+    is_base,
+    proportional,
     rank_axis,
     rate_axis,
     samples_text,
@@ -20,17 +25,21 @@ from dlscale.analysis.findings.curve_plots import (
     throughput_of,
     without_point,
 )
-from dlscale.analysis.findings.predicted_points import PlacedPrediction, predicted_notes, predicted_series
-from dlscale.analysis.findings.scaling import ScalingRow
-from dlscale.analysis.findings.scaling_figures import family_throughput
-from dlscale.analysis.findings.scaling_plots import (
+from dlscale.analysis.findings.efficiency import (
     BACKEND,
     EFFICIENCY,
     Studied,
+    efficiency_figure,
     efficiency_plot,
+    figure_of,
     is_scaled,
 )
-from dlscale.analysis.text import training_title
+from dlscale.analysis.findings.predicted_points import PlacedPrediction, predicted_notes, predicted_series
+from dlscale.analysis.findings.scaling import ScalingRow, base_text
+from dlscale.analysis.findings.small_print import family_figure, scaling_lines, span
+from dlscale.analysis.form import SCREEN, Form
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.text import rate, training_title
 
 
 def own_efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
@@ -39,60 +48,126 @@ def own_efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
     for index, (family, every, _) in enumerate(studied):
         rows = [row for row in every if row.cell.backend != "none"]
         if is_scaled(rows, against_none) and is_scaled(rows, against_backend):
-            name = f"own-{index}"
-            plots.append(
-                efficiency_plot(name, family, rows, (), value=against_backend, base=BACKEND, guides=(IDEAL,))
-            )
+            own = efficiency_plot(family, rows, (), value=against_backend, base=BACKEND, guides=(IDEAL,))
+            plots.append(replace(own, name=f"own-{index}"))
     return plots
 
 
 def throughput_plots(studied: Iterable[Studied]) -> list[Plot]:
-    """One plot per family with a rate, both axes logarithmic."""
+    """One plot per family with a rate."""
     plots = []
     for index, (family, rows, points) in enumerate(studied):
-        curves = curves_of(rows, throughput_of)
-        if not curves:
-            continue
-        shown = [row for curve in curves for row in curve.rows]
-        names = [curve.name for curve in curves]
-        plots.append(
-            Plot(
-                name=f"throughput-{index}",
-                title=training_title(family),
-                says=says("Throughput", rows, throughput_of, samples_text),
-                x=rank_axis([*shown, *points]),
-                y=rate_axis([*shown, *points]),
-                series=(
-                    *series_of(curves, throughput_of, say=samples_text, unit="launch"),
-                    *predicted_series(points, throughput_of, names),
-                ),
-                guides=_ideal_rate(shown, points),
-                notes=(f"{family.constants}.", *without_point(rows, curves), *predicted_notes(points)),
-                table="numbers",
-                tags=family_tags(family),
-            )
-        )
+        if curves := curves_of(rows, throughput_of):
+            plot = _plot(family, rows, curves, points)
+            plots.append(replace(plot, name=f"throughput-{index}", title=training_title(family)))
     return plots
 
 
-def _ideal_rate(rows: Sequence[ScalingRow], points: Sequence[PlacedPrediction]) -> tuple[Guide, ...]:
-    base = next(
-        (row for row in rows if (row.cell.backend, row.cell.num_ranks) == ("none", row.base_ranks)), None
+def _plot(
+    family: Family,
+    rows: Sequence[ScalingRow],
+    curves: Sequence[Curve],
+    points: Sequence[PlacedPrediction],
+    *,
+    reference: ScalingRow | None = None,
+) -> Plot:
+    """The rates of curves, both axes logarithmic, with the ideal line through the base case."""
+    placed: list[Shown] = [*(row for curve in curves for row in curve.rows), *points]
+    base, x, guides = _base(rows), rank_axis(placed), []
+    if base and base.throughput:
+        guides.append(proportional(base.throughput.center / base.base_ranks, x))
+    if reference and reference.throughput:
+        label = f"1 rank, {reference.cell.cores_per_rank} cores"
+        guides.append(Guide(label=label, y=reference.throughput.center))
+    return Plot(
+        name="throughput",
+        title="",
+        says=says("Throughput", rows, throughput_of, samples_text),
+        x=x,
+        y=rate_axis([*placed, *([reference] if reference else [])]),
+        series=(
+            *series_of(curves, throughput_of, say=samples_text, unit="launch"),
+            *predicted_series(points, throughput_of, [curve.name for curve in curves]),
+        ),
+        guides=tuple(guides),
+        notes=(f"{family.constants}.", *without_point(rows, curves), *predicted_notes(points)),
+        table="numbers",
+        tags=family_tags(family),
     )
-    if base is None or base.throughput is None:
-        return ()
-    every: list[Shown] = [*rows, *points]
-    ranks = [row.cell.num_ranks for row in every]
-    each = base.throughput.center / base.base_ranks
-    return (Guide(label="ideal", points=tuple((float(n), n * each) for n in (min(ranks), max(ranks)))),)
 
 
+def _base(rows: Sequence[ScalingRow]) -> ScalingRow | None:
+    """The only base case (a); None where curves have base cases of their own."""
+    bases = [row for row in rows if is_base(row)]
+    return bases[0] if len({row.family for row in bases}) == 1 else None
+
+
+def throughput_figure(
+    family: Family,
+    rows: Sequence[ScalingRow],
+    provenance: Provenance,
+    form: Form = SCREEN,
+    predicted: Sequence[PlacedPrediction] = (),
+) -> Figure | None:
+    """Samples per second over ranks, and the whole-machine reference; None if no cell has a rate."""
+    curves = curves_of(form.chosen(rows), throughput_of)
+    if not curves:
+        return None
+    reference = next((row for row in rows if row.cell.control == "whole_machine" and row.throughput), None)
+    shown = [row for curve in curves for row in curve.rows] + ([reference] if reference else [])
+    points = [point for point in predicted if form.draws(point.record)]
+    plot = _plot(family, rows, curves, points, reference=reference)
+    return family_figure(
+        family,
+        rows,
+        [row.cell for row in shown],
+        provenance,
+        name="throughput",
+        words=_words(rows, curves, reference, form),
+        panels=(plot,),
+        lines=scaling_lines(shown, points),
+        predicted=points,
+        wide=len({series.look for series in plot.series}) > MOST_IN_A_COLUMN,
+    )
+
+
+def _words(
+    rows: Sequence[ScalingRow],
+    curves: Sequence[Curve],
+    reference: ScalingRow | None,
+    form: Form,
+) -> Iterator[str]:
+    base = _base(rows)
+    intervals = [row.throughput for curve in curves for row in curve.rows if row.throughput]
+    levels = sorted({100 * interval.level for interval in intervals if interval.low is not None})
+    bars = ", ".join(f"{level:.1f}" for level in levels)
+    yield f"Median over n = {span([interval.n for interval in intervals])} launches, by the slowest rank's time."
+    yield f"Bars: {bars} % order-statistic interval." if levels else "No bars: an interval needs 6 launches."
+    if levels and any(interval.low is None for interval in intervals):
+        yield "No bar: fewer than 6 launches."
+    if base:
+        mark = "" if form.printed else "; its level is marked behind the points, which are moved aside"
+        yield f"Ideal: through the base case, none on {base_text(rows)}, {rate(base.throughput)} samples/s{mark}."
+    elif any(map(is_base, rows)):
+        yield "No ideal line: curves have base cases of their own."
+    else:
+        yield f"No ideal line: the base case, none on {base_text(rows)}, is missing."
+    if reference:
+        yield (
+            f"Dotted: whole-machine reference, 1 rank on {reference.cell.cores_per_rank} cores, "
+            f"{rate(reference.throughput)} samples/s; not a base case."
+        )
+    if missing := missing_from(form.chosen(rows), curves):
+        yield f"No point: {', '.join(missing)}."
+
+
+MAKERS = {"throughput": throughput_figure, "efficiency": efficiency_figure}
 THROUGHPUT = Finding(
     name="throughput",
     title="Throughput",
     compute=lambda study: EFFICIENCY.of(study),
     plots=throughput_plots,
-    figures={"throughput": family_throughput},
+    figures={"throughput": lambda study, family, form: throughput_figure(*figure_of(study, family, form))},
 )
 OWN = Finding(
     name="own",

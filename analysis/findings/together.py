@@ -30,8 +30,7 @@ from dlscale.analysis.findings.curve_plots import (
     throughput_of,
 )
 from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text
-from dlscale.analysis.findings.scaling_figures import csv_rows
-from dlscale.analysis.findings.small_print import span, warning
+from dlscale.analysis.findings.small_print import scaling_lines, span, warning
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import LEVEL
 from dlscale.analysis.text import listed, percent, workload_title
@@ -291,6 +290,6 @@ def together_figure(alike: Family, own: Sequence[tuple[Member, Sequence[ScalingR
         rows=[
             {"label": member.label, "of_study": member.name, **line}
             for member, rows in own
-            for line in csv_rows(row for row in rows if id(row) in kept)
+            for line in scaling_lines(row for row in rows if id(row) in kept)
         ],
     )

@@ -13,8 +13,8 @@ from dlscale.analysis.figures.write import save_figure, save_rows
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.predicted_points import placed_row
 from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.scaling_figures import efficiency_figure, throughput_figure
 from dlscale.analysis.findings.step_time import step_time_figure
+from dlscale.analysis.findings.throughput import MAKERS
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.proposal.document import to_latex, to_markdown
 from dlscale.analysis.proposal.section import document, table_line
@@ -93,7 +93,7 @@ def _figures(curve: Curve, study: Measured, stem: Path) -> tuple[list[str], list
         if row.cell.control == "train" and (row.cell.id in own or row.cell.backend == "none")
     ]
     common = (curve.family, rows, study.provenance)
-    drawn = [make(*common, predicted=curve.predicted) for make in (throughput_figure, efficiency_figure)]
+    drawn = [make(*common, predicted=curve.predicted) for make in MAKERS.values()]
     drawn += [step_time_figure(*common)] if curve.family.scaling_mode == "strong" else []
     names, files = [], []
     for figure in filter(None, drawn):

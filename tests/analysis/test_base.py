@@ -6,10 +6,10 @@ from dlscale.analysis.families import base_ranks
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, scaling
+from dlscale.analysis.findings.efficiency import EFFICIENCY, efficiency_figure
 from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.scaling_figures import efficiency_figure, throughput_figure
-from dlscale.analysis.findings.scaling_plots import EFFICIENCY
 from dlscale.analysis.findings.step_time import step_time_figure
+from dlscale.analysis.findings.throughput import throughput_figure
 from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.measured import measure
 from dlscale.analysis.proposal import section

@@ -13,7 +13,7 @@ from dlscale.analysis.figures.figure import draw as draw_figure
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings import backends, scaling
 from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.scaling_figures import MAKERS
+from dlscale.analysis.findings.throughput import MAKERS
 from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically

@@ -12,7 +12,7 @@ from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.predicted_points import place_predictions
 from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.scaling_figures import MAKERS
+from dlscale.analysis.findings.throughput import MAKERS
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import measure
 from tests.analysis.made_predictions import predictions

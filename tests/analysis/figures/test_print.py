@@ -14,7 +14,7 @@ from dlscale.analysis.figures.layout import finish_printed
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.scaling_figures import MAKERS
+from dlscale.analysis.findings.throughput import MAKERS
 from dlscale.analysis.form import Form, figure_latex, parse_width
 from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError

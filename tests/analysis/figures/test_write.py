@@ -18,7 +18,7 @@ from dlscale.analysis.figures.write import save_drawing, save_figure
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.heat_maps import heat_map_figure
 from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.scaling_figures import throughput_figure
+from dlscale.analysis.findings.throughput import throughput_figure
 from dlscale.analysis.form import SCREEN
 from dlscale.analysis.measured import measure
 from dlscale.analysis.provenance import Provenance, printable, provenance

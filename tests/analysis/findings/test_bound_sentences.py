@@ -1,4 +1,4 @@
-"""Bounds in words, in columns and in a figure."""
+"""Bounds in words and in columns."""
 
 import pytest
 
@@ -9,9 +9,7 @@ from dlscale.analysis.findings.bounds import (
     bound_columns,
     bound_sentence,
     bound_sentences,
-    loosest_bounds,
 )
-from dlscale.analysis.findings.scaling_figures import bound_guides, bounds_text
 
 
 def limit(kind, efficiency, words="because"):
@@ -57,29 +55,3 @@ def test_columns_are_stable():
         "bound_memory": None,
         "bound_loader": 0.9,
     }
-
-
-def test_the_loosest_bound_holds_for_all_and_an_unknown_one_for_nobody():
-    found = [
-        (2, limit("wire", 0.8)),
-        (2, limit("wire", 0.9)),
-        (4, limit("wire", 0.7)),
-        (4, limit("wire", None)),
-    ]
-    found += [(8, limit("wire", None)), (8, limit("wire", 0.6)), (2, limit("loader", 1.0))]
-    assert loosest_bounds(found) == {"wire": [(2, 0.9)], "loader": [(2, 1.0)]}
-
-
-def test_lines_are_drawn_where_a_bound_binds():
-    points = {"loader": [(2, 1.0), (4, 0.8)], "memory": [(2, 1.0), (4, 1.0)]}
-    (line,) = bound_guides(points)
-    assert (line.label, line.points) == ("bound: loader", ((2, 1.0), (4, 0.8)))
-    assert bounds_text(points) == (
-        "Bounds that no point over a backend can exceed, relative to (a): loader. Bound by memory: 100 %. "
-        "Bound not known: wire."
-    )
-
-
-def test_nothing_known_draws_nothing():
-    assert not list(bound_guides({}))
-    assert bounds_text({}) == "Bound not known: wire, memory, loader."

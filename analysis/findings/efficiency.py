@@ -1,12 +1,12 @@
-"""Efficiency over ranks: a plot per family, and the trainings of one screen."""
+"""Efficiency over ranks: a plot per family, a figure with both base cases, and the trainings of one screen."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from dlscale.analysis.curves import Value, curves_of
-from dlscale.analysis.declare import Axis, Block, Guide, Plot, Sentence, brief, family_tags
+from dlscale.analysis.curves import Value, curves_of, missing_from
+from dlscale.analysis.declare import Axis, Block, Figure, Guide, Plot, Sentence, brief, family_tags
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import ladder, predicted_points, scaling, solution_table
@@ -22,17 +22,20 @@ from dlscale.analysis.findings.curve_plots import (
 )
 from dlscale.analysis.findings.predicted_points import PlacedPrediction, predicted_notes, predicted_series
 from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, rows_of
-from dlscale.analysis.findings.scaling_figures import family_efficiency
+from dlscale.analysis.findings.small_print import family_figure, scaling_lines, span
 from dlscale.analysis.findings.verdict import verdict
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.statistics import LEVEL
-from dlscale.analysis.text import (
-    backend_name,
-    percent,
-    training_title,
-)
+from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.text import backend_name, percent, rate, training_title
 
 NONE, BACKEND = "{} without a communication layer", "{} of the same backend"
+PANELS = (
+    ("(a) base case: {}, no communication layer", against_none),
+    ("(b) base case: {} of the same backend", against_backend),
+)
+KINDS = ("wire", "memory", "loader")  # of bounds
 
 
 Studied = tuple[Family, tuple[ScalingRow, ...], tuple[PlacedPrediction, ...]]
@@ -47,6 +50,15 @@ def _studied(study: Measured) -> list[Studied]:
     ]
 
 
+def figure_of(
+    study: Measured, family: Family, form: Form
+) -> tuple[Family, Sequence[ScalingRow], Provenance, Form, Sequence[PlacedPrediction]]:
+    """What figures of a family are drawn from."""
+    rows = rows_of(scaling.FINDING.of(study), family)
+    points = [point for point in predicted_points.FINDING.of(study) if point.family == family]
+    return family, rows, study.provenance, form, points
+
+
 def efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
     """One plot per family with an efficiency on more than 1 rank: against (a), or against (b) if there is no (a)."""
     plots = []
@@ -55,16 +67,13 @@ def efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
         bounded = [row for row in rows if row.limits]
         guides = (IDEAL, *_guides(bounded))
         if is_scaled(rows, value):
-            own = points if value is against_none else ()
-            name = f"efficiency-{index}"
-            plot = efficiency_plot(name, family, rows, own, value=value, base=base, guides=guides)
-            note = _not_known(bounded) if bounded else ""
-            plots.append(replace(plot, notes=(*plot.notes, note)) if note else plot)
+            plot = efficiency_plot(family, rows, points, value=value, base=base, guides=guides)
+            notes = (*plot.notes, *([_not_known(bounded)] if bounded else []))
+            plots.append(replace(plot, name=f"efficiency-{index}", notes=tuple(filter(None, notes))))
     return plots
 
 
 def efficiency_plot(
-    name: str,
     family: Family,
     rows: Sequence[ScalingRow],
     points: Sequence[PlacedPrediction],
@@ -72,25 +81,35 @@ def efficiency_plot(
     value: Value,
     base: str,
     guides: tuple[Guide, ...],
+    among: Sequence[ScalingRow] = (),
 ) -> Plot:
-    """The efficiency `value` of a family's curves over ranks, against `base`."""
+    """The efficiency `value` of a family's curves over ranks, against `base`; `among` are the rows of other panels.
+
+    Predictions are relative to base case (a) alone.
+    """
     curves = curves_of(rows, value)
     shown = [row for curve in curves for row in curve.rows]
-    points = [point for point in points if value(point)]
+    points = [point for point in points if value is against_none and value(point)]
+    names = [curve.name for curve in curves_of(rows, _either if among else value)]
     tops = [
         interval.center if interval.high is None else interval.high
         for row in (*shown, *points)
         if (interval := value(row))
     ]
     return Plot(
-        name=name,
+        name="efficiency",
         title=training_title(family),
         says=says("Efficiency", rows, value, percent),
-        x=rank_axis([*shown, *points]),
-        y=Axis(title="efficiency [%]", kind="percent", low=0, high=max(1.1, 1.05 * max(tops))),
+        x=rank_axis([*(among or shown), *points]),
+        y=Axis(
+            title="scaling efficiency [%]",
+            kind="percent",
+            low=0,
+            high=max(1.1, *(1.05 * top for top in tops)),
+        ),
         series=(
-            *series_of(curves, value, say=percent, unit="block"),
-            *predicted_series(points, value, [curve.name for curve in curves]),
+            *series_of(curves, value, say=percent, unit="block", among=names),
+            *predicted_series(points, value, names),
         ),
         guides=guides,
         notes=(
@@ -103,12 +122,13 @@ def efficiency_plot(
     )
 
 
+def _either(row: ScalingRow) -> Interval | None:
+    return row.efficiency_none or row.efficiency_backend
+
+
 def is_scaled(rows: Sequence[ScalingRow], value: Value) -> bool:
     """Whether a row that is no base case has that efficiency."""
     return any(row.cell.num_ranks != row.base_ranks and value(row) for row in rows)
-
-
-LIMIT_KINDS = ("wire", "memory", "loader")
 
 
 def _guides(rows: Sequence[ScalingRow]) -> Iterator[Guide]:
@@ -118,7 +138,7 @@ def _guides(rows: Sequence[ScalingRow]) -> Iterator[Guide]:
         own = sorted(
             (row for row in rows if backend_name(row.cell) == name), key=lambda row: row.cell.num_ranks
         )
-        for kind in LIMIT_KINDS:
+        for kind in KINDS:
             known = {
                 float(row.cell.num_ranks): limit.efficiency
                 for row in own
@@ -139,6 +159,88 @@ def _not_known(rows: Sequence[ScalingRow]) -> str:
     known = {limit.kind for row in rows for limit in row.limits if limit.efficiency is not None}
     reasons = [f"{limit.kind} ({limit.words})" for limit in most.limits if limit.kind not in known]
     return f"No bound by {', '.join(reasons)}." if reasons else ""
+
+
+def efficiency_figure(
+    family: Family,
+    rows: Sequence[ScalingRow],
+    provenance: Provenance,
+    form: Form = SCREEN,
+    predicted: Sequence[PlacedPrediction] = (),
+) -> Figure | None:
+    """Efficiency over ranks against both base cases, with bounds and predictions in (a).
+
+    None if only base cases have an efficiency.
+    """
+    chosen, points = form.chosen(rows), [point for point in predicted if form.draws(point.record)]
+    shown = [row for curve in curves_of(chosen, _either) for row in curve.rows]
+    if all(row.cell.num_ranks == row.base_ranks for row in shown):
+        return None
+    bounded = [row for row in shown if row.limits and row.cell.backend != "none"]
+    bounds = [guide for guide in _guides(bounded) if any(height < 1 for _, height in guide.points)]
+    plots = []
+    for title, value in PANELS:
+        guides = (IDEAL, *(bounds if value is against_none else ()))
+        plot = efficiency_plot(family, chosen, points, value=value, base="{}", guides=guides, among=shown)
+        # In print the caption explains the letter: one column has no room for the rest.
+        title = title[:3] if form.printed else title.format(base_text(rows))
+        plots.append(replace(plot, title=title, says="base case not measured"))
+    high = max(plot.y.high or 0.0 for plot in plots)
+    return family_figure(
+        family,
+        rows,
+        [row.cell for row in shown],
+        provenance,
+        name="efficiency",
+        words=_words(rows, shown, bounded, form, bounds=bool(bounds)),
+        panels=tuple(replace(plot, x=plots[0].x, y=replace(plot.y, high=high)) for plot in plots),
+        lines=scaling_lines(shown, points),
+        predicted=points,
+        shared=True,
+    )
+
+
+def _words(
+    rows: Sequence[ScalingRow],
+    shown: Sequence[ScalingRow],
+    bounded: Sequence[ScalingRow],
+    form: Form,
+    *,
+    bounds: bool,
+) -> Iterator[str]:
+    base = shown[0].base_ranks
+    ratios: list[Interval] = [
+        interval
+        for row in shown
+        if row.cell.num_ranks != base
+        for _, value in PANELS
+        if (interval := value(row)) is not None
+    ]
+    yield (
+        f"Efficiency (T(p)/p) / (T({base})/{base}) with T in samples/s; geometric mean over "
+        f"n = {span([interval.n for interval in ratios])} blocks of launches, "
+        f"bars: {100 * LEVEL:.0f} % t interval of the paired log ratios."
+    )
+    if form.printed:
+        yield from (f"{title.format(base_text(rows))}." for title, _ in PANELS)
+    if any("unpaired" in interval.method for interval in ratios):
+        yield "Points without a common block with their base case are unpaired (see the CSV)."
+    if bounds:
+        yield "Bounds that no point over these backends can exceed, relative to (a)."
+    if bounded:
+        yield _not_known(bounded)
+    if any(interval.low is None for interval in ratios):
+        yield "No bar: too few blocks."
+    bases = [
+        f"{backend_name(row.cell)} {rate(row.throughput)}"
+        for row in rows
+        if row.cell.control == "train" and row.cell.num_ranks == base and row.throughput
+    ]
+    if bases:
+        yield f"Base cases, {base_text(rows)}, in samples/s: {'; '.join(bases)}."
+    for title, value in PANELS:
+        if missing := missing_from(form.chosen(rows), curves_of(form.chosen(rows), value)):
+            yield f"No point in {title[:3]}: {', '.join(missing)}."
 
 
 FULL = "dlscale report --full"
@@ -187,6 +289,6 @@ EFFICIENCY = Finding(
     compute=_studied,
     plots=efficiency_plots,
     screen=_screen,
-    figures={"efficiency": family_efficiency},
+    figures={"efficiency": lambda study, family, form: efficiency_figure(*figure_of(study, family, form))},
 )
 FINDINGS = (EFFICIENCY,)
