@@ -133,8 +133,8 @@ def replay_checks() -> Iterator[Check]:
         )
 
 
-def check_lines(checks: Sequence[Check]) -> list[str]:
-    """Markdown: the verdict, and a row per network, exchange and size with the error."""
+def check_lines(checks: Sequence[Check], *, every: bool = True) -> list[str]:
+    """Markdown: the verdict, and a row per network, exchange and size with the error; with `every` not only misses."""
     worst = max((check.error for check in checks), key=abs)
     passed = sum(check.passed for check in checks)
     columns = ["network", "exchange", "ranks", "bytes", "reference", "reference ms", "error"]
@@ -149,12 +149,14 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
             _percent(check.error) + ("" if check.passed else " (missed)"),
         ]
         for check in checks
+        if every or not check.passed
     ]
     verdict = (
         f"{passed} of {len(checks)} within {100 * checks[0].tolerance:g} %; the largest error is "
         f"{_percent(worst)}."
     )
-    return [verdict, "", *markdown_table(columns, cells, words=columns[:2] + columns[4:5]), ""]
+    table = [*markdown_table(columns, cells, words=columns[:2] + columns[4:5]), ""] if cells else []
+    return [verdict, "", *table]
 
 
 def _exchange_text(exchange: NetworkExchange) -> str:

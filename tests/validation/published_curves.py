@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlscale.analysis.published.catalogue import Published, load_published
 from dlscale.analysis.published.claim_verdicts import ClaimVerdict, claim_verdicts, points
 from dlscale.analysis.published.claims import (
     DeviceCurve,
-    Number,
     Publication,
-    Range,
-    load_networks,
     load_publications,
     x_of,
 )
@@ -51,7 +48,7 @@ def published_curves(published: Published) -> list[PublishedCurve]:
 
 
 def published_lines() -> list[str]:
-    """Markdown: every published point with its band, the causes of misses, the law's predictions, and all inputs."""
+    """Markdown: every published point with its band, the causes of misses, and the law's predictions."""
     published = load_published()
     curves = published_curves(published)
     points_of = [row for curve in curves for row in curve.rows]
@@ -68,24 +65,19 @@ def published_lines() -> list[str]:
         for row in curve.rows
         if row.predicted
     ]
-    missed = {curve.title: row.reason for curve in curves for row in curve.rows if row.verdict == DISAGREES}
+    missed: dict[str, list[str]] = {}
+    for curve in curves:
+        for reason in dict.fromkeys(row.reason for row in curve.rows if row.verdict == DISAGREES):
+            missed.setdefault(reason, []).append(curve.title)
     columns = ["curve", "devices", "published efficiency", "predicted [5, 95] %", "inside"]
     return [
         f"{inside} of {len(points_of)} inside the band.",
         "",
         *markdown_table(columns, rows, words=["curve", "inside"]),
         "",
-        *(f"* Missed, {title}: {reason}." for title, reason in missed.items()),
+        *(f"* Missed, {'; '.join(titles)}: {reason}." for reason, titles in missed.items()),
         "",
         *_law_lines(curves, published),
-        "Inputs:",
-        "",
-        *markdown_table(
-            ["curve", "input", "value", "kind", "source"],
-            [line for curve in curves for line in _inputs(curve)],
-            words=["curve", "input", "kind", "source"],
-        ),
-        "",
     ]
 
 
@@ -121,27 +113,3 @@ def _law_lines(curves: Sequence[PublishedCurve], published: Published) -> list[s
 
 def _middle(row: ClaimVerdict) -> float:
     return ((row.low or 0.0) + (row.high or 0.0)) / 2
-
-
-def _inputs(entry: PublishedCurve) -> Iterator[list[str]]:
-    curve, facts = entry.curve, load_networks()[entry.curve.network]
-    for place, number in curve.numbers:
-        value = (
-            f"{number.value}" if isinstance(number, Number) else curve.transport.algorithm.replace("_", " ")
-        )
-        yield [entry.title, place.replace("_", " "), value, number.kind, number.source]
-    parameters = facts.num_parameters
-    yield [
-        entry.title,
-        "gradients",
-        f"{facts.num_bytes} B",
-        parameters.kind,
-        f"4 bytes per parameter: {parameters.source}",
-    ]
-    for name in curve.inputs:
-        limits = entry.publication.inputs[name]
-        yield [entry.title, name.replace("_", " "), _input(limits), limits.kind, limits.source]
-
-
-def _input(limits: Range) -> str:
-    return f"{limits.low:g} to {limits.high:g} {limits.unit}"
