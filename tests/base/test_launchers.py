@@ -20,31 +20,27 @@ def line(flavour: str, **changes: object) -> str:
     return " ".join(mpiexec(flavour, Path("/env/bin/mpiexec"), program=PROGRAM, **arguments))  # type: ignore[arg-type]
 
 
-def test_mpich():
-    assert line("mpich") == (
-        "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 "
-        "python -m dlscale.benchmarks.rank.worker spool/x"
-    )
+WORKER = "python -m dlscale.benchmarks.rank.worker spool/x"
 
 
-def test_intelmpi():
-    assert line("intelmpi") == (
-        "/env/bin/mpiexec -n 2 -genv I_MPI_PIN 0 -genv OMP_NUM_THREADS 1 "
-        "python -m dlscale.benchmarks.rank.worker spool/x"
-    )
-
-
-@pytest.mark.parametrize(("user", "root"), [(1000, ""), (0, "--allow-run-as-root ")])
-def test_openmpi(user: int, root: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("flavour", "user", "changes", "options"),
+    [
+        ("mpich", 0, {}, "-n 2 -bind-to none -genv OMP_NUM_THREADS 1"),
+        ("intelmpi", 0, {}, "-n 2 -genv I_MPI_PIN 0 -genv OMP_NUM_THREADS 1"),
+        ("openmpi", 1000, {}, "-n 2 --bind-to none -x OMP_NUM_THREADS=1"),
+        ("openmpi", 0, {}, "-n 2 --bind-to none -x OMP_NUM_THREADS=1 --allow-run-as-root"),
+        (
+            "openmpi",
+            1000,
+            {"num_ranks": 4, "oversubscribed": True},
+            "-n 4 --bind-to none --map-by slot:OVERSUBSCRIBE -x OMP_NUM_THREADS=1",
+        ),
+    ],
+)
+def test_mpiexec_on_this_machine(monkeypatch, flavour, user, changes, options):
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    assert line("openmpi") == (
-        f"/env/bin/mpiexec -n 2 --bind-to none -x OMP_NUM_THREADS=1 {root}"
-        "python -m dlscale.benchmarks.rank.worker spool/x"
-    )
-    assert line("openmpi", num_ranks=4, oversubscribed=True) == (
-        f"/env/bin/mpiexec -n 4 --bind-to none --map-by slot:OVERSUBSCRIBE -x OMP_NUM_THREADS=1 {root}"
-        "python -m dlscale.benchmarks.rank.worker spool/x"
-    )
+    assert line(flavour, **changes) == f"/env/bin/mpiexec {options} {WORKER}"
 
 
 START = Start(

@@ -71,34 +71,6 @@ def test_aliases(alias, name):
     assert load_system(alias).name == name
 
 
-@pytest.mark.parametrize(
-    ("name", "directives"),
-    [
-        ("cori", ["--constraint=knl,quad,cache", "--qos=regular"]),
-        ("cori-haswell", ["--constraint=haswell", "--qos=regular"]),
-        ("piz-daint", ["--partition=normal", "--constraint=gpu"]),
-        ("cooley", ["-q default", "--attrs=nox11"]),
-        ("theta", ["-q default", "--attrs mcdram=cache:numa=quad"]),
-        ("seawulf", []),
-    ],
-)
-def test_directives_of_the_default_partition(name, directives):
-    system = load_system(name)
-    assert system.partitions[system.partition].directives == directives
-
-
-def test_variables_of_the_published_recipes():
-    knl = load_system("cori").placement.variables
-    assert (knl["OMP_NUM_THREADS"], knl["KMP_BLOCKTIME"]) == ("33", "1")
-    assert knl["KMP_AFFINITY"] == "granularity=fine,compact,1,0"
-    daint = load_system("daint").placement.variables
-    assert (daint["CRAY_CUDA_MPS"], daint["MPICH_RDMA_ENABLED_CUDA"], daint["OMP_NUM_THREADS"]) == (
-        "1",
-        "1",
-        "12",
-    )
-
-
 # Recalled numbers must not creep in: these are in no source that was read.
 @pytest.mark.parametrize(
     ("name", "field"),
