@@ -13,37 +13,38 @@ from click.shell_completion import CompletionItem
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.streams import clean_streams
 
-VERBS = {
-    "plan": ("run", "Print what a study would run, and start nothing."),
-    "run": ("run", "Run or resume a study, then print its table and draw its figures."),
-    "resume": ("resume", "Resume a study that was interrupted or had failures."),
-    "status": ("status", "Show the progress and failures of the studies in a results folder."),
-    "report": ("report", "Print a study's table from its records."),
-    "figures": (
-        "figures",
-        "Draw a study's figures from its records, or published figures with its series added.",
-    ),
-    "verify-figures": (
-        "published",
-        "Check records against published figures, and the published figures against each other.",
-    ),
-    "compare": (
-        "compare",
-        "Test which backend of a study is faster, or show what differs between two studies.",
-    ),
-    "proposal": ("proposal", "Write the scaling section of a proposal for compute time."),
-    "export": (
-        "export",
-        "Export a study's records and numbers: tables, other tools' formats.",
-    ),
-    "collectives": ("collectives", "Time allreduce over message sizes: the ring versus other libraries."),
-    "check": ("check", "Check that both frameworks train the same network."),
-    "data": ("data", "Generate or convert input data."),
-    "new": ("new", "Write a start for a model of your own in one file."),
-    "system": ("system", "List, show, check and draft system files."),
-    "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
-    "predict": ("predict", "Predict the curve for more nodes, from a profile and the network."),
+# The verbs as `dlscale --help` groups them: module and line of help.
+PANELS = {
+    "Studies": {
+        "run": ("run", "Run or resume a study, then print its table and draw its figures."),
+        "plan": ("run", "Print what a study would run, and start nothing."),
+        "resume": ("resume", "Resume a study that was interrupted or had failures."),
+        "status": ("status", "Show the progress and failures of the studies in a results folder."),
+    },
+    "Results": {
+        "report": ("report", "Print a study's table from its records."),
+        "compare": ("compare", "Test which backend is faster, or show what differs between two studies."),
+        "figures": ("figures", "Draw a study's figures, or published figures with its series added."),
+        "export": ("export", "Export a study's records and numbers: tables, other tools' formats."),
+    },
+    "More measurements and predictions": {
+        "collectives": (
+            "collectives",
+            "Time allreduce over message sizes: the ring versus other libraries.",
+        ),
+        "predict": ("predict", "Predict the curve for more nodes, from a profile and the network."),
+        "proposal": ("proposal", "Write the scaling section of a proposal for compute time."),
+        "verify-figures": ("published", "Check records and published figures against each other."),
+    },
+    "Set-up": {
+        "system": ("system", "List, show, check and draft system files."),
+        "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
+        "data": ("data", "Generate or convert input data."),
+        "check": ("check", "Check that both frameworks train the same network."),
+        "new": ("new", "Write a start for a model of your own in one file."),
+    },
 }
+VERBS = {verb: row for rows in PANELS.values() for verb, row in rows.items()}
 # What replaces a verb that went, or a verb's own verb.
 REMOVED = {
     "tune": "dlscale run tuning",
@@ -82,15 +83,6 @@ class SubVerbs(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
-# The verbs as `dlscale --help` groups them.
-PANELS = {
-    "Studies": ("run", "plan", "resume", "status"),
-    "Results": ("report", "compare", "figures", "export"),
-    "More measurements and predictions": ("collectives", "predict", "proposal", "verify-figures"),
-    "Set-up": ("system", "doctor", "data", "check", "new"),
-}
-
-
 class _Verbs(click.Group):
     """Knows each verb's module and line of help without importing it, also for a shell that completes a verb."""
 
@@ -120,7 +112,7 @@ class _Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         for panel, verbs in PANELS.items():
             with formatter.section(panel):
-                formatter.write_dl([(verb, VERBS[verb][1]) for verb in verbs])
+                formatter.write_dl([(verb, text) for verb, (_, text) in verbs.items()])
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -159,26 +151,32 @@ def _run(arguments: list[str] | None) -> int:
     """Run the command line; returns the exit status. Raises UsageError, BrokenPipeError if nothing can be written."""
     try:
         _check_working_directory()
-        status = cli.main(args=arguments, prog_name="dlscale", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        status = FAILED_USAGE
-    except (UsageError, click.ClickException) as error:
-        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.command.name in ("run", "plan"):
-            text = _moved(error.option_name) or text
-        click.echo(f"dlscale: {' '.join(text.split())}", err=True)
-        status = FAILED_USAGE
+        return run_command(cli, "dlscale", arguments)
     except OSError as error:
         if error.filename is None or isinstance(error, BrokenPipeError):
             raise
         click.echo(f"dlscale: {_shortened(str(error.filename))}: {error.strerror}", err=True)
-        status = FAILED_USAGE
+        return FAILED_USAGE
+
+
+def run_command(command: click.Command, name: str, arguments: list[str] | None = None) -> int:
+    """Run a command, whose mistakes are one line under its name; returns the exit status."""
+    try:
+        status = command.main(args=arguments, prog_name=name, standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return FAILED_USAGE
+    except (UsageError, click.ClickException) as error:
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.command.name in ("run", "plan"):
+            text = _moved(error.option_name) or text
+        click.echo(f"{name}: {' '.join(text.split())}", err=True)
+        return FAILED_USAGE
     except (KeyboardInterrupt, click.Abort):
         click.echo(
-            "\ndlscale: interrupted; finished cases are saved. Run the same command to resume", err=True
+            f"\n{name}: interrupted; what is finished is kept. Run the same command to resume", err=True
         )
-        status = INTERRUPTED
+        return INTERRUPTED
     return status if isinstance(status, int) else 0
 
 

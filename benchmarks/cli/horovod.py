@@ -12,9 +12,8 @@ import time
 import click
 from rich.markup import escape
 
-from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.cli import FAILED_USAGE, INTERRUPTED
+from dlscale.benchmarks.cli import run_command
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.horovod_build import build_horovod
 from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
@@ -46,15 +45,7 @@ def horovod(system: str, environment: str | None) -> None:
 def main() -> None:
     """Run the command and exit: 0 Horovod is installed, 1 it is not."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the build ends too
-    try:
-        horovod.main(prog_name="make horovod", standalone_mode=False)
-    except (UsageError, click.ClickException) as error:
-        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        click.echo(f"make horovod: {' '.join(text.split())}", err=True)
-        sys.exit(FAILED_USAGE)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("\nmake horovod: interrupted; the same command starts again", err=True)
-        sys.exit(INTERRUPTED)
+    sys.exit(run_command(horovod, "make horovod"))
 
 
 if __name__ == "__main__":
