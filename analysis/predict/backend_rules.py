@@ -49,6 +49,7 @@ HOROVOD_CYCLE_MS, HOROVOD_FUSION_MIB = 1.0, 128.0
 HOROVOD_BITS_BYTES = 8
 GRPC_CHUNK_KIB = 1024
 UNLIMITED = 1 << 62
+WHOLE = (UNLIMITED, UNLIMITED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,10 +247,6 @@ def with_algorithm(rule: ExchangeRule, algorithm: Algorithm | None) -> ExchangeR
     return rule if algorithm is None or rule.serves else replace(rule, fixed_algorithm=algorithm)
 
 
-def _none(left: dict[str, Any], **_: Any) -> ExchangeRule:  # noqa: ARG001
-    return ExchangeRule(backend="none", overlap="none")
-
-
 def _over_collective(
     left: dict[str, Any], *, backend: str, framework: str, spare_core: bool, **_: Any
 ) -> ExchangeRule:
@@ -257,19 +254,14 @@ def _over_collective(
     if teams > 1:
         raise UsageError(f"predictions do not model {backend}.teams={teams}; give 0 or 1, or leave it out")
     threads = spare_core if teams < 0 else teams > 0
-    overlap: Overlap = "thread" if threads else "none"
-    deferred = int(left.pop("deferred", -1))
-    pipelined = bool(left.pop("pipelined", False))
-    if deferred < 0:
-        deferred = int(
-            backend == "ring" and framework == "torch" and left.get("compression", "none") == "none"
-        )
-    if deferred and threads:
-        overlap = "next_forward"
-    if pipelined:
-        overlap = "next_step"
-    whole = framework == "tensorflow" and not threads
     compressed = left.pop("compression", "none")
+    by_default = backend == "ring" and framework == "torch" and compressed == "none"
+    deferred = int(left.pop("deferred", -1))
+    overlap: Overlap = "thread" if threads else "none"
+    if threads and (by_default if deferred < 0 else deferred):
+        overlap = "next_forward"
+    if left.pop("pipelined", False):
+        overlap = "next_step"
     if compressed not in ("none", "fp16", "bf16"):
         raise UsageError(
             f"predictions do not model {backend}.compression={compressed}; choose none, fp16 or bf16"
@@ -278,7 +270,7 @@ def _over_collective(
     return ExchangeRule(
         backend=backend,
         overlap=overlap,
-        limits=(UNLIMITED, UNLIMITED) if whole else (FIRST_BUCKET_BYTES, BUCKET_BYTES),
+        limits=WHOLE if framework == "tensorflow" and not threads else (FIRST_BUCKET_BYTES, BUCKET_BYTES),
         bytes_per_element=2 if narrow else 4,
     )
 
@@ -305,12 +297,6 @@ def _horovod(left: dict[str, Any], **_: Any) -> ExchangeRule:
     )
 
 
-def _tf_collective(left: dict[str, Any], **_: Any) -> ExchangeRule:  # noqa: ARG001
-    return ExchangeRule(
-        backend="tf_collective", overlap="none", limits=(UNLIMITED, UNLIMITED), fixed_algorithm="ring"
-    )
-
-
 def _grpc_ps(left: dict[str, Any], *, framework: str, **_: Any) -> ExchangeRule:
     chunk = int(left.pop("chunk_kib", GRPC_CHUNK_KIB)) << 10
     size = 1 if framework == "tensorflow" else chunk  # TensorFlow sends variable by variable
@@ -326,22 +312,17 @@ def _grpc_ps(left: dict[str, Any], *, framework: str, **_: Any) -> ExchangeRule:
     )
 
 
-def _mpi_ps(left: dict[str, Any], **_: Any) -> ExchangeRule:  # noqa: ARG001
-    return ExchangeRule(
-        backend="mpi_ps",
-        overlap="none",
-        limits=(UNLIMITED, UNLIMITED),
-        fixed_algorithm="parameter_servers",
-    )
-
-
 _RULES: dict[str, Any] = {
-    "none": _none,
+    "none": lambda _, **__: ExchangeRule(backend="none", overlap="none"),
     "ring": partial(_over_collective, backend="ring"),
     "mpi": partial(_over_collective, backend="mpi"),
     "gloo": _gloo,
     "horovod": _horovod,
-    "tf_collective": _tf_collective,
+    "tf_collective": lambda _, **__: ExchangeRule(
+        backend="tf_collective", overlap="none", limits=WHOLE, fixed_algorithm="ring"
+    ),
     "grpc_ps": _grpc_ps,
-    "mpi_ps": _mpi_ps,
+    "mpi_ps": lambda _, **__: ExchangeRule(
+        backend="mpi_ps", overlap="none", limits=WHOLE, fixed_algorithm="parameter_servers"
+    ),
 }

@@ -34,13 +34,12 @@ from dlscale.analysis.predict.noise import slowest
 from dlscale.analysis.predict.profile import Profile, at_batch
 from dlscale.analysis.predict.scenario import Scenario, changed_scenarios, check_sizes, noise_texts
 from dlscale.analysis.predict.timeline import BucketExchange, asynchronous_seconds, step_seconds
-from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
 
 Floats = NDArray[np.float64]
 
 NUM_STEPS = 20  # the fewest that a study measures
-BAND_PERCENT = (5.0, 95.0)
+BAND_PERCENT, LEVEL = (5.0, 95.0), 0.9
 METHOD = "5 to 95 % of replicates"
 IDEAL, BATCH, STRAGGLERS, EXPOSED = "ideal", "batch effect", "stragglers", "exposed communication"
 
@@ -53,14 +52,12 @@ class PredictedPoint:
     num_ranks: int
     num_servers: int
     local_batch: int
-    samples_per_second: Interval
-    efficiency: Interval
-    step_seconds: Interval
+    samples_per_second: Band
+    efficiency: Band
+    step_seconds: Band
     parts: dict[str, float]
-    replicates: Floats = field(
-        default_factory=lambda: np.empty(0), compare=False, repr=False
-    )  # (R,) efficiency
-    rates: Floats = field(default_factory=lambda: np.empty(0), compare=False, repr=False)  # (R,) samples/s
+    replicates: Floats = field(compare=False, repr=False)  # (R,) efficiency
+    rates: Floats = field(compare=False, repr=False)  # (R,) samples/s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,16 +283,9 @@ def _asynchronous(draws: _Draws, profile: Profile, factors: Floats) -> Floats:
     )
 
 
-def _band(values: Floats) -> Interval:
+def _band(values: Floats) -> Band:
     low, high = (float(np.percentile(values, percent)) for percent in BAND_PERCENT)
-    return Interval(
-        center=float(np.median(values)),
-        low=low,
-        high=high,
-        level=(BAND_PERCENT[1] - BAND_PERCENT[0]) / 100,
-        method=METHOD,
-        n=len(values),
-    )
+    return Band(low=low, center=float(np.median(values)), high=high)
 
 
 def prediction_records(
@@ -328,12 +318,12 @@ def prediction_record(
         num_nodes=point.num_nodes,
         local_batch=point.local_batch,
         global_batch=point.local_batch * point.num_ranks,
-        samples_per_second=band_of(point.samples_per_second),
-        efficiency=band_of(point.efficiency),
-        step_seconds=band_of(point.step_seconds),
+        samples_per_second=point.samples_per_second,
+        efficiency=point.efficiency,
+        step_seconds=point.step_seconds,
         parts=point.parts,
         method=METHOD,
-        level=point.efficiency.level,
+        level=LEVEL,
         num_replicates=scenario.num_replicates,
         seed=scenario.seed,
         engine=ENGINE,
@@ -350,16 +340,6 @@ def prediction_record(
         doubts=scenario.doubts,
         commit=commit,
         command=command,
-    )
-
-
-def band_of(interval: Interval) -> Band:
-    """The band of a predicted value, which always has limits."""
-    low, high = interval.low, interval.high
-    return Band(
-        low=interval.center if low is None else low,
-        center=interval.center,
-        high=interval.center if high is None else high,
     )
 
 

@@ -53,9 +53,9 @@ class PredictedSolution:
         """The time of training to the target."""
         rate, samples = self.point.samples_per_second, self.trained.samples
         return Band(
-            low=samples.low / (rate.high or rate.center),
+            low=samples.low / rate.high,
             center=samples.center / rate.center,
-            high=samples.high / (rate.low or rate.center),
+            high=samples.high / rate.low,
         )
 
     def record(self, *, commit: str, command: str) -> PredictionRecord:

@@ -185,7 +185,7 @@ def largest_left_out(hosts: MeasuredHosts) -> Iterator[Compared]:
         )
         point = predict_point(replace(scenario, step_error=error), step.num_nodes).step_seconds
         found = _compared(step, point.center)
-        yield replace(found, band=(point.low or 0.0, point.high or 0.0), law=_law(known, step.num_nodes))
+        yield replace(found, band=(point.low, point.high), law=_law(known, step.num_nodes))
 
 
 def _same_training(hosts: MeasuredHosts, step: StepTime) -> list[StepTime]:
