@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from dlscale.analysis.predict.backend_rules import rule_of
 from dlscale.analysis.predict.grid import (
     MOST_POINTS,
     NUM_REPLICATES,
@@ -15,52 +14,18 @@ from dlscale.analysis.predict.grid import (
     read_grid,
     to_csv,
 )
-from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.noise import Noise
 from dlscale.analysis.predict.prediction import predict_point
-from dlscale.analysis.predict.profile import Gradient, Profile
-from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
+from tests.analysis.made_scenarios import NETWORK, scenario
 
-NETWORK = Network(
-    name="switch",
-    num_nodes=64,
-    node_bytes_per_second=1e9,
-    latency_seconds=1e-5,
-    node_memory_bytes_per_second=1e10,
-    reduce_seconds_per_byte=0.0,
-)
-PROFILE = Profile(
-    workload="hep_cnn",
-    preset="paper",
-    framework="torch",
-    local_batch=8,
-    forward_seconds=0.1,
-    backward_seconds=0.3,
-    update_seconds=0.02,
-    gradients=(Gradient(name="all", num_bytes=100_000_000, ready_seconds=0.3),),
-    step_seconds=(0.31, 0.32, 0.33, 0.35),
-    evidence="measured",
-    source="a test",
-)
+OWN = scenario("ring", noise=Noise(steps=(0.98, 1.0, 1.04)), batch=8)
 
 
-@pytest.fixture
-def scenario() -> Scenario:
-    return Scenario(
-        network=NETWORK,
-        profile=PROFILE,
-        noise=Noise(steps=(0.98, 1.0, 1.04)),
-        rule=rule_of("ring", {}, framework="torch", num_servers=1, spare_core=True),
-        scaling_mode="weak",
-        batch=8,
-    )
-
-
-def test_a_row_is_the_predicted_point_with_that_network_noise_and_batch(scenario):
+def test_a_row_is_the_predicted_point_with_that_network_noise_and_batch():
     axes = read_axes("link_rate=4,latency=0.5,jitter=0,batch=32")
-    rows = list(grid_rows(axes, [scenario], [1, 16]))
-    assert len(rows) == axes.num_points([scenario], [1, 16]) == 32
+    rows = list(grid_rows(axes, [OWN], [1, 16]))
+    assert len(rows) == axes.num_points([OWN], [1, 16]) == 32
     found = next(
         row
         for row in rows
@@ -70,7 +35,7 @@ def test_a_row_is_the_predicted_point_with_that_network_noise_and_batch(scenario
     network = replace(NETWORK, node_bytes_per_second=4e9, latency_seconds=5e-6)
     alone = predict_point(
         replace(
-            scenario,
+            OWN,
             network=network,
             noise=Noise(steps=(1.0, 1.0, 1.0)),
             batch=32,
@@ -86,12 +51,12 @@ def test_a_row_is_the_predicted_point_with_that_network_noise_and_batch(scenario
     assert {row["evidence"] for row in rows} == {"simulated"}
 
 
-def test_every_axis_has_what_the_prediction_has(scenario):
+def test_every_axis_has_what_the_prediction_has():
     axes = read_axes("link_rate=2,batch=32")
     assert axes.link_rate == (1, 2)
-    assert axes.batches(scenario) == (8, 32)
+    assert axes.batches(OWN) == (8, 32)
     assert axes.latency == Axes().latency
-    strong = replace(scenario, scaling_mode="strong", batch=64)
+    strong = replace(OWN, scaling_mode="strong", batch=64)
     assert min(Axes().batches(strong)) == 64  # which as many ranks divide as divide the prediction's
 
 
@@ -113,14 +78,14 @@ def test_axes_that_make_no_sense_are_refused(text):
         read_axes(text)
 
 
-def test_too_many_points_are_refused_before_the_first(scenario):
+def test_too_many_points_are_refused_before_the_first():
     many = Axes(link_rate=tuple(range(1, 1 + MOST_POINTS)))
     with pytest.raises(UsageError, match="points, more than 50,000"):
-        check_grid(many, [scenario], [1])
+        check_grid(many, [OWN], [1])
 
 
-def test_the_file_gives_the_rows_back(scenario, tmp_path):
-    rows = list(grid_rows(read_axes("link_rate=1,latency=1,jitter=1,batch=8"), [scenario], [1, 4]))
+def test_the_file_gives_the_rows_back(tmp_path):
+    rows = list(grid_rows(read_axes("link_rate=1,latency=1,jitter=1,batch=8"), [OWN], [1, 4]))
     path = tmp_path / "grid.csv"
     path.write_text(to_csv(rows))
     assert read_grid(path) == rows

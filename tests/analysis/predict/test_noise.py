@@ -5,28 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict.backend_rules import rule_of
 from dlscale.analysis.predict.measured_profiles import profile_of
-from dlscale.analysis.predict.network import Network
 from dlscale.analysis.predict.noise import Noise, noise_of, noise_of_steps, rare_events, slowest
-from dlscale.analysis.predict.prediction import predict_curve
-from dlscale.analysis.predict.profile import Gradient, Profile
-from dlscale.analysis.predict.render import explanation, prediction_rows, profile_lines
-from dlscale.analysis.predict.scenario import Scenario
-
-PROFILE = Profile(
-    workload="hep_cnn",
-    preset="paper",
-    framework="torch",
-    local_batch=10,
-    forward_seconds=0.1,
-    backward_seconds=0.3,
-    update_seconds=0.02,
-    gradients=(Gradient(name="all", num_bytes=4_000_000, ready_seconds=0.3),),
-    step_seconds=(0.32,),
-    evidence="measured",
-    source="a test",
-)
+from dlscale.analysis.predict.prediction import sensitivity
+from dlscale.analysis.predict.scenario import noise_texts
+from tests.analysis.made_scenarios import NETWORK, PROFILE, scenario
 
 
 def disturbed_steps(count=6000, probability=0.01, least=0.3, size=0.5, seed=3):
@@ -136,26 +119,6 @@ def test_differences_that_no_launches_show_are_not_measured(ranks_record, profil
     assert any(why in text for text in noise_of(profile).not_measured)
 
 
-def scenario(noise, **network):
-    return Scenario(
-        network=Network(
-            name="switch",
-            num_nodes=4096,
-            node_bytes_per_second=1e9,
-            latency_seconds=10e-6,
-            node_memory_bytes_per_second=1e10,
-            reduce_seconds_per_byte=0.0,
-            **network,
-        ),
-        profile=PROFILE,
-        noise=noise,
-        rule=rule_of("gloo", {}, framework="torch", num_servers=1, spare_core=True),
-        scaling_mode="weak",
-        batch=10,
-        num_replicates=200,
-    )
-
-
 @pytest.mark.parametrize(
     ("noise", "network"),
     [
@@ -167,23 +130,69 @@ def scenario(noise, **network):
     ids=["static", "steps and rare", "rare", "messages"],
 )
 def test_half_of_each_kind_of_noise_is_another_efficiency(noise, network):
-    curve = predict_curve(scenario(noise, **network), [64], explain=True)
-    gained = curve.sensitivity["half the jitter"] - curve.sensitivity["as it is"]
-    assert gained > 0.01
-    assert (
-        f"half the jitter {100 * curve.sensitivity['half the jitter']:.1f} %" in list(explanation(curve))[-1]
+    gradients = (replace(PROFILE.gradients[0], num_bytes=4_000_000),)
+    own = scenario(
+        noise=noise, network=replace(NETWORK, **network), profile=replace(PROFILE, gradients=gradients)
     )
+    changed = sensitivity(own, 64)
+    assert changed["half the jitter"] - changed["as it is"] > 0.01
 
 
 def test_what_was_not_measured_is_said_and_is_no_zero():
-    stored = scenario(noise_of(PROFILE))
-    (line,) = profile_lines(stored)
-    assert line.startswith(
-        "noise, not measured: ranks that differ for good (a stored profile is of one rank);"
+    stored = scenario(noise=noise_of(PROFILE))
+    measured, not_measured = noise_texts(stored)
+    assert (measured, len(not_measured)) == ([], 3)  # ranks, rare events, messages
+    known = replace(stored, network=replace(NETWORK, message_jitter_seconds=2e-6))
+    assert noise_texts(known) == (["messages are late by 2 us in the mean"], not_measured[:2])
+
+
+@pytest.mark.parametrize("num_ranks", [1, 16, 512])
+@pytest.mark.parametrize("noise", [Noise(variation=(0.05, 0.05)), Noise(variation=(0.03, 0.03), static=0.04)])
+def test_the_slowest_of_many_lognormal_ranks_is_that_of_many_draws(noise, num_ranks):
+    rng = np.random.default_rng(5)
+    drawn = np.exp(rng.normal(-(0.05**2) / 2, 0.05, (4000, num_ranks))).max(axis=1)
+    mean = slowest(noise, num_ranks, (400, 50), rng).mean()
+    assert mean == pytest.approx(drawn.mean(), rel=0.005)
+
+
+def test_measured_steps_are_resampled_and_their_tail_goes_on():
+    rng = np.random.default_rng(7)
+    steps = 1 + rng.exponential(0.05, 2000)
+    noise = noise_of_steps(tuple(steps), (0.0, 0.0))
+    mean = steps.mean()
+    assert slowest(noise, 1, (2000, 20), rng).mean() == pytest.approx(1, rel=0.005)
+    for num_ranks in (64, 8192):  # E[max] of exponentials: the harmonic number
+        expected = (1 + 0.05 * (np.log(num_ranks) + 0.5772)) / mean
+        assert slowest(noise, num_ranks, (2000, 20), rng).mean() == pytest.approx(expected, rel=0.03)
+
+
+def test_rare_events_hit_many_ranks_often():
+    rng = np.random.default_rng(8)
+    noise = Noise(rare_probability=1e-4, rare_size=0.5)
+    assert slowest(noise, 1, (2000, 20), rng).mean() == pytest.approx(1, abs=0.001)
+    hit = (slowest(noise, 8192, (2000, 20), rng) > 1).mean()
+    assert hit == pytest.approx(1 - (1 - 1e-4) ** 8192, abs=0.01)
+
+
+def test_backup_workers_save_the_wait_for_the_slowest():
+    rng = np.random.default_rng(9)
+    noise = Noise(variation=(0.1, 0.1))
+    all_ranks = slowest(noise, 64, (2000, 20), rng).mean()
+    assert slowest(noise, 64, (2000, 20), rng, num_dropped=4).mean() < all_ranks - 0.05
+
+
+def test_half_the_noise_is_half_as_far_from_the_mean():
+    rare = {"rare_probability": 0.1, "rare_least": 0.4}
+    noise = Noise(steps=(0.9, 1.1), variation=(0.1, 0.2), static=0.1, rare_size=1.0, **rare)
+    half = noise.scaled(0.5)
+    assert half == Noise(
+        steps=(0.95, 1.05),
+        variation=(0.05, 0.1),
+        static=0.05,
+        rare_size=0.5,
+        **rare | {"rare_least": 0.2},
     )
-    assert "rare events (the profile has no single steps)" in line
-    assert "jitter of messages (it takes --calibrate with a run of dlscale collectives)" in line
-    (row,) = prediction_rows([predict_curve(stored, [2])])
-    assert (row["noise"], row["noise_not_measured"]) == ("", line.removeprefix("noise, not measured: "))
-    known = scenario(replace(stored.noise, not_measured=()), message_jitter_seconds=2e-6)
-    assert list(profile_lines(known)) == ["noise: messages are late by 2 us in the mean"]
+
+
+def test_a_few_steps_are_no_distribution():
+    assert noise_of_steps((0.3, 0.4), (0.01, 0.1)) == Noise(variation=(0.01, 0.1))

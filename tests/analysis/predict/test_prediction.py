@@ -5,55 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.predict.backend_rules import rule_of
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.loggp import mean_jitter
-from dlscale.analysis.predict.network import Groups, Network
-from dlscale.analysis.predict.noise import Noise, noise_of_steps
+from dlscale.analysis.predict.network import Groups
+from dlscale.analysis.predict.noise import Noise
 from dlscale.analysis.predict.prediction import predict_curve, predict_point, sensitivity
-from dlscale.analysis.predict.profile import Gradient, Profile
-from dlscale.analysis.predict.render import profile_lines
-from dlscale.analysis.predict.scenario import Scenario
+from dlscale.analysis.predict.profile import Gradient
 from dlscale.base.errors import UsageError
-
-NETWORK = Network(
-    name="switch",
-    num_nodes=4096,
-    node_bytes_per_second=1e9,
-    latency_seconds=10e-6,
-    node_memory_bytes_per_second=1e10,
-    reduce_seconds_per_byte=0.0,
-)
-PROFILE = Profile(
-    workload="hep_cnn",
-    preset="paper",
-    framework="torch",
-    local_batch=10,
-    forward_seconds=0.1,
-    backward_seconds=0.3,
-    update_seconds=0.02,
-    gradients=(Gradient(name="all", num_bytes=100_000_000, ready_seconds=0.3),),
-    step_seconds=(0.32,),
-    evidence="published",
-    source="a test",
-)
-
-
-def scenario(backend="gloo", *, noise=None, num_servers=1, **changes):
-    options = changes.pop("options", {})
-    return replace(
-        Scenario(
-            network=NETWORK,
-            profile=PROFILE,
-            noise=noise or Noise(),
-            rule=rule_of(backend, options, framework="torch", num_servers=1, spare_core=True),
-            scaling_mode="weak",
-            batch=10,
-            num_servers=lambda _: num_servers,
-            num_replicates=200,
-        ),
-        **changes,
-    )
+from tests.analysis.made_scenarios import NETWORK, PROFILE, scenario
 
 
 def test_without_noise_a_point_is_arithmetic():
@@ -152,14 +111,6 @@ def test_the_same_question_has_the_same_answer():
     noisy = scenario(noise=Noise(variation=(0.01, 0.1)))
     assert predict_point(noisy, 64) == predict_point(noisy, 64)
     assert predict_point(noisy, 64) != predict_point(replace(noisy, seed=1), 64)
-
-
-def test_what_a_reader_has_to_know_of_a_profile():
-    derived = replace(PROFILE, derived=("the update",))
-    assert list(profile_lines(scenario("none", profile=derived))) == ["derived: the update"]
-    noisy = scenario("none", noise=noise_of_steps((0.9, 1.1) * 100, (0.0, 0.0)))
-    (line,) = profile_lines(noisy)
-    assert line.startswith("noise: 200 measured steps, standard deviation 10.0 % of their mean")
 
 
 def test_sensitivity_changes_one_input_at_a_time():

@@ -1,4 +1,4 @@
-"""Buckets as backends cut them, steps as they overlap them, and the slowest of many ranks."""
+"""Buckets as backends cut them, and steps as they overlap them."""
 
 from dataclasses import replace
 
@@ -7,33 +7,21 @@ import pytest
 
 from dlscale.analysis.predict import backend_rules
 from dlscale.analysis.predict.backend_rules import Bucket, rule_of, with_algorithm
-from dlscale.analysis.predict.noise import Noise, noise_of_steps, slowest
-from dlscale.analysis.predict.profile import ComputedStep, Gradient, Profile
+from dlscale.analysis.predict.profile import ComputedStep, Gradient
 from dlscale.analysis.predict.timeline import BucketExchange, asynchronous_seconds, step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.collectives import NAMES
+from tests.analysis import made_scenarios
 
 MIB = 1 << 20
-PROFILE = Profile(
-    workload="resnet50",
-    preset="paper",
-    framework="torch",
-    local_batch=32,
-    forward_seconds=0.1,
-    backward_seconds=0.3,
+TENSORS = [("d", MIB, 0.12), ("c", 20 * MIB, 0.18), ("b", 6 * MIB, 0.24), ("a", 4096, 0.3)]
+PROFILE = replace(
+    made_scenarios.PROFILE,
     update_seconds=0.01,
     gradients=tuple(
-        Gradient(name=name, num_bytes=size, ready_seconds=ready)
-        for name, size, ready in [
-            ("d", MIB, 0.12),
-            ("c", 20 * MIB, 0.18),
-            ("b", 6 * MIB, 0.24),
-            ("a", 4096, 0.3),
-        ]
+        Gradient(name=name, num_bytes=size, ready_seconds=ready) for name, size, ready in TENSORS
     ),
     step_seconds=(0.31,),
-    evidence="measured",
-    source="a test",
 )
 
 
@@ -41,34 +29,40 @@ def rule(backend, framework="torch", spare_core=True, **options):
     return rule_of(backend, options, framework=framework, num_servers=2, spare_core=spare_core)
 
 
-def sizes(*arguments, **options):
-    chosen = rule(*arguments, **options)
-    profile = replace(PROFILE, framework=arguments[1] if len(arguments) > 1 else "torch")
-    return [bucket.num_bytes for bucket in chosen.buckets(profile)]
-
-
 WHOLE = 27 * MIB + 4096
 
 
-def test_each_backend_cuts_its_own_buckets():
-    assert sizes("ring", deferred=0) == sizes("mpi") == sizes("gloo") == [MIB, 26 * MIB, 4096]
-    assert sizes("ring") == [*[4 * MIB] * 5, MIB, 4 * MIB, 2 * MIB, 4096]
-    assert sizes("ring") == sizes("mpi", deferred=1)
-    assert sizes("ring", "tensorflow", spare_core=False) == [WHOLE]
-    assert sizes("ring", spare_core=False) == [MIB, 26 * MIB, 4096]  # not overlapped, but cut alike
-    assert sizes("gloo", bucket_cap_mb=5) == [21 * MIB, 6 * MIB, 4096]
-    assert sizes("tf_collective", "tensorflow") == sizes("mpi_ps") == [WHOLE]
-    assert sizes("grpc_ps", "tensorflow") == [MIB, 20 * MIB, 6 * MIB, 4096]
-    assert sizes("grpc_ps", chunk_kib=4096) == [3 * MIB + 4096, *[4 * MIB] * 6]
-    assert sizes("mpi", compression="bf16") == [MIB // 2, 13 * MIB, 2048]
-    assert sizes("none") == []
+DEFERRED = [*[4 * MIB] * 5, MIB, 4 * MIB, 2 * MIB, 4096]
+CUT = [MIB, 26 * MIB, 4096]
+FUSED = [21 * MIB, 6 * MIB + 4096]
 
 
-def test_horovod_fuses_what_is_ready_in_a_cycle_up_to_its_threshold():
-    assert sizes("horovod") == [MIB, 20 * MIB, 6 * MIB, 4096]
-    assert sizes("horovod", cycle_time_ms=200.0) == [21 * MIB, 6 * MIB + 4096]
-    assert sizes("horovod", cycle_time_ms=1000.0) == [WHOLE]
-    assert sizes("horovod", cycle_time_ms=1000.0, fusion_threshold_mib=20.0) == [21 * MIB, 6 * MIB + 4096]
+@pytest.mark.parametrize(
+    ("backend", "options", "expected"),
+    [
+        ("ring", {"deferred": 0}, CUT),
+        ("mpi", {}, CUT),
+        ("gloo", {}, CUT),
+        ("ring", {"spare_core": False}, CUT),  # not overlapped, but cut alike
+        ("ring", {}, DEFERRED),
+        ("mpi", {"deferred": 1}, DEFERRED),
+        ("ring", {"framework": "tensorflow", "spare_core": False}, [WHOLE]),
+        ("gloo", {"bucket_cap_mb": 5}, [21 * MIB, 6 * MIB, 4096]),
+        ("tf_collective", {"framework": "tensorflow"}, [WHOLE]),
+        ("mpi_ps", {}, [WHOLE]),
+        ("grpc_ps", {"framework": "tensorflow"}, [MIB, 20 * MIB, 6 * MIB, 4096]),
+        ("grpc_ps", {"chunk_kib": 4096}, [3 * MIB + 4096, *[4 * MIB] * 6]),
+        ("mpi", {"compression": "bf16"}, [MIB // 2, 13 * MIB, 2048]),
+        ("none", {}, []),
+        ("horovod", {}, [MIB, 20 * MIB, 6 * MIB, 4096]),
+        ("horovod", {"cycle_time_ms": 200.0}, FUSED),
+        ("horovod", {"cycle_time_ms": 1000.0}, [WHOLE]),
+        ("horovod", {"cycle_time_ms": 1000.0, "fusion_threshold_mib": 20.0}, FUSED),
+    ],
+)
+def test_each_backend_cuts_its_own_buckets(backend, options, expected):
+    profile = replace(PROFILE, framework=options.get("framework", "torch"))
+    assert [bucket.num_bytes for bucket in rule(backend, **options).buckets(profile)] == expected
 
 
 def test_what_is_ready_while_horovod_exchanges_is_fused_into_the_next_one():
@@ -182,6 +176,7 @@ def test_a_timeline_asks_for_no_more_than_what_is_computed():
     assert step_seconds(computed, rule("none"), [], ONCE, RNG) == pytest.approx(0.31)
     servers = {"own_exchange": np.array([[0.1]]), "server_seconds": np.array([[0.02]]), "factors": ONCE}
     assert asynchronous_seconds(computed, num_ranks=4, **servers) == pytest.approx(0.41)
+    assert asynchronous_seconds(computed, num_ranks=100, **servers) == pytest.approx(2.0)
 
 
 def test_weights_of_one_chunk_come_back_while_gradients_of_the_next_still_go():
@@ -243,66 +238,3 @@ def test_a_gradient_waits_for_horovods_next_cycle():
     steps = step(slow, 0.0, 0.0, factors=np.ones((2000, 1)))
     assert 0.31 <= steps.min() < steps.max() <= 0.31 + 0.2
     assert steps.mean() == pytest.approx(0.31 + 0.1, abs=0.01)
-
-
-def test_asynchronous_workers_are_limited_by_themselves_or_by_the_servers():
-    few = {"own_exchange": np.array([[0.1]]), "server_seconds": np.array([[0.02]]), "factors": ONCE}
-    assert asynchronous_seconds(PROFILE, num_ranks=4, **few) == pytest.approx(0.41)
-    assert asynchronous_seconds(PROFILE, num_ranks=100, **few) == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize("num_ranks", [1, 16, 512])
-@pytest.mark.parametrize("noise", [Noise(variation=(0.05, 0.05)), Noise(variation=(0.03, 0.03), static=0.04)])
-def test_the_slowest_of_many_lognormal_ranks_is_that_of_many_draws(noise, num_ranks):
-    rng = np.random.default_rng(5)
-    drawn = np.exp(rng.normal(-(0.05**2) / 2, 0.05, (4000, num_ranks))).max(axis=1)
-    mean = slowest(noise, num_ranks, (400, 50), rng).mean()
-    assert mean == pytest.approx(drawn.mean(), rel=0.005)
-
-
-def test_measured_steps_are_resampled_and_their_tail_goes_on():
-    rng = np.random.default_rng(7)
-    steps = 1 + rng.exponential(0.05, 2000)
-    noise = noise_of_steps(tuple(steps), (0.0, 0.0))
-    mean = steps.mean()
-    assert slowest(noise, 1, (2000, 20), rng).mean() == pytest.approx(1, rel=0.005)
-    for num_ranks in (64, 8192):  # E[max] of exponentials: the harmonic number
-        expected = (1 + 0.05 * (np.log(num_ranks) + 0.5772)) / mean
-        assert slowest(noise, num_ranks, (2000, 20), rng).mean() == pytest.approx(expected, rel=0.03)
-
-
-def test_rare_events_hit_many_ranks_often():
-    rng = np.random.default_rng(8)
-    noise = Noise(rare_probability=1e-4, rare_size=0.5)
-    assert slowest(noise, 1, (2000, 20), rng).mean() == pytest.approx(1, abs=0.001)
-    hit = (slowest(noise, 8192, (2000, 20), rng) > 1).mean()
-    assert hit == pytest.approx(1 - (1 - 1e-4) ** 8192, abs=0.01)
-
-
-def test_backup_workers_save_the_wait_for_the_slowest():
-    rng = np.random.default_rng(9)
-    noise = Noise(variation=(0.1, 0.1))
-    all_ranks = slowest(noise, 64, (2000, 20), rng).mean()
-    assert slowest(noise, 64, (2000, 20), rng, num_dropped=4).mean() < all_ranks - 0.05
-
-
-def test_half_the_noise_is_half_as_far_from_the_mean():
-    rare = {"rare_probability": 0.1, "rare_least": 0.4}
-    noise = Noise(steps=(0.9, 1.1), variation=(0.1, 0.2), static=0.1, rare_size=1.0, **rare)
-    half = noise.scaled(0.5)
-    assert half == Noise(
-        steps=(0.95, 1.05),
-        variation=(0.05, 0.1),
-        static=0.05,
-        rare_size=0.5,
-        **rare | {"rare_least": 0.2},
-    )
-
-
-def test_a_few_steps_are_no_distribution():
-    assert noise_of_steps((0.3, 0.4), (0.01, 0.1)) == Noise(variation=(0.01, 0.1))
-
-
-def test_buckets_know_their_bytes():
-    assert rule("none").buckets(PROFILE) == ()
-    assert rule("mpi_ps").buckets(PROFILE) == (Bucket(num_bytes=WHOLE, ready_seconds=0.3),)
