@@ -7,16 +7,25 @@ profiles of one host and the exchanges between some, and what it is compared wit
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+)
 
 from dlscale.analysis.findings.communication_only import communication_only
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.message_sizes.measurements import slowest_by_point
 from dlscale.analysis.predict.measured_profiles import profile_of
-from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.analysis.predict.profile import Profile
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
@@ -27,39 +36,8 @@ from dlscale.collectives import NAMES
 FILE = Path(__file__).resolve().parents[2] / "results" / "reference" / "emulated.json"
 QUANTILES = (0.05, 0.5, 0.95)
 _MICROSECONDS = 6  # digits after the point of seconds
-
-
-class MeasuredGradient(Frozen):
-    """`profile.Gradient`."""
-
-    name: str
-    num_bytes: PositiveInt
-    ready_seconds: NonNegativeFloat
-
-
-class MeasuredProfile(Frozen):
-    """`profile.Profile` of one host."""
-
-    workload: str
-    preset: str
-    local_batch: PositiveInt
-    forward_seconds: NonNegativeFloat
-    backward_seconds: PositiveFloat
-    update_seconds: NonNegativeFloat
-    gradients: list[MeasuredGradient]
-    step_seconds: list[PositiveFloat]
-    source: str
-
-    def profile(self) -> Profile:
-        """What predictions take."""
-        fields = self.model_dump(exclude={"gradients", "step_seconds"})
-        return Profile(
-            **fields,
-            framework="torch",
-            gradients=tuple(Gradient(**gradient.model_dump()) for gradient in self.gradients),
-            step_seconds=tuple(self.step_seconds),
-            evidence="emulated",
-        )
+SAME = {"framework": "torch", "evidence": "emulated"}
+_PROFILE = TypeAdapter(Profile)
 
 
 class BucketTime(Frozen):
@@ -108,15 +86,15 @@ class MeasuredHosts(Frozen):
     system: str
     link_bytes_per_second: PositiveFloat  # headers included
     load: list[NonNegativeFloat]  # averages over the minute before each launch, ascending
-    profiles: list[MeasuredProfile]
+    profiles: list[dict[str, Any]]  # `profile.Profile` of one host, but for what is the same of all
     buckets: list[BucketTime]
     steps: list[StepTime]
 
     def profile(self, workload: str) -> Profile:
         """The profile of a workload. Raises UsageError if there is none."""
         for found in self.profiles:
-            if found.workload == workload:
-                return found.profile()
+            if found["workload"] == workload:
+                return _PROFILE.validate_python(found | SAME)
         raise UsageError(f"{FILE.name} has no profile of {workload}; run make validate-emulated")
 
 
@@ -163,26 +141,18 @@ def measured_hosts(
     )
 
 
-def _profile(records: Sequence[Record], workload: str) -> MeasuredProfile:
-    found = profile_of(records, workload, "torch")
-    return MeasuredProfile(
-        workload=found.workload,
-        preset=found.preset,
-        local_batch=found.local_batch,
-        forward_seconds=_rounded(found.forward_seconds),
-        backward_seconds=_rounded(found.backward_seconds),
-        update_seconds=_rounded(found.update_seconds),
-        gradients=[
-            MeasuredGradient(
-                name=gradient.name,
-                num_bytes=gradient.num_bytes,
-                ready_seconds=_rounded(gradient.ready_seconds),
-            )
-            for gradient in found.gradients
-        ],
-        step_seconds=[_rounded(seconds) for seconds in found.step_seconds],
-        source=found.source,
-    )
+def _profile(records: Sequence[Record], workload: str) -> dict[str, Any]:
+    found = asdict(profile_of(records, workload, "torch"))
+    known = ("workload", "preset", "local_batch", "forward_seconds", "backward_seconds", "update_seconds")
+    return {name: _all_rounded(found[name]) for name in (*known, "gradients", "step_seconds", "source")}
+
+
+def _all_rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _all_rounded(own) for name, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [_all_rounded(own) for own in value]
+    return _rounded(value) if isinstance(value, float) else value
 
 
 def _buckets(records: Iterable[Record]) -> Iterator[BucketTime]:

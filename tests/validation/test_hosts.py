@@ -3,8 +3,8 @@
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples
-from dlscale.benchmarks.records.record import Configuration, Window
+from dlscale.benchmarks.records.record import Configuration
+from tests.analysis.made_scenarios import allreduces, with_exchange
 from tests.validation import emulated_hosts
 from tests.validation.emulated_hosts import beyond_two, hosts_lines, largest_left_out
 from tests.validation.measured_hosts import MeasuredHosts, load_measured, measured_hosts
@@ -38,16 +38,8 @@ def records(make_record, profile_record):
     made = [profile_record(**WHERE), over(1, backend="none", samples_per_second=8 / STEP)]
     for num_nodes, factor in ((2, 1.04), (4, 0.96), (8, 1.02)):
         sizes = [MIB, 2 * MIB, 2 * MIB]
-        each = [[ring_seconds(num_nodes, size) for size in sizes]] * num_nodes
-        window = Window(
-            phase="steady",
-            num_steps=1,
-            start_seconds=[0.0] * num_nodes,
-            seconds=[sum(each[0])] * num_nodes,
-            bucket_seconds=each,
-        )
-        exchange = over(num_nodes, control="exchange")
-        made.append(exchange.model_copy(update={"windows": [window] * 3, "bucket_bytes": sizes}))
+        seconds = [ring_seconds(num_nodes, size) for size in sizes]
+        made.append(with_exchange(over(num_nodes, control="exchange"), sizes, seconds))
         made.append(over(num_nodes, samples_per_second=8 * num_nodes / (factor * STEP)))
     made.append(over(8, backend="mpi", failure="gone"))
     return [record.model_copy(update={"configuration": CONFIGURATION}) for record in made]
@@ -56,35 +48,8 @@ def records(make_record, profile_record):
 @pytest.fixture
 def runs():
     """An allreduce of 8 MiB and of 1 MiB by Gloo between two hosts."""
-    samples = [
-        Samples(
-            operation="gloo",
-            message_bytes=size,
-            round=0,
-            num_warmup=1,
-            nanoseconds=[[round(1e9 * ring_seconds(2, size))]] * 2,
-            spread_nanoseconds=[0],
-        )
-        for size in (8 * MIB, MIB)
-    ]
-    return [
-        MessageSizeLaunch(
-            purpose="measured",
-            block=0,
-            position=0,
-            backend="gloo",
-            setting="default",
-            variables={},
-            thread_level="single",
-            num_ranks=2,
-            num_nodes=2,
-            program="dlscale",
-            command="mpiexec",
-            started="2026-11-20T10:00:00+00:00",
-            seconds=1.0,
-            samples=samples,
-        )
-    ]
+    calls = {size: [ring_seconds(2, size)] for size in (8 * MIB, MIB)}
+    return [allreduces(2, calls, operation="gloo")]
 
 
 @pytest.fixture
