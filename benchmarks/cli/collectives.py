@@ -139,7 +139,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     """  # noqa: D301
     if ctx.invoked_subcommand:
         return 0
-    from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
+    from dlscale.benchmarks.launch.processes import interrupt_on_signals
     from dlscale.benchmarks.message_sizes.run import Run, RunRequest
 
     cluster = _cluster(options, results)

@@ -15,7 +15,7 @@ from dlscale.benchmarks.cli.run import run_here
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.launch.campaign import Campaign, campaign_for_jobs, prepare_campaign
 from dlscale.benchmarks.launch.measured_code import changed_text
-from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
+from dlscale.benchmarks.launch.processes import interrupt_on_signals
 from dlscale.benchmarks.study.study import StudyFile, read_study_file
 
 

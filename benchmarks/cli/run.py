@@ -44,8 +44,8 @@ from dlscale.benchmarks.launch.campaign import (
     prepare_campaign,
     run_launch,
 )
+from dlscale.benchmarks.launch.processes import interrupt_on_signals
 from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
-from dlscale.benchmarks.launch.supervisor import interrupt_on_signals
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.search import needs_search, search_of

@@ -294,13 +294,12 @@ def emulate(clean: bool) -> int:
       dlscale system emulate
       dlscale system emulate --clean
     """  # noqa: D301
-    from dlscale.benchmarks.launch.hosts import missing
-    from dlscale.benchmarks.launch.leftovers import end, leftovers
+    from dlscale.benchmarks.launch.hosts import end_leftovers, leftovers, missing
 
     found = list(leftovers())
     names = ", ".join(f"{leftover.command} ({leftover.pid})" for leftover in found)
     if clean:
-        end(found)
+        end_leftovers(found)
         click.echo(f"ended: {names}" if found else "nothing to end: no process of a study that is gone")
         return 0
     reason = missing()

@@ -18,7 +18,7 @@ from dlscale.base.batch import scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles
-from dlscale.benchmarks.launch import parity_gate, supervisor
+from dlscale.benchmarks.launch import parity_gate, processes, supervisor
 from dlscale.benchmarks.launch.campaign import Campaign, campaign_here, run_launch
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import shape
@@ -121,7 +121,7 @@ def _say(launch: Launch, position: int, num_launches: int) -> None:
 
 def main() -> None:
     """Run the job named on the command line; exit status 1 with one line if it cannot run."""
-    supervisor.interrupt_on_signals()
+    processes.interrupt_on_signals()
     try:
         run(Path(sys.argv[1]), sys.argv[2])
     except UsageError as error:

@@ -13,7 +13,7 @@ import re
 import select
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -232,16 +232,6 @@ class End:
 
     rank: int
     time: float
-
-
-@contextmanager
-def process_descriptor(pid: int) -> Iterator[int]:
-    """A descriptor that is readable once that process has ended."""
-    descriptor = os.pidfd_open(pid)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 STATE_SECONDS = 1.0

@@ -9,16 +9,14 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import Flavour, flavour_of
 from dlscale.base.redaction import SECRET, redact
+from dlscale.benchmarks.launch.asking import PROBE_SECONDS, NoAnswerError, ask
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.records.record import Setting
 from dlscale.benchmarks.systems.system import Installation
 
-PROBE_SECONDS = 300
 # Variables that change what runs; no others of a user's environment are recorded.
 RECORDED_PREFIXES = (
     "OMP_", "MKL_", "KMP_", "OPENBLAS_", "MPICH_", "MPIR_CVAR_", "UCX_", "FI_", "OMPI_MCA_", "I_MPI_",
@@ -43,27 +41,20 @@ def probe(
 
     Raises UsageError if dlscale is not installed there.
     """
-    done = subprocess.run(
-        [
-            str(installation.python),
-            "-m",
-            "dlscale.benchmarks.launch.probe",
-            *("/".join(pair) + _asked(pair[0], options or {}) for pair in pairs),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PROBE_SECONDS,
-        env={**os.environ, **installation.variables, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
+    asked = ("/".join(pair) + _asked(pair[0], options or {}) for pair in pairs)
     try:
-        return Probe.model_validate_json(done.stdout.strip().splitlines()[-1])
-    except (IndexError, ValidationError):
-        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        (report,) = ask(
+            installation.python,
+            "benchmarks.launch.probe",
+            *asked,
+            answer=Probe,
+            variables=installation.variables,
+        )
+    except NoAnswerError as error:
         raise UsageError(
-            f"environment {installation.name}: its Python cannot import dlscale ({redact(reason)}); "
-            "reinstall dlscale there"
+            f"environment {installation.name}: its Python cannot import dlscale ({error}); reinstall dlscale there"
         ) from None
+    return report
 
 
 def _asked(backend: str, options: Mapping[str, Mapping[str, Setting]]) -> str:

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
-from dlscale.base.redaction import redact
-from dlscale.benchmarks.launch.environment import PROBE_SECONDS
+from dlscale.benchmarks.launch import asking
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.study.plan import Plan
 from dlscale.benchmarks.systems.system import Installation
@@ -80,26 +76,19 @@ def devices_present() -> bool:
 
 def ask(installation: Installation, frameworks: Sequence[str]) -> Gpus:
     """Ask an environment's own Python what the frameworks see. Raises UsageError if it cannot say."""
-    done = subprocess.run(
-        [str(installation.python), "-m", "dlscale.benchmarks.launch.gpus", *frameworks],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PROBE_SECONDS,
-        env={**os.environ, **installation.variables, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    return parse(done.stdout, done.stderr, environment=installation.name)
-
-
-def parse(output: str, errors: str, *, environment: str) -> Gpus:
-    """What `main` printed, in its last line. Raises UsageError with the reason if that is nothing of the kind."""
     try:
-        return Gpus.model_validate_json(output.strip().splitlines()[-1])
-    except (IndexError, ValidationError):
-        reason = (errors.strip().splitlines() or ["it printed nothing"])[-1]
+        (seen,) = asking.ask(
+            installation.python,
+            "benchmarks.launch.gpus",
+            *frameworks,
+            answer=Gpus,
+            variables=installation.variables,
+        )
+    except asking.NoAnswerError as error:
         raise UsageError(
-            f"environment {environment}: its Python cannot list its GPUs ({redact(reason)}); {GPU_HELP}"
+            f"environment {installation.name}: its Python cannot list its GPUs ({error}); {GPU_HELP}"
         ) from None
+    return seen
 
 
 def see(frameworks: Iterable[str]) -> Gpus:

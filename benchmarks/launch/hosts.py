@@ -8,6 +8,9 @@ name, the link, the loopback and the /dev/shm of its host.
 Nothing of it is seen outside, and nothing can be left behind: no namespace has a name or a process of its own. They
 live as long as the descriptors that mpiexec and its ranks inherit, hence no longer than these, however they end.
 
+A process on them that was stopped, or that a debugger holds, may stay; it is told by the variable `OWNER`, which all
+processes on hosts inherit (`leftovers`).
+
 Imports nothing heavy: every launch on emulated hosts starts with it.
 """
 
@@ -21,7 +24,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +45,7 @@ SYSCTL = Path("/proc/sys/net/ipv4")
 OWNER = (
     "EMULATED_HOSTS_OF"  # variable of all that runs on hosts: `owner` of the process that started the launch
 )
+END_SECONDS = 10.0  # in which a killed process must be gone
 WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"]  # whatever ends the parent ends this too
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -134,6 +138,53 @@ def owner(pid: int) -> str:
     """
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return f"{pid}:{fields[19]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A process that outlived its study; `command` is its program without arguments, which may hold paths of users."""
+
+    pid: int
+    command: str
+
+
+def leftovers() -> Iterator[Leftover]:
+    """Processes of this user, of all users for root, on hosts whose study no longer runs."""
+    import psutil  # not where a launch starts
+
+    for process in psutil.process_iter():
+        try:
+            mark = process.environ().get(OWNER)
+            if mark and process.status() != psutil.STATUS_ZOMBIE and not _lives(mark):
+                yield Leftover(process.pid, process.name())
+        except psutil.Error:
+            continue  # ended meanwhile, or another user's
+
+
+def end_leftovers(found: Sequence[Leftover]) -> None:
+    """Kill these processes and wait until they are gone. Raises UsageError if one stays."""
+    import psutil
+
+    living = []
+    for leftover in found:
+        try:
+            process = psutil.Process(leftover.pid)
+            process.kill()
+            living.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    if stuck := psutil.wait_procs(living, timeout=END_SECONDS)[1]:
+        raise UsageError(
+            f"process {stuck[0].pid} is still there {END_SECONDS:g} s after it was killed: the kernel waits for a "
+            "device or a file system; see ps and dmesg"
+        )
+
+
+def _lives(mark: str) -> bool:
+    try:
+        return owner(int(mark.partition(":")[0])) == mark
+    except (OSError, ValueError):
+        return False
 
 
 def main() -> None:

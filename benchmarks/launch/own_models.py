@@ -5,18 +5,12 @@ Every launch trains with the study's copy, so that what is recorded is what ran,
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-from functools import partial
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
-from dlscale.base.redaction import redact
-from dlscale.benchmarks.launch.supervisor import end_with_parent
+from dlscale.benchmarks.launch import asking
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.study import Study
 from dlscale.models.own import FilePlace, OwnModel
@@ -35,27 +29,21 @@ def ask(path: Path, python: Path) -> OwnModel:
             f"--workloads {path}: no such file; give the path of a Python file, or a known workload"
         )
     try:
-        done = subprocess.run(
-            [str(python), "-m", "dlscale.models.own.facts", str(path)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_SECONDS,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"},
-            preexec_fn=partial(end_with_parent, signal.SIGKILL),
+        (answer,) = asking.ask(
+            python,
+            "models.own.facts",
+            str(path),
+            answer=Answer,
+            limit_seconds=LIMIT_SECONDS,
+            num_threads=1,
         )
     except subprocess.TimeoutExpired:
         raise UsageError(
             f"{path.name}: one step was not done after {LIMIT_SECONDS // 60} minutes; does data() end? Write "
             "num_samples = N into the file, or give less data"
         ) from None
-    try:
-        answer = Answer.model_validate_json(done.stdout.strip().splitlines()[-1])
-    except (IndexError, ValidationError):
-        reason = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise UsageError(
-            f"{path.name} ended the Python that ran it: {redact(reason)}; correct the file"
-        ) from None
+    except asking.NoAnswerError as error:
+        raise UsageError(f"{path.name} ended the Python that ran it: {error}; correct the file") from None
     if answer.model is None:
         raise UsageError(answer.problem)
     return answer.model

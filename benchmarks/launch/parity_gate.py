@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-from functools import partial
-
-from pydantic import ValidationError
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
-from dlscale.base.redaction import redact
-from dlscale.benchmarks.launch.campaign import QUIET, Campaign
-from dlscale.benchmarks.launch.supervisor import end_with_parent
+from dlscale.benchmarks.launch import asking
+from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.rank.parity import ParityRequest
 from dlscale.benchmarks.records.files import PARITIES, load_parity
 from dlscale.benchmarks.records.record import Parity
@@ -29,33 +23,26 @@ def ask(installation: Installation, request: ParityRequest) -> list[Parity]:
     Raises UsageError if the process fails, with the last line of its output.
     """
     try:
-        done = subprocess.run(
-            [str(installation.python), "-m", "dlscale.benchmarks.rank.parity", request.model_dump_json()],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_SECONDS,
-            env={**os.environ, **installation.variables, **QUIET, "OMP_NUM_THREADS": "1"},
-            preexec_fn=partial(end_with_parent, signal.SIGKILL),
+        return asking.ask(
+            installation.python,
+            "benchmarks.rank.parity",
+            request.model_dump_json(),
+            answer=Parity,
+            num_answers=len(request.workloads),
+            variables=installation.variables,
+            limit_seconds=LIMIT_SECONDS,
+            num_threads=1,
         )
     except subprocess.TimeoutExpired:
         raise UsageError(
             f"the parity gate of {', '.join(request.workloads)} was not done after {LIMIT_SECONDS / 60:.0f} minutes; "
             "compare a smaller preset with `dlscale check parity`, or one framework at a time"
         ) from None
-    try:
-        verdicts = [
-            Parity.model_validate_json(line) for line in done.stdout.splitlines() if line.startswith("{")
-        ]
-    except ValidationError:
-        verdicts = []
-    if done.returncode or len(verdicts) != len(request.workloads):
-        reason = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+    except asking.NoAnswerError as error:
         raise UsageError(
-            f"the parity gate of {', '.join(request.workloads)} could not be run: {redact(reason)}; "
+            f"the parity gate of {', '.join(request.workloads)} could not be run: {error}; "
             "`dlscale doctor` says what is missing"
-        )
-    return verdicts
+        ) from None
 
 
 def missing(campaign: Campaign) -> list[ParityRequest]:

@@ -7,21 +7,16 @@ reads spools, exit status and the launcher's output.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
 import select
-import signal
 import subprocess
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
-from typing import IO
 
 from pydantic import ValidationError
 
@@ -30,7 +25,8 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import causes
-from dlscale.benchmarks.launch.causes import EndWatch, process_descriptor
+from dlscale.benchmarks.launch.causes import EndWatch
+from dlscale.benchmarks.launch.processes import descendants, end_group, process_descriptor, start_launcher
 from dlscale.benchmarks.rank.checkpoints import last_checkpoint_step
 from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.rank.lifeline import hold_lifeline, sweep_files
@@ -63,11 +59,7 @@ LOG_FILE = "output.log"
 METADATA_FILE = "metadata.json"
 LOG_TAIL_LINES = 30
 POLL_SECONDS = 0.05  # often enough to notice, seldom enough not to disturb ranks that use every core
-GRACE_SECONDS = 3.0
 LAUNCHER_SECONDS = 10.0  # after which it must have seen that its ranks have ended, or that one died
-
-_LIBC = ctypes.CDLL(None, use_errno=True)  # before any fork: nothing may be loaded between fork and exec
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,77 +258,6 @@ def _has_record(store: Store, case: Case, metadata: LaunchMetadata) -> bool:
     return latest is not None and latest.started_at == metadata.started_at
 
 
-def start_launcher(
-    command: Sequence[str], log: IO[bytes], *, environment: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """Start mpiexec in a session of its own, all output into `log`. It ends with this process. Raises OSError."""
-    return subprocess.Popen(
-        list(command),
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,
-        preexec_fn=end_with_parent,
-    )
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Signals that interrupt this program take effect when the block is left: a second Ctrl-C stops no clearing up."""
-    arrived: list[int] = []
-    before = {}
-    if threading.current_thread() is threading.main_thread():  # elsewhere none takes effect
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                before[number] = signal.signal(number, lambda number, _: arrived.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if arrived:
-            signal.raise_signal(arrived[0])
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End mpiexec and all that it started on this machine: politely, then by SIGKILL.
-
-    A process that is stopped is continued, so that it can end politely. The launcher's helpers are in groups of their
-    own, and have another parent once it has gone: they are looked for before.
-    """
-    with undisturbed(), ExitStack() as stack:
-        helpers = []
-        for pid in _descendants(process.pid) if process.poll() is None else ():
-            with suppress(ProcessLookupError):
-                helpers.append(stack.enter_context(process_descriptor(pid)))
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if process.poll() is None:
-                _signal_group(process.pid, number)
-                _signal_group(process.pid, signal.SIGCONT)
-                _signal_each(helpers, signal.SIGCONT)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=GRACE_SECONDS)
-        _signal_group(process.pid, signal.SIGKILL)
-        _signal_each(helpers, signal.SIGKILL)
-
-
-def end_with_parent(number: int = signal.SIGTERM) -> None:
-    """In a new process: ask the kernel for that signal when its parent dies, even by SIGKILL. mpiexec then ends its
-    ranks.
-    """
-    _LIBC.prctl(_PR_SET_PDEATHSIG, number)
-
-
-def interrupt_on_signals() -> None:
-    """A batch system ends a job by SIGTERM, a closed terminal by SIGHUP: both are a Ctrl-C, so that ranks are ended
-    and records kept. With nohup a closed terminal means nothing.
-    """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
-
-
 def now() -> str:
     """The time as records write it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -365,7 +286,7 @@ def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failur
                 return causes.failure_of_a_stall(
                     read_spools(prepared.spool, cell.num_processes),
                     round(silence),
-                    launcher=[process.pid, *_descendants(process.pid)],
+                    launcher=[process.pid, *(helper.pid for helper in descendants(process.pid))],
                 )
         ends = watch.look()
     output = (prepared.spool / LOG_FILE).read_text(encoding="utf-8", errors="replace")
@@ -382,31 +303,3 @@ def _log_tail(folder: Path, spools: Sequence[RankSpool]) -> str:
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     text = tracebacks[0] if tracebacks else text
     return redact("\n".join(text.splitlines()[-LOG_TAIL_LINES:]))
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return
-
-
-def _signal_each(descriptors: Sequence[int], number: signal.Signals) -> None:
-    for descriptor in descriptors:
-        with suppress(ProcessLookupError, PermissionError):
-            signal.pidfd_send_signal(descriptor, number)
-
-
-def _descendants(pid: int) -> list[int]:
-    """The processes of this machine that `pid` started, and those that they started."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError):
-            parent = int(path.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(path.parent.name))
-    found, left = [], [pid]
-    while left:
-        below = children.get(left.pop(), [])
-        found += below
-        left += below
-    return found

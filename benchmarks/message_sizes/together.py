@@ -23,8 +23,9 @@ from typing import Any
 
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.redaction import redact
-from dlscale.benchmarks.launch.causes import process_descriptor, who_died
-from dlscale.benchmarks.launch.supervisor import end_group, now, start_launcher, undisturbed
+from dlscale.benchmarks.launch.causes import who_died
+from dlscale.benchmarks.launch.processes import end_group, process_descriptor, start_launcher, undisturbed
+from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes.cluster import Cluster
 from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder, clean_environment, command_of, imb_times
 from dlscale.benchmarks.message_sizes.peers import Place

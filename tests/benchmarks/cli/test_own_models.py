@@ -66,7 +66,7 @@ def test_a_file_that_is_not_there_or_ends_python_is_one_line(tmp_path, capsys):
     status, _, error = said(capsys, "plan", "weak-scaling", "--workloads", path)
     assert (status, error.splitlines()) == (
         1,
-        ["dlscale: mine.py ended the Python that ran it: exit status 4; correct the file"],
+        ["dlscale: mine.py ended the Python that ran it: no answer, exit status 4; correct the file"],
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Count
 from dlscale.benchmarks.launch import gpus
-from dlscale.benchmarks.launch.gpus import Gpus, SeenGpus, parse, with_gpus
+from dlscale.benchmarks.launch.gpus import Gpus, SeenGpus, with_gpus
 from dlscale.benchmarks.launch.measured_code import MeasuredCode
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.study.expand import expand
@@ -72,26 +72,6 @@ def answering(monkeypatch, *found):
 
     monkeypatch.setattr(gpus, "ask", ask)
     return asked
-
-
-def test_what_was_printed_is_read_back_whatever_came_before_it():
-    found = Gpus(seen=[seen(), seen("tensorflow", 1)])
-    assert parse(f"a library's banner\n{found.model_dump_json()}\n", "", environment=".venv") == found
-
-
-@pytest.mark.parametrize(
-    ("output", "errors", "words"),
-    [
-        ("", "Traceback\nOSError: libcudart.so.13: no such file", ["libcudart", "docs/gpu.md", ".venv"]),
-        ("no JSON\n", "", ["it printed nothing"]),
-        ('{"seen": [{"framework": "torch"}]}', "bad\n", ["(bad)"]),
-    ],
-)
-def test_an_answer_that_is_none_is_told_in_one_line(output, errors, words):
-    with pytest.raises(UsageError) as caught:
-        parse(output, errors, environment=".venv")
-    for word in words:
-        assert word in one_line(caught)
 
 
 def test_the_study_puts_its_device_into_every_cell():

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from dlscale.benchmarks.cli import main
-from dlscale.benchmarks.launch.hosts import OWNER, owner
-from dlscale.benchmarks.launch.leftovers import leftovers
+from dlscale.benchmarks.launch.hosts import OWNER, leftovers, owner
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.launch import causes, supervisor
+from dlscale.benchmarks.launch import causes, processes, supervisor
 from dlscale.benchmarks.launch.causes import failure_of_a_stall
-from dlscale.benchmarks.launch.supervisor import PreparedLaunch, end_group, start_launcher, supervise
+from dlscale.benchmarks.launch.processes import end_group, start_launcher
+from dlscale.benchmarks.launch.supervisor import PreparedLaunch, supervise
 from dlscale.benchmarks.message_sizes.launch import DRIVER
 from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.rank.lifeline import boot_id, follow_lifeline, hold_lifeline
@@ -38,7 +39,7 @@ time.sleep(60)
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from dlscale.benchmarks.launch.supervisor import start_launcher
+from dlscale.benchmarks.launch.processes import start_launcher
 from dlscale.benchmarks.rank.lifeline import hold_lifeline
 folder = Path(sys.argv[1])
 with (folder / "log").open("wb") as log, hold_lifeline(folder):
@@ -117,7 +118,7 @@ def interruptible():
 @pytest.mark.usefixtures("interruptible")
 def test_a_second_interrupt_does_not_stop_the_clearing_up(tmp_path, cleared, monkeypatch):
     """A launcher's helper was left, and took half of a core: make had passed on a signal that dlscale had got, too."""
-    monkeypatch.setattr(supervisor, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(processes, "GRACE_SECONDS", 1.0)
     deaf = ["bash", "-c", "trap '' TERM; exec \"$@\"", "mpiexec"]
     with (tmp_path / "log").open("wb") as log, hold_lifeline(tmp_path):
         process = start_launcher([*deaf, *command(tmp_path)], log)
