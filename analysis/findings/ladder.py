@@ -32,12 +32,11 @@ from dlscale.analysis.declare import (
 )
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings.contrast_declaration import sides_of
+from dlscale.analysis.findings.contrast_declaration import Side, sides_of
 from dlscale.analysis.findings.contrast_table import probability_text
 from dlscale.analysis.findings.contrasts import Contrast, study_contrasts
 from dlscale.analysis.findings.small_print import solution_origin, span
 from dlscale.analysis.form import Form
-from dlscale.analysis.launches import CellLaunches
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval
@@ -53,12 +52,32 @@ class Step:
     index: int
     adds: str
     order: str  # of all steps of its ladder: `plain > cycle_time_ms=5 > compiled`
-    cell: Cell
-    family: Family
-    evidence: str
-    throughput: Interval | None  # samples per second; None if no launch gave a number
-    total: Interval | None  # over the first step; None for the first one, or without a common block
+    side: Side
+    first: Side  # of its ladder
     contrast: Contrast | None  # with the step before; None for the first one
+
+    @property
+    def cell(self) -> Cell:
+        """What was trained."""
+        return self.side.cell
+
+    @property
+    def family(self) -> Family:
+        """What does not change along its curve."""
+        return self.side.family
+
+    @property
+    def throughput(self) -> Interval | None:
+        """Samples per second; None if no launch gave a number."""
+        return median_interval(list(self.side.rates.values())) if self.side.rates else None
+
+    @property
+    def total(self) -> Interval | None:
+        """Over the first step; None for the first one, or without a common block."""
+        rates, first = self.side.rates, self.first.rates
+        if self.side is self.first or not rates.keys() & first.keys():
+            return None
+        return block_ratio(rates, first).excess()
 
     @property
     def gain(self) -> Interval | None:
@@ -79,49 +98,39 @@ def ladder_steps(study: Measured) -> list[Step]:
     declared, variants = study.once(study_contrasts), study.variants
     if declared is None or declared.factor != STEP:
         return []
-    contrasts = {
-        (contrast.contender.cell.id, contrast.contender.evidence): contrast for contrast in declared.found
-    }
-    groups: dict[tuple[object, ...], list[tuple[int, CellLaunches, str]]] = {}
-    for launches in study.launches:
-        cell, index = launches.cell, variants.step(launches.cell)
-        if cell.num_ranks > 1 and cell.backend != "none" and index is not None:
-            key = (cell.workload, cell.framework, cell.method, cell.num_servers, cell.num_ranks)
-            for side in sides_of(launches):
-                groups.setdefault((*key, side.evidence), []).append((index, launches, side.evidence))
+    contrasts = {(one.contender.cell.id, one.contender.evidence): one for one in declared.found}
+    groups: dict[tuple[object, ...], list[tuple[int, Side]]] = {}
+    for side in (side for launches in study.launches for side in sides_of(launches)):
+        index = variants.step(side.cell)
+        if side.cell.num_ranks > 1 and side.cell.backend != "none" and index is not None:
+            groups.setdefault(_ladder_of(side), []).append((index, side))
     found: list[Step] = []
-    for members in sorted(groups.values(), key=lambda own: (-own[0][1].cell.num_ranks, own[0][1].id)):
+    for members in sorted(groups.values(), key=lambda own: (-own[0][1].cell.num_ranks, own[0][1].cell.id)):
         members.sort(key=lambda member: member[0])
-        order = " > ".join(variants.step_text(index) for index, *_ in members)
-        first: dict[tuple[str, int], float] = {}
-        for index, launches, kind in members:
-            rates = launches.only(kind).by_block("samples_per_second")
-            total = block_ratio(rates, first).excess() if rates.keys() & first.keys() else None
-            first = first or rates
-            found.append(
-                Step(
-                    index=index,
-                    adds=variants.step_text(index),
-                    order=order,
-                    cell=launches.cell,
-                    family=launches.family,
-                    evidence=kind,
-                    throughput=median_interval(list(rates.values())) if rates else None,
-                    total=None if index == members[0][0] else total,
-                    contrast=contrasts.get((launches.id, kind)),
-                )
+        order = " > ".join(variants.step_text(index) for index, _ in members)
+        first = next((side for _, side in members if side.rates), members[0][1])
+        found += [
+            Step(
+                index=index,
+                adds=variants.step_text(index),
+                order=order,
+                side=side,
+                first=first,
+                contrast=contrasts.get((side.cell.id, side.evidence)),
             )
+            for index, side in members
+        ]
     return found
+
+
+def _ladder_of(side: Side) -> tuple[object, ...]:
+    cell = side.cell
+    return cell.workload, cell.framework, cell.method, cell.num_servers, cell.num_ranks, side.evidence
 
 
 def ladders(steps: Iterable[Step]) -> list[list[Step]]:
     """The steps of each ladder."""
-
-    def key(step: Step) -> tuple[object, ...]:
-        cell = step.cell
-        return (cell.workload, cell.framework, cell.method, cell.num_servers, cell.num_ranks, step.evidence)
-
-    return [list(group) for _, group in groupby(steps, key=key)]
+    return [list(group) for _, group in groupby(steps, key=lambda step: _ladder_of(step.side))]
 
 
 ORDER_MATTERS = (
@@ -156,7 +165,7 @@ def ladder_sentences(steps: Sequence[Step]) -> list[str]:
 def ladder_title(steps: Sequence[Step]) -> str:
     """`Ladder of ring on 2 ranks: hep_cnn tiny, torch, weak scaling on local`."""
     first, family = steps[0], steps[0].family
-    kind = "" if first.evidence == "measured" else f" ({first.evidence})"
+    kind = "" if first.side.evidence == "measured" else f" ({first.side.evidence})"
     ranks = plural(first.cell.num_ranks, "rank")
     return (
         f"Ladder of {first.cell.method} on {ranks}{kind}: {family.workload} {family.preset}, {family.framework}, "
@@ -169,7 +178,7 @@ def step_row(step: Step) -> dict[str, Any]:
     contrast = step.contrast
     return {
         **setting_columns(step.family, step.cell),
-        "evidence": step.evidence,
+        "evidence": step.side.evidence,
         "order": step.order,
         "step": step.index,
         "adds": step.adds,
@@ -275,7 +284,7 @@ def _plot(steps: Sequence[Step], *, titled: bool) -> Plot:
         x=Axis(title="", ticks=ticks, low=0.5, high=len(steps) + 1.0),
         y=Axis(title="throughput relative to step 0 [%]", kind="percent"),
         series=tuple(
-            Series(name=name, look=name, evidence=steps[0].evidence, points=tuple(drawn[kind]))
+            Series(name=name, look=name, evidence=steps[0].side.evidence, points=tuple(drawn[kind]))
             for kind, name in KINDS.items()
             if kind in drawn
         ),

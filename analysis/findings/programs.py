@@ -19,6 +19,7 @@ from dlscale.analysis.findings import scaling, solution_table
 from dlscale.analysis.findings.contrast_declaration import Side, sides_of
 from dlscale.analysis.findings.productivity import Change, stored_changes
 from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.findings.solution_table import evaluation_rows
 from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.findings.trainings import launch_seconds
 from dlscale.analysis.measured import Measured
@@ -320,21 +321,8 @@ def to_program_row(item: Program) -> dict[str, Any]:
 def loss_rows(items: Iterable[Program]) -> Iterator[dict[str, Any]]:
     """A row for each evaluation of each training to a target; `seconds` are from the launch, without gates."""
     for item in items:
-        for training in item.solution.trainings if item.solution else ():
-            for evaluation in training.solution.evaluations:
-                yield {
-                    "workload": item.cell.workload,
-                    "program": item.name,
-                    "backend": backend_text(item.cell),
-                    "num_ranks": item.cell.num_ranks,
-                    "seed": training.seed,
-                    "step": evaluation.step,
-                    "samples": evaluation.samples,
-                    "seconds": training.seconds_at(evaluation),
-                    "training_seconds": evaluation.training_seconds,
-                    "loss": evaluation.loss,
-                    **evaluation.metrics,
-                }
+        for row in evaluation_rows([item.solution] if item.solution else []):
+            yield {**row, "program": item.name, "backend": backend_text(item.cell)}
 
 
 def _training(item: Program) -> str:
