@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
-from dlscale.analysis.records import NamedCell
+from dlscale.analysis.records import NamedCell, named
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name
 from dlscale.benchmarks.records.record import Case, Cell, Record, Setting
@@ -66,7 +66,7 @@ def named_cells(cells: Iterable[Cell], *, settings: Sequence[str] = ()) -> dict[
     by_method: dict[str, list[tuple[str, Cell]]] = {}
     for cell_id, cell in members.items():
         by_method.setdefault(cell.method, []).append((cell_id, cell))
-    named = {}
+    found = {}
     for method, own in by_method.items():
         options = sorted(
             {f"{cell.backend}.{name}" for _, cell in own for name in cell.backend_options}
@@ -81,9 +81,8 @@ def named_cells(cells: Iterable[Cell], *, settings: Sequence[str] = ()) -> dict[
             parts = [
                 setting_text(name, value) for name in shared if (value := setting_of(cell, name)) is not None
             ]
-            fields: dict[str, Any] = {field: getattr(cell, field) for field in Cell.model_fields}
-            named[cell_id] = NamedCell.model_construct(**fields, curve=", ".join([name, *parts]))
-    return named
+            found[cell_id] = named(cell, ", ".join([name, *parts]))
+    return found
 
 
 def rates_are_tried(cells: Iterable[Cell]) -> bool:

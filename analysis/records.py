@@ -228,6 +228,12 @@ class NamedCell(Cell):
     curve: str = Field("", exclude=True)
 
 
+def named(cell: Cell, curve: str) -> NamedCell:
+    """The cell with this name of its curve."""
+    fields: dict[str, Any] = {name: getattr(cell, name) for name in Cell.model_fields}
+    return NamedCell.model_construct(**fields, curve=curve)
+
+
 def options_text(cell: Cell) -> str:
     """The backend's options, sorted by name: `chunk_bytes=65536, threads=2`; empty without any."""
     return settings_text(cell.backend_options)

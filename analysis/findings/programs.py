@@ -24,7 +24,7 @@ from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.findings.trainings import launch_seconds
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import step_seconds
-from dlscale.analysis.records import NamedCell, setting_columns, settings_text, slowest_in_phase
+from dlscale.analysis.records import named, setting_columns, settings_text, slowest_in_phase
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import gibibytes, interval_columns, plural, workload_title
 from dlscale.base.errors import UsageError
@@ -138,12 +138,6 @@ def backend_text(cell: Cell) -> str:
     return f"{cell.method} ({settings_text(cell.options)})" if cell.options else cell.method
 
 
-def _named(cell: Cell) -> NamedCell:
-    """The cell, whose curve is named for its program."""
-    fields: dict[str, Any] = {name: getattr(cell, name) for name in Cell.model_fields}
-    return NamedCell.model_construct(**fields, curve=program_name(cell))
-
-
 def programs(studies: Sequence[Measured], *, job_seconds: float = JOB_SECONDS) -> list[Program]:
     """The programs of all studies, by what is trained, ranks and backend.
 
@@ -203,7 +197,7 @@ def _program(
     saved = [record.checkpoints for record in everything if record.checkpoints]
     resumed = [record.resumed.seconds for record in everything if record.resumed]
     plain = _without_target(row.cell)
-    cell = _named(plain)
+    cell = named(plain, program_name(plain))
     return Program(
         cell=cell,
         row=row,
@@ -242,7 +236,9 @@ def _solution_of(study: Measured, row: ScalingRow) -> TimeToSolution | None:
     solutions = (
         found for found in solution_table.FINDING.of(study) if (found.cell.id, found.evidence) == wanted
     )
-    return next((replace(found, cell=_named(found.cell)) for found in solutions), None)
+    return next(
+        (replace(found, cell=named(found.cell, program_name(found.cell))) for found in solutions), None
+    )
 
 
 def _without_target(cell: Cell) -> Cell:

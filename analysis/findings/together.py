@@ -12,28 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlscale.analysis.curves import Curve, Value, curves_of, missing_from
-from dlscale.analysis.declare import Axis, Column, Figure, Plot, Sentence, Shown, Table, TableOf, tags_of
+from dlscale.analysis.curves import curves_of, missing_from
+from dlscale.analysis.declare import Column, Figure, Plot, Sentence, Shown, Table, TableOf, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.curve_plots import (
-    IDEAL,
-    Say,
-    against_backend,
-    against_none,
-    rank_axis,
-    rate_axis,
-    samples_text,
-    says,
-    series_of,
-    throughput_of,
-)
+from dlscale.analysis.findings.curve_plots import IDEAL, against_backend, against_none, throughput_of
+from dlscale.analysis.findings.efficiency import BACKEND, NONE, efficiency_plot, is_scaled
 from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text
 from dlscale.analysis.findings.small_print import scaling_lines, span, warning
+from dlscale.analysis.findings.throughput import throughput_plots
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.records import named
 from dlscale.analysis.statistics import LEVEL
-from dlscale.analysis.text import listed, percent, workload_title
+from dlscale.analysis.text import backend_name, listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,133 +155,100 @@ def _short(commits: Sequence[str]) -> str:
     return ", ".join(commit[:12] for commit in commits)
 
 
+Training = tuple[Family, list[tuple[Member, list[ScalingRow]]]]
+
+
+def trainings_of(members: Sequence[Member]) -> list[Training]:
+    """Trainings that are the same but for the machine and its environment, each with every study's rows of it.
+
+    Their curves are named for the study.
+    """
+    systems = listed(
+        list(dict.fromkeys(family.system for member in members for family in member.study.families))
+    )
+
+    def alike(family: Family) -> Family:
+        return replace(family, system=systems, environment="")
+
+    def rows_of(member: Member, training: Family) -> list[ScalingRow]:
+        own = (row for row in member.rows if row.cell.control == "train" and alike(row.family) == training)
+        return [
+            replace(row, cell=named(row.cell, f"{backend_name(row.cell)}, {member.label}")) for row in own
+        ]
+
+    families = dict.fromkeys(alike(family) for member in members for family in member.study.families)
+    return [(family, [(member, rows_of(member, family)) for member in members]) for family in families]
+
+
 def together_plots(members: Sequence[Member], what: str) -> Iterator[Plot]:
-    """A plot per training that is the same but for the machine and its environment."""
-    for index, (alike, own) in enumerate(trainings_of(members)):
-        if plot := together_plot(alike, own, what, index):
-            yield plot
+    """The `throughput` or `efficiency` of each training that has it in one of the studies."""
+    for index, training in enumerate(trainings_of(members)):
+        if plot := together_plot(training, what):
+            yield replace(plot, name=f"{what}-{index}")
 
 
-def together_plot(
-    alike: Family, own: Sequence[tuple[Member, Sequence[ScalingRow]]], what: str, index: int = 0
-) -> Plot | None:
-    """The `throughput` or `efficiency` of a training in all studies; None where no row has more than its base's."""
-    value, say = efficiency_of(own) if what == "efficiency" else (throughput_of, samples_text)
-    curves = [curve for member, rows in own for curve in named_curves(member, rows, value)]
-    shown = [row for curve in curves for row in curve.rows]
-    if not shown or (what == "efficiency" and all(row.cell.num_ranks == row.base_ranks for row in shown)):
+def together_plot(training: Training, what: str) -> Plot | None:
+    """The plot of a training in all studies; None where no row has more than its base's.
+
+    Efficiency is against (a) where every study has it on more ranks than its base case's, else against (b).
+    """
+    family, own = training
+    every = [row for _, rows in own for row in rows]
+    if what == "throughput":
+        plots = throughput_plots([(family, tuple(every), ())])
+        return replace(plots[0], guides=()) if plots else None
+    everywhere = all(is_scaled(rows, against_none) for _, rows in own if rows)
+    value, base = (against_none, NONE) if everywhere else (against_backend, BACKEND)
+    if not is_scaled(every, value):
         return None
-    title = (
-        f"{workload_title(alike.workload)} {alike.preset}, {alike.framework}, {alike.scaling_mode} scaling"
-    )
-    return Plot(
-        name=f"{what}-{index}",
-        title=title,
-        says=" ".join(
-            f"{member.label}: {says(what.capitalize(), rows, value, say)}"
-            for member, rows in own
-            if curves_of(rows, value)
-        ),
-        x=rank_axis(shown),
-        y=_efficiency_axis(shown, value) if what == "efficiency" else rate_axis(shown),
-        series=series_of(curves, value, say=say, unit="block" if what == "efficiency" else "launch"),
-        guides=(IDEAL,) if what == "efficiency" else (),
-        notes=(f"{alike.constants}.", *(bases_text(own, value) if what == "efficiency" else ())),
-        table="numbers",
-    )
-
-
-def trainings_of(
-    members: Sequence[Member],
-) -> list[tuple[Family, list[tuple[Member, list[ScalingRow]]]]]:
-    """Trainings that are the same but for the machine and its environment, each with every study's rows of it."""
-    families = [family for member in members for family in member.study.families]
-    return [
-        (
-            alike,
-            [(member, [row for row in member.rows if _alike(row.family) == alike]) for member in members],
-        )
-        for alike in dict.fromkeys(map(_alike, families))
-    ]
-
-
-def _alike(family: Family) -> Family:
-    return replace(family, system="", environment="")
-
-
-def named_curves(member: Member, rows: Sequence[ScalingRow], value: Value) -> list[Curve]:
-    """The curves of a study's rows, named for it."""
-    return [replace(curve, name=f"{curve.name}, {member.label}") for curve in curves_of(rows, value)]
-
-
-def efficiency_of(own: Sequence[tuple[Member, Sequence[ScalingRow]]]) -> tuple[Value, Say]:
-    """Efficiency against (a) where every study has it on more ranks than its base case's, else against (b)."""
-    everywhere = all(
-        any(row.efficiency_none and row.cell.num_ranks != row.base_ranks for row in rows)
-        for _, rows in own
+    plot = efficiency_plot(family, every, (), value=value, base=base, guides=(IDEAL,))
+    bases = [
+        f"{member.label}: relative to {base.format(base_text(rows))}, of the same study."
+        for member, rows in own
         if rows
-    )
-    return (against_none if everywhere else against_backend), percent
-
-
-def bases_text(own: Sequence[tuple[Member, Sequence[ScalingRow]]], value: Value) -> Iterator[str]:
-    """Which base case the efficiencies of each study are relative to, in sentences."""
-    which = "without a communication layer" if value is against_none else "of the same backend"
-    for member, rows in own:
-        if rows:
-            yield f"{member.label}: relative to {base_text(rows)} {which}, of the same study."
-
-
-def _efficiency_axis(rows: Sequence[ScalingRow], value: Value) -> Axis:
-    intervals = [interval for row in rows if (interval := value(row))]
-    high = max(interval.center if interval.high is None else interval.high for interval in intervals)
-    return Axis(title="efficiency [%]", kind="percent", low=0, high=max(1.1, 1.05 * high))
+    ]
+    return replace(plot, notes=(f"{family.constants}.", *bases))
 
 
 def together_figures(members: Sequence[Member]) -> Iterator[tuple[str, Figure]]:
     """A figure per training of these studies, and the name of its file; none where no study has a rate."""
     trainings = trainings_of(members)
-    stems = Counter(alike.file_stem for alike, _ in trainings)
-    for alike, own in trainings:
-        stem = alike.file_stem
+    stems = Counter(family.file_stem for family, _ in trainings)
+    for training in trainings:
+        family, stem = training[0], training[0].file_stem
         if stems[stem] > 1:
-            stem += "-" + hashlib.sha256(repr(alike).encode()).hexdigest()[:6]
-        if figure := together_figure(alike, own):
+            stem += "-" + hashlib.sha256(repr(family).encode()).hexdigest()[:6]
+        if figure := together_figure(training):
             yield f"{stem}-together", figure
 
 
-def together_figure(alike: Family, own: Sequence[tuple[Member, Sequence[ScalingRow]]]) -> Figure | None:
+def together_figure(training: Training) -> Figure | None:
     """Throughput, and efficiency where a study has it on more ranks than its base case's; None without a rate."""
-    plots = [plot for what in ("throughput", "efficiency") if (plot := together_plot(alike, own, what))]
-    if not plots or not plots[0].name.startswith("throughput"):
+    family, own = training
+    rates, ratios = together_plot(training, "throughput"), together_plot(training, "efficiency")
+    if rates is None:
         return None
-    value, _ = efficiency_of(own)
-    values = [throughput_of, value][: len(plots)]
-    drawn = [curve for one in values for member, rows in own for curve in named_curves(member, rows, one)]
-    counts = [
-        row.throughput.n for _, rows in own for row in rows if row.cell.control == "train" and row.throughput
-    ]
+    every = [row for _, rows in own for row in rows]
+    counts = [row.throughput.n for row in every if row.throughput]
     text = [f"Throughput: median over n = {span(counts)} launches, bars: its order-statistic interval."]
-    if len(plots) > 1:
+    if ratios:
         text.append(f"Efficiency: geometric mean over blocks, bars: {100 * LEVEL:.0f} % t interval.")
-        text += bases_text(own, value)
-    rates = [curve for member, rows in own for curve in named_curves(member, rows, throughput_of)]
-    if missing := [f"{member.label}: {what}" for member, rows in own for what in missing_from(rows, rates)]:
+        text += ratios.notes[1:]
+    if missing := missing_from(every, curves_of(every, throughput_of)):
         text.append(f"No point: {', '.join(missing)}.")
-    kept = {id(row) for curve in drawn for row in curve.rows}
     return Figure(
         name="together",
-        title=plots[0].title,
+        title=rates.title,
         warning=next(filter(None, (warning(rows) for _, rows in own if rows)), ""),
-        subtitle=alike.constants,
+        subtitle=family.constants,
         small_print=(
             " ".join([*text, UNPAIRED]),
             *(f"{member.label}: {member.study.provenance.short_line()}." for member, rows in own if rows),
         ),
-        panels=tuple(replace(plot, title="") for plot in plots),
+        panels=tuple(replace(plot, title="") for plot in (rates, ratios) if plot),
         rows=[
             {"label": member.label, "of_study": member.name, **line}
             for member, rows in own
-            for line in scaling_lines(row for row in rows if id(row) in kept)
+            for line in scaling_lines(row for row in rows if row.throughput)
         ],
     )

@@ -84,8 +84,8 @@ def test_each_curve_of_a_figure_is_of_one_study_and_looks_like_no_other(made):
         )
         for name in ("cori", "daint")
     ]
-    ((alike, own),) = trainings_of(members)
-    figure = together_figure(alike, own)
+    (training,) = trainings_of(members)
+    figure = together_figure(training)
     names = ["none, cori", "ring, cori", "none, daint", "ring, daint"]
     for plot in figure.panels:
         assert [series.name for series in plot.series] == [series.look for series in plot.series] == names
