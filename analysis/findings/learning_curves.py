@@ -8,73 +8,57 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from dlscale.analysis.findings.solutions import TimeToSolution, metric_name
 from dlscale.analysis.findings.trainings import Training
 from dlscale.benchmarks.records.target import Evaluation
 
-Quantity = Callable[[Training, Evaluation], float | None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """What trainings are drawn against."""
+class Quantity:
+    """What an evaluation of a training has on an axis."""
 
     name: str
-    title: str  # of an axis
-    at: Quantity
+    title: str  # of the axis
+    of: Callable[[Training, Evaluation], float | None]
 
 
 PROGRESS = (
-    Progress(
+    Quantity(
         name="time",
         title="time since the launch [s]",
-        at=lambda training, evaluation: training.seconds_at(evaluation),
+        of=lambda training, evaluation: training.seconds_at(evaluation),
     ),
-    Progress(name="epochs", title="epoch", at=lambda training, evaluation: training.epoch_at(evaluation)),
-    Progress(name="steps", title="step", at=lambda _, evaluation: evaluation.step),
+    Quantity(name="epochs", title="epoch", of=lambda training, evaluation: training.epoch_at(evaluation)),
+    Quantity(name="steps", title="step", of=lambda _, evaluation: evaluation.step),
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """What is drawn of a training."""
-
-    name: str
-    title: str  # of an axis
-    of: Callable[[Evaluation], float | None]
-
-
-def measures(rows: Sequence[TimeToSolution]) -> tuple[Measure, Measure]:
+def measures(rows: Sequence[TimeToSolution]) -> tuple[Quantity, Quantity]:
     """The target's metric on held-out samples, and the training's loss; `rows` has at least one, all of a target."""
     target = rows[0].target
     return (
-        Measure(
+        Quantity(
             name="quality",
             title=f"{metric_name(target)} on held-out samples",
-            of=lambda evaluation: evaluation.metrics.get(target.metric),
+            of=lambda _, evaluation: evaluation.metrics.get(target.metric),
         ),
-        Measure(name="loss", title="training loss", of=lambda evaluation: evaluation.loss),
+        Quantity(name="loss", title="training loss", of=lambda _, evaluation: evaluation.loss),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnPoint:
-    """An evaluation in a drawing."""
-
-    x: float
-    y: float
-    evaluation: Evaluation
-
-
-def drawn_points(training: Training, progress: Progress, measure: Measure, *, most: int) -> list[DrawnPoint]:
-    """At most `most` evaluations, thinned; those without one of the two values are left out."""
+def drawn_points(
+    training: Training, progress: Quantity, measure: Quantity, *, most: int
+) -> list[tuple[float, float, Evaluation]]:
+    """x, y and evaluation of at most `most` evaluations, thinned; those without one of the two are left out."""
     points = [
-        DrawnPoint(x=x, y=y, evaluation=evaluation)
+        (x, y, evaluation)
         for evaluation in training.solution.evaluations
-        if (x := progress.at(training, evaluation)) is not None and (y := measure.of(evaluation)) is not None
+        if (x := progress.of(training, evaluation)) is not None
+        and (y := measure.of(training, evaluation)) is not None
     ]
-    return [points[place] for place in thinned([point.y for point in points], most)]
+    return [points[place] for place in thinned([y for _, y, _ in points], most)]
 
 
 LEAST_DRAWN = 20  # evaluations of a training, however many trainings there are
@@ -96,13 +80,9 @@ def thinned(values: Sequence[float], most: int) -> list[int]:
         return list(range(num_values))
     num_groups = (most - 2) // 2
     kept = {0, num_values - 1}
-    for group in range(num_groups):
-        begin = 1 + group * (num_values - 2) // num_groups
-        end = 1 + (group + 1) * (num_values - 2) // num_groups
-        kept |= {
-            min(range(begin, end), key=values.__getitem__),
-            max(range(begin, end), key=values.__getitem__),
-        }
+    ends = [1 + group * (num_values - 2) // num_groups for group in range(num_groups + 1)]
+    for begin, end in pairwise(ends):
+        kept |= {choose(range(begin, end), key=values.__getitem__) for choose in (min, max)}
     return sorted(kept)
 
 

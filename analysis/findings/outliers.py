@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dlscale.analysis.outliers import Outlier, Outliers
@@ -15,34 +15,23 @@ def outlier_columns(flagged: Outliers | None) -> dict[str, Any]:
 
     `launches_out` gives study, block and time factor of each: `weak-scaling-1a2b 3: 1.120`.
     """
-    if flagged is None:
-        return dict.fromkeys(_OUTLIER_COLUMNS)
-    launches = "; ".join(
-        f"{study} {block}: {outlier.factor:.3f}"
-        for outlier in flagged.launches
-        for study, block in [outlier.block]
-    )
-    values = (
-        len(flagged.launches),
-        launches,
-        flagged.rate_without,
-        flagged.num_windows,
-        flagged.num_windows_out,
-        flagged.longest,
-        flagged.rate_without_windows,
-    )
-    return dict(zip(_OUTLIER_COLUMNS, values, strict=True))
+    return {name: flagged and value(flagged) for name, value in _OUTLIER_COLUMNS.items()}
 
 
-_OUTLIER_COLUMNS = (
-    "num_launches_out",
-    "launches_out",
-    "samples_per_second_without_launches_out",
-    "num_windows",
-    "num_windows_out",
-    "longest_window_out",
-    "samples_per_second_without_windows_out",
-)
+def _launches_out(flagged: Outliers) -> str:
+    each = ((*outlier.block, outlier.factor) for outlier in flagged.launches)
+    return "; ".join(f"{study} {block}: {factor:.3f}" for study, block, factor in each)
+
+
+_OUTLIER_COLUMNS: Mapping[str, Callable[[Outliers], Any]] = {
+    "num_launches_out": lambda flagged: len(flagged.launches),
+    "launches_out": _launches_out,
+    "samples_per_second_without_launches_out": lambda flagged: flagged.rate_without,
+    "num_windows": lambda flagged: flagged.num_windows,
+    "num_windows_out": lambda flagged: flagged.num_windows_out,
+    "longest_window_out": lambda flagged: flagged.longest,
+    "samples_per_second_without_windows_out": lambda flagged: flagged.rate_without_windows,
+}
 
 MATTERS = 0.01  # of the rate
 

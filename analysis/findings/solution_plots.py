@@ -12,8 +12,7 @@ from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.findings.curve_plots import plain_series, rank_axis
 from dlscale.analysis.findings.learning_curves import (
     PROGRESS,
-    Measure,
-    Progress,
+    Quantity,
     drawn_per_training,
     drawn_points,
     measures,
@@ -84,8 +83,8 @@ def learning_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]
 
 def _learning_plot(
     rows: Sequence[TimeToSolution],
-    measure: Measure,
-    progress: Progress,
+    measure: Quantity,
+    progress: Quantity,
     *,
     name: str,
     most_points: int = MOST_POINTS,
@@ -122,11 +121,11 @@ def _learning_plot(
 
 
 def _points(
-    row: TimeToSolution, training: Training, measure: Measure, progress: Progress, most: int
+    row: TimeToSolution, training: Training, measure: Quantity, progress: Quantity, most: int
 ) -> Iterator[Point]:
     who = f"{backend_name(row.cell)}, {plural(row.cell.num_ranks, 'rank')}, seed {training.seed}"
-    for point in drawn_points(training, progress, measure, most=most):
-        yield Point(x=point.x, y=point.y, lines=(f"{who}: {point.y:.4g} at step {point.evaluation.step}",))
+    for x, y, evaluation in drawn_points(training, progress, measure, most=most):
+        yield Point(x=x, y=y, lines=(f"{who}: {y:.4g} at step {evaluation.step}",))
 
 
 def time_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]:
@@ -191,10 +190,10 @@ def training_title_of(rows: Sequence[TimeToSolution]) -> str:
 
 MOST_IN_FILES = 20_000  # points of a panel, over all trainings
 _, EPOCHS, STEPS = PROGRESS
-TRAINED = Progress(
+TRAINED = Quantity(
     name="training",
     title="time since the first step [s]",
-    at=lambda _, evaluation: evaluation.training_seconds + evaluation.evaluating_seconds,
+    of=lambda _, evaluation: evaluation.training_seconds + evaluation.evaluating_seconds,
 )
 
 
@@ -405,8 +404,8 @@ COSTS_TEXT = (
 )
 
 
-def _is_known(rows: Sequence[TimeToSolution], progress: Progress) -> bool:
-    return any(progress.at(training, training.last) is not None for row in rows for training in row.trainings)
+def _is_known(rows: Sequence[TimeToSolution], progress: Quantity) -> bool:
+    return any(progress.of(training, training.last) is not None for row in rows for training in row.trainings)
 
 
 def _zoomed(plot: Plot, rows: Sequence[TimeToSolution]) -> Plot:
