@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dlscale.analysis.declare import Column, Shown, Table, TableOf, Tags, Value, shown_number
@@ -9,10 +10,8 @@ from dlscale.analysis.finding import Finding
 from dlscale.benchmarks.records.record import Record
 
 MANY = 6  # values of one setting that are listed
-Entry = tuple[str, str, object, Tags]
-
-
-Setting = tuple[tuple[str, str, Tags], list[str]]  # what, name and whose; all values
+Key = tuple[str, str, Tags]  # what, name and whose
+Setting = tuple[Key, list[str]]  # with all of its values
 NodeEntry = tuple[str, Mapping[str, object], float | None]  # name, facts, largest load
 
 
@@ -31,10 +30,11 @@ SETTINGS = TableOf[Setting](
 
 def settings_table(records: Sequence[Record]) -> Table:
     """Versions, machine, rules, variables, and the decisions of each backend."""
-    values: dict[tuple[str, str, Tags], set[str]] = {}
+    values: defaultdict[Key, set[str]] = defaultdict(set)
     for record in records:
-        for what, name, value, tags in _entries(record):
-            values.setdefault((what, name, tags), set()).add(_text(value))
+        for what, settings, tags in _groups(record):
+            for name, value in settings.items():
+                values[what, name, tags].add(_text(value))
     return SETTINGS.of((key, sorted(known)) for key, known in values.items())
 
 
@@ -81,42 +81,40 @@ def node_table(records: Iterable[Record]) -> Table:
     return NODES.of((name, facts, loads.get(name)) for name, facts in sorted(nodes.items()))
 
 
-def _entries(record: Record) -> Iterator[Entry]:
-    cell, print_ = record.case.cell, record.fingerprint
-    framework = Tags(framework=cell.framework)
-    yield "code", "commit", print_.commit, Tags()
-    yield "code", "fingerprint", print_.digest, framework
-    yield "system", "name", record.system, Tags()
-    yield from _group("machine", print_.node, Tags())
-    yield "environment", "name", cell.environment, framework
-    yield from _group("software", print_.versions, framework)
+def _groups(record: Record) -> Iterator[tuple[str, Mapping[str, object], Tags]]:
+    """What a record says of its software and settings: what, names with values, and whose."""
+    cell, print_, every = record.case.cell, record.fingerprint, Tags()
+    framework, workload = Tags(framework=cell.framework), Tags(workload=cell.workload)
+    yield "code", {"commit": print_.commit}, every
+    yield "code", {"fingerprint": print_.digest}, framework
+    yield "system", {"name": record.system}, every
+    yield "machine", _sorted(print_.node), every
+    yield "environment", {"name": cell.environment}, framework
+    yield "software", _sorted(print_.versions), framework
     if record.allocation:
-        for name, value in record.allocation.model_dump(exclude={"nodes"}).items():
-            yield "batch job", name, value, Tags()
-    if record.configuration:
-        yield "study", "digest", record.configuration.study_digest, Tags()
-        budget = record.configuration.budget_seconds
-        yield "study", "budget", f"{budget:g} s" if budget else "none", Tags()
-        yield from _group("rules", record.configuration.rules, Tags())
-        yield from _group("fabric", record.configuration.fabric, Tags())
-        yield from _group("emulated hosts", record.configuration.emulation, Tags())
-    yield "study", "seed of order and weights", record.order_seed, Tags()
-    yield "data", cell.workload, cell.data, Tags(workload=cell.workload)
+        yield "batch job", record.allocation.model_dump(exclude={"nodes"}), every
+    if own := record.configuration:
+        budget = f"{own.budget_seconds:g} s" if own.budget_seconds else "none"
+        yield "study", {"digest": own.study_digest, "budget": budget}, every
+        yield "rules", _sorted(own.rules), every
+        yield "fabric", _sorted(own.fabric), every
+        yield "emulated hosts", _sorted(own.emulation), every
+    yield "study", {"seed of order and weights": record.order_seed}, every
+    yield "data", {cell.workload: cell.data}, workload
     if cell.slept:
-        yield "computation", cell.workload, cell.slept.text, Tags(workload=cell.workload)
-        if cell.slept.source:
-            yield "profile of the computation", cell.workload, cell.slept.source, Tags(workload=cell.workload)
+        yield "computation", {cell.workload: cell.slept.text}, workload
+    if cell.slept and cell.slept.source:
+        yield "profile of the computation", {cell.workload: cell.slept.source}, workload
     if cell.unchecked:
-        yield "not checked", cell.workload, cell.unchecked, Tags(workload=cell.workload)
-    yield from _group("variables", record.environment_variables, framework)
+        yield "not checked", {cell.workload: cell.unchecked}, workload
+    yield "variables", _sorted(record.environment_variables), framework
     if cell.control == "train":
         backend = Tags(framework=cell.framework, backend=cell.backend)
-        yield from _group(f"{cell.backend} in {cell.framework}", record.backend_settings, backend)
+        yield f"{cell.backend} in {cell.framework}", _sorted(record.backend_settings), backend
 
 
-def _group(what: str, values: Mapping[str, object], tags: Tags) -> Iterator[Entry]:
-    for name, value in sorted(values.items()):
-        yield what, name, value, tags
+def _sorted(values: Mapping[str, object]) -> Mapping[str, object]:
+    return dict(sorted(values.items()))
 
 
 def _known(facts: Mapping[str, object], name: str) -> Shown:

@@ -10,7 +10,7 @@ from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import drift, interference, predicted_points, scaling
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import why_unusable
-from dlscale.analysis.text import CONTROL_NAMES, backend_name, listed, plural, workload_title
+from dlscale.analysis.text import CONTROL_NAMES, attributes, backend_name, listed, plural, workload_title
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.record import Record
 
@@ -34,10 +34,10 @@ def of_one_fingerprint(records: Iterable[Record]) -> tuple[list[Record], list[st
             continue
         good = [record for record in group if why_unusable(record) is None]
         counts = Counter(record.fingerprint.digest for record in good)
-        latest: dict[str, str] = {}
-        for record in good:
-            digest = record.fingerprint.digest
-            latest[digest] = max(latest.get(digest, ""), record.started_at)
+        latest = {
+            digest: max(record.started_at for record in good if record.fingerprint.digest == digest)
+            for digest in counts
+        }
         ordered = sorted(counts, key=lambda digest: (counts[digest], latest[digest], digest), reverse=True)
         for digest in ordered[1:]:
             dropped.update(id(record) for record in good if record.fingerprint.digest == digest)
@@ -131,11 +131,8 @@ FAILURES = TableOf[Record](
     ),
     data=lambda record: {
         "case": record.case.id,
-        "workload": record.case.cell.workload,
-        "framework": record.case.cell.framework,
+        **attributes(record.case.cell, "workload framework control num_ranks"),
         "backend": backend_name(record.case.cell),
-        "control": record.case.cell.control,
-        "num_ranks": record.case.cell.num_ranks,
         "block": record.case.block,
         "attempt": record.attempt,
         "rank": _failed_rank(record),
