@@ -48,13 +48,15 @@ class HardwareUse:
 
 def hardware_use(rows: Iterable[ScalingRow]) -> list[HardwareUse]:
     """One per row of a training with a throughput whose operations are known."""
+    rows = list(rows)
+    systems = {name: _system(name) for name in {row.family.system for row in rows}}
     return [
         HardwareUse(
             cell=row.cell,
             family=row.family,
             evidence=row.evidence or "",
             flops=row.throughput.times(per_sample / row.cell.num_ranks),
-            peak=rank_peak(row.family.system, row.cell),
+            peak=rank_peak(systems[row.family.system], row.cell),
         )
         for row in rows
         if row.throughput and row.cell.control == "train" and (per_sample := _flops_per_sample(row.cell))
@@ -72,11 +74,16 @@ def _flops_per_sample(cell: Cell) -> int | None:
     return PASSES * preset.forward_flops_per_sample if known else None
 
 
-def rank_peak(name: str, cell: Cell) -> float | None:
-    """Operations per second that a rank could reach at its precision, by the system's file; None if it states none."""
+def _system(name: str) -> System | None:
     try:
-        system: System = load_system(name)
+        return load_system(name)
     except UsageError:  # a file of the user's that is not here
+        return None
+
+
+def rank_peak(system: System | None, cell: Cell) -> float | None:
+    """Operations per second that a rank could reach at its precision, by the system's file; None if it states none."""
+    if system is None:
         return None
     if cell.device == "gpu":
         stated = system.devices.peak.get(cell.precision) if system.devices else None

@@ -322,7 +322,10 @@ def _control(
 
 def _launches_of(measured: Iterable[CellLaunches], cell: Cell, evidence: str) -> CellLaunches | None:
     """The launches of a cell with that kind of evidence, else with the first other one."""
-    candidates = (launches for launches in measured if launches.cell == cell)
+    alike = (
+        one for one in measured if (one.cell.num_ranks, one.cell.control) == (cell.num_ranks, cell.control)
+    )
+    candidates = (launches for launches in alike if launches.cell == cell)
     return min(candidates, key=lambda one: (one.evidence != evidence, one.evidence), default=None)
 
 

@@ -5,6 +5,7 @@ import pytest
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.hardware_use import hardware_use, rank_peak, to_hardware_row
 from dlscale.analysis.measured import measure
+from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import load_workload
 
 PER_SAMPLE = 3 * load_workload("hep_cnn").preset("small").forward_flops_per_sample
@@ -40,8 +41,12 @@ def test_a_share_of_what_the_systems_file_states_for_the_precision(used):
 
 def test_a_gpu_is_its_own_peak(make_record):
     cell = make_record(device="gpu", precision="bf16").case.cell
-    assert rank_peak("perlmutter", cell) == pytest.approx(312e12)
-    assert rank_peak("no-such-system", cell) is None
+    assert rank_peak(load_system("perlmutter"), cell) == pytest.approx(312e12)
+
+
+def test_of_a_system_without_a_file_no_peak_is_known(used):
+    (use,) = used(system="no-such-system")
+    assert use.peak is None
 
 
 def test_what_has_no_count_of_operations_is_left_out(used):
