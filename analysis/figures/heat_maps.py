@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
@@ -22,15 +23,16 @@ MARKS: dict[str, dict[str, Any]] = {
     "slow link": {"marker": "D", "color": "#0072B2"},
 }
 _MAX_NAMES = 16  # host names on an axis
+_TITLE_CHARACTERS = 100  # of all panels together
 _MAX_LAUNCHES = 8  # names of launches on an axis
 
 
 def draw_heat_maps(axes: Sequence[Axes], heat_maps: Sequence[HeatMap]) -> None:
     """Draw each heat map in a panel. All launches are equally wide, so that those of one place line up."""
-    limit = _limit(heat_maps)
+    limit, characters = _limit(heat_maps), _TITLE_CHARACTERS // len(heat_maps)
     names = dict(sorted({place: name for one in heat_maps for place, name, _ in one.launches}.items()))
     for panel, heat_map in zip(axes, heat_maps, strict=True):
-        image = _draw_one(panel, heat_map, limit=limit)
+        image = _draw_one(panel, heat_map, limit=limit, characters=characters)
         for place in list(names)[1:]:
             panel.axvline(place, color=RIM, linewidth=0.4)
         panel.set_xlabel("windows, by launch")
@@ -58,7 +60,7 @@ def heat_map_handles(heat_maps: Sequence[HeatMap]) -> list[Line2D]:
     return [*handles, lines] if heat_maps else []
 
 
-def _draw_one(axes: Axes, heat_map: HeatMap, *, limit: float) -> AxesImage:
+def _draw_one(axes: Axes, heat_map: HeatMap, *, limit: float, characters: int) -> AxesImage:
     values = 100 * (np.array(heat_map.values) - 1)
     num_ranks, num_windows = values.shape
     ends = [*(first for *_, first in heat_map.launches), num_windows]
@@ -75,7 +77,7 @@ def _draw_one(axes: Axes, heat_map: HeatMap, *, limit: float) -> AxesImage:
     first_ranks = _first_ranks(heat_map.hosts)
     for rank in first_ranks[1:]:
         axes.axhline(rank - 0.5, color=RIM, linewidth=0.7 if len(first_ranks) <= _MAX_NAMES else 0.2)
-    axes.set_title(heat_map.title, loc="left", fontsize=7.5)
+    axes.set_title(textwrap.fill(heat_map.title, characters), loc="left", fontsize=7.5)
     for verdict, ranks in (("late", heat_map.late), ("slow link", heat_map.slow_links)):
         for rank in ranks:
             axes.plot(

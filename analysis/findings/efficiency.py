@@ -36,6 +36,7 @@ PANELS = (
     ("(b) base case: {} of the same backend", against_backend),
 )
 KINDS = ("wire", "memory", "loader")  # of bounds
+BINDS = 0.995  # a figure has no line for bounds that are 100 % everywhere
 
 
 Studied = tuple[Family, tuple[ScalingRow, ...], tuple[PlacedPrediction, ...]]
@@ -177,7 +178,7 @@ def efficiency_figure(
     if all(row.cell.num_ranks == row.base_ranks for row in shown):
         return None
     bounded = [row for row in shown if row.limits and row.cell.backend != "none"]
-    bounds = [guide for guide in _guides(bounded) if any(height < 1 for _, height in guide.points)]
+    bounds = [guide for guide in _guides(bounded) if any(height < BINDS for _, height in guide.points)]
     plots = []
     for title, value in PANELS:
         guides = (IDEAL, *(bounds if value is against_none else ()))
