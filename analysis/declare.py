@@ -479,25 +479,4 @@ class Sentence:
     tags: Tags = NO_TAGS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slider:
-    """A slider over the `count` values of an axis; it begins at value number `asked`."""
-
-    name: str
-    label: str
-    count: int
-    asked: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
-    """A prediction that sliders move; `data` is the grid as the page's script reads it (`what_if.js`)."""
-
-    title: str
-    evidence: str
-    sliders: tuple[Slider, ...]
-    data: Mapping[str, Any]
-    origin: str
-
-
-Block: TypeAlias = Sentence | Plot | Table | HeatMap | Losses | WhatIf
+Block: TypeAlias = Sentence | Plot | Table | HeatMap | Losses

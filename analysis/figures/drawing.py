@@ -9,16 +9,14 @@ only points of one kind of evidence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import matplotlib.style
-from matplotlib.lines import Line2D
 
-from dlscale.analysis.curves import Curve
 from dlscale.analysis.form import PRINTED_POINTS, SCREEN, Form
-from dlscale.analysis.render.theme import Look, looks_for
+from dlscale.analysis.render.theme import Look
 
 SINGLE_COLUMN_INCHES = 3.5
 DOUBLE_COLUMN_INCHES = 7.0
@@ -69,11 +67,6 @@ def drawing(form: Form = SCREEN) -> Iterator[None]:
         yield
 
 
-def looks_of(curves: Iterable[Curve]) -> dict[str, Look]:
-    """A look for each name of a curve."""
-    return looks_for({curve.name: curve.backend for curve in curves})
-
-
 def line_style(look: Look, *, joined: bool) -> dict[str, Any]:
     """Keywords for a curve's line, which is drawn only if it joins points."""
     return {"color": look.color, "linewidth": 1.1, "linestyle": (0, look.dashes) if joined else ""}
@@ -91,18 +84,3 @@ def marker_style(look: Look | None, evidence: str) -> dict[str, Any]:
         "markeredgecolor": RIM if evidence == "measured" else color,
         "markeredgewidth": 0.8,
     }
-
-
-def evidence_handles(curves: Sequence[Curve], form: Form = SCREEN) -> list[Line2D]:
-    """Legend entries for the markers' filling, one per kind of evidence in the figure.
-
-    In print the only kind has none; `evidence_text` says in the caption which it is.
-    """
-    kinds = {curve.evidence for curve in curves}
-    if form.printed and len(kinds) == 1:
-        return []
-    return [
-        Line2D([], [], linestyle="", label=kind, **marker_style(None, kind))
-        for kind in EVIDENCE
-        if kind in kinds
-    ]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from dlscale.analysis.declare import Table, WhatIf
+from dlscale.analysis.declare import Table
 from dlscale.analysis.findings import predicted_points
 from dlscale.analysis.findings.predicted_points import (
     PREDICTED_POINTS,
@@ -24,6 +24,7 @@ from dlscale.analysis.predict.grid import read_grid
 from dlscale.analysis.predict.render import first_line, prediction_table
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.grid import render_table
+from dlscale.analysis.render.html.content import WhatIf
 from dlscale.analysis.render.html.what_if import what_if_block, write_what_if
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA

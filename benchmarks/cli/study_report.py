@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from dlscale.analysis.curves import with_curve_names
-from dlscale.analysis.declare import WhatIf
 from dlscale.analysis.families import family_of
 from dlscale.analysis.finding import Found, collect
 from dlscale.analysis.findings import load_all, scaling
@@ -19,7 +18,7 @@ from dlscale.analysis.findings.predicted_points import LEAD
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import Measured, WeakScaling, measure
-from dlscale.analysis.render.html.content import Page, Section
+from dlscale.analysis.render.html.content import Page, Section, WhatIf
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.page import page_of
 from dlscale.base.errors import UsageError

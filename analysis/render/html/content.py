@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from dlscale.analysis.declare import NO_TAGS, Block, Tags
 from dlscale.analysis.render.theme import Look
@@ -31,12 +33,36 @@ class Strip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slider:
+    """A slider over the `count` values of an axis; it begins at value number `asked`."""
+
+    name: str
+    label: str
+    count: int
+    asked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """A prediction that sliders move; `data` is the grid as the page's script reads it (`what_if.js`)."""
+
+    title: str
+    evidence: str
+    sliders: tuple[Slider, ...]
+    data: Mapping[str, Any]
+    origin: str
+
+
+Shown: TypeAlias = Block | WhatIf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A section of the page. `name` is unique; a `folded` section is initially closed."""
 
     name: str
     title: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[Shown, ...]
     lead: str = ""
     folded: bool = False
 

@@ -24,8 +24,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from dlscale.analysis.declare import Axis, Block, Guide, HeatMap, Loss, Losses, Plot, Series, Table, Tags
-from dlscale.analysis.render.html.content import Page
+from dlscale.analysis.declare import Axis, Guide, HeatMap, Loss, Losses, Plot, Series, Table, Tags
+from dlscale.analysis.render.html.content import Page, Shown
 from dlscale.analysis.render.theme import Look
 from dlscale.analysis.text import efficiency_text, rate, share_text, workload_title
 from dlscale.base.files import write_atomically
@@ -84,9 +84,9 @@ def environment() -> Environment:
     return made
 
 
-def _grouped(blocks: Iterable[Block]) -> list[list[Block]]:
+def _grouped(blocks: Iterable[Shown]) -> list[list[Shown]]:
     """Blocks in groups: consecutive plots together, all others alone."""
-    groups: list[list[Block]] = []
+    groups: list[list[Shown]] = []
     for block in blocks:
         if isinstance(block, Plot) and groups and isinstance(groups[-1][0], Plot):
             groups[-1].append(block)
@@ -206,7 +206,7 @@ def payload(page: Page) -> dict[str, Any]:
     }
 
 
-def blocks_of(page: Page) -> Iterator[Block]:
+def blocks_of(page: Page) -> Iterator[Shown]:
     """All blocks, in the order of the page."""
     for section in page.sections:
         yield from section.blocks

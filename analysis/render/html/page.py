@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from dlscale.analysis.declare import Block, Loss, Part, Plot
+from dlscale.analysis.declare import Loss, Part, Plot
 from dlscale.analysis.finding import Found, or_else
 from dlscale.analysis.findings import predicted_points, scaling, waterfall
 from dlscale.analysis.findings.failures import study_warnings
 from dlscale.analysis.findings.verdict import summary
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import start_time
-from dlscale.analysis.render.html.content import Page, Section, Segment, Strip
+from dlscale.analysis.render.html.content import Page, Section, Segment, Shown, Strip
 from dlscale.analysis.render.theme import Look, looks_for
 from dlscale.analysis.text import EVIDENCE, efficiency_text, listed, plural, share_text, workload_title
 
@@ -83,7 +83,7 @@ def sections_of(found: Iterable[Found]) -> Iterator[Section]:
             )
 
 
-def looks(blocks: Iterable[Block]) -> dict[str, Look]:
+def looks(blocks: Iterable[Shown]) -> dict[str, Look]:
     """A look for each name of a curve, the same as in the figures."""
     series = [one for block in blocks if isinstance(block, Plot) for one in block.series]
     return looks_for({one.look: one.tags.backend for one in series})

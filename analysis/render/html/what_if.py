@@ -13,7 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dlscale.analysis.declare import Slider, WhatIf
+from dlscale.analysis.render.html.content import Slider, WhatIf
 from dlscale.analysis.render.html.document import environment, own, policy
 from dlscale.analysis.render.theme import looks_for
 from dlscale.analysis.text import number

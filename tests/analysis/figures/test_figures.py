@@ -11,9 +11,10 @@ from dlscale.analysis.curves import curves_of, dodge
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw as draw_figure
 from dlscale.analysis.figures.write import write_figures
-from dlscale.analysis.findings import backends, scaling
+from dlscale.analysis.findings import backends, load_all, scaling
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.throughput import MAKERS
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
@@ -299,9 +300,10 @@ def test_figures_need_no_global_state():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("num_backends", [1, 4, 8])
-def test_nothing_is_cut_off_at_the_edges(make_failed_pair, name, num_backends):
+@pytest.mark.parametrize("form", [SCREEN, Form(width=3.3)], ids=["screen", "print"])
+def test_nothing_is_cut_off_at_the_edges(make_failed_pair, num_backends, form):
+    """Every figure that a study of trainings has, with long names."""
     backends = ("none", "ring", "tf_collective", "horovod", "grpc_ps", "mpi", "gloo", "nccl")[:num_backends]
     table = make_failed_pair(
         efficiency=dict.fromkeys(backends, (1.0, 0.9)),
@@ -313,14 +315,15 @@ def test_nothing_is_cut_off_at_the_edges(make_failed_pair, name, num_backends):
     )
     family = table.families[0]
     assert family.framework == "tensorflow"
-    with drawing():
-        figure = draw_figure(
-            MAKERS[name](family, rows_of(scaling.FINDING.of(table), family), table.provenance)
-        )
-        axes = figure.axes
-        figure.draw_without_rendering()
-        boxes = [one.get_window_extent() for one in (*figure.texts, *figure.legends, *axes)]
-    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
-    assert all(box.y0 >= 0 and box.y1 <= figure.bbox.y1 for box in boxes)
-    legend, panel = figure.legends[0].get_window_extent(), axes[0].get_tightbbox()
-    assert panel.y1 <= legend.y0
+    makers = [make for finding in load_all() for make in finding.figures.values()]
+    declared = [figure for make in makers if (figure := make(table, family, form))]
+    assert {"throughput", "efficiency", "step-time", "ecdf", "heatmap"} <= {one.name for one in declared}
+    for one in declared:
+        with drawing(form):
+            figure = draw_figure(one, form)
+            figure.draw_without_rendering()
+        boxes = [item.get_window_extent() for item in (*figure.texts, *figure.legends, *figure.axes)]
+        assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes), one.name
+        assert all(box.y0 >= 0 and box.y1 <= figure.bbox.y1 for box in boxes), one.name
+        legend, panel = figure.legends[0].get_window_extent(), figure.axes[0].get_tightbbox()
+        assert panel.y1 <= legend.y0 + 0.5, one.name
