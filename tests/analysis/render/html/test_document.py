@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plotly.offline import get_plotlyjs
 
-from dlscale.analysis.declare import Block, Datum, Sentence, Value, flat
-from dlscale.analysis.render.html.content import Page, Section
+from dlscale.analysis.declare import Datum, Sentence, Value, flat
+from dlscale.analysis.render.html.content import Page, Section, Shown
 from dlscale.analysis.render.html.document import HERE, TEMPLATE, packed, payload, render, to_json, write_page
 
 NASTY = "</script><script>alert(1)</script><!-- & \" ' \u2028 <img src=x onerror=alert(1)>"
@@ -121,7 +121,7 @@ def test_waterfalls_and_heat_maps_are_in_the_data(made, records):
 
 def test_every_kind_of_block_is_shown(made, records):
     template = (HERE / TEMPLATE).read_text()
-    for kind in get_args(Block):
+    for kind in get_args(Shown):
         assert f'kind == "{kind.__name__}"' in template
     sentence = Sentence(text="a sentence that only this section has")
     section = Section(name="x", title="X", blocks=(sentence,))
