@@ -20,7 +20,7 @@ from dlscale.analysis.predict.network import Network, network_of, with_assumed
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.published_profiles import public_profile
 from dlscale.analysis.published.catalogue import Figure, Place, Published
-from dlscale.analysis.published.values import FOLDER, Kind, Statement
+from dlscale.analysis.published.values import FOLDER, Kind, Statement, Text
 from dlscale.base.definitions import FileName, Frozen, load_file
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import load_system
@@ -29,17 +29,11 @@ CLAIMS = "claims"  # the folder of the files, in that of the published values
 NETWORKS = "networks.toml"
 
 
-def _not_empty(text: str) -> str:
-    if not text.strip():
-        raise ValueError("missing; every input has its source")
-    return text
-
-
 class Sourced(Frozen):
     """What an input is from; `published` are the values and statements that it follows from."""
 
     kind: Literal[Kind, "assumed"]
-    source: Annotated[str, AfterValidator(_not_empty)]
+    source: Text
     published: tuple[Place, ...] = ()
 
 
@@ -120,12 +114,6 @@ class DeviceCurve(_Curve):
             raise ValueError("servers belong to algorithm parameter_servers, and to no other")
         return self
 
-    @property
-    def numbers(self) -> Iterator[tuple[str, Sourced]]:
-        """Its own numbers."""
-        yield from (("transport", self.transport), ("batch", self.batch))
-        yield "devices_per_node", self.devices_per_node
-
 
 class SystemCurve(_Curve):
     """A curve over the nodes of one of our systems, one rank each, from what is public of a workload on it.
@@ -159,15 +147,6 @@ class SystemCurve(_Curve):
         if profile.evidence == "derived":
             yield f"a step of {self.workload}: {profile.source}"
         yield from with_assumed(load_system(self.system))[1]
-
-    @property
-    def numbers(self) -> Iterator[tuple[str, Sourced]]:
-        """Its own numbers."""
-        yield "batch", self.batch
-        if self.servers:
-            yield "servers", self.servers
-        for name, setting in self.options.items():
-            yield f"options.{name}", setting
 
 
 AnyCurve = DeviceCurve | SystemCurve
@@ -264,11 +243,7 @@ class Publication(Frozen):
     @property
     def sourced(self) -> Iterator[tuple[str, Sourced]]:
         """Every input with its place in the file."""
-        for name, entry in self.inputs.items():
-            yield f"inputs.{name}", entry
-        for curve in self.curves:
-            for place, number in curve.numbers:
-                yield f"{curve.name}.{place}", number
+        return _sourced_in(self, "")
 
     @model_validator(mode="after")
     def _names(self) -> Publication:
@@ -283,6 +258,20 @@ class Publication(Frozen):
             if claim.changed and not any(curve.name == claim.curves[0] for curve in self.system_curves):
                 raise ValueError(f"a claim of {claim.figure}: check gain is of a curve on a system")
         return self
+
+
+def _sourced_in(content: object, place: str) -> Iterator[tuple[str, Sourced]]:
+    if isinstance(content, Sourced):
+        yield place, content
+    elif isinstance(content, Frozen):
+        for name in type(content).model_fields:
+            yield from _sourced_in(getattr(content, name), f"{place}.{name}" if place else name)
+    elif isinstance(content, Mapping):
+        for name, part in content.items():
+            yield from _sourced_in(part, f"{place}.{name}")
+    elif isinstance(content, tuple):
+        for index, part in enumerate(content):
+            yield from _sourced_in(part, f"{place}.{getattr(part, 'name', index)}")
 
 
 def _whole_shares(shares: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.published.catalogue import Figure, Published, Same
@@ -162,14 +162,8 @@ def _reasons(
 def compare(target: Target, point: OwnPoint, tolerance: float) -> Comparison:
     """Compare one of our cells with one published number."""
     value = point.value
-    ratio = Interval(
-        center=_ratio(value.center, target),
-        low=None if value.low is None else _ratio(value.low, target),
-        high=None if value.high is None else _ratio(value.high, target),
-        level=value.level,
-        method=value.method,
-        n=value.n,
-    )
+    least, most = (None if end is None else _ratio(end, target) for end in (value.low, value.high))
+    ratio = replace(value, center=_ratio(value.center, target), low=least, high=most)
     low = ratio.center if ratio.low is None else ratio.low
     high = ratio.center if ratio.high is None else ratio.high
     within = 1 - tolerance <= low and high <= 1 + tolerance

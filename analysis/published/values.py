@@ -11,9 +11,9 @@ import csv
 import io
 import re
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import ConfigDict, Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, PositiveInt, StringConstraints, ValidationError, model_validator
 
 from dlscale.base.definitions import Frozen, first_problem
 from dlscale.base.errors import UsageError
@@ -68,29 +68,25 @@ def check_x_unit(unit: str) -> None:
         raise ValueError(f"x in {unit or 'no unit'!r}; choose one of: {', '.join(X_UNITS)}")
 
 
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
 class _Public(Frozen):
     """Common fields of values and statements."""
 
     model_config = ConfigDict(populate_by_name=True)
 
-    figure: str
+    figure: Text
     series: str
     quantity: str
     kind: Kind
-    source: str
+    source: Text
     note: str
 
     @property
     def about(self) -> bool:
         """Whether the publication itself calls the number approximate."""
         return self.note.startswith("about") or self.note.endswith("; about")
-
-    @field_validator("figure", "source")
-    @classmethod
-    def _check_given(cls, text: str) -> str:
-        if not text.strip():
-            raise ValueError("missing; every row names its figure and its source")
-        return text
 
     @model_validator(mode="after")
     def _check_derived(self) -> _Public:
@@ -175,13 +171,10 @@ class Statement(_Public):
     @property
     def ends(self) -> tuple[float | None, float | None]:
         """`low` and `high` in the quantity's base unit."""
-        if self.low is None and self.high is None:
-            return None, None
-        scale = factor(self.quantity, self.unit)
-        return (
-            None if self.low is None else self.low * scale,
-            None if self.high is None else self.high * scale,
-        )
+        known = self.low is not None or self.high is not None
+        scale = factor(self.quantity, self.unit) if known else 1.0
+        low, high = (None if end is None else end * scale for end in (self.low, self.high))
+        return low, high
 
 
 Row = TypeVar("Row", Value, Statement)

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from dlscale.analysis.measured import Measured, measure
-from dlscale.analysis.published.catalogue import Published, load_published
+from dlscale.analysis.published.catalogue import load_published
 from dlscale.analysis.published.compare import AGREES, DISAGREES, check_figures
 from dlscale.analysis.published.values import FOLDER
 from dlscale.base.errors import UsageError
@@ -82,38 +82,29 @@ def verify_figures(
     published = load_published(folder)
     for name in names:
         published.figure(name)  # a misspelt name is reported before any record is read
-    from dlscale.analysis.published.output import checks_json, render_checks
+    from dlscale.analysis.published import output
 
+    everything = everything or bool(names)
     if claims:
         if on:
             raise UsageError(f"--on {on}: claims are not compared with records; leave --on or --claims out")
-        return _verify_claims(published, folder, names, everything=everything or bool(names), as_json=as_json)
-    checks = check_figures(published, names=names, studies=_studies(results, on), stand_in=on)
-    if as_json:
-        click.echo(json.dumps(checks_json(checks)))
+        from dlscale.analysis.published.claim_verdicts import verdicts
+        from dlscale.analysis.published.claims import load_publications
+
+        rows = verdicts(published, load_publications(published, folder), names=names)
+        found, content = output.render_claims(rows, everything=everything), output.claims_json(rows)
+        said = [row.verdict for row in rows if names or row.claim]
     else:
-        Console().print(render_checks(checks, everything=everything or bool(names)))
-    if any(check.verdict == DISAGREES for check in checks):
-        return FAILED_CASES
-    return 0 if all(check.verdict == AGREES for check in checks) else INSUFFICIENT_DATA
-
-
-def _verify_claims(
-    published: Published, folder: Path, names: Sequence[str], *, everything: bool, as_json: bool
-) -> int:
-    from dlscale.analysis.published.claim_verdicts import verdicts
-    from dlscale.analysis.published.claims import load_publications
-    from dlscale.analysis.published.output import claims_json, render_claims
-
-    rows = verdicts(published, load_publications(published, folder), names=names)
+        checks = check_figures(published, names=names, studies=_studies(results, on), stand_in=on)
+        found, content = output.render_checks(checks, everything=everything), output.checks_json(checks)
+        said = [check.verdict for check in checks]
     if as_json:
-        click.echo(json.dumps(claims_json(rows)))
+        click.echo(json.dumps(content))
     else:
-        Console().print(render_claims(rows, everything=everything))
-    if any(row.verdict == DISAGREES for row in rows):
+        Console().print(found)
+    if DISAGREES in said:
         return FAILED_CASES
-    shown = [row for row in rows if names or row.claim]
-    return 0 if shown and all(row.verdict == AGREES for row in shown) else INSUFFICIENT_DATA
+    return 0 if said and set(said) == {AGREES} else INSUFFICIENT_DATA
 
 
 def draw_published(
@@ -146,20 +137,17 @@ def draw_published(
         alone=alone,
     )
     drawn = sum(path.suffix == ".png" for path in written)
-    page = write_index(published, publications, results / DRAWN) if drawn else None
-    click.echo(
-        f"published figures: {drawn} in {results / DRAWN}\nall at one glance: {page}"
-        if drawn
-        else "no published figure with a study of ours or a prediction"
-        if not alone
-        else "no published figure has a layout to be drawn in"
-    )
+    if drawn:
+        page = write_index(published, publications, results / DRAWN)
+        click.echo(f"published figures: {drawn} in {results / DRAWN}\nall at one glance: {page}")
+    elif alone:
+        click.echo("no published figure has a layout to be drawn in")
+    else:
+        click.echo("no published figure with a study of ours or a prediction")
     rest = 0 if alone else sum(bool(figure.panels) for figure in published.figures.values()) - drawn
     if rest:
-        click.echo(
-            f"{rest} published figure{'s have' if rest > 1 else ' has'} no counterpart here: "
-            "dlscale figures --published --all"
-        )
+        have = "figures have" if rest > 1 else "figure has"
+        click.echo(f"{rest} published {have} no counterpart here: dlscale figures --published --all")
     return 0 if drawn else INSUFFICIENT_DATA
 
 
@@ -169,19 +157,18 @@ def _studies(results: Path, stand_in: str | None) -> list[Measured]:
     Raises UsageError if there is none of the system `stand_in`.
     """
     studies = []
-    paths = sorted(results.glob("*/*/study.json"))
-    systems = sorted({path.parent.parent.name for path in paths})
+    folders = sorted(path.parent for path in results.glob("*/*/study.json"))
+    systems = sorted({folder.parent.name for folder in folders})
     if stand_in and stand_in not in systems:
         raise UsageError(
             f"--on {stand_in}: no study of it in {results}; there are studies of: {', '.join(systems) or 'none'}"
         )
-    for path in paths:
-        study = path.parent
+    for folder in folders:
         try:
-            records, bad = load_records(study)
+            records, bad = load_records(folder)
             studies.append(measure(records))
         except UsageError as error:
-            click.echo(f"left out: study {study.name}: {error}", err=True)
+            click.echo(f"left out: study {folder.name}: {error}", err=True)
             continue
         if bad:
             more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""

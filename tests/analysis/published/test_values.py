@@ -139,8 +139,8 @@ def test_the_rounding_is_half_of_the_last_printed_digit(digits, decimals):
         ({"y_unit": ""}, "throughput in 'no unit'"),
         ({"x_unit": ""}, "x in 'no unit'"),
         ({"quantity": "speed"}, "no quantity 'speed'"),
-        ({"source": ""}, "source: missing"),
-        ({"source": "  "}, "source: missing"),
+        ({"source": ""}, "source: string should have at least 1 character"),
+        ({"source": "  "}, "source: string should have at least 1 character"),
         ({"kind": "recalled"}, "kind: input should be 'text', 'table'"),
         ({"kind": "derived"}, "has its formula in the note"),
         ({"y": ""}, "y is 'empty'"),
@@ -171,7 +171,7 @@ def test_a_bad_value_is_told_with_file_and_line(folder, row, words):
         ({"quantity": "linear", "x_low": "1"}, "x_low without x_high"),
         ({"quantity": "linear", "x_low": "2", "x_high": "1", "x_unit": "nodes"}, "low 2.0 above high 1.0"),
         ({"quantity": "linear", "x_low": "1", "x_high": "1", "x_unit": "leagues"}, "x in 'leagues'"),
-        ({"source": ""}, "source: missing"),
+        ({"source": ""}, "source: string should have at least 1 character"),
     ],
 )
 def test_a_bad_statement_is_told_with_file_and_line(folder, statement, words):
