@@ -5,38 +5,29 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import click
-from rich.console import Console
-from rich.progress import track
 
 from dlscale.analysis.predict.exchange import Algorithm
-from dlscale.analysis.predict.grid import AXES, Axes, check_grid, grid_rows, read_axes
+from dlscale.analysis.predict.grid import AXES, Axes, check_grid, read_axes
 from dlscale.analysis.predict.network import network_of
-from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve, prediction_records
+from dlscale.analysis.predict.prediction import predict_curve
 from dlscale.analysis.predict.profile import checked
 from dlscale.analysis.predict.render import (
-    bound_line,
-    explanation,
-    first_line,
     prediction_rows,
-    prediction_table,
-    profile_lines,
     sensitivity_rows,
 )
 from dlscale.analysis.predict.scenario import Scenario, check_sizes, doubled_sizes, scenario_of
-from dlscale.analysis.published.catalogue import load_published
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import json_option, named_folder
-from dlscale.benchmarks.cli.profiles import fingerprint_of, profiles_of
+from dlscale.benchmarks.cli.profiles import calibrated, calibrating_folder, profiles_of
 from dlscale.benchmarks.cli.request import Request, StudyCommand, field_options
-from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run
-from dlscale.benchmarks.records.prediction import ENDING, PREDICTIONS_FOLDER
+from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER
 from dlscale.benchmarks.study.servers import check_servers, num_servers
 from dlscale.benchmarks.study.settings import nested
 from dlscale.benchmarks.systems.system import System, load_system
@@ -137,9 +128,10 @@ def predict(
     folder = named_folder(results, profiled) if profiled else None
     trainings = list(_trainings(kind, fields, machine, folder, algorithm))
     if calibrate:
-        folders = [_calibrating(results, name) for name in calibrate]
+        folders = [calibrating_folder(results, name) for name in calibrate]
         trainings = [
-            _calibrated(training, machine, folders, profiled=folder, force=force) for training in trainings
+            Asked(calibrated(*it, machine, folders, profiled=folder, force=force), it.sizes)
+            for it in trainings
         ]
     if grid:
         for scenarios, sizes in trainings:
@@ -153,6 +145,8 @@ def predict(
         every = [row for curves in predictions for curve in curves for row in sensitivity_rows(curve)]
         click.echo(json.dumps({"schema": 1, "rows": rows} | ({"sensitivity": every} if explain else {})))
         return 0
+    # Here, because rows for programs need neither tables nor figures, which take longer to import.
+    from dlscale.benchmarks.cli.predicted import show_curves, show_grid
     from dlscale.benchmarks.launch.environment import commit
 
     command = redaction.redact(shlex.join(["dlscale", *sys.argv[1:]]))
@@ -162,7 +156,7 @@ def predict(
         stem = results / network.name / PREDICTIONS_FOLDER / name
         show_curves(curves, stem, explain=explain, commit=commit(), command=command)
         if grid:
-            _show_grid(grid, scenarios, sizes, stem)
+            show_grid(grid, scenarios, sizes, stem)
     return 0
 
 
@@ -211,79 +205,3 @@ def _one(value: Any, name: str) -> Any:
     if isinstance(value, list) and len(value) > 1:
         raise UsageError(f"{name} has several values; a prediction takes one")
     return value[0] if isinstance(value, list) else value
-
-
-def _calibrating(results: Path, name: str) -> Path:
-    """The folder of a study or of a collectives run, by path or name; `collectives` is the latest run.
-
-    Raises UsageError for what is neither.
-    """
-    if name == LATEST_RUN:
-        return latest_run(results)
-    for folder in (Path(name), results / LATEST_RUN / name):
-        if (folder / CAMPAIGN_FILE).is_file():
-            return folder
-    return named_folder(results, name)
-
-
-def _calibrated(
-    asked: Asked, machine: System, folders: Sequence[Path], *, profiled: Path | None, force: bool
-) -> Asked:
-    # Here, because the fit takes longer to import than a prediction takes.
-    from dlscale.analysis.predict.calibration_records import calibrated_scenario
-    from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fabric
-
-    links, fingerprint = {**stated_fabric(machine), **stated_emulation(machine)}, fingerprint_of(profiled)
-    scenarios = [
-        calibrated_scenario(
-            scenario, machine, folders, asked.sizes, links=links, fingerprint=fingerprint, force=force
-        )
-        for scenario in asked.scenarios
-    ]
-    return Asked(scenarios, asked.sizes)
-
-
-def show_curves(
-    curves: Sequence[PredictedCurve], stem: Path, *, explain: bool = False, commit: str, command: str
-) -> None:
-    """Print what is predicted of one training, and write its figure, CSV and records unless they are there."""
-    # Here, because rows for programs need neither tables nor figures, which take longer to import.
-    from dlscale.analysis.predict.figures import write_prediction
-    from dlscale.analysis.render.grid import render_table
-
-    console, scenario = Console(highlight=False), curves[0].scenario
-    records = list(prediction_records(curves))
-    workload, system = scenario.profile.workload, scenario.network.name
-    published = [
-        f"{it.statement} ({it.kind}; {it.source})"
-        for it in load_published().said_of(system, workload, scenario.scaling_mode)
-    ]
-    texts = [first_line(records[0]), *profile_lines(scenario), *(f"published: {it}" for it in published)]
-    texts.append(bound_line(curves[0]))
-    for curve in curves:
-        if curve.scenario.calibrated_nodes:
-            from dlscale.analysis.predict.calibration_records import calibration_line
-
-            texts.append(calibration_line(curve.scenario))
-    texts += dict.fromkeys(f"doubt: {doubt}" for it in curves for doubt in it.scenario.doubts)
-    for text in texts:
-        console.print(text, markup=False, soft_wrap=True)
-    for part in render_table(prediction_table(records)):
-        console.print(part)
-    for text in (text for curve in curves if explain for text in explanation(curve)):
-        console.print(text, markup=False, soft_wrap=True)
-    write_prediction(
-        curves, stem, small_print=[f"Published: {it}." for it in published], commit=commit, command=command
-    )
-    files = f"figure, CSV and records: {stem}.png, {stem.name}.csv, {stem.name}{ENDING}"
-    console.print(files, markup=False, soft_wrap=True)
-
-
-def _show_grid(axes: Axes, scenarios: Sequence[Scenario], sizes: Sequence[int], stem: Path) -> None:
-    """Write the grid's table and page beside the prediction's files, with progress. Raises UsageError."""
-    from dlscale.analysis.predict.figures import write_grid
-
-    every, count = grid_rows(axes, scenarios, sorted(sizes)), axes.num_points(scenarios, sizes)
-    rows = list(track(every, total=count, description=f"what if: {count:,} points", transient=True))
-    page, table = write_grid(rows, stem, asked_batch=scenarios[0].batch)
-    click.echo(f"what if: {page}, {table.name}")

@@ -1,4 +1,4 @@
-"""Predictions in files that `dlscale predict` wrote: beside a study's numbers, held against them, or by themselves."""
+"""Predictions shown and written, and from such files: beside a study's numbers, held against them, by themselves."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.progress import track
 
 from dlscale.analysis.declare import Table
 from dlscale.analysis.findings import predicted_points
@@ -20,8 +21,17 @@ from dlscale.analysis.findings.predicted_points import (
     placed_row,
     training_text,
 )
-from dlscale.analysis.predict.grid import read_grid
-from dlscale.analysis.predict.render import first_line, prediction_table
+from dlscale.analysis.predict.grid import Axes, grid_rows, read_grid
+from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
+from dlscale.analysis.predict.render import (
+    bound_line,
+    explanation,
+    first_line,
+    prediction_table,
+    profile_lines,
+)
+from dlscale.analysis.predict.scenario import Scenario
+from dlscale.analysis.published.catalogue import load_published
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.html.content import WhatIf
@@ -133,6 +143,42 @@ def report_prediction(path: Path, *, as_json: bool) -> int:
         again = first.command or "dlscale predict"
         click.echo(f"what if links, latency, noise or batch were others: {again} --grid")
     return 0
+
+
+def show_curves(
+    curves: Sequence[PredictedCurve], stem: Path, *, explain: bool = False, commit: str, command: str
+) -> None:
+    """Print what is predicted of one training, and write its figure, CSV and records unless they are there."""
+    from dlscale.analysis.predict.figures import write_prediction  # takes longer to import than all else
+
+    records, scenario = list(prediction_records(curves)), curves[0].scenario
+    published = [
+        f"{it.statement} ({it.kind}; {it.source})"
+        for it in load_published().said_of(records[0].system, records[0].workload, scenario.scaling_mode)
+    ]
+    texts = [first_line(records[0]), *profile_lines(scenario), *(f"published: {it}" for it in published)]
+    texts.append(bound_line(curves[0]))
+    for curve in curves:
+        if curve.scenario.calibrated_nodes:
+            from dlscale.analysis.predict.calibration_records import calibration_line
+
+            texts.append(calibration_line(curve.scenario))
+    texts += dict.fromkeys(f"doubt: {doubt}" for record in records for doubt in record.doubts)
+    causes = [text for curve in curves if explain for text in explanation(curve)]
+    _print([*texts, prediction_table(records), *causes])
+    small_print = [f"Published: {it}." for it in published]
+    write_prediction(curves, stem, small_print=small_print, commit=commit, command=command)
+    _print([f"figure, CSV and records: {stem}.png, {stem.name}.csv, {stem.name}{ENDING}"])
+
+
+def show_grid(axes: Axes, scenarios: Sequence[Scenario], sizes: Sequence[int], stem: Path) -> None:
+    """Write the grid's table and page beside the prediction's files, with progress. Raises UsageError."""
+    from dlscale.analysis.predict.figures import write_grid
+
+    every, count = grid_rows(axes, scenarios, sorted(sizes)), axes.num_points(scenarios, sizes)
+    rows = list(track(every, total=count, description=f"what if: {count:,} points", transient=True))
+    page, table = write_grid(rows, stem, asked_batch=scenarios[0].batch)
+    click.echo(f"what if: {page}, {table.name}")
 
 
 def _print_rows(rows: Iterable[Mapping[str, Any]]) -> None:

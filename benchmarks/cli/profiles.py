@@ -1,4 +1,4 @@
-"""Profiles as users name them: stored ones, or those of a study, for predictions and for sleep in a step's place."""
+"""Profiles and calibrations as users name them: stored or of a study, for predictions and for sleep as computation."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from typing import Any
 
 from dlscale.analysis.predict.profile import Profile, slept_by
 from dlscale.analysis.predict.published_profiles import load_stored, stored_names
+from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import named_folder, study_folders
 from dlscale.benchmarks.cli.request import ByProfile
 from dlscale.benchmarks.records.files import load_records
+from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.slept import Slept, slept_key
+
+LATEST_RUN = "collectives"
 
 
 def profiles_of(
@@ -41,7 +45,43 @@ def profiles_of(
         yield _measured(records, workload=workload, framework=framework, preset=preset)
 
 
-def fingerprint_of(folder: Path | None) -> str | None:
+def calibrating_folder(results: Path, name: str) -> Path:
+    """The folder of a study or of a collectives run, by path or name; `collectives` is the latest run.
+
+    Raises UsageError for what is neither.
+    """
+    if name == LATEST_RUN:
+        return latest_run(results)
+    for folder in (Path(name), results / LATEST_RUN / name):
+        if (folder / CAMPAIGN_FILE).is_file():
+            return folder
+    return named_folder(results, name)
+
+
+def calibrated(
+    scenarios: Iterable[Scenario],
+    sizes: Sequence[int],
+    machine: System,
+    folders: Sequence[Path],
+    *,
+    profiled: Path | None,
+    force: bool,
+) -> list[Scenario]:
+    """The scenarios on the network that these folders calibrate, with the code of the study that was profiled."""
+    # Here, because the fit takes longer to import than a prediction takes.
+    from dlscale.analysis.predict.calibration_records import calibrated_scenario
+    from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fabric
+
+    links, fingerprint = {**stated_fabric(machine), **stated_emulation(machine)}, _fingerprint(profiled)
+    return [
+        calibrated_scenario(
+            scenario, machine, folders, sizes, links=links, fingerprint=fingerprint, force=force
+        )
+        for scenario in scenarios
+    ]
+
+
+def _fingerprint(folder: Path | None) -> str | None:
     """The code and machine of the only profile in a study; None without one."""
     records = _profiled(load_records(folder)[0]) if folder else []
     digests = {record.fingerprint.digest for record in records}

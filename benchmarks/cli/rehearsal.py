@@ -31,7 +31,7 @@ from dlscale.analysis.predict.solution import (
 from dlscale.analysis.render.grid import render_table
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import study_folders
-from dlscale.benchmarks.cli.predict import show_curves
+from dlscale.benchmarks.cli.predicted import show_curves
 from dlscale.benchmarks.cli.request import Request
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
