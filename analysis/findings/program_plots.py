@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from dlscale.analysis.curves import curves_of
-from dlscale.analysis.declare import Figure, Plot, tags_of
-from dlscale.analysis.findings.curve_plots import (
-    rank_axis,
-    rate_axis,
-    samples_text,
-    says,
-    series_of,
-    throughput_of,
-    without_point,
-)
+from dlscale.analysis.declare import Figure, Plot
 from dlscale.analysis.findings.programs import SPEED, Program, by_training, to_program_row
 from dlscale.analysis.findings.small_print import solution_origin, span
 from dlscale.analysis.findings.solution_plots import learning_plots
+from dlscale.analysis.findings.throughput import throughput_plots
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.text import plural
 
@@ -28,20 +18,18 @@ PLOTTED = ("loss-steps", "loss-time", "quality-time")  # of trainings to a targe
 
 def program_plots(group: Sequence[Program], place: int) -> Iterator[Plot]:
     """Throughput of the programs of a training over ranks, and the learning curves of those with a target."""
-    title, rows = group[0].training_title, list[Any](group)
-    curves = curves_of(rows, throughput_of)
-    shown = [item for curve in curves for item in curve.rows]
-    if shown:
-        yield Plot(
+    title = group[0].training_title
+    rows = tuple(replace(item.row, cell=item.cell) for item in group)
+    for plot in throughput_plots([(group[0].row.family, rows, ())]):
+        tags = replace(plot.tags, framework="")
+        yield replace(
+            plot,
             name=f"throughput-{place}",
             title=title,
-            says=says("Throughput", rows, throughput_of, samples_text),
-            x=rank_axis(shown),
-            y=rate_axis(shown),
-            series=series_of(curves, throughput_of, say=samples_text, unit="launch"),
-            notes=without_point(rows, curves),
+            guides=(),
+            notes=plot.notes[1:],
             table=SPEED.name,
-            tags=replace(tags_of(group[0].cell), framework=""),
+            tags=tags,
         )
     trained = [item.solution for item in group if item.solution]
     for plot in learning_plots(trained, place) if trained else ():

@@ -79,10 +79,7 @@ def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str
     most = max(row.cell.num_ranks for row in exchanging)
     last = [row for row in exchanging if row.cell.num_ranks == most]
     declared = _declared(last, contrasts)
-    return [
-        _ranking(last, declared),
-        *_differences(declared, needed=contrasts.blocks_needed if contrasts else 0),
-    ]
+    return [_ranking(last, declared), *_differences(declared)]
 
 
 def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
@@ -130,8 +127,8 @@ def _leads(best: ScalingRow, others: Iterable[ScalingRow], declared: Sequence[Co
     )
 
 
-def _differences(declared: Sequence[Contrast], *, needed: int) -> Iterator[str]:
-    """Sentences with the results of the comparisons, each of which needs `needed` launches."""
+def _differences(declared: Sequence[Contrast]) -> Iterator[str]:
+    """Sentences with the results of the comparisons."""
     claimed = [
         f"{_side(contrast.contender)} is {contrast.verdict} than {contrast.reference.name} "
         f"({share_text(contrast.ratio.excess(), unit='', sign='+')} % samples/s)"
@@ -149,7 +146,9 @@ def _differences(declared: Sequence[Contrast], *, needed: int) -> Iterator[str]:
         if contrast.verdict == "cannot be shown":
             reason = contrast.reason
             if contrast.too_few:
-                reason = f"{plural(contrast.num_blocks, 'launch')}; --launches {needed} can decide"
+                reason = (
+                    f"{plural(contrast.num_blocks, 'launch')}; --launches {contrast.blocks_needed} can decide"
+                )
             reasons.setdefault(reason, []).append(
                 f"{_side(contrast.contender)} and {contrast.reference.name}"
             )
