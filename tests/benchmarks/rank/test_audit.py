@@ -3,8 +3,6 @@
 Ranks are threads; a replica is two tensors, a momentum, and four samples per batch that depend on shard and step.
 """
 
-import sys
-import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +14,7 @@ from dlscale.benchmarks.rank.deviation import EXACT, ROUNDED
 from dlscale.models.samples import ORDER_SEED, shard_indices
 from dlscale.models.weights import NUM_DRAWN, counted
 from dlscale.models.workload import Shard
+from tests.benchmarks.rank.threads import Meeting, on_ranks
 
 LOCAL_BATCH = 4
 WARM_UP, NUM_WINDOWS, WINDOW_STEPS = 10, 6, 5
@@ -23,46 +22,7 @@ LATER = 16  # a step long after the first audit
 NUM_SAMPLES = 30  # a step of two ranks reaches over the end of an epoch now and then
 
 
-@pytest.fixture(autouse=True)
-def _mpi_constants(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=SimpleNamespace(IN_PLACE="in place")))
-
-
-class Meeting:
-    """What all ranks call together."""
-
-    def __init__(self, num_ranks):
-        self.barrier = threading.Barrier(num_ranks, timeout=10)
-        self.values = {}
-
-    def exchange(self, rank, value):
-        self.values[rank] = value
-        self.barrier.wait()
-        gathered = [self.values[rank] for rank in sorted(self.values)]
-        self.barrier.wait()
-        return gathered
-
-
-class Control:
-    """One rank's side of a meeting, with mpi4py's names."""
-
-    def __init__(self, meeting, rank, size):
-        self.meeting, self.rank, self.size = meeting, rank, size
-
-    def Get_size(self):  # noqa: N802
-        return self.size
-
-    def Get_rank(self):  # noqa: N802
-        return self.rank
-
-    def Allreduce(self, _, buffer):  # noqa: N802
-        buffer[...] = sum(self.meeting.exchange(self.rank, buffer.copy()))
-
-    def allgather(self, value):
-        return self.meeting.exchange(self.rank, value)
-
-    def bcast(self, value):
-        return self.meeting.exchange(self.rank, value)[0]
+pytestmark = pytest.mark.usefixtures("mpi_constants")
 
 
 class Replica:
@@ -138,7 +98,7 @@ class Trainer:
         if until and self.number == until:
             self._apply(self.pipeline.pop())
         self.fault.begin(self)
-        handed = self.meeting.exchange(self.rank, self.replica.gradients())
+        handed = self.meeting.exchange(self.rank, "step", self.replica.gradients())
         mean = [sum(parts) / np.float32(len(handed)) for parts in zip(*handed, strict=True)]
         found = self.fault.mean(self, handed, mean)
         if not until or self.number < until:
@@ -197,54 +157,42 @@ def run(
     kind=Replica,
 ):
     """{gate: (passed, gate)} of a training of 6 windows of 5 steps after a warm-up of 10."""
-    wires, meeting = Meeting(num_ranks), Meeting(num_ranks)
-    results, errors, told = [None] * num_ranks, [], []
+    wires, told = Meeting(num_ranks), []
+    backend = SimpleNamespace(
+        delay=delay, wire=wire, compressor=None, capabilities=SimpleNamespace(exchanges=True)
+    )
 
-    def rank(index):
-        shard = Shard(index=index, count=num_ranks)
+    def audited(world):
+        shard = Shard(index=world.rank, count=num_ranks)
         replica = kind(shard)
         replica.num_drawn = resumed_at
-        trainer = Trainer(replica, index, wires, fault or Fault(), delay, settings)
-        backend = SimpleNamespace(
-            delay=delay, wire=wire, compressor=None, capabilities=SimpleNamespace(exchanges=True)
-        )
-        try:
-            audit = ReplayAudit(
-                AuditedTraining(
-                    trainer=trainer,
-                    backend=backend,
-                    make_reference=lambda: kind(shard),
-                    control=Control(meeting, index, num_ranks),
-                    bounds=bounds,
-                    passed=told.append,
-                    num_skipped=lambda: skipped if index == num_ranks - 1 else 0,
-                )
+        trainer = Trainer(replica, world.rank, wires, fault or Fault(), delay, settings)
+        audit = ReplayAudit(
+            AuditedTraining(
+                trainer=trainer,
+                backend=backend,
+                make_reference=lambda: kind(shard),
+                control=world,
+                bounds=bounds,
+                passed=told.append,
+                num_skipped=lambda: skipped if world.rank == num_ranks - 1 else 0,
             )
-            for _ in range(WARM_UP):
+        )
+        for _ in range(WARM_UP):
+            trainer.step()
+            audit.count(1)
+        audit.warmed_up()
+        audit.begin(NUM_WINDOWS)
+        for window in range(NUM_WINDOWS):
+            audit.before(window)
+            for _ in range(WINDOW_STEPS):
                 trainer.step()
-                audit.count(1)
-            audit.warmed_up()
-            audit.begin(NUM_WINDOWS)
-            for window in range(NUM_WINDOWS):
-                audit.before(window)
-                for _ in range(WINDOW_STEPS):
-                    trainer.step()
-                audit.count(WINDOW_STEPS)
-                audit.after(window)
-            audit.end()
-            results[index] = {gate.name: gate for gate in audit.gates()}
-        except BaseException as error:
-            errors.append(error)
-            wires.barrier.abort()
-            meeting.barrier.abort()
+            audit.count(WINDOW_STEPS)
+            audit.after(window)
+        audit.end()
+        return {gate.name: gate for gate in audit.gates()}
 
-    threads = [threading.Thread(target=rank, args=(index,)) for index in range(num_ranks)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    results = on_ranks(num_ranks, audited, wires.barrier)
     assert all(result == results[0] for result in results), "ranks agree"
     return results[0] | {"told": told}
 

@@ -1,8 +1,6 @@
 """The gates before any timing, with ranks as threads and numbers that floats hold exactly."""
 
-import functools
 import math
-import sys
 import threading
 from types import SimpleNamespace
 
@@ -11,55 +9,12 @@ import pytest
 
 from dlscale.benchmarks.rank.checks import update_gates
 from dlscale.models.workload import Shard
+from tests.benchmarks.rank.threads import Meeting, on_ranks
 
 SEED = 5
 
 
-@pytest.fixture(autouse=True)
-def _mpi_constants(monkeypatch):
-    """The two constants of mpi4py that gates name, without MPI."""
-    monkeypatch.setitem(
-        sys.modules, "mpi4py", SimpleNamespace(MPI=SimpleNamespace(IN_PLACE="in place", MAX=max))
-    )
-
-
-class Meeting:
-    """What all ranks call together; threads that call different things are an error."""
-
-    def __init__(self, num_ranks):
-        self.barrier = threading.Barrier(num_ranks, timeout=10)
-        self.values = {}
-
-    def exchange(self, rank, kind, value):
-        self.values[rank] = (kind, value)
-        self.barrier.wait()
-        gathered = [self.values[rank] for rank in sorted(self.values)]
-        self.barrier.wait()
-        assert {kind for kind, _ in gathered} == {kind}
-        return [value for _, value in gathered]
-
-
-class Control:
-    """One rank's side of a meeting, with mpi4py's names."""
-
-    def __init__(self, meeting, rank):
-        self.meeting, self.rank = meeting, rank
-
-    def Barrier(self):  # noqa: N802
-        self.meeting.exchange(self.rank, "Barrier", None)
-
-    def Allreduce(self, place, buffer):  # noqa: N802
-        assert place == "in place"
-        buffer[...] = sum(self.meeting.exchange(self.rank, "Allreduce", buffer.copy()))
-
-    def Bcast(self, buffer, root):  # noqa: N802
-        buffer[...] = self.meeting.exchange(self.rank, "Bcast", buffer.copy())[root]
-
-    def allreduce(self, value, op):
-        return functools.reduce(op, self.meeting.exchange(self.rank, "allreduce", value))
-
-    def allgather(self, value):
-        return self.meeting.exchange(self.rank, "allgather", value)
+pytestmark = pytest.mark.usefixtures("mpi_constants")
 
 
 class Replica:
@@ -124,27 +79,13 @@ class Ranks:
 
     def gates(self, precision="fp32"):
         """What each rank is given; any rank's error is raised."""
-        meeting = Meeting(self.num_ranks)
-        results, errors = [None] * self.num_ranks, []
+        shards = [Shard(index=rank, count=self.num_ranks) for rank in range(self.num_ranks)]
 
-        def run(rank):
-            shard = Shard(index=rank, count=self.num_ranks)
-            options = {"control": Control(meeting, rank), "shard": shard, "seed": SEED}
-            try:
-                results[rank] = update_gates(self, self.factory, precision=precision, **options)
-            except BaseException as error:
-                errors.append(error)
-                meeting.barrier.abort()
-                self.wires.barrier.abort()
+        def gates(world):
+            options = {"control": world, "shard": shards[world.rank], "seed": SEED}
+            return update_gates(self, self.factory, precision=precision, **options)
 
-        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(self.num_ranks)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
-        return results
+        return on_ranks(self.num_ranks, gates, self.wires.barrier)
 
 
 class Trainer:

@@ -3,7 +3,6 @@
 Ranks are threads; a replica is a quadratic whose samples depend on shard and step, so that its noise is known.
 """
 
-import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,12 +10,13 @@ import pytest
 
 from dlscale.analysis.findings.noise_scale import gradient_estimates
 from dlscale.benchmarks.rank.noise import NoiseMeter, num_draws, square_norms, unmeasurable_because
-from dlscale.benchmarks.records.target import Evaluation, GradientNoise, Solution
+from dlscale.benchmarks.records.target import GradientNoise
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.samples import shard_indices
 from dlscale.models.workload import Execution, Shard
+from tests.benchmarks.rank.threads import on_ranks
 
 LOCAL_BATCH = 4
 NUM_SAMPLES = 20_000
@@ -24,34 +24,8 @@ COVARIANCE = np.array([4.0, 1.0, 0.25, 9.0, 2.0])  # its diagonal; the trace is 
 WEIGHTS = np.array([1.0, -0.5, 0.5, 0.25, 0.0])  # the gradient of a quadratic around 0
 
 
-class World:
-    """One rank's communicator, among threads."""
-
-    def __init__(self, rank, values, barrier):
-        self.rank, self.values, self._barrier = rank, values, barrier
-
-    def Get_size(self):  # noqa: N802
-        return self._barrier.parties
-
-    def Get_rank(self):  # noqa: N802
-        return self.rank
-
-    def Reduce_scatter(self, values, part, counts):  # noqa: N802
-        begin = sum(counts[: self.rank])
-        part[...] = self.allreduce(values.copy())[begin : begin + counts[self.rank]]
-
-    def allreduce(self, value):
-        self.values[self.rank] = value
-        self._barrier.wait()
-        total = sum(self.values[rank] for rank in range(self.Get_size()))
-        self._barrier.wait()
-        return total
-
-    def barrier(self):
-        self._barrier.wait()
-
-    def maximum(self, value):
-        return value
+def shard_of(world):
+    return Shard(index=world.Get_rank(), count=world.Get_size())
 
 
 class Quadratic:
@@ -67,29 +41,12 @@ class Quadratic:
         return [gradient[:2].reshape(1, 2).astype(np.float32), gradient[2:].astype(np.float32)]
 
 
-def on_ranks(num_ranks, body):
-    """What `body(shard, world)` returns on each rank."""
-    values, barrier = {}, threading.Barrier(num_ranks, timeout=20)
-    found = {}
-
-    def run(rank):
-        found[rank] = body(Shard(index=rank, count=num_ranks), World(rank, values, barrier))
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(num_ranks)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert len(found) == num_ranks
-    return [found[rank] for rank in range(num_ranks)]
-
-
 @pytest.mark.parametrize("num_ranks", [1, 2, 4])
 def test_the_noise_of_a_quadratic_is_that_of_its_covariance(num_ranks):
     """A ratio of averages, within 10 %, though single draws are far off and may be negative."""
 
-    def body(shard, world):
-        replica = Quadratic(shard)
+    def body(world):
+        replica = Quadratic(shard_of(world))
         draws = [square_norms(replica, 8 // num_ranks, world=world) for _ in range(500)]
         return [
             gradient_estimates(
@@ -110,12 +67,12 @@ def test_the_noise_of_a_quadratic_is_that_of_its_covariance(num_ranks):
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_ranks_at_one_step_draw_what_one_rank_draws_in_as_many(num_ranks):
     """Step 6 of P ranks has the samples of steps 6 P and on of 1 rank."""
-    (alone,) = on_ranks(
-        1, lambda shard, world: square_norms(Quadratic(shard, begin=6 * num_ranks), num_ranks, world=world)
-    )
-    together = on_ranks(
-        num_ranks, lambda shard, world: square_norms(Quadratic(shard, begin=6), 1, world=world)
-    )
+
+    def norms_of(begin, num_batches):
+        return lambda world: square_norms(Quadratic(shard_of(world), begin=begin), num_batches, world=world)
+
+    (alone,) = on_ranks(1, norms_of(6 * num_ranks, num_ranks))
+    together = on_ranks(num_ranks, norms_of(6, 1))
     for norms in together:
         assert norms == pytest.approx(alone, rel=1e-6)
 
@@ -135,8 +92,8 @@ def test_draws_are_one_in_so_many_steps_and_pairs_on_one_rank():
 
 
 def test_a_meter_draws_only_when_it_is_due_and_says_nothing_of_what_is_not_finite():
-    def body(shard, world):
-        meter = NoiseMeter(replica=Quadratic(shard), control=world, world=world)
+    def body(world):
+        meter = NoiseMeter(replica=Quadratic(shard_of(world)), control=world, world=world)
         idle, due = meter.draw(60, since=0), meter.draw(120, since=60)
         bad = SimpleNamespace(gradients=lambda: [np.array([np.nan], np.float32)])
         broken = NoiseMeter(replica=bad, control=world, world=world)
@@ -182,7 +139,7 @@ def test_a_training_goes_on_as_if_nothing_had_been_drawn(framework):
             trainer.synchronize()
             if drawing or step == 3:
                 replica.restore(trainer.state())
-                norms += on_ranks(1, lambda _, world: square_norms(replica, 2, world=world))
+                norms += on_ranks(1, lambda world: square_norms(replica, 2, world=world))
         return trainer.weights(), norms
 
     weights, norms = trained(drawing=True)
@@ -191,25 +148,3 @@ def test_a_training_goes_on_as_if_nothing_had_been_drawn(framework):
         np.testing.assert_array_equal(own, other)
     assert norms[-1] == again[-1], "it depends on the trainer's state alone"
     assert len(set(norms)) == 4
-
-
-def test_records_without_it_stay_readable_and_are_written_as_before():
-    old = {
-        "end": "reached",
-        "set_up_seconds": 0.5,
-        "num_held_out": 7,
-        "evaluations": [
-            {
-                "step": 4,
-                "samples": 64,
-                "training_seconds": 1.0,
-                "evaluating_seconds": 0.1,
-                "loss": 0.5,
-                "metrics": {"auc": 0.9},
-            }
-        ],
-    }
-    assert Solution.model_validate(old).model_dump() == old
-    noise = {"num_batches": 2, "local_square_norm": 3.0, "mean_square_norm": 2.0, "seconds": 0.1}
-    new = Evaluation.model_validate(old["evaluations"][0] | {"noise": noise})
-    assert new.model_dump()["noise"] == noise

@@ -1,6 +1,5 @@
 """Audits of training on servers: weights that workers fetch, and not the servers' count, show that updates are made."""
 
-import sys
 import threading
 from types import SimpleNamespace
 
@@ -11,13 +10,12 @@ from dlscale.benchmarks.rank.audit import AuditedTraining, samples_at
 from dlscale.benchmarks.rank.deviation import EXACT
 from dlscale.benchmarks.rank.server_audit import OPENING_STEPS, ServerAudit
 from dlscale.collectives.algorithms.downpour import Options
+from tests.benchmarks.rank.threads import on_ranks
 
 NUM_WINDOWS, WINDOW_STEPS = 4, 3
 
 
-@pytest.fixture(autouse=True)
-def _mpi_constants(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=SimpleNamespace(IN_PLACE="in place")))
+pytestmark = pytest.mark.usefixtures("mpi_constants")
 
 
 class Replica:
@@ -115,72 +113,42 @@ def run(
 ):
     """{gate: the gate}, the same on all ranks, and the steps that were told."""
     server = kind(num_ranks, update)
-    barrier, values = threading.Barrier(num_ranks, timeout=10), {}
-    results, errors, told = [None] * num_ranks, [], []
+    told = []
 
-    def gather(rank, value):
-        values[rank] = value
-        barrier.wait()
-        gathered = [values[one] for one in range(num_ranks)]
-        barrier.wait()
-        return gathered
-
-    def rank(index):
-        def add(_, buffer):
-            buffer[...] = sum(gather(index, buffer.copy()))
-
-        control = SimpleNamespace(
-            Get_size=lambda: num_ranks,
-            Get_rank=lambda: index,
-            Barrier=barrier.wait,
-            Allreduce=add,
-            allgather=lambda value: gather(index, value),
-            bcast=lambda value: gather(index, value)[0],
+    def audited(world):
+        trainer = trainer_kind(world.rank, server, asynchronous)
+        training = AuditedTraining(
+            trainer=trainer,
+            backend=SimpleNamespace(
+                asynchronous=asynchronous,
+                num_accepted=num_accepted,
+                served=served,
+                in_step=not asynchronous and (num_accepted is None or issubclass(trainer_kind, BackedUp)),
+            ),
+            make_reference=lambda: Replica(world.rank),
+            control=world,
+            bounds=EXACT,
+            passed=told.append,
+            num_skipped=lambda: 0,
         )
-        try:
-            trainer = trainer_kind(index, server, asynchronous)
-            training = AuditedTraining(
-                trainer=trainer,
-                backend=SimpleNamespace(
-                    asynchronous=asynchronous,
-                    num_accepted=num_accepted,
-                    served=served,
-                    in_step=not asynchronous and (num_accepted is None or issubclass(trainer_kind, BackedUp)),
-                ),
-                make_reference=lambda: Replica(index),
-                control=control,
-                bounds=EXACT,
-                passed=told.append,
-                num_skipped=lambda: 0,
-            )
-            barrier.wait()
-            audit = ServerAudit(training, trainer, trainer.replica)
-            audit.opening()
-            audit.warmed_up()
-            audit.begin(NUM_WINDOWS)
-            for window in range(NUM_WINDOWS):
-                barrier.wait()
-                audit.before(window)
-                barrier.wait()
-                for _ in range(WINDOW_STEPS):
-                    trainer.step()
-                audit.count(WINDOW_STEPS)
-                barrier.wait()
-                audit.after(window)
-            audit.end()
-            results[index] = {gate.name: gate for gate in audit.gates()}
-        except BaseException as error:
-            errors.append(error)
-            barrier.abort()
-            server.meeting.abort()
+        world.Barrier()
+        audit = ServerAudit(training, trainer, trainer.replica)
+        audit.opening()
+        audit.warmed_up()
+        audit.begin(NUM_WINDOWS)
+        for window in range(NUM_WINDOWS):
+            world.Barrier()
+            audit.before(window)
+            world.Barrier()
+            for _ in range(WINDOW_STEPS):
+                trainer.step()
+            audit.count(WINDOW_STEPS)
+            world.Barrier()
+            audit.after(window)
+        audit.end()
+        return {gate.name: gate for gate in audit.gates()}
 
-    threads = [threading.Thread(target=rank, args=(index,)) for index in range(num_ranks)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    results = on_ranks(num_ranks, audited, server.meeting)
     assert all(result == results[0] for result in results)
     return results[0], told
 

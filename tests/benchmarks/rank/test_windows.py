@@ -68,7 +68,7 @@ class Course:
 def run(monkeypatch):
     """(whether it became steady, warm-up steps, steps of each window)."""
 
-    def run(*step_seconds, budget=0.0, course=None, control=None, carries=False, **rules):
+    def run(*step_seconds, budget=0.0, course=None, control=None, carries=False, round_steps=1, **rules):
         clock = Clock(step_seconds or [STEP])
         monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock.now))
         windows = []
@@ -80,6 +80,7 @@ def run(monkeypatch):
             emit=windows.append,
             progress=Course(course) if course else None,
             carries=carries,
+            round_steps=round_steps,
         )
         num_warm_up = sum(window.phase == "warmup" for window in windows)
         assert {window.num_steps for window in windows[:num_warm_up]} == {1}
@@ -108,6 +109,9 @@ def test_windows_are_as_many_as_fit_into_the_budget_and_into_the_most_steps(run,
         ({"min_windows": 8, "max_steps": 28, "budget": 0.0}, [1] * 8),
         ({"min_window_seconds": 0.0, "carries": True, "budget": 0.0}, [5] * 4),
         ({"min_windows": 8, "max_steps": 28, "carries": True, "budget": 0.0}, [1] * 8),
+        # Whole rounds, also where as many as are wanted are more than max_steps leaves.
+        ({"round_steps": 7, "min_window_seconds": 50 * STEP, "max_steps": 300, "budget": 0.0}, [56] * 4),
+        ({"round_steps": 7, "min_window_seconds": 50 * STEP, "max_steps": 80, "budget": 0.0}, [14] * 4),
     ],
 )
 def test_the_rules_have_the_last_word(run, rules, windows):
