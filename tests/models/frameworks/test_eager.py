@@ -17,7 +17,15 @@ replica.apply(replica.gradients())
 replica.restore(replica.state())
 assert "torch._dynamo.eval_frame" not in sys.modules
 
-doubled = torch.compile(lambda values: 2 * values, backend="eager")(torch.ones(3))
+@torch.compiler.disable(recursive=False)
+def excluded(values):
+    assert not torch.compiler.is_compiling()
+    return values
+
+def doubling(values):
+    return 2 * excluded(values)
+
+doubled = torch.compile(doubling, backend="eager")(torch.ones(3))
 assert doubled.tolist() == [2, 2, 2]
 import torch._dynamo.config
 assert torch._dynamo is sys.modules["torch._dynamo"] and torch._dynamo.explain
