@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from dlscale.analysis.launches import MeasuredCase, select_attempts
 from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS, StepProfile
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.record import Record
 
 # What two profiles of one workload in one framework can differ in, and what a prediction must therefore say.
 CHOICES = ("preset", "local_batch", "precision", "compiled", "memory_format", "threads_per_rank", "data")
@@ -37,15 +37,21 @@ def profile_of(records: Iterable[Record], workload: str, framework: str, **wante
 
     `wanted` are values of CHOICES, for a study with several profiles; None leaves one open. Moments are those of
     stamped steps, scaled so that the step is as long as the mean one without stamps: then a resampled step is as long
-    as a measured one. Raises UsageError if there is no profile, or
-    several, or if its launches failed, are of different code or machines, or have too few steps.
+    as a measured one. Raises UsageError if there is no profile, or several, or if its launches failed, are of different
+    code or machines, or have too few steps.
     """
-    what = _Asked(workload, framework, {name: value for name, value in wanted.items() if value is not None})
+    chosen = {name: value for name, value in wanted.items() if value is not None}
+    what = f"{workload} in {framework}"
+    if chosen:
+        what += f" ({', '.join(f'{name} {value}' for name, value in chosen.items())})"
+    of_cell = {"control": "profile", "workload": workload, "framework": framework, **chosen}
     measured = select_attempts(records)
-    cases = [case for case in measured if what.matches(case.cell)]
+    cases = [
+        case for case in measured if all(getattr(case.cell, name) == value for name, value in of_cell.items())
+    ]
     if not cases:
         raise UsageError(
-            f"no profile of {what.text}; measure one: dlscale run weak-scaling --workloads {workload} "
+            f"no profile of {what}; measure one: dlscale run weak-scaling --workloads {workload} "
             f"--frameworks {framework} --set controls=profile"
         )
     _check_one_cell(cases, what)
@@ -54,13 +60,18 @@ def profile_of(records: Iterable[Record], workload: str, framework: str, **wante
         failure = cases[0].record.failure
         why = failure.message if failure else "its steps were not finished"
         raise UsageError(
-            f"profile of {what.text}: none of {len(cases)} launches is good ({why}); run the study again"
+            f"profile of {what}: none of {len(cases)} launches is good ({why}); run the study again"
         )
-    for name, values in _origins([record for record, _ in good]).items():
+    origins: dict[str, list[str]] = {
+        "systems": sorted({record.system for record, _ in good}),
+        "kinds of evidence": sorted({record.evidence for record, _ in good}),
+        "fingerprints": sorted({record.fingerprint.digest for record, _ in good}),
+    }
+    for name, values in origins.items():
         if len(values) > 1:
             raise UsageError(
-                f"profile of {what.text}: its launches are of {len(values)} {name} ({', '.join(values)}), which make "
-                "no one profile; give a study of one"
+                f"profile of {what}: its launches are of {len(values)} {name} ({', '.join(values)}), which make no one "
+                "profile; give a study of one"
             )
     variation, source = rank_variation(measured, good[0][0])
     return replace(_combined(good, what), rank_variation=variation, rank_variation_source=source)
@@ -110,26 +121,7 @@ def _computes_alike(record: Record, profiled: Record) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    workload: str
-    framework: str
-    wanted: dict[str, Any]
-
-    @property
-    def text(self) -> str:
-        values = ", ".join(f"{name} {value}" for name, value in self.wanted.items())
-        return f"{self.workload} in {self.framework}" + (f" ({values})" if values else "")
-
-    def matches(self, cell: Cell) -> bool:
-        return (cell.control, cell.workload, cell.framework) == (
-            "profile",
-            self.workload,
-            self.framework,
-        ) and all(getattr(cell, name) == value for name, value in self.wanted.items())
-
-
-def _check_one_cell(cases: Sequence[MeasuredCase], what: _Asked) -> None:
+def _check_one_cell(cases: Sequence[MeasuredCase], what: str) -> None:
     if len({case.cell_id for case in cases}) == 1:
         return
     differing = {
@@ -138,23 +130,15 @@ def _check_one_cell(cases: Sequence[MeasuredCase], what: _Asked) -> None:
         if len(values := list(dict.fromkeys(str(getattr(case.cell, name)) for case in cases))) > 1
     }
     found = "; ".join(f"{name} {', '.join(values)}" for name, values in differing.items())
-    raise UsageError(f"several profiles of {what.text}: {found or 'of several cells'}; say which one")
+    raise UsageError(f"several profiles of {what}: {found or 'of several cells'}; say which one")
 
 
-def _origins(records: Sequence[Record]) -> dict[str, list[str]]:
-    return {
-        "systems": sorted({record.system for record in records}),
-        "kinds of evidence": sorted({record.evidence for record in records}),
-        "fingerprints": sorted({record.fingerprint.digest for record in records}),
-    }
-
-
-def _combined(good: Sequence[tuple[Record, StepProfile]], what: _Asked) -> Profile:
+def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:
     records, profiles = [record for record, _ in good], [profile for _, profile in good]
     steps = tuple(seconds for profile in profiles for seconds in profile.plain_seconds)
     if len(steps) < MIN_PROFILED_STEPS:
         raise UsageError(
-            f"profile of {what.text}: {len(steps)} steps, of which {MIN_PROFILED_STEPS} are needed; run the study again"
+            f"profile of {what}: {len(steps)} steps, of which {MIN_PROFILED_STEPS} are needed; run the study again"
         )
     backward = float(np.median([profile.backward[-1].median for profile in profiles]))
     update = float(np.median([profile.update.median for profile in profiles]))
@@ -166,7 +150,7 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: _Asked) -> Profi
     ready = [{each.name: each.ready.median for each in profile.gradients} for profile in profiles]
     if any(moments.keys() != ready[0].keys() for moments in ready):
         raise UsageError(
-            f"profile of {what.text}: its launches have different gradients; run it again in a new folder"
+            f"profile of {what}: its launches have different gradients; run it again in a new folder"
         )
     gradients = [
         Gradient(

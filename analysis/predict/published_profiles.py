@@ -232,11 +232,8 @@ def derived_profile(
         evidence="derived",
         source=f"{band} per sample and rank, {pace.text}",
         derived=(
-            *(
-                ["operations at the rates of large networks: a small one reaches less"]
-                if preset.name != "paper"
-                else []
-            ),
+            *["operations at the rates of large networks: a small one reaches less"]
+            * (preset.name != "paper"),
             split,
             "the update, by the bytes that it moves through memory",
             f"variation of steps ({100 * known.variation.low:.2g} to {100 * known.variation.high:.2g} %, of another "
@@ -302,7 +299,8 @@ def _pace(
     if stated:
         least, most = min(it.low for it in stated), max(it.high for it in stated)
         origin = f"{least:.3g} to {most:.3g} operations per second of other networks on such a {owner}"
-        return _by_operations(flops * sharing, least, most, text=f"{origin} ({_sources(stated)})")
+        seconds = {"least": flops * sharing / most, "most": flops * sharing / least}
+        return Pace(**seconds, text=f"{origin} ({_sources(stated)})")
     peaks = system.devices.peak if device == "gpu" and system.devices else system.node.peak
     dtype = next((name for name in ("fp32", "fp64") if name in peaks), None)
     if dtype is None:
@@ -314,34 +312,22 @@ def _pace(
     like = [it for it in known.rates if reference.name in it.systems]
     all_like = [*_operations(like), *(it for it in known.flops if reference.name in it.systems)]
     peak = reference.node.peak["fp32"].number
-    shares = min(it.low for it in all_like) / peak, max(it.high for it in all_like) / peak
+    low, high = min(it.low for it in all_like) / peak, max(it.high for it in all_like) / peak
     stated_peak = peaks[dtype]
-    return _by_operations(
-        flops * sharing,
-        shares[0] * stated_peak.number,
-        shares[1] * stated_peak.number,
-        text=f"no rate is published for such a {owner}: at {100 * shares[0]:.2g} to {100 * shares[1]:.2g} % of its "
-        f"stated {dtype} peak of {stated_peak.value} ({system.sources[stated_peak.source]}), the shares that "
-        f"networks reach on {reference.name} ({_sources(all_like)})",
+    return Pace(
+        least=flops * sharing / (high * stated_peak.number),
+        most=flops * sharing / (low * stated_peak.number),
+        text=f"no rate is published for such a {owner}: at {100 * low:.2g} to {100 * high:.2g} % of its stated {dtype} "
+        f"peak of {stated_peak.value} ({system.sources[stated_peak.source]}), the shares that networks reach on "
+        f"{reference.name} ({_sources(all_like)})",
     )
-
-
-def _by_operations(flops: float, least: float, most: float, *, text: str) -> Pace:
-    return Pace(least=flops / most, most=flops / least, text=text)
 
 
 def _operations(rates: Sequence[SampleRate]) -> Iterator[Stated]:
     """The rates in operations per second."""
     for rate in rates:
         flops = PASSES * load_workload(rate.workload).preset("paper").forward_flops_per_sample
-        yield Stated(
-            systems=rate.systems,
-            of=rate.of,
-            low=flops * rate.low,
-            high=flops * rate.high,
-            kind=rate.kind,
-            source=rate.source,
-        )
+        yield rate.model_copy(update={"low": flops * rate.low, "high": flops * rate.high})
 
 
 def _sources(stated: Sequence[Stated]) -> str:
