@@ -53,7 +53,7 @@ class Grid(click.ParamType[Axes]):
             self.fail(str(error), param, ctx)
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """A scenario per backend of one training, and the numbers of nodes."""
 
     scenarios: list[Scenario]
@@ -130,7 +130,7 @@ def predict(
     if calibrate:
         folders = [calibrating_folder(results, name) for name in calibrate]
         trainings = [
-            Asked(calibrated(*it, machine, folders, profiled=folder, force=force), it.sizes)
+            Requested(calibrated(*it, machine, folders, profiled=folder, force=force), it.sizes)
             for it in trainings
         ]
     if grid:
@@ -162,7 +162,7 @@ def predict(
 
 def _trainings(
     kind: Kind, fields: dict[str, Any], machine: System, folder: Path | None, algorithm: Algorithm | None
-) -> Iterator[Asked]:
+) -> Iterator[Requested]:
     """What is asked for of each workload and framework. Raises UsageError for what cannot be predicted."""
     servers = _one(fields.get("servers", ["1"]), "servers")
     try:
@@ -197,7 +197,7 @@ def _trainings(
             sizes = fields.get("nodes") or doubled_sizes(scenarios)
             for scenario in scenarios:
                 check_sizes(scenario, sizes)
-            yield Asked(scenarios, sizes)
+            yield Requested(scenarios, sizes)
 
 
 def _one(value: Any, name: str) -> Any:

@@ -8,19 +8,13 @@ import pytest
 from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.loggp import cost, drawn_jitter
-from dlscale.analysis.predict.network import Network
 from dlscale.base.errors import UsageError
+from tests.analysis.made_scenarios import NETWORK
 
-TRUTH = Network(
-    name="truth",
-    num_nodes=1000,
-    node_bytes_per_second=1.2e9,
-    latency_seconds=30e-6,
-    node_memory_bytes_per_second=2e10,
-    reduce_seconds_per_byte=3e-10,
-)
+TRUTH = replace(NETWORK, node_bytes_per_second=1.2e9, latency_seconds=30e-6, reduce_seconds_per_byte=3e-10)
 START = replace(TRUTH, node_bytes_per_second=8e9, latency_seconds=2e-6, reduce_seconds_per_byte=1e-10)
 SIZES = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 25 << 20)
+ALGORITHMS = ("ring", "recursive_doubling", "halving_doubling")
 
 
 def exchange_of(algorithm, num_nodes, ranks_per_node=1):
@@ -42,11 +36,7 @@ def points(*exchanges, sizes=SIZES, noise=0.02, seed=1, truth=TRUTH):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_network_is_found_from_two_and_four_nodes_and_predicts_a_thousand(seed):
-    kinds = [
-        exchange_of(algorithm, num_nodes)
-        for algorithm in ("ring", "recursive_doubling", "halving_doubling")
-        for num_nodes in (2, 4)
-    ]
+    kinds = [exchange_of(algorithm, num_nodes) for algorithm in ALGORITHMS for num_nodes in (2, 4)]
     found = calibrated(points(*kinds, seed=seed), START, source="weak-scaling")
     network = found.network
     assert network.latency_seconds == pytest.approx(TRUTH.latency_seconds, rel=0.05)
@@ -55,10 +45,14 @@ def test_a_network_is_found_from_two_and_four_nodes_and_predicts_a_thousand(seed
     assert abs(found.held_out_error) < 0.1  # it is one noisy point
     assert found.held_out.exchange.num_nodes == 4
     assert found.scatter == pytest.approx(0.02, rel=0.5)
-    for algorithm in ("ring", "halving_doubling"):
-        far = exchange_of(algorithm, 1000)
-        predicted, true = (cost(net, far).of(25 << 20) for net in (network, TRUTH))
-        assert predicted == pytest.approx(true, rel=0.06)
+    predicts(network, exchange_of("ring", 1000))
+    predicts(network, exchange_of("halving_doubling", 1000))
+
+
+def predicts(network, far):
+    """The large exchange takes on the network what it takes in truth."""
+    predicted, true = (cost(net, far).of(25 << 20) for net in (network, TRUTH))
+    assert predicted == pytest.approx(true, rel=0.06)
 
 
 def jittery_points(*exchanges, jitter=20e-6, sizes=SIZES, num_calls=400, spread=True):
@@ -81,11 +75,7 @@ def jittery_points(*exchanges, jitter=20e-6, sizes=SIZES, num_calls=400, spread=
 
 
 def test_planted_jitter_of_messages_is_found_and_is_no_latency():
-    kinds = [
-        exchange_of(algorithm, num_nodes)
-        for algorithm in ("ring", "recursive_doubling", "halving_doubling")
-        for num_nodes in (2, 4)
-    ]
+    kinds = [exchange_of(algorithm, num_nodes) for algorithm in ALGORITHMS for num_nodes in (2, 4)]
     found = calibrated(jittery_points(*kinds), START, source="a run")
     assert found.network.message_jitter_seconds == pytest.approx(20e-6, rel=0.1)
     assert found.network.latency_seconds == pytest.approx(TRUTH.latency_seconds, rel=0.1)
@@ -107,9 +97,7 @@ def test_jitter_is_not_read_from_exchanges_whose_bytes_take_longer():
 
 def test_what_a_ring_leaves_open_does_not_change_what_it_predicts():
     found = calibrated(points(exchange_of("ring", 2), exchange_of("ring", 4)), START, source="weak-scaling")
-    far = exchange_of("ring", 64)
-    predicted, true = (cost(net, far).of(25 << 20) for net in (found.network, TRUTH))
-    assert predicted == pytest.approx(true, rel=0.06)
+    predicts(found.network, exchange_of("ring", 64))
     assert found.network.source == "calibrated: 10 points of weak-scaling"
     assert found.network.num_nodes == START.num_nodes
 
@@ -126,9 +114,7 @@ def test_what_horovods_cycle_takes_is_no_latency_of_the_network():
     ]
     found = calibrated(measured, START, source="s").network
     assert found.latency_seconds == pytest.approx(TRUTH.latency_seconds, rel=0.05)
-    far = exchange_of("halving_doubling", 64)
-    predicted, true = (cost(net, far).of(25 << 20) for net in (found, TRUTH))
-    assert predicted == pytest.approx(true, rel=0.06)
+    predicts(found, exchange_of("halving_doubling", 64))
 
 
 def test_the_bands_hold_the_truth():
