@@ -129,7 +129,7 @@ class Ranking:
     def text(self) -> str:
         """What to use and why, in sentences; empty where one program alone was planned."""
         lacking = " ".join(
-            f"{item.name}: no number ({item.num_launches} of {plural(item.num_planned, 'launch')})."
+            f"{item.name}: no number ({item.row.num_launches} of {plural(item.row.num_planned, 'launch')})."
             for item in self.unmeasured
         )
         return " ".join(filter(None, (self._answer(bool(lacking)), lacking)))
@@ -151,8 +151,8 @@ class Ranking:
 
 
 def _ranking(items: Sequence[Program], choice: Choice) -> Ranking:
-    measured = sorted((item for item in items if item.throughput), key=_mean_rate, reverse=True)
-    unmeasured = tuple(item for item in items if not item.throughput)
+    measured = sorted((item for item in items if item.row.throughput), key=_mean_rate, reverse=True)
+    unmeasured = tuple(item for item in items if not item.row.throughput)
     if not measured:
         return Ranking(fastest=None, unmeasured=unmeasured)
     fastest, *others = measured
@@ -184,7 +184,7 @@ def _mean_rate(item: Program) -> float:
     """The geometric mean of the launches' rates, as ratios over blocks have it; that of a training without any."""
     if item.side and item.side.rates:
         return statistics.geometric_mean(item.side.rates.values())
-    return item.throughput.center if item.throughput else 0.0
+    return item.row.throughput.center if item.row.throughput else 0.0
 
 
 def num_pairs(cells: Iterable[Cell]) -> int:

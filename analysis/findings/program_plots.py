@@ -46,7 +46,7 @@ def program_figures(
     `forbidden` says by cell why its frameworks may not be compared.
     """
     for number, group in enumerate(by_training(items)):
-        counts = [item.throughput.n for item in group if item.throughput]
+        counts = [item.row.throughput.n for item in group if item.row.throughput]
         if not counts:
             continue
         rates, *ways = program_plots(group, 0)

@@ -80,26 +80,6 @@ class Program:
         return f"{workload_title(cell.workload)} {cell.preset} over {backend_text(cell)}"
 
     @property
-    def evidence(self) -> str | None:
-        """The kind of evidence; None if no launch left a record."""
-        return self.row.evidence
-
-    @property
-    def num_launches(self) -> int:
-        """Launches that gave a number."""
-        return self.row.num_launches
-
-    @property
-    def num_planned(self) -> int:
-        """Launches, failed and missing ones included."""
-        return self.row.num_planned
-
-    @property
-    def throughput(self) -> Interval | None:
-        """Samples per second over all ranks."""
-        return self.row.throughput
-
-    @property
     def epoch_seconds(self) -> Interval | None:
         """Seconds of the steps of an epoch; None if nobody says how many samples that is."""
         if not (self.step_seconds and self.epoch_samples):
@@ -177,7 +157,7 @@ def by_training(items: Iterable[Program]) -> list[list[Program]]:
     """The programs of each training, on all ranks, in the items' order."""
     groups: dict[tuple[str, ...], list[Program]] = {}
     for item in items:
-        key = (item.row.family.system, item.evidence or "", training_key(item.cell))
+        key = (item.row.family.system, item.row.evidence or "", training_key(item.cell))
         groups.setdefault(key, []).append(item)
     return list(groups.values())
 
@@ -284,11 +264,11 @@ def to_program_row(item: Program) -> dict[str, Any]:
     return {
         **setting_columns(item.row.family, cell),
         "program": item.name,
-        "evidence": item.evidence,
+        "evidence": item.row.evidence,
         "comparable": item.row.pair and item.row.pair.comparable,
-        "num_launches": item.num_launches,
-        "num_planned": item.num_planned,
-        **interval_columns("samples_per_second", item.throughput),
+        "num_launches": item.row.num_launches,
+        "num_planned": item.row.num_planned,
+        **interval_columns("samples_per_second", item.row.throughput),
         **interval_columns("step_seconds", item.step_seconds),
         "epoch_samples": item.epoch_samples,
         **interval_columns("epoch_seconds", item.epoch_seconds),
@@ -326,7 +306,7 @@ def _training(item: Program) -> str:
 
 
 def _backend(item: Program) -> str:
-    kind = item.evidence if item.evidence not in (None, "measured") else ""
+    kind = item.row.evidence if item.row.evidence not in (None, "measured") else ""
     return ", ".join(filter(None, (backend_text(item.cell), kind)))
 
 
@@ -347,14 +327,16 @@ SPEED = TableOf[Program](
     caption="Speed, and time to the target",
     columns=(
         *NAMED,
-        Column("throughput", lambda item: item.throughput, unit="samples/s"),
+        Column("throughput", lambda item: item.row.throughput, unit="samples/s"),
         Column("step", lambda item: item.step_seconds and item.step_seconds.times(1e3), unit="ms"),
         Column("epoch", lambda item: item.epoch_seconds or "", unit="s"),
         Column("to target", lambda item: item.solution_seconds or "", unit="s"),
         Column("steps to target", lambda item: item.steps_to_target or ""),
         Column(
             "n",
-            lambda item: Value(text=f"{item.num_launches}/{item.num_planned}", order=item.num_launches),
+            lambda item: Value(
+                text=f"{item.row.num_launches}/{item.row.num_planned}", order=item.row.num_launches
+            ),
         ),
     ),
     data=to_program_row,

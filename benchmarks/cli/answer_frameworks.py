@@ -54,7 +54,7 @@ def answer(
             if not data_is_prepared(item.row, prepared)
         ]
         names = [folder.name for folder in folders]
-        if not uses and not any(item.throughput or item.solution for item in items):
+        if not uses and not any(item.row.throughput or item.solution for item in items):
             raise UsageError(f"{', '.join(names)}: no training has a number; look at: dlscale status")
         asked = choices(items, studies)
         found = collect(framework_findings(items, asked, uses), studies[0])

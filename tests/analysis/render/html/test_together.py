@@ -7,8 +7,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from dlscale.analysis.findings.together import Member, labels, together_figure, trainings_of
-from dlscale.analysis.measured import measure
+from dlscale.analysis.findings.together import labels
 from dlscale.benchmarks.cli.report import report
 from tests.made_records import write_study
 
@@ -35,61 +34,38 @@ def run(results, *words):
     return done.return_value, done.output, done.exception
 
 
-def test_two_machines_are_on_one_page_and_every_curve_names_its_own(results):
+CURVES = ["none, cori", "ring, cori", "none, daint", "ring, daint"]
+
+
+def test_two_machines_have_one_page_and_one_figure_and_every_curve_names_its_own(results):
     folder = results(("cori", "weak-1", {}), ("daint", "weak-2", {}))
     status, said, problem = run(folder, "weak-1", "weak-2")
     assert (status, problem) == (0, None)
     (page,) = (folder / "reports").glob("*.html")
-    assert said.splitlines()[-2:] == [f"report: {page}", f"open: {page.as_uri()}"]
+    figures = page.with_suffix("")
+    lines = [f"figures: 1 in {figures}", f"report: {page}", f"open: {page.as_uri()}"]
+    assert said.splitlines()[-3:] == lines
     assert "nothing is claimed of it" in said
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
+    text = page.read_text()
+    assert "compared at 4 points" in text
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
     plots = [plot for name, plot in data["plots"].items() if name.startswith(("efficiency", "throughput"))]
-    assert len(plots) == 2
-    curves = ["none, cori", "ring, cori", "none, daint", "ring, daint"]
-    for plot in plots:
-        assert [series["name"] for series in plot["series"]] == curves
-    assert set(curves) <= set(data["looks"])
-    assert len({json.dumps(data["looks"][name]) for name in curves}) == 4  # each told from the others
-    assert "compared at 4 points" in page.read_text()
-    run(folder, "weak-1", "weak-2")
-    assert [page] == list((folder / "reports").glob("*.html"))
-
-
-def test_one_figure_has_the_curves_of_both_machines(results):
-    folder = results(("cori", "weak-1", {}), ("daint", "weak-2", {}))
-    said = run(folder, "weak-1", "weak-2")[1]
-    (page,) = (folder / "reports").glob("*.html")
-    stem = page.with_suffix("") / "hep_cnn-small-torch-weak-fp32-together"
-    assert f"figures: 1 in {stem.parent}" in said.splitlines()
-    files = {suffix: stem.with_suffix(f".{suffix}").read_bytes() for suffix in ("png", "pdf", "svg", "csv")}
-    assert set(stem.parent.iterdir()) == {stem.with_suffix(f".{suffix}") for suffix in files}
-    lines = list(csv.DictReader(files["csv"].decode().splitlines()))
-    assert [(line["label"], line["of_study"], line["backend"], line["num_ranks"]) for line in lines] == [
+    assert [[series["name"] for series in plot["series"]] for plot in plots] == [CURVES] * 2
+    assert len({json.dumps(data["looks"][name]) for name in CURVES}) == 4  # each told from the others
+    stem = "hep_cnn-small-torch-weak-fp32-together"
+    drawn = {path.name: path.read_bytes() for path in figures.iterdir()}
+    assert drawn.keys() == {f"{stem}.{suffix}" for suffix in ("png", "pdf", "svg", "csv")}
+    rows = list(csv.DictReader(drawn[f"{stem}.csv"].decode().splitlines()))
+    assert [(row["label"], row["of_study"], row["backend"], row["num_ranks"]) for row in rows] == [
         (label, study, backend, ranks)
         for label, study in (("cori", "weak-1"), ("daint", "weak-2"))
         for backend in ("none", "ring")
         for ranks in ("1", "2")
     ]
     run(folder, "weak-1", "weak-2")
-    assert files["png"] == stem.with_suffix(".png").read_bytes(), "a redraw gives equal bytes"
-
-
-def test_each_curve_of_a_figure_is_of_one_study_and_looks_like_no_other(made):
-    members = [
-        Member(
-            label=name,
-            name=f"weak-{name}",
-            begun="2026-01-01",
-            study=measure(made.study(**ONE, system=name)),
-        )
-        for name in ("cori", "daint")
-    ]
-    (training,) = trainings_of(members)
-    figure = together_figure(training)
-    names = ["none, cori", "ring, cori", "none, daint", "ring, daint"]
-    for plot in figure.panels:
-        assert [series.name for series in plot.series] == [series.look for series in plot.series] == names
-    assert "Studies are not paired with each other" in " ".join(figure.small_print)
+    assert [page] == list((folder / "reports").glob("*.html"))
+    again = {path.name: path.read_bytes() for path in figures.iterdir()}
+    assert drawn == again, "a redraw gives equal bytes"
 
 
 def test_the_numbers_are_those_of_each_study_s_own_report(results):
@@ -103,6 +79,9 @@ def test_the_numbers_are_those_of_each_study_s_own_report(results):
         for row, own in zip(mine, alone, strict=True):
             assert {key: row[key] for key in own} == own
     assert not (folder / "reports").exists()
+    # Studies are named by their folders, too.
+    places = [str(folder / "cori" / name) for name in ("weak-1", "weak-2")]
+    assert json.loads(run(folder / "nowhere", *places, "--json")[1]) == both
 
 
 def test_studies_that_may_not_be_compared_have_no_page(results):
@@ -120,13 +99,6 @@ def test_mistakes(results):
     assert "'weak-1' is named twice" in str(run(folder, "weak-1", "weak-1")[2])
     assert "no study 'strong'" in str(run(folder, "weak-1", "strong")[2])
     assert "--full and --text take one study" in str(run(folder, "weak-1", "weak-2", "--full")[2])
-
-
-def test_a_study_may_be_named_by_its_folder(results, tmp_path):
-    folder = results(("cori", "weak-1", {}), ("daint", "weak-1", {}))
-    status, _, problem = run(folder, str(folder / "cori" / "weak-1"), str(folder / "daint" / "weak-1"))
-    assert (status, problem) == (0, None)
-    assert run(tmp_path / "nowhere", str(folder / "cori" / "weak-1"))[0] == 0
 
 
 def test_labels_are_as_short_as_they_can_be():
