@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from dlscale.analysis.families import Family
@@ -454,7 +454,8 @@ class Figure:
     """Plots in a file of their own, as panels row by row, with the words about them and the `rows` of their CSV.
 
     A `warning` is to be read first; it may be empty. Panels have `shared` scales or each its own. Without `wide` it
-    fits into one column of a page.
+    fits into one column of a page. `beside` it are rows of further CSV files, by name. Without panels there are only
+    rows.
     """
 
     name: str
@@ -463,6 +464,7 @@ class Figure:
     small_print: tuple[str, ...]
     panels: tuple[Plot, ...] | tuple[Loss, ...] | tuple[HeatMap, ...]
     rows: Sequence[Mapping[str, Any]]
+    beside: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     warning: str = ""
     wide: bool = True
     num_rows: int = 1

@@ -32,7 +32,8 @@ class Finding(Generic[T]):
     `name` is the key of `--json` and the section of the page, unless the finding is shown `under` another one. A
     section has sentences, plots and tables, in this order: that of `table`, and those that `more` makes. `data` are the
     rows of `--json`, by default those of the table. `screen` is what one screen shows of it. `figures` are by the names
-    of their files, and make the figure of a family; None where there is nothing to draw.
+    of their files, and make the figure of a family; None where there is nothing to draw. `files` are
+    figures of no family or of several, with the names of their files.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Finding(Generic[T]):
     screen: Callable[[Measured], Iterable[Block]] = _nothing
     data: Callable[[Sequence[T]], Mapping[str, Any]] | None = None
     figures: Mapping[str, Callable[[Measured, Family, Form], Figure | None]] = field(default_factory=dict)
+    files: Callable[[Measured, Form], Iterable[tuple[str, Figure]]] = lambda *_: ()
     under: str = ""
     folded: bool = False
 

@@ -9,8 +9,7 @@ import csv
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,13 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from dlscale.analysis.declare import Figure as Declared
-from dlscale.analysis.families import Family, common_family
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.layout import Captioned, finish_printed
-from dlscale.analysis.findings import backends, load_all, scaling, solution_table, startup
-from dlscale.analysis.findings.backends import backend_row
-from dlscale.analysis.findings.noise_scale import noise_scales
-from dlscale.analysis.findings.predicted_solutions import predictions, shown_points, time_row
-from dlscale.analysis.findings.scaling import ScalingRow, rows_of
-from dlscale.analysis.findings.small_print import parity, warning
-from dlscale.analysis.findings.solution_plots import frameworks_figure
-from dlscale.analysis.findings.solution_table import evaluation_rows, to_solution_row
-from dlscale.analysis.findings.solutions import TimeToSolution
-from dlscale.analysis.findings.throughput import MAKERS
+from dlscale.analysis.findings import load_all
 from dlscale.analysis.form import SCREEN, Form, figure_latex
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance, printable
-from dlscale.analysis.variants import CURVE
 from dlscale.base.files import all_or_nothing, write_atomically
 
 NAMES = (
@@ -54,6 +42,7 @@ NAMES = (
     "frameworks",
     "larger-batches",
     "pareto",
+    "backends",
 )
 
 
@@ -74,7 +63,7 @@ def write_figures(
     `-evaluations.csv` has all of their evaluations, which `learning-curves` draws; `algorithms` compares several ways
     of training; `frameworks` has the same training in both frameworks side by side. `larger-batches` are the samples
     at larger batches, with `-predicted.csv` for the time over ranks; `pareto` is what the target costs. If backends
-    were compared, `-backends.csv` has the numbers. Beside a printed figure `.tex` has its caption.
+    were compared, `backends` is a CSV with the numbers. Beside a printed figure `.tex` has its caption.
     Where one file cannot be written, UsageError is raised and those of an earlier call stay, all of them.
     """
     with all_or_nothing(folder) as place:
@@ -93,19 +82,13 @@ def _write_figures(study: Measured, folder: Path, *, form: Form, only: Collectio
         for name in (name for name in NAMES if name in only):
             if name in declared and (figure := declared[name](study, family, form)):
                 written += save_figure(figure, folder / f"{stem}-{name}", study.provenance, form)
-        lines = [backend_row(one) for one in backends.FINDING.of(study) if one.family == family]
-        if lines and form == SCREEN and set(only) == set(NAMES):
-            written.append(save_rows(folder / f"{stem}-backends", lines, study.provenance))
-        every = evaluation_rows(_solutions(study, family))
-        if every and form == SCREEN and not {"time-to-solution", "learning-curves"}.isdisjoint(only):
-            written.append(save_rows(folder / f"{stem}-evaluations", every, study.provenance))
-        noises = noise_scales(_solutions(study, family))
-        points = [time_row(it) for it in shown_points(predictions(noises, study.weak_scaling))]
-        if points and form == SCREEN and "larger-batches" in only:
-            written.append(save_rows(folder / f"{stem}-predicted", points, study.provenance))
-    written += _of_several_families(study, folder, form, only)
-    written += _frameworks(study, folder, form) if "frameworks" in only else []
-    return written + (_starts(study, folder, form) if "start-up" in only else [])
+                for beside, rows in figure.beside.items() if form == SCREEN else ():
+                    written += [save_rows(folder / f"{stem}-{beside}", rows, study.provenance)]
+    others = (named for finding in load_all() for named in finding.files(study, form))
+    for stem, figure in others:
+        if figure.name in only:
+            written += save_figure(figure, folder / stem, study.provenance, form)
+    return list(dict.fromkeys(written))
 
 
 def write_declared(
@@ -123,60 +106,10 @@ def write_declared(
     return [folder / path.name for path in written]
 
 
-def _of_several_families(study: Measured, folder: Path, form: Form, only: Collection[str]) -> list[Path]:
-    """Write figures of all curves along axes that separate families, such as the batch."""
-    if study.variants.factor != CURVE:
-        return []
-    written = []
-    groups: dict[Family, list[ScalingRow]] = {}
-    for family in study.families:
-        own = [row for row in rows_of(scaling.FINDING.of(study), family) if row.cell.control == "train"]
-        groups.setdefault(common_family(family), []).extend(own)
-    for common, rows in groups.items():
-        stem = f"{common.workload}-{common.preset}-{common.framework}-{common.scaling_mode}-curves"
-        if len({row.family for row in rows}) < 2:
-            continue
-        for make in MAKERS.values():
-            if (figure := make(common, rows, study.provenance, form)) and figure.name in only:
-                written += save_figure(figure, folder / f"{stem}-{figure.name}", study.provenance, form)
-    return written
-
-
-def _frameworks(study: Measured, folder: Path, form: Form) -> list[Path]:
-    """Write a figure per training with a target that was run in several frameworks."""
-    alike: dict[Family, dict[Family, Sequence[TimeToSolution]]] = {}
-    for family in study.families:
-        if own := [row for row in _solutions(study, family) if form.draws(row.cell)]:
-            alike.setdefault(replace(family, framework=""), {})[family] = own
-    written = []
-    for common, families in alike.items():
-        if len(families) < 2:
-            continue
-        rows = rows_of(scaling.FINDING.of(study), next(iter(families)))
-        declared = frameworks_figure(
-            families, study.provenance, warning=warning(rows), verdict=" ".join(parity(rows))
-        )
-        lines = [to_solution_row(row) for own in families.values() for row in own]
-        stem = "-".join(part for part in common.file_stem.split("-") if part) + "-frameworks"
-        written += save_figure(replace(declared, rows=lines), folder / stem, study.provenance, form)
-    return written
-
-
-def _starts(study: Measured, folder: Path, form: Form) -> list[Path]:
-    """Write a start-up figure per framework."""
-    written = []
-    for framework in sorted({start.framework for start in startup.FINDING.of(study)}):
-        if figure := startup.start_up_figure(study, framework, form):
-            written += save_figure(figure, folder / f"start-up-{framework}", study.provenance, form)
-    return written
-
-
-def _solutions(study: Measured, family: Family) -> tuple[TimeToSolution, ...]:
-    return tuple(row for row in solution_table.FINDING.of(study) if row.family == family)
-
-
 def save_figure(declared: Declared, stem: Path, provenance: Provenance, form: Form = SCREEN) -> list[Path]:
-    """Draw a figure and write its files."""
+    """Draw a figure and write its files; one without panels is for screens, and has a CSV alone."""
+    if not declared.panels:
+        return [save_rows(stem, declared.rows, provenance)] if form == SCREEN else []
     title = ": ".join(filter(None, (declared.name, declared.warning, declared.title)))
     with drawing(form):
         return _save(draw(declared, form), stem, title, declared.rows, provenance, form)

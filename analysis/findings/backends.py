@@ -15,6 +15,7 @@ from typing import Any
 
 from dlscale.analysis.declare import (
     Column,
+    Figure,
     Sentence,
     TableOf,
     Tags,
@@ -27,7 +28,9 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings.communication import IN_LINE
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts, study_contrasts
+from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.launches import Block, CellLaunches
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import setting_columns, settings_text
 from dlscale.analysis.statistics import LEVEL, Interval, block_difference, block_ratio, median_interval
 from dlscale.analysis.text import backend_name, interval_columns, points, rate, training_title
@@ -291,11 +294,19 @@ def _sentences(contenders: Sequence[Contender]) -> Iterator[Sentence]:
             )
 
 
+def _rows(study: Measured, family: Family, form: Form) -> Figure | None:
+    rows = [backend_row(contender) for contender in FINDING.of(study) if contender.family == family]
+    if not rows or form != SCREEN:
+        return None
+    return Figure(name="backends", title=family.title, subtitle="", small_print=(), panels=(), rows=rows)
+
+
 FINDING = Finding(
     name="backends",
     title="Backend comparison",
     compute=lambda study: compare_backends(study.launches, study.once(study_contrasts)),
     table=BACKENDS,
     sentences=_sentences,
+    figures={"backends": _rows},
 )
 FINDINGS = (FINDING,)

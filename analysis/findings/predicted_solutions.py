@@ -362,11 +362,13 @@ def batches_figure(study: Measured, family: Family, form: Form) -> Figure | None
         sources = "; ".join(sorted({times.source for times in found}))
         text += f" Right: E over {sources}; predicted, without launch and evaluations, with intervals bootstrapped "
         text += "over seeds."
+    points = [time_row(shown) for shown in shown_points(predictions(noises, study.weak_scaling))]
     return Figure(
         name="larger-batches",
         title=f"larger batches, to {goal_text(own[0].target)}: {family.title}",
         subtitle=family.constants,
         small_print=(text, solution_origin(study.provenance)),
+        beside={"predicted": points} if points else {},
         panels=(_samples_plot(own, noises), *([_times_plot(found)] if found else [])),
         rows=_samples_rows(noises),
         wide=bool(found),

@@ -24,9 +24,12 @@ from dlscale.analysis.declare import (
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
+from dlscale.analysis.findings.scaling import rows_of
+from dlscale.analysis.findings.small_print import parity, warning
 from dlscale.analysis.findings.solution_plots import (
     cell_sentences,
     compared_ways,
+    frameworks_figure,
     learning_figure,
     solution_figure,
     solution_plots,
@@ -297,7 +300,12 @@ def _solved(study: Measured, family: Family, form: Form) -> list[TimeToSolution]
 def _time_figure(study: Measured, family: Family, form: Form) -> Figure | None:
     rows = _solved(study, family, form)
     figure = solution_figure(family, rows, study.provenance) if rows else None
-    return figure and replace(figure, rows=[to_solution_row(row) for row in rows])
+    return figure and replace(figure, rows=[to_solution_row(row) for row in rows], beside=_evaluations(rows))
+
+
+def _evaluations(rows: Sequence[TimeToSolution]) -> dict[str, list[dict[str, Any]]]:
+    every = evaluation_rows(rows)
+    return {"evaluations": every} if every else {}
 
 
 def _ways_figure(study: Measured, family: Family, form: Form) -> Figure | None:
@@ -307,9 +315,27 @@ def _ways_figure(study: Measured, family: Family, form: Form) -> Figure | None:
 
 
 def _learning_figure(study: Measured, family: Family, form: Form) -> Figure | None:
-    """Its rows have a file of their own, that of `evaluation_rows`."""
     rows = _solved(study, family, form)
-    return learning_figure(family, rows, study.provenance) if rows else None
+    figure = learning_figure(family, rows, study.provenance) if rows else None
+    return figure and replace(figure, beside=_evaluations(rows))
+
+
+def _frameworks(study: Measured, form: Form) -> Iterator[tuple[str, Figure]]:
+    """A figure per training with a target that was run in several frameworks."""
+    alike: dict[Family, dict[Family, Sequence[TimeToSolution]]] = {}
+    for family in study.families:
+        if own := _solved(study, family, form):
+            alike.setdefault(replace(family, framework=""), {})[family] = own
+    for common, families in alike.items():
+        if len(families) < 2:
+            continue
+        rows = rows_of(scaling.FINDING.of(study), next(iter(families)))
+        declared = frameworks_figure(
+            families, study.provenance, warning=warning(rows), verdict=" ".join(parity(rows))
+        )
+        lines = [to_solution_row(row) for own in families.values() for row in own]
+        stem = "-".join(part for part in common.file_stem.split("-") if part) + "-frameworks"
+        yield stem, replace(declared, rows=lines)
 
 
 FINDING = Finding(
@@ -327,6 +353,7 @@ FINDING = Finding(
         "algorithms": _ways_figure,
         "learning-curves": _learning_figure,
     },
+    files=_frameworks,
     more=lambda rows: (solution_table(rows),),
     screen=_screen,
     data=lambda rows: {

@@ -186,10 +186,17 @@ def _words(starts: Sequence[StartUp], left_out: Sequence[str]) -> Iterator[str]:
         yield f"Not shown: {', '.join(left_out)} (see --json)."
 
 
+def _files(study: Measured, form: Form) -> Iterator[tuple[str, Figure]]:
+    for framework in sorted({start.framework for start in FINDING.of(study)}):
+        if figure := start_up_figure(study, framework, form):
+            yield f"start-up-{framework}", figure
+
+
 FINDING = Finding(
     name="start_up",
     title="Start-up",
     compute=lambda study: start_ups(study.launches),
     table=STARTUP,
+    files=_files,
 )
 FINDINGS = (FINDING,)

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from dlscale.analysis.curves import Curve, curves_of, missing_from
 from dlscale.analysis.declare import Figure, Guide, Plot, family_tags
-from dlscale.analysis.families import Family
+from dlscale.analysis.families import Family, common_family
 from dlscale.analysis.finding import Finding
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.curve_plots import (
     IDEAL,
     MOST_IN_A_COLUMN,
@@ -35,11 +36,13 @@ from dlscale.analysis.findings.efficiency import (
     is_scaled,
 )
 from dlscale.analysis.findings.predicted_points import PlacedPrediction, predicted_notes, predicted_series
-from dlscale.analysis.findings.scaling import ScalingRow, base_text
+from dlscale.analysis.findings.scaling import ScalingRow, base_text, rows_of
 from dlscale.analysis.findings.small_print import family_figure, scaling_lines, span
 from dlscale.analysis.form import SCREEN, Form
+from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.text import rate, training_title
+from dlscale.analysis.variants import CURVE
 
 
 def own_efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
@@ -162,11 +165,31 @@ def _words(
 
 
 MAKERS = {"throughput": throughput_figure, "efficiency": efficiency_figure}
+
+
+def _of_several_families(study: Measured, form: Form) -> Iterator[tuple[str, Figure]]:
+    """Figures of all curves along axes that separate families, such as the batch."""
+    if study.variants.factor != CURVE:
+        return
+    groups: dict[Family, list[ScalingRow]] = {}
+    for family in study.families:
+        own = [row for row in rows_of(scaling.FINDING.of(study), family) if row.cell.control == "train"]
+        groups.setdefault(common_family(family), []).extend(own)
+    for common, rows in groups.items():
+        stem = f"{common.workload}-{common.preset}-{common.framework}-{common.scaling_mode}-curves"
+        if len({row.family for row in rows}) < 2:
+            continue
+        for make in MAKERS.values():
+            if figure := make(common, rows, study.provenance, form):
+                yield f"{stem}-{figure.name}", figure
+
+
 THROUGHPUT = Finding(
     name="throughput",
     title="Throughput",
     compute=lambda study: EFFICIENCY.of(study),
     plots=throughput_plots,
+    files=_of_several_families,
     figures={"throughput": lambda study, family, form: throughput_figure(*figure_of(study, family, form))},
 )
 OWN = Finding(
