@@ -9,7 +9,6 @@ import click
 
 from dlscale.analysis.form import parse_width
 from dlscale.base.quantities import parse_counts, parse_seconds, split_list
-from dlscale.benchmarks.study.axes import read_options
 from dlscale.collectives import capabilities
 
 
@@ -56,12 +55,6 @@ class Width(Read):
     """The width of a printed figure, in inches."""
 
     name, read = "width", parse_width
-
-
-class BackendOptions(Read):
-    """BACKEND.OPTION=VALUE, separated by commas or spaces."""
-
-    name, read = "options", read_options
 
 
 class Time(Read):

@@ -29,7 +29,7 @@ from dlscale.benchmarks.study.plan import Plan, num_comparisons
 from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
 from dlscale.benchmarks.study.settings import SEVERAL, Option, assigned, nested, options_of, place_of
 from dlscale.benchmarks.study.sizes import check_slept, shape
-from dlscale.benchmarks.study.study import WHAT, WHERE, Study, load_study, with_own_models
+from dlscale.benchmarks.study.study import WHAT, WHERE, Study, load_study
 from dlscale.benchmarks.systems.emulation import with_emulation
 from dlscale.benchmarks.systems.system import System, default_environment, find_installation, load_system
 from dlscale.collectives import with_capability
@@ -298,7 +298,7 @@ def _with_files(study: Study, machine: System, request: Request, *, from_file: b
         python = find_installation(machine, request.environment or default_environment(machine)).python
     models = {path: own_models.ask(Path(path), python) for path in paths}
     named = {field for field in ("frameworks", "preset", "batch") if from_file or request.has(field)}
-    return with_own_models(study, models, named=named)
+    return own_models.with_own_models(study, models, named=named)
 
 
 def data_of(machine: System, request: Request) -> str | None:

@@ -11,7 +11,7 @@ from dlscale.benchmarks.cli import run_jobs
 from dlscale.benchmarks.cli.option_kinds import Time
 from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.request import Request
-from dlscale.benchmarks.cli.run import run_here
+from dlscale.benchmarks.cli.run_here import run_here
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.launch.campaign import Campaign, campaign_for_jobs, prepare_campaign
 from dlscale.benchmarks.launch.measured_code import changed_text

@@ -1,4 +1,4 @@
-"""`dlscale plan` and `dlscale run`: the plan of a study is printed, and its launches run here.
+"""`dlscale plan` and `dlscale run`: a study is planned, and printed, run here, submitted or rehearsed.
 
 A plan is a table of cells; the exact command lines are those of `run --dry-run` and of `plan --commands`.
 """
@@ -6,24 +6,16 @@ A plan is a table of cells; the exact command lines are those of `run --dry-run`
 from __future__ import annotations
 
 import json
-import math
-import shlex
-from collections.abc import Iterable
 from dataclasses import replace
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
 import rich_click
 
-from dlscale.analysis.curves import SETTINGS, named_cells
-from dlscale.analysis.records import NamedCell
 from dlscale.base.errors import UsageError
-from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE, run_jobs
-from dlscale.benchmarks.cli.options import json_option, say_given_up
-from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, plan_json, show_plan
-from dlscale.benchmarks.cli.progress import LaunchProgress
+from dlscale.benchmarks.cli import run_jobs
+from dlscale.benchmarks.cli.options import json_option
+from dlscale.benchmarks.cli.plan_table import plan_json
 from dlscale.benchmarks.cli.request import (
     Request,
     Start,
@@ -34,20 +26,9 @@ from dlscale.benchmarks.cli.request import (
     study_options,
     system_of,
 )
+from dlscale.benchmarks.cli.run_here import campaign_of, run_here, show_campaign
 from dlscale.benchmarks.jobs.submission import own_nodes
-from dlscale.benchmarks.launch import parity_gate
-from dlscale.benchmarks.launch.campaign import (
-    Campaign,
-    abandoned_cases,
-    check_startable,
-    open_campaign,
-    prepare_campaign,
-    run_launch,
-)
 from dlscale.benchmarks.launch.processes import interrupt_on_signals
-from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
-from dlscale.benchmarks.records.record import Cell
-from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.search import needs_search, search_of
 from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.system import System
@@ -192,7 +173,7 @@ def _trained_here(name: str, study: Study, request: Request) -> dict[str, list[S
     found = {workload: local_samples(results, study, workload) for workload in study.workloads}
     if missing := [workload for workload, samples in found.items() if not samples]:
         click.echo(
-            f"no trainings of {_listed(missing)} to a target are in {results}: trained now on this machine, which is "
+            f"no trainings of {', '.join(missing)} to a target are in {results}: trained now on this machine, which is "
             "all that is measured"
         )
         local = local_request(request, missing).changed(figures=False)
@@ -200,155 +181,3 @@ def _trained_here(name: str, study: Study, request: Request) -> dict[str, list[S
         found |= {workload: local_samples(results, study, workload) for workload in missing}
         click.echo(f"on {request.system} again, where nothing was measured:")
     return found
-
-
-def campaign_of(study: Study, system: System, request: Request) -> Campaign:
-    """The campaign of a study on this machine. Raises UsageError for whatever would not work."""
-    return prepare_campaign(
-        study,
-        system,
-        environment_name=request.environment,
-        data=request.data,
-        results=request.results,
-    )
-
-
-def show_campaign(campaign: Campaign, todo: list[Launch], *, commands: bool) -> None:
-    """Print the plan of a campaign and the table of its cells, of which `todo` is left; its commands if asked to."""
-    _print_plan(campaign, todo)
-    show_plan(campaign.plan, todo)
-    if commands:
-        _print_commands(campaign, todo)
-
-
-def run_here(campaign: Campaign, request: Request, *, max_attempts: int | None = None) -> int:
-    """Run what is left of a campaign on this machine, print one screen about the study and draw its figures.
-
-    If asked to wait it begins when no other program uses the machine, or raises UsageError after that time.
-    """
-    check_startable(campaign)
-    with open_campaign(campaign, {"data": request.data}, max_attempts=max_attempts) as launches:
-        _print_plan(campaign, launches)
-        if max_attempts:
-            say_given_up(abandoned_cases(campaign, launches), max_attempts)
-        _check_parity(campaign)
-        if launches:
-            _see_to_other_programs(request.wait_quiet, gpus=campaign.plan.study.device == "gpu")
-        _run_launches(campaign, launches)
-    from dlscale.benchmarks.cli.report import show_study
-
-    status = show_study(campaign.store, figures=request.figures)
-    done = campaign.store.finished()
-    planned = {case.id for launch in campaign.plan.launches for case in launch.cases}
-    if planned - done or status == FAILED_CASES:
-        return FAILED_CASES
-    if status == INSUFFICIENT_DATA and campaign.plan.study.target:  # no training reached it
-        return INSUFFICIENT_DATA
-    return NOT_COMPARABLE if status == NOT_COMPARABLE else 0
-
-
-def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
-    """What is measured, how many launches are left, about how long they take, and where the records go."""
-    plan, study = campaign.plan, campaign.plan.study
-    cells = [launch.cell for launch in plan.launches]
-    ranks = sorted({cell.num_ranks for cell in cells})
-    backends = [name for name in study.backends if name in {cell.backend for cell in cells}]
-    click.echo(
-        f"{study.title} of {_listed(study.workloads)} in {_listed(study.frameworks)} over {_listed(backends)} on "
-        f"{_listed(ranks)} rank{'s' * (ranks != [1])}, {plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
-    )
-    if axes := axes_text(plan):
-        click.echo(axes)
-    size, left = counted(cases_of(plan.launches)), counted(cases_of(todo))
-    if left != size:
-        size += f", of which {left if todo else 'none'} are left"
-    click.echo(
-        f"{size}: about {format_seconds(plan.seconds(todo))} on {campaign.system.title} with "
-        f"{campaign.installation.name} ({campaign.fingerprint.versions.get('mpi', 'MPI')})"
-    )
-    click.echo(f"records: {campaign.store.folder}")
-    for warning in plan.warnings:
-        click.echo(f"warning: {warning}")
-    for pair, reason in campaign.unusable.items():
-        click.echo(f"warning: {' in '.join(pair)} cannot be started, its cases will be failures: {reason}")
-    if todo and study.budget and (needed := plan.seconds(plan.launches)) > 1.05 * study.budget:
-        click.echo(
-            f"warning: {plan.num_launches} launches of each cell need at least {format_seconds(needed)}; the budget of "
-            f"{format_seconds(study.budget)} is exceeded, and every launch gets its shortest windows"
-        )
-
-
-def _listed(names: Iterable[object]) -> str:
-    return ", ".join(map(str, names))
-
-
-def _check_parity(campaign: Campaign) -> None:
-    """Before two frameworks are compared: do they train the same program? The reports say so if not."""
-    for request in parity_gate.missing(campaign):
-        click.echo(f"comparing {request.workloads[0]} in {' and '.join(request.frameworks)} ...")
-        verdicts = parity_gate.ask(campaign.installation, request)
-        parity_gate.keep(campaign, verdicts)
-        for verdict in verdicts:
-            if not verdict.passed:
-                failed = ", ".join(gate.name for gate in verdict.checks if not gate.passed)
-                click.echo(f"warning: {verdict.workload} is not comparable between frameworks: {failed}")
-
-
-def _print_commands(campaign: Campaign, launches: list[Launch]) -> None:
-    for launch in launches:
-        click.echo(shlex.join(campaign.command(launch)))
-
-
-def _see_to_other_programs(wait_seconds: float | None, *, gpus: bool) -> None:
-    """Wait until they are quiet, if asked to; else warn if they are not."""
-    if wait_seconds is not None:
-        said: list[str] = []  # what keeps the machine busy changes every second; once is enough
-
-        def tell(text: str) -> None:
-            if not said:
-                click.echo(
-                    f"waiting for at most {format_seconds(wait_seconds)} until the machine is quiet: {text}"
-                )
-            said.append(text)
-
-        wait_until_quiet(wait_seconds, gpus=gpus, tell=tell)
-    elif not (load := read_other_load(gpus=gpus)).quiet:
-        click.echo(
-            f"warning: {load.text}; the numbers will show it. --set wait_quiet=30min waits until they are done"
-        )
-
-
-def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
-    """Run the launches block by block; at the end of each, up to a limit, those again that other programs disturbed."""
-    plan = campaign.plan
-    repeats = 0 if plan.study.rules.has_training_run else math.ceil(plan.study.repeats * len(launches))
-    several = plan.study.axes or plan.study.ladder
-    # Of all cases: a launch whose training is done begins with another one.
-    cells = (case.cell for launch in plan.launches for case in launch.cases) if several else ()
-    named = named_cells(cells, settings=SETTINGS)
-    with LaunchProgress(num_launches=len(launches), planned_seconds=plan.seconds(launches)) as progress:
-
-        def run_one(launch: Launch, what: str) -> bool:
-            """Whether other programs disturbed it."""
-            progress.started(f"{what}, {_training_of(named[launch.cell.id] if several else launch.cell)}")
-            records = run_launch(campaign, launch)
-            failures = [f"{record.case.id}: {record.failure.message}" for record in records if record.failure]
-            progress.finished(plan.seconds([launch]), failures)
-            return any(record.good and record.disturbed for record in records)
-
-        for index, members in groupby(launches, key=lambda launch: launch.cases[0].block):
-            # Each tier of sizes has blocks of its own.
-            block = f"block {index % plan.num_launches + 1}/{plan.num_launches}"
-            disturbed = [launch for launch in members if run_one(launch, block)]
-            for launch in disturbed[:repeats]:
-                progress.more(1, plan.seconds([launch]))
-                run_one(launch, f"{block} again, other programs disturbed it")
-            repeats -= min(repeats, len(disturbed))
-
-
-def _training_of(cell: Cell) -> str:
-    if cell.control == "whole_machine":
-        return f"{cell.workload} in {cell.framework}, 1 rank on all cores as a reference"
-    ranks = f"{cell.num_ranks} rank{'s' if cell.num_ranks > 1 else ''}"
-    name = cell.curve if isinstance(cell, NamedCell) else cell.method
-    return f"{cell.workload} in {cell.framework} over {name} on {ranks}"

@@ -19,7 +19,7 @@ from dlscale.benchmarks.cli.answer_frameworks import answer
 from dlscale.benchmarks.cli.formats import format_request, images_of, prepare
 from dlscale.benchmarks.cli.plan_table import plan_json
 from dlscale.benchmarks.cli.request import Request, Start, data_of, study_of
-from dlscale.benchmarks.cli.run import campaign_of, run_here, show_campaign
+from dlscale.benchmarks.cli.run_here import campaign_of, run_here, show_campaign
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.processes import interrupt_on_signals
 from dlscale.benchmarks.records.preparation import FOLDER as FORMATS_FOLDER

@@ -14,7 +14,7 @@ from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.plan_table import plan_json, show_plan
 from dlscale.benchmarks.cli.request import Request, Start, data_of, study_of
-from dlscale.benchmarks.cli.run import campaign_of, run_here, show_campaign
+from dlscale.benchmarks.cli.run_here import campaign_of, run_here, show_campaign
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.processes import interrupt_on_signals
 from dlscale.benchmarks.study.search import search_of

@@ -6,7 +6,9 @@ Every launch trains with the study's copy, so that what is recorded is what ran,
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
@@ -70,3 +72,24 @@ def place_of(cell: Cell, folder: Path) -> FilePlace | None:
     copy = (folder / FOLDER / cell.workload / cell.own.file).absolute()
     origin = copy.with_name(ORIGIN)
     return FilePlace(copy, Path(origin.read_text(encoding="utf-8")) if origin.exists() else copy)
+
+
+def with_own_models(study: Study, models: Mapping[str, OwnModel], *, named: Collection[str]) -> Study:
+    """The study with the facts of its files, by path. Fields that the user has not `named` follow the files.
+
+    Raises UsageError for a file in another framework than the ones that were named.
+    """
+    shipped = [name for name in study.workloads if name not in models]
+    fields: dict[str, Any] = {
+        "workloads": [models[name].name if name in models else name for name in study.workloads],
+        "own_models": {model.name: model for model in models.values()},
+        "own_files": {model.name: Path(path) for path, model in models.items()},
+    }
+    if "frameworks" not in named:
+        written = [model.framework for model in models.values()]
+        fields["frameworks"] = list(dict.fromkeys([*written, *(study.frameworks if shipped else ())]))
+        fields["every_framework"] = len(fields["frameworks"]) > 1
+    # The study's own preset and batch are those of its own workloads.
+    if not shipped and "preset" not in named:
+        fields |= {"preset": None} | ({} if "batch" in named else {"batch": None})
+    return study.model_copy(update=fields)

@@ -211,6 +211,19 @@ def placed(fields: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     return changed
 
 
+def changed_value(own: Any, change: Any, *, depth: int) -> Any:
+    """A field's value with a change that is not None, in whose tables what is not None replaces the field's own."""
+    if not depth or not isinstance(change, dict):
+        return own if change is None else change
+    kept = own or {}
+    merged = kept | {
+        key: changed_value(kept.get(key), value, depth=depth - 1)
+        for key, value in change.items()
+        if value is not None
+    }
+    return merged or own
+
+
 def cumulative(ladder: Iterable[Settings]) -> list[dict[str, Setting]]:
     """The settings that hold on each step of a ladder: its own and those of the steps before."""
     steps: list[dict[str, Setting]] = []

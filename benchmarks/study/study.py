@@ -6,11 +6,12 @@ several values makes `variants` (`axes`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -30,6 +31,7 @@ from dlscale.benchmarks.records.record import Base, Fingerprint, Setting
 from dlscale.benchmarks.study.axes import (
     OPTION_TABLES,
     TARGET_FIELDS,
+    changed_value,
     check_variable,
     checked_values,
     cumulative,
@@ -101,7 +103,7 @@ class Study(Frozen):
     algorithm_options: dict[str, dict[str, Setting]] = where_given(
         {}, description="Options of algorithms: local_sgd.interval=1|8|64."
     )
-    servers: Words = Field(
+    servers: Annotated[Words, AfterValidator(check_servers)] = Field(
         ["1/2"],
         description="Parameter servers: numbers, or ratios to the workers, rounded up, e.g. 1/2; several make a sweep.",
     )
@@ -330,11 +332,6 @@ class Study(Frozen):
                 raise ValueError(f"there is no algorithm {name!r}; choose from: {', '.join(ALGORITHMS)}")
         return list(checked_values(value, what="the list of algorithms"))  # type: ignore[arg-type]
 
-    @field_validator("servers")
-    @classmethod
-    def _check_servers(cls, value: list[str]) -> list[str]:
-        return check_servers(value)
-
 
 # Tables of a study's options, and what a study without one lacks.
 TABLES: dict[str, type[Frozen]] = {
@@ -379,7 +376,7 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
     if set(INTERVALS) & set(changes.get("target") or {}):  # one of either kind takes the place of the study's
         values["target"] = {key: value for key, value in values["target"].items() if key not in INTERVALS}
     for field, value in changes.items():
-        values[field] = _changed(values.get(field), value, depth=_DEPTHS.get(field, 0))
+        values[field] = changed_value(values.get(field), value, depth=_DEPTHS.get(field, 0))
     named = {setting for setting, value in stated(changes).items() if value is not None}
     # An axis of the study's own gives way to what the user names.
     values["axes"] = {name: several for name, several in values.get("axes", {}).items() if name not in named}
@@ -393,19 +390,6 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
         raise UsageError(f"study {values['name']}: {problem}") from None
 
 
-def _changed(own: Any, change: Any, *, depth: int) -> Any:
-    """A field's value with a change that is not None, in whose tables what is not None replaces the field's own."""
-    if not depth or not isinstance(change, dict):
-        return own if change is None else change
-    kept = own or {}
-    merged = kept | {
-        key: _changed(kept.get(key), value, depth=depth - 1)
-        for key, value in change.items()
-        if value is not None
-    }
-    return merged or own
-
-
 def leave_out(values: dict[str, Any], table: str, *, left: set[str], named: set[str]) -> None:
     """Leave out a study's own options of backends, or of algorithms, that are not `left` of it; the user's stay."""
     known = set(ALGORITHMS if table == "algorithm_options" else BACKENDS)
@@ -414,27 +398,6 @@ def leave_out(values: dict[str, Any], table: str, *, left: set[str], named: set[
     values["axes"] = {
         name: several for name, several in values["axes"].items() if name.partition(".")[0] not in gone
     }
-
-
-def with_own_models(study: Study, models: Mapping[str, OwnModel], *, named: Collection[str]) -> Study:
-    """The study with the facts of its files, by path. Fields that the user has not `named` follow the files.
-
-    Raises UsageError for a file in another framework than the ones that were named.
-    """
-    shipped = [name for name in study.workloads if name not in models]
-    fields: dict[str, Any] = {
-        "workloads": [models[name].name if name in models else name for name in study.workloads],
-        "own_models": {model.name: model for model in models.values()},
-        "own_files": {model.name: Path(path) for path, model in models.items()},
-    }
-    if "frameworks" not in named:
-        written = [model.framework for model in models.values()]
-        fields["frameworks"] = list(dict.fromkeys([*written, *(study.frameworks if shipped else ())]))
-        fields["every_framework"] = len(fields["frameworks"]) > 1
-    # The study's own preset and batch are those of its own workloads.
-    if not shipped and "preset" not in named:
-        fields |= {"preset": None} | ({} if "batch" in named else {"batch": None})
-    return study.model_copy(update=fields)
 
 
 def _system_defaults(study: Study, system: System, changes: Mapping[str, Any]) -> dict[str, Any]:

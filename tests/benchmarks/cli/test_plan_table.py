@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dlscale.benchmarks.cli import main
-from dlscale.benchmarks.cli import run as run_verb
+from dlscale.benchmarks.cli import main, run_here
 from dlscale.benchmarks.cli.plan_table import axes_text, counted, plan_json, planned_cells, show_plan
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.study.expand import expand
@@ -184,8 +183,8 @@ def test_progress_names_the_curve_also_of_a_launch_whose_training_is_done(monkey
         for launch in plan.launches
         if len(launch.cases) > 1 and launch.cell.backend == "gloo"
     ]
-    monkeypatch.setattr(run_verb, "run_launch", lambda *_: [])
-    run_verb._run_launches(SimpleNamespace(plan=plan), left)
+    monkeypatch.setattr(run_here, "run_launch", lambda *_: [])
+    run_here._run_launches(SimpleNamespace(plan=plan), left)
     said = capsys.readouterr().out
     assert "over gloo (bucket_cap_mb=25) on 2 ranks" in said
     assert "over gloo (bucket_cap_mb=5) on 2 ranks" in said

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dlscale.benchmarks.cli import run
+from dlscale.benchmarks.cli import run_here
 from dlscale.benchmarks.study.study import load_study
 
 
@@ -26,9 +26,9 @@ def order(monkeypatch):
             hit = made[-1] in disturbed
             return [SimpleNamespace(good=True, disturbed=hit, failure=None)]
 
-        monkeypatch.setattr(run, "run_launch", run_launch)
+        monkeypatch.setattr(run_here, "run_launch", run_launch)
         plan = SimpleNamespace(study=load_study("weak-scaling", **study), num_launches=2, seconds=len)
-        run._run_launches(SimpleNamespace(plan=plan), launches)
+        run_here._run_launches(SimpleNamespace(plan=plan), launches)
         return made
 
     return run_all
