@@ -26,7 +26,7 @@ from dlscale.benchmarks.cli.compare_two import attempts, compare_two, folder_of
 from dlscale.benchmarks.cli.option_kinds import Backends, Counts, Words
 from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
 from dlscale.benchmarks.cli.predicted import compare_predicted, predicted_option
-from dlscale.benchmarks.cli.stated_study import order_of, variants_of
+from dlscale.benchmarks.cli.stated_study import StatedStudy, study_in
 from dlscale.benchmarks.cli.study_report import tell_left_out
 from dlscale.benchmarks.records.files import load_parity
 from dlscale.benchmarks.records.record import Record
@@ -147,10 +147,11 @@ def contrast_study(
     from elsewhere. Status 3 if frameworks are compared whose networks differ by the parity gate, 4 if no comparison is
     significant. Raises UsageError if there is nothing to compare.
     """
-    variants = variants_of(folder) if folder else None
+    stated = study_in(folder) if folder else StatedStudy(fields={})
+    variants = stated.variants
     named, _ = with_curve_names(records, (), settings=variants.settings if variants else ())
     parities = load_parity(folder) if folder else []
-    study = measure(named, parities=parities, order=order_of(folder) if folder else [], variants=variants)
+    study = measure(named, parities=parities, order=stated.order, variants=variants)
     tested = declared_contrasts(study, factor=factor, reference=reference, ranks=ranks, backends=backends)
     if as_json:
         click.echo(json.dumps(contrasts_json(tested)))

@@ -2,52 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from dlscale.analysis.variants import Variants
-from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.records.record import BASES, Base, Setting
 from dlscale.benchmarks.study.axes import TARGET_FIELDS, stated
-from dlscale.benchmarks.study.study import read_study_file
+from dlscale.benchmarks.study.study import STUDY_FILE, Study
 
 
-def study_in(folder: Path) -> dict[str, Any]:
-    """The study as study.json has it; empty where that does not say."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedStudy:
+    """A study as its file has it, which may say little: another version wrote it, or it is damaged."""
+
+    fields: Mapping[str, Any]
+
+    @property
+    def order(self) -> list[str]:
+        """The backends and frameworks that the study names, in its order; nothing where that is not said."""
+        try:
+            return [*self.fields["backends"], *self.fields["frameworks"]]
+        except (KeyError, TypeError):
+            return []
+
+    @property
+    def variants(self) -> Variants | None:
+        """The axes or the ladder of the study; None where it has none, or that is not said."""
+        try:
+            study = Study.model_validate(self.fields)
+        except ValidationError:
+            return None
+        known = stated(study.model_dump())
+        own: dict[str, Setting | None] = {name: known.get(name) for step in study.ladder for name in step}
+        # Learning rates are compared by what trainings need (`findings.tuning`): they change no speed.
+        axes = {name: values for name, values in study.axes.items() if name not in TARGET_FIELDS}
+        return Variants(axes=axes, ladder=study.ladder, own=own) or None
+
+    @property
+    def base(self) -> Base | None:
+        """The base case that the study was run with; None where it named none."""
+        named = self.fields.get("base")
+        return next((base for base in BASES if base == named), None)
+
+    @property
+    def weak_scaling(self) -> bool:
+        """Whether it is a weak-scaling study of speed, without a target."""
+        return self.fields.get("scaling_mode") == "weak" and self.fields.get("target") is None
+
+
+def study_in(folder: Path) -> StatedStudy:
+    """The study in a folder, without fields where study.json does not say."""
     try:
-        study = parse_json_object(read_regular(folder / "study.json"))["study"]
+        study = parse_json_object(read_regular(folder / STUDY_FILE))["study"]
     except (OSError, ValueError, KeyError):
-        return {}
-    return study if isinstance(study, dict) else {}
-
-
-def order_of(folder: Path) -> list[str]:
-    """What the study names, in its order; nothing where study.json does not say."""
-    study = study_in(folder)
-    try:
-        return [*study["backends"], *study["frameworks"]]
-    except (KeyError, TypeError):
-        return []
-
-
-def variants_of(folder: Path) -> Variants | None:
-    """The axes or the ladder of the study; None where it has none, or study.json does not say."""
-    if not study_in(folder):
-        return None
-    try:
-        study = read_study_file(folder).study
-    except UsageError:
-        return None
-    known = stated(study.model_dump())
-    own: dict[str, Setting | None] = {name: known.get(name) for step in study.ladder for name in step}
-    # Learning rates are compared by what trainings need (`findings.tuning`): they change no speed.
-    axes = {name: values for name, values in study.axes.items() if name not in TARGET_FIELDS}
-    return Variants(axes=axes, ladder=study.ladder, own=own) or None
-
-
-def base_of(folder: Path) -> Base | None:
-    """The base case that the study was run with; None where it named none."""
-    named = study_in(folder).get("base")
-    return next((base for base in BASES if base == named), None)
+        study = {}
+    return StatedStudy(fields=study if isinstance(study, dict) else {})

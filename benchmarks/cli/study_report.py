@@ -24,7 +24,7 @@ from dlscale.analysis.render.html.page import page_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import study_folders
 from dlscale.benchmarks.cli.plan_table import counted
-from dlscale.benchmarks.cli.stated_study import base_of, order_of, study_in, variants_of
+from dlscale.benchmarks.cli.stated_study import study_in
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
 from dlscale.benchmarks.records.record import Base, Case, Record
 from dlscale.benchmarks.records.store import Store
@@ -69,7 +69,8 @@ def load(store: Store, *, base: Base | None = None, running: bool = False) -> Lo
     """
     everything, bad_files = load_records(store.folder)
     records, left_out = of_one_fingerprint(everything)
-    variants = variants_of(store.folder)
+    stated = study_in(store.folder)
+    variants = stated.variants
     records, planned = with_curve_names(
         records, store.planned(), settings=variants.settings if variants else ()
     )
@@ -77,9 +78,9 @@ def load(store: Store, *, base: Base | None = None, running: bool = False) -> Lo
         records,
         planned=planned,
         parities=load_parity(store.folder),
-        order=order_of(store.folder),
+        order=stated.order,
         variants=variants,
-        base=base or base_of(store.folder) or _usual_base(planned),
+        base=base or stated.base or _usual_base(planned),
         bad_files=bad_files,
         left_out=left_out,
         name=store.folder.name,
@@ -99,8 +100,7 @@ def _weak_scaling(folder: Path, records: Sequence[Record]) -> WeakScaling | None
     }
     place = folder.resolve().parent
     for other in reversed(study_folders(place.parent)) if wanted else ():
-        study = study_in(other)
-        if other.parent != place or study.get("scaling_mode") != "weak" or study.get("target") is not None:
+        if other.parent != place or not study_in(other).weak_scaling:
             continue
         others, _ = of_one_fingerprint(load_records(other)[0])
         launches = tuple(measured for measured in launches_of(others) if measured.family in wanted)

@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
-from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.records import files
 from dlscale.benchmarks.records.files import (
     PARITY_FILE,
@@ -35,6 +36,12 @@ from dlscale.benchmarks.records.files import (
     parse_file_name,
 )
 from dlscale.benchmarks.records.record import Case, Record
+
+
+class _Plan(BaseModel):
+    """What of study.json says which cases there are."""
+
+    launches: list[list[Case]]
 
 
 class Store:
@@ -132,12 +139,12 @@ class Store:
         """The cases that study.json plans. Raises UsageError if it cannot be read."""
         path = self.folder / "study.json"
         try:
-            launches = parse_json_object(read_regular(path))["launches"]
-            return [Case.model_validate(case) for launch in launches for case in launch]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            plan = _Plan.model_validate_json(read_regular(path))
+        except (OSError, ValueError) as error:
             raise UsageError(
                 f"{path} cannot be read ({' '.join(str(error).split())[:200]}); run the study again, which writes it"
             ) from None
+        return [case for launch in plan.launches for case in launch]
 
     def next_attempt(self, case: Case) -> int:
         """1 + the number of the case's latest attempt, valid or not."""

@@ -44,7 +44,7 @@ from dlscale.base.quantities import (
     parse_size,
     parse_sizes,
 )
-from dlscale.benchmarks.cli.stated_study import order_of
+from dlscale.benchmarks.cli.stated_study import study_in
 from dlscale.benchmarks.cli.status import _planned
 from dlscale.benchmarks.jobs.jobs import JobFiles
 from dlscale.benchmarks.launch.causes import who_died
@@ -309,7 +309,7 @@ PARSERS = {
     "study.json": Parser(
         name="study.json", content=STUDY.read_bytes,
         read=each(lambda p: read_study_file(p.parent), lambda p: Store(p.parent).planned(), _planned,
-                  lambda p: order_of(p.parent)),
+                  lambda p: study_in(p.parent).order, lambda p: study_in(p.parent).variants),
     ),
     "record": Parser(
         name="a.1.json", content=lambda: first("servers-3f9de700/records/*.json"), read=record
