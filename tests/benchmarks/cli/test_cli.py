@@ -48,7 +48,7 @@ def mistake(told, *words: str) -> str:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("fly", ["no verb 'fly'", "run, resume, status"]),
+        ("fly", ["no verb 'fly'", "run, plan, resume, status"]),
         ("run", ["missing argument 'STUDY'"]),
         ("run weak-scaling --colour red", ["--colour"]),
         ("run weak-scalign", ["'weak-scalign'", "strong-scaling, time-to-solution, tuning, weak-scaling"]),
