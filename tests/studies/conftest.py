@@ -56,14 +56,8 @@ class Bench:
 
     def command(self, *options: str, study: Path | str | None = None, figures: bool = False) -> list[str]:
         """A study's command; its figures, which take as long as a launch, are drawn where they are looked at."""
-        words = [
-            DLSCALE,
-            "run",
-            str(study or self.study),
-            "--results",
-            str(self.folder / "results"),
-            *options,
-        ]
+        results = str(self.folder / "results")
+        words = [DLSCALE, "run", str(study or self.study), "--results", results, *options]
         return words if figures else [*words, "--set", "figures=no"]
 
     def run(
@@ -86,7 +80,7 @@ class Bench:
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Another command about the study's results."""
         command = [DLSCALE, *words, "--results", str(self.folder / "results")]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
 
     @contextmanager
     def start(self, *options: str, study: Path | str | None = None) -> Iterator[subprocess.Popen[str]]:

@@ -3,9 +3,7 @@
 import os
 import signal
 import socket
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +12,6 @@ from tests.studies.conftest import STUDY
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring", "tensorflow"), pytest.mark.timeout(600)]
 
-DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 SERVED = ("--backends", "grpc_ps", "--ranks", "2")
 
 
@@ -51,14 +48,14 @@ def test_every_backend(bench, frameworks):
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.nightly)])
 def test_asynchronous_servers_count_what_they_applied(bench, framework):
-    options = (
+    options = [
         "--set",
         "backend_options=grpc_ps.asynchronous=true",
         "--data",
         "synthetic",
         "--set",
         "servers=2",
-    )
+    ]
     done = bench.run(*SERVED, "--frameworks", framework, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = bench.records()
@@ -174,16 +171,9 @@ def test_what_cannot_be_used_alone_is_one_line(bench, broken_horovod):
     [
         (("--backends", "nccl"), "gpu"),
         (("--backends", "tf_collective"), "does not support torch"),
-        ((*SERVED, "--set", "servers=0"), "is not a number of servers"),
         ((*SERVED, "--set", "servers=3"), "more servers than workers"),
-        ((*SERVED, "--set", "servers=many"), "is not a number of servers"),
-        ((*SERVED, "--set", "backend_options=grpc_ps.sharding=size"), "has no option 'sharding'"),
         ((*SERVED, "--set", "backend_options=grpc_ps.chunk_kib=big"), "give a int"),
-        ((*SERVED, "--set", "backend_options=chunk_kib=4"), "write BACKEND.OPTION=VALUE"),
-        (
-            ("--backends", "horovod", "--set", "backend_options=horovod.operations=tcp"),
-            "choose from: mpi, ccl",
-        ),
+        ((*SERVED, "--set", "backend_options=chunk_kib=4"), "write OWNER.OPTION=VALUE"),
     ],
 )
 def test_a_mistake_is_one_line_before_anything_starts(bench, options, said):

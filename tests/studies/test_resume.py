@@ -3,27 +3,16 @@
 import json
 import random
 import subprocess
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from tests.studies.conftest import DLSCALE
+
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(420)]
 
-DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 SHORT = ("--backends", "none,ring", "--ranks", "1,2", "--data", "synthetic")
-
-
-def resume(bench, *options):
-    return subprocess.run(
-        [DLSCALE, "resume", "--results", str(bench.folder / "results"), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
 
 
 def planned(bench):
@@ -51,7 +40,7 @@ def killed_and_resumed(bench, command, *, kills, longest, training=False):
             time.sleep(moments.uniform(0.0, longest))
             process.kill()
             process.wait()
-    done = resume(bench)
+    done = bench.ask("resume")
     assert done.returncode == 0, (seed, bench.said()[-3000:], done.stdout, done.stderr)
     return seed
 
@@ -129,13 +118,13 @@ def test_resume_tries_failures_again_up_to_a_limit(bench):
     impossible.write_text(study.replace("[1, 2]", "[1]"))
     words = ("--backends", "none", "--data", "synthetic")
     assert bench.run(*words, study=impossible).returncode == 2
-    assert resume(bench, "--max-attempts", "2").returncode == 2
+    assert bench.ask("resume", "--max-attempts", "2").returncode == 2
     assert [record.attempt for record in bench.records()] == [1, 2]
-    given_up = resume(bench, "--max-attempts", "2")
+    given_up = bench.ask("resume", "--max-attempts", "2")
     assert given_up.returncode == 2
     assert "1 case failed 2 times, not retried" in given_up.stdout
     assert [record.attempt for record in bench.records()] == [1, 2]
-    resume(bench, "--max-attempts", "3")
+    bench.ask("resume", "--max-attempts", "3")
     assert [record.attempt for record in bench.records()] == [1, 2, 3]
 
 
@@ -147,15 +136,13 @@ def test_resume_of_a_study_on_another_system_is_one_line(bench):
     text["fingerprint"]["versions"]["torch"] = "1.0"
     text["study"]["seed"] = 77
     path.write_text(json.dumps(text))
-    done = resume(bench)
+    done = bench.ask("resume")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert "was measured with another torch" in line
 
 
-def test_nothing_to_resume_is_one_line(tmp_path):
-    done = subprocess.run(
-        [DLSCALE, "resume", "--results", str(tmp_path)], capture_output=True, text=True, check=False
-    )
+def test_nothing_to_resume_is_one_line(bench):
+    done = bench.ask("resume")
     assert done.returncode == 1
     assert done.stderr.startswith("dlscale: no study in")

@@ -6,23 +6,13 @@ import pytest
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
 # Tiny networks tell the classes apart after a few hundred samples.
-QUICK = (
-    "--backends",
-    "none,ring",
-    "--ranks",
-    "1,2",
-    "--set",
-    "target.evaluate_samples=480",
-    "--set",
-    "target.learning_rate=3e-3",
-)
+LEARN = "--set target.evaluate_samples=480 --set target.learning_rate=3e-3"
+QUICK = f"--backends none,ring --ranks 1,2 {LEARN} --launches 2 --target auc=0.75".split()
 
 
 @pytest.mark.slow
 def test_trainings_reach_their_target_and_the_screen_says_when(bench):
-    done = bench.run(
-        *QUICK, "--launches", "2", "--target", "auc=0.75", study="time-to-solution", figures=True
-    )
+    done = bench.run(*QUICK, study="time-to-solution", figures=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ring on 2 ranks reaches AUC 0.75 in" in " ".join(done.stdout.split())
     records = bench.records()
@@ -44,37 +34,19 @@ def test_trainings_reach_their_target_and_the_screen_says_when(bench):
     (row, *_) = json.loads(bench.ask("report", "--json").stdout)["time_to_solution"]
     assert (row["num_reached"], row["num_trainings"], row["seconds_low"]) == (2, 2, None)
     assert list(bench.folder.glob("results/*/*/figures/*-time-to-solution.png"))
-    again = bench.run(*QUICK, "--launches", "2", "--target", "auc=0.75", study="time-to-solution")
+    again = bench.run(*QUICK, study="time-to-solution")
     assert "of which none are left" in again.stdout
 
 
 @pytest.mark.slow
 def test_ranks_that_train_in_rounds_reach_the_target_with_what_they_learnt_together(bench):
     """The last evaluation is that of the mean of all ranks' weights, or of the centre: no rank has these itself."""
-    done = bench.run(
-        *(
-            "--backends",
-            "ring",
-            "--ranks",
-            "2",
-            "--set",
-            "base=smallest",
-            "--launches",
-            "1",
-            "--target",
-            "auc=0.75",
-        ),
-        *(
-            "--set",
-            "target.evaluate_samples=480",
-            "--set",
-            "target.learning_rate=3e-3",
-            "--set",
-            "algorithms=local_sgd,easgd",
-        ),
-        *("--set", "algorithm_options=local_sgd.interval=4,local_sgd.start=10,easgd.interval=2"),
-        study="time-to-solution",
+    words = (
+        f"--backends ring --ranks 2 --set base=smallest --launches 1 --target auc=0.75 {LEARN} "
+        "--set algorithms=local_sgd,easgd "
+        "--set algorithm_options=local_sgd.interval=4,local_sgd.start=10,easgd.interval=2"
     )
+    done = bench.run(*words.split(), study="time-to-solution")
     assert done.returncode == 0, done.stdout + done.stderr
     records = {record.case.cell.algorithm: record for record in bench.records()}
     assert set(records) == {"local_sgd", "easgd"}
@@ -94,17 +66,9 @@ def test_ranks_that_train_in_rounds_reach_the_target_with_what_they_learnt_toget
 
 @pytest.mark.nightly
 def test_learning_rates_are_tuned_and_the_study_that_they_are_for_takes_them(bench):
-    base = (
-        "--backends",
-        "none",
-        "--ranks",
-        "1",
-        "--set",
-        "target.evaluate_samples=480",
-        "--target",
-        "auc=0.75",
-    )
-    grid = ("--set", "learning_rates=1e-9|3e-3", "--set", "target.max_samples=2880", "--launches", "1")
+    base = ("--backends", "none", "--ranks", "1", "--set", "target.evaluate_samples=480")
+    base += ("--target", "auc=0.75")
+    grid = ["--set", "learning_rates=1e-9|3e-3", "--set", "target.max_samples=2880", "--launches", "1"]
     done = bench.ask("run", "tuning", *base, *grid)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "none on 1 rank, global batch 16: learning rate 0.003 reaches AUC 0.75" in " ".join(
@@ -120,26 +84,12 @@ def test_learning_rates_are_tuned_and_the_study_that_they_are_for_takes_them(ben
 @pytest.mark.slow
 def test_a_target_out_of_reach_and_a_training_that_diverges_are_results(bench):
     """A learning rate of 1e30 makes the loss no number; 1e-9 changes nothing. The latter evaluates by seconds."""
-    for rate, interval in (
-        ("1e30", ("--set", "target.evaluate_samples=160")),
-        ("1e-9", ("--set", "target.evaluate_seconds=0.3s")),
-    ):
-        done = bench.run(
-            *(
-                "--backends",
-                "none",
-                "--ranks",
-                "1",
-                "--launches",
-                "1",
-                "--target",
-                "auc=1.0",
-                "--set",
-                "target.max_seconds=1s",
-            ),
-            *(*interval, "--set", f"target.learning_rate={rate}"),
-            study="time-to-solution",
+    for rate, interval in (("1e30", "evaluate_samples=160"), ("1e-9", "evaluate_seconds=0.3s")):
+        words = (
+            "--backends none --ranks 1 --launches 1 --target auc=1.0 --set target.max_seconds=1s "
+            f"--set target.{interval} --set target.learning_rate={rate}"
         )
+        done = bench.run(*words.split(), study="time-to-solution")
         assert done.returncode == 4, done.stdout + done.stderr
         assert "0 of 1 training reached AUC 1 in at most 1 s" in " ".join(done.stdout.split())
     ends = {record.solution.end: record for record in bench.records()}

@@ -1,9 +1,6 @@
 """Trainings longer than their windows: saved at intervals, killed, and gone on with."""
 
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -11,18 +8,7 @@ from dlscale.models import load_workload
 
 pytestmark = [pytest.mark.slow, pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(240)]
 
-DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 LONG = ("--backends", "ring", "--ranks", "2", "--data", "synthetic", "--set", "rules.checkpoint_every=40")
-
-
-def resume(bench):
-    return subprocess.run(
-        [DLSCALE, "resume", "--results", str(bench.folder / "results")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
 
 
 def saved(bench):
@@ -70,7 +56,7 @@ def test_a_training_has_all_its_steps_and_says_what_saving_it_cost(bench, framew
 def test_a_killed_training_goes_on_at_its_last_checkpoint(bench):
     path = killed_after_a_checkpoint(bench, "--set", "rules.train_steps=4000")
     step = int(path.stem.removeprefix("step-"))
-    done = resume(bench)
+    done = bench.ask("resume")
     assert done.returncode in (0, 4), done.stdout + done.stderr
     first, second = bench.records()
     assert first.failure.kind == "interrupted"
@@ -86,7 +72,7 @@ def test_a_damaged_checkpoint_is_one_line_and_not_passed_over(bench):
     path = killed_after_a_checkpoint(bench, "--set", "rules.train_steps=100000")
     path = saved(bench)[0]
     path.write_bytes(path.read_bytes()[:1000])
-    done = resume(bench)
+    done = bench.ask("resume")
     assert done.returncode == 2, done.stdout + done.stderr
     last = bench.records()[-1]
     assert last.failure.kind == "error"

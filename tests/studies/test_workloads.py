@@ -108,7 +108,7 @@ def test_a_bad_sample_is_skipped_and_counted(bench, maps):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_compiled_network_passes_the_gates(bench, framework):
     options = ("--frameworks", framework, "--backends", "ring", "--ranks", "2")
-    done = bench.run(*options, "--set", "compiled=--precision", "bf16", limit=400)
+    done = bench.run(*options, "--set", "compiled=yes", "--precision", "bf16", limit=400)
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = bench.records()
     assert record.good
