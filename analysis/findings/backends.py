@@ -140,7 +140,7 @@ def _contenders(
     for launches in exchanging if len(exchanging) > 1 else ():
         own = launches.id
         rivals = [one for one in exchanging if one is not launches and one.id in exposed]
-        peer = min(rivals, key=lambda one: exposed[one.id].center, default=None)
+        peer = min(rivals, key=lambda contender: exposed[contender.id].center, default=None)
         difference = communication = None
         note = _why_nothing(own, peer, seconds, alone)
         if peer and not note:
@@ -235,18 +235,30 @@ BACKENDS = TableOf[Contender](
     name="backends",
     caption="Backend comparison",
     columns=(
-        *training_columns(lambda one: one.family),
-        Column("backend", lambda one: cell_name(one.cell, one.evidence), numeric=False),
-        Column("ranks", lambda one: one.cell.num_ranks, detail=True),
-        Column("exchange", lambda one: one.exchange.replace(IN_LINE, "not overlapped") or "-", numeric=False),
-        Column("step", lambda one: one.seconds_per_step and one.seconds_per_step.times(1000), unit="ms"),
-        Column("communication", lambda one: shown_interval(one.exposed, points), unit="%"),
+        *training_columns(lambda contender: contender.family),
+        Column("backend", lambda contender: cell_name(contender.cell, contender.evidence), numeric=False),
+        Column("ranks", lambda contender: contender.cell.num_ranks, detail=True),
+        Column(
+            "exchange",
+            lambda contender: contender.exchange.replace(IN_LINE, "not overlapped") or "-",
+            numeric=False,
+        ),
+        Column(
+            "step",
+            lambda contender: contender.seconds_per_step and contender.seconds_per_step.times(1000),
+            unit="ms",
+        ),
+        Column("communication", lambda contender: shown_interval(contender.exposed, points), unit="%"),
         Column(
             "difference",
-            lambda one: shown_interval(one.difference, lambda share: points(share, sign="+")),
+            lambda contender: shown_interval(contender.difference, lambda share: points(share, sign="+")),
             unit="%",
         ),
-        Column("compared with", lambda one: backend_name(one.peer) if one.peer else "-", numeric=False),
+        Column(
+            "compared with",
+            lambda contender: backend_name(contender.peer) if contender.peer else "-",
+            numeric=False,
+        ),
         Column("n", _count),
         Column("verdict", _verdict_text, numeric=False, detail=True),
     ),
@@ -258,7 +270,7 @@ BACKENDS = TableOf[Contender](
         f"{100 * LEVEL:.0f} % t intervals over n blocks of launches. Descriptive; for "
         "significance see Significant differences (docs/contrasts.md)."
     ),
-    tags=lambda one: tags_of(one.cell),
+    tags=lambda contender: tags_of(contender.cell),
 )
 
 
@@ -278,7 +290,13 @@ def _sentences(contenders: Sequence[Contender]) -> Iterator[Sentence]:
     last = {
         (family, kind): list(group)
         for (family, _, _, kind), group in groupby(
-            contenders, key=lambda one: (one.family, one.cell.num_ranks, one.cell.num_nodes, one.evidence)
+            contenders,
+            key=lambda contender: (
+                contender.family,
+                contender.cell.num_ranks,
+                contender.cell.num_nodes,
+                contender.evidence,
+            ),
         )
     }
     several = len({family for family, _ in last}) > 1

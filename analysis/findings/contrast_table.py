@@ -233,15 +233,15 @@ CONTRASTS = TableOf[Contrast](
     name="contrasts",
     caption="Comparisons",
     columns=(
-        *training_columns(lambda one: one.contender.family),
+        *training_columns(lambda contrast: contrast.contender.family),
         Column("contrast", _contrast_name, numeric=False),
-        Column("ranks", lambda one: one.contender.cell.num_ranks),
+        Column("ranks", lambda contrast: contrast.contender.cell.num_ranks),
         Column("throughput", _throughput, unit="%"),
-        Column("effect", lambda one: shown_interval(one.standardised, "{:.1f}".format)),
-        Column("p", lambda one: _probability(one.p_value)),
-        Column("corrected p", lambda one: _probability(one.p_adjusted)),
-        Column("blocks", lambda one: one.num_blocks),
-        Column("verdict", lambda one: one.verdict, numeric=False),
+        Column("effect", lambda contrast: shown_interval(contrast.standardised, "{:.1f}".format)),
+        Column("p", lambda contrast: _probability(contrast.p_value)),
+        Column("corrected p", lambda contrast: _probability(contrast.p_adjusted)),
+        Column("blocks", lambda contrast: contrast.num_blocks),
+        Column("verdict", lambda contrast: contrast.verdict, numeric=False),
         Column("why", _why, numeric=False, detail=True),
     ),
     data=_row,
@@ -254,7 +254,7 @@ CONTRASTS = TableOf[Contrast](
         f"with an interval that leaves 0 out, and that is not within {100 * CONTRAST_BAND:.0f} % for certain."
     ),
     tags=_tags,
-    strong=lambda one: one.verdict in ("faster", "slower"),
+    strong=lambda contrast: contrast.verdict in ("faster", "slower"),
 )
 
 
@@ -268,16 +268,20 @@ BETWEEN_STUDIES = TableOf[Contrast](
     columns=(
         Column(
             "backend",
-            lambda one: _both(backend_name(one.contender.cell), backend_name(one.reference.cell)),
+            lambda contrast: _both(
+                backend_name(contrast.contender.cell), backend_name(contrast.reference.cell)
+            ),
             numeric=False,
         ),
         Column(
             "ranks",
-            lambda one: _both(str(one.contender.cell.num_ranks), str(one.reference.cell.num_ranks)),
+            lambda contrast: _both(
+                str(contrast.contender.cell.num_ranks), str(contrast.reference.cell.num_ranks)
+            ),
         ),
         Column("throughput", _throughput, unit="%"),
-        Column("n of A", lambda one: len(one.reference.rates)),
-        Column("n of B", lambda one: len(one.contender.rates)),
+        Column("n of A", lambda contrast: len(contrast.reference.rates)),
+        Column("n of B", lambda contrast: len(contrast.contender.rates)),
     ),
     data=CONTRASTS.data,
     legend=(
