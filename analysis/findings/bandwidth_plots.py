@@ -12,7 +12,7 @@ from dlscale.analysis.declare import Axis, Bars, Figure, Plot, Point, Series, Ta
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.communication_only import BucketSize
 from dlscale.analysis.findings.scaling import ScalingRow
-from dlscale.analysis.findings.small_print import origin, parity, span, warning
+from dlscale.analysis.findings.small_print import bars_text, family_figure, span
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.text import backend_name, interval_note, plural, rate, size_text, training_title
 
@@ -134,19 +134,16 @@ def busbw_figure(
                 ),
             )
         )
-    cells = {exchange.cell.id for exchange in shown}
-    figure = Figure(
+    figure = family_figure(
+        family,
+        rows,
+        [exchange.cell for exchange in shown],
+        provenance,
         name="busbw",
-        title=family.title,
-        warning=warning(rows) if rows else "",
         subtitle="; ".join([*([] if len(every) > 1 else [_named(panels[0])]), family.constants]),
-        small_print=(
-            " ".join(_words(shown, left_out)),
-            *(parity(rows) if rows else []),
-            origin([row for row in rows if row.cell.id in cells], provenance),
-        ),
+        words=_words(shown, left_out),
         panels=tuple(plots),
-        rows=(),
+        lines=(),
         wide=len(every) > 1,
         shared=True,
     )
@@ -155,18 +152,12 @@ def busbw_figure(
 
 def _words(shown: Sequence[Communication], left_out: Sequence[Panel]) -> Iterator[str]:
     times = [size.seconds for exchange in shown for size in exchange.alone.sizes]
-    levels = sorted({100 * interval.level for interval in times if interval.low is not None})
-    bars = ", ".join(f"{level:.1f}" for level in levels)
     yield (
         "busbw: bytes of a bucket over the seconds of its exchange, x 2 (P - 1) / P on P ranks; one bucket after the "
         "other while nobody computes, at the sizes of the training's own buckets. The slowest rank's mean, median over "
         f"n = {span([interval.n for interval in times])} launches;"
     )
-    yield (
-        f"whiskers: {bars} % order-statistic interval."
-        if levels
-        else "no whiskers: an interval needs 6 launches."
-    )
+    yield bars_text(times, "whiskers")
     yield "Bars: bytes of a step that travel in buckets of that size. Backends stand beside each other."
     yield from dict.fromkeys(f"{note[0].upper()}{note[1:]}." for one in shown for note in one.alone.notes)
     if left_out:

@@ -8,6 +8,7 @@ import pytest
 from dlscale.analysis.declare import (
     Area,
     Axis,
+    Bars,
     Figure,
     Guide,
     HeatMap,
@@ -128,6 +129,24 @@ def test_points_have_limits_on_both_axes_and_names_of_their_own():
     assert [text.get_text() for text in axes.texts] == ["here"]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["ring", "gloo"]
     assert axes.yaxis_inverted()
+
+
+def test_bars_stand_behind_the_points_at_an_axis_of_their_own():
+    bars = Bars(
+        title="bytes",
+        label="sent",
+        high=9,
+        width=1.1,
+        heights={"ring": ((1, 3), (2, 5))},
+        asides={"ring": 1.1},
+    )
+    figure = drawn(replace(PLOT, bars=bars))
+    front, behind = figure.axes
+    assert front.get_zorder() > behind.get_zorder()
+    assert behind.get_ylabel() == "bytes"
+    assert [bar.get_height() for bar in behind.patches] == [3, 5]
+    for bar, point in zip(behind.patches, SERIES.points, strict=True):
+        assert bar.get_x() < point.x < bar.get_x() + bar.get_width()
 
 
 def test_stacks_lie_on_each_other():

@@ -3,11 +3,8 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from matplotlib.container import ErrorbarContainer
 
-from dlscale.analysis.curves import curves_of, dodge
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw as draw_figure
 from dlscale.analysis.figures.write import write_figures
@@ -47,79 +44,52 @@ def make_failed_pair(make_study):
     return make
 
 
-def draw(table, name):
-    """The figure's axes and the rows it shows."""
+def declare(table, name):
     (family,) = table.families
-    with drawing():
-        declared = MAKERS[name](family, rows_of(scaling.FINDING.of(table), family), table.provenance)
-        assert declared is not None
-        return draw_figure(declared).axes, declared.rows
+    return MAKERS[name](family, rows_of(scaling.FINDING.of(table), family), table.provenance)
 
 
-def points(axes):
-    """Label -> (true number of ranks, value, low, high) of each point of each curve."""
-    found = {}
-    curves = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
-    for index, container in enumerate(curves):
-        line, _, (bars,) = container.lines
-        place = dodge(index, len(curves))
-        found[container.get_label()] = [
-            (round(float(x) / place, 6), y, *(segment[:, 1] if len(segment) else (None, None)))
-            for x, y, segment in zip(*line.get_data(), bars.get_segments(), strict=True)
-        ]
-    return found
+def points(plot):
+    """Label -> (number of ranks, value, low, high) of each point of each curve."""
+    return {
+        series.name: [(point.x / series.aside, point.y, point.low, point.high) for point in series.points]
+        for series in plot.series
+    }
 
 
-def test_the_throughput_figure_shows_the_table_s_numbers(table):
-    (axes,), _ = draw(table, "throughput")
-    shown = points(axes)
-    assert list(shown) == ["none", "gloo", "mpi", "ring"]
-    for row in scaling.FINDING.of(table):
-        expected = (row.cell.num_ranks, row.throughput.center, row.throughput.low, row.throughput.high)
-        assert any(point == pytest.approx(expected) for point in shown[row.cell.backend])
-
-
-def test_the_efficiency_figure_has_a_panel_for_each_base_case_and_starts_at_0(table):
-    axes, _ = draw(table, "efficiency")
-    for panel, name in zip(axes, ("efficiency_none", "efficiency_backend"), strict=True):
-        assert panel.get_ylim() == (0, pytest.approx(1.1))
-        shown = points(panel)
+def test_the_figures_show_the_table_s_numbers(table):
+    (rates,), panels = declare(table, "throughput").panels, declare(table, "efficiency").panels
+    assert [(panel.y.low, panel.y.high) for panel in panels] == [(0, pytest.approx(1.1))] * 2
+    for plot, name in zip(
+        (rates, *panels), ("throughput", "efficiency_none", "efficiency_backend"), strict=True
+    ):
+        shown = points(plot)
+        assert list(shown) == ["none", "gloo", "mpi", "ring"]
         for row in scaling.FINDING.of(table):
-            efficiency = getattr(row, name)
-            _, y, low, high = next(p for p in shown[row.cell.backend] if p[0] == row.cell.num_ranks)
-            assert y == efficiency.center
-            if efficiency.low is not None:
-                assert (low, high) == pytest.approx((efficiency.low, efficiency.high))
+            value = getattr(row, name)
+            expected = (row.cell.num_ranks, value.center, value.low, value.high)
+            assert any(point == pytest.approx(expected) for point in shown[row.cell.backend])
 
 
 def test_the_ideal_line_goes_through_the_base_case(table):
-    (axes,), _ = draw(table, "throughput")
-    ideal = next(line for line in axes.lines if line.get_label() == "ideal")
+    (plot,) = declare(table, "throughput").panels
     base = next(
         row for row in scaling.FINDING.of(table) if (row.cell.backend, row.cell.num_ranks) == ("none", 1)
     )
-    x, y = (np.asarray(values, float) for values in ideal.get_data())
-    assert y / x == pytest.approx(np.full(2, base.throughput.center))
+    (ideal,) = plot.guides
+    assert [y / x for x, y in ideal.points] == pytest.approx([base.throughput.center] * 2)
 
 
-def test_labels_have_units_and_ranks_are_plain_numbers(table):
-    for name, unit in (("throughput", "[samples/s]"), ("efficiency", "[%]")):
-        axes, _ = draw(table, name)
-        assert unit in axes[0].get_ylabel()
-        assert axes[0].get_xlabel() == "ranks, on 1 node"
-        axes[0].figure.draw_without_rendering()
-        assert [tick.get_text() for tick in axes[0].get_xticklabels()] == ["1", "2"]
-
-
-def test_nodes_stand_below_ranks_where_they_differ(make_record):
+def test_nodes_stand_below_ranks_where_they_differ(make_record, table):
     records = [
         make_record(num_ranks=num_ranks, num_nodes=num_nodes, block=block, samples_per_second=100 * num_ranks)
         for num_ranks, num_nodes in ((1, 1), (2, 1), (4, 2))
         for block in range(6)
     ]
-    axes, _ = draw(measure(records), "throughput")
-    axes[0].figure.draw_without_rendering()
-    assert [tick.get_text() for tick in axes[0].get_xticklabels()] == ["1\n1", "2\n1", "4\n2"]
+    (plot,) = declare(measure(records), "throughput").panels
+    assert [label for _, label in plot.x.ticks] == ["1\n1", "2\n1", "4\n2"]
+    (plot,) = declare(table, "throughput").panels
+    assert ([label for _, label in plot.x.ticks], plot.x.title) == (["1", "2"], "ranks, on 1 node")
 
 
 def test_no_line_joins_two_kinds_of_evidence(make_record):
@@ -129,25 +99,17 @@ def test_no_line_joins_two_kinds_of_evidence(make_record):
         for num_ranks, kind in kinds.items()
         for block in range(6)
     ]
-    table = measure(records)
-    curves = curves_of(scaling.FINDING.of(table), lambda row: row.throughput)
-    assert [(curve.evidence, len(curve.rows), curve.joined) for curve in curves] == [
+    (plot,) = declare(measure(records), "throughput").panels
+    assert [(one.evidence, len(one.points), one.joined) for one in plot.series] == [
         ("measured", 2, True),
         ("simulated", 2, True),
         ("published", 1, False),
     ]
-    (axes,), _ = draw(table, "throughput")
-    containers = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
-    assert [len(one.lines[0].get_xdata()) for one in containers] == [2, 2, 1]
-    assert containers[2].lines[0].get_linestyle() == "None"
-    legend = [text.get_text() for text in axes.figure.legends[0].get_texts()]
-    assert legend == ["none", "ideal", "measured", "simulated", "published"]
 
 
 def test_a_point_without_an_interval_has_no_bar(make_study):
-    table = measure(make_study(num_blocks=3))
-    (axes,), _ = draw(table, "throughput")
-    assert all(low is None for values in points(axes).values() for _, _, low, _ in values)
+    (plot,) = declare(measure(make_study(num_blocks=3)), "throughput").panels
+    assert all(low is None for values in points(plot).values() for _, _, low, _ in values)
 
 
 def test_the_whole_machine_is_a_labelled_reference(make_study, make_record):
@@ -156,24 +118,19 @@ def test_the_whole_machine_is_a_labelled_reference(make_study, make_record):
         make_record(block=block, control="whole_machine", cores_per_rank=2, samples_per_second=150)
         for block in range(6)
     ]
-    (axes,), rows = draw(measure(records), "throughput")
-    assert "1 rank, 2 cores" in [text.get_text() for text in axes.figure.legends[0].get_texts()]
-    assert any(list(line.get_ydata()) == pytest.approx([150, 150]) for line in axes.lines)
-    assert rows[-1]["control"] == "whole_machine"
+    figure = declare(measure(records), "throughput")
+    assert {guide.label: guide.y for guide in figure.panels[0].guides}["1 rank, 2 cores"] == pytest.approx(
+        150
+    )
+    assert figure.rows[-1]["control"] == "whole_machine"
 
 
-def test_the_small_print_names_base_case_n_method_and_origin(table):
-    axes, _ = draw(table, "throughput")
-    print_ = " ".join(" ".join(text.get_text() for text in axes[0].figure.texts).split())
-    for words in (
-        "n = 6 launches",
-        "95.0 % order-statistic",
-        "none on 1 rank, 9",
-        "ffffffffffff",
-        "0123456789ab",
-    ):
-        assert words in print_
-    assert table.provenance.data_hash[:12] in print_
+def test_the_small_print_has_base_case_n_method_and_origin(table):
+    said, origin = declare(table, "throughput").small_print
+    for words in ("n = 6 launches", "95.0 % order-statistic", "none on 1 rank, 9"):
+        assert words in said
+    for words in ("ffffffffffff", "0123456789ab", table.provenance.data_hash[:12]):
+        assert words in origin
 
 
 @pytest.mark.slow
@@ -286,13 +243,9 @@ def test_figures_of_a_failed_pair_say_so_below_the_title(make_failed_pair):
     table = make_failed_pair(num_blocks=3)
     for family in table.families:
         for make in MAKERS.values():
-            with drawing():
-                figure = draw_figure(
-                    make(family, rows_of(scaling.FINDING.of(table), family), table.provenance)
-                )
-            texts = [" ".join(text.get_text().split()) for text in figure.texts]
-            assert texts[:2] == [family.title, "NOT COMPARABLE between torch and tensorflow"]
-            assert "the parity gate failed: tiny: gradient" in texts[-1]
+            figure = make(family, rows_of(scaling.FINDING.of(table), family), table.provenance)
+            assert figure.warning == "NOT COMPARABLE between torch and tensorflow"
+            assert "the parity gate failed: tiny: gradient" in figure.small_print[1]
 
 
 def test_figures_need_no_global_state():
