@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
@@ -123,7 +124,8 @@ def _scale_axes(
     axes: Sequence[Axes], shown: Sequence[Loss], names: Sequence[str], *, width: float, beside: int
 ) -> None:
     """Set one scale for all panels, `beside` of them next to each other in `width` inches, with room for numbers."""
-    low, high = min(map(_leftmost, shown)), max(map(_rightmost, shown))
+    ends = [end for loss in shown for end in _reach(loss)]
+    low, high = min(ends), max(ends)
     room = (width - _NAMES_INCHES) / beside - 0.1
     reach = max(high - low, 0.001)
     axes[0].set_xlim(low - 0.03 * reach, high + reach * _LABEL_INCHES / max(0.4, room - _LABEL_INCHES))
@@ -143,21 +145,16 @@ def _scale_axes(
         panel.tick_params(axis="y", length=0)
 
 
-def _leftmost(loss: Loss) -> float:
-    return min(0.0, *(low for low, _ in _ends(loss)))
-
-
-def _rightmost(loss: Loss) -> float:
-    return max(0.0, *(high for _, high in _ends(loss)))
-
-
-def _ends(loss: Loss) -> list[tuple[float, float]]:
-    """The leftmost and rightmost point of each bar with its whisker."""
-    begin, ends = 0.0, []
-    for share, start in [*((part.share, None) for part in loss.parts), (loss.kept.complement(), 0.0)]:
-        left = begin if start is None else start
-        points = [left, left + share.center]
-        points += [left + value for value in (share.low, share.high) if value is not None]
-        ends.append((min(points), max(points)))
-        begin += share.center
-    return ends
+def _reach(loss: Loss) -> list[float]:
+    """Where the bars and whiskers of a loss end, and the axis of ideal speed."""
+    shares = [*(part.share for part in loss.parts), loss.kept.complement()]
+    begins = [*np.cumsum([0.0, *(part.share.center for part in loss.parts)])[:-1], 0.0]
+    return [
+        0.0,
+        *(
+            float(begin + end)
+            for begin, share in zip(begins, shares, strict=True)
+            for end in (0.0, share.center, share.low, share.high)
+            if end is not None
+        ),
+    ]

@@ -49,14 +49,7 @@ class Limit:
     words: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The bounds of one cell, in the order wire, memory, loader."""
-
-    cell: Cell
-    family: Family
-    evidence: str
-    found: tuple[Limit, ...]
+Limits = tuple[Limit, ...]  # of one cell, in the order wire, memory, loader
 
 
 def lowest_of(limits: Iterable[Limit]) -> Limit | None:
@@ -65,23 +58,20 @@ def lowest_of(limits: Iterable[Limit]) -> Limit | None:
     return min(known, key=lambda limit: limit.efficiency or 0.0, default=None)
 
 
-def efficiency_limits(measured: Sequence[CellLaunches]) -> tuple[Limits, ...]:
-    """The bounds of each training on more than 1 rank that gave a number."""
+def efficiency_limits(measured: Sequence[CellLaunches]) -> dict[tuple[Family, str, str], Limits]:
+    """By family, id of the cell and kind of evidence, the bounds of each training on more than 1 rank with a number."""
     everything, copies = good_launches(measured, controls={"train", "loader"}), copy_rates(measured)
-    all_limits = []
+    limits: dict[tuple[Family, str, str], Limits] = {}
     for launches in everything:
         if launches.cell.control == "train" and launches.cell.num_ranks > 1:
             sample, compute = launches.records[-1], _compute_seconds(launches, everything)
             exchange = _exchanged(sample, compute)
-            found = (
+            limits[launches.family, launches.id, launches.evidence] = (
                 _wire(launches, sample, exchange),
                 _memory(launches, sample, exchange, copies),
                 _loader(launches, everything, compute),
             )
-            all_limits.append(
-                Limits(cell=launches.cell, family=launches.family, evidence=launches.evidence, found=found)
-            )
-    return tuple(all_limits)
+    return limits
 
 
 def gradient_bytes(record: Record) -> int | None:

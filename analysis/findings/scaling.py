@@ -301,9 +301,7 @@ def _scaling_rows(launches: CellLaunches, measured: Measured) -> Iterator[Scalin
 
 def _with_limits(rows: Iterable[ScalingRow], measured: Sequence[CellLaunches]) -> Iterator[ScalingRow]:
     """The rows with the bounds of their efficiencies, which are relative to 1 rank."""
-    limits = {
-        (bound.family, bound.cell.id, bound.evidence): bound.found for bound in efficiency_limits(measured)
-    }
+    limits = efficiency_limits(measured)
     for row in rows:
         found = limits.get((row.family, row.cell.id, row.evidence or ""), ())
         yield replace(row, limits=found if row.base_ranks == 1 else ())

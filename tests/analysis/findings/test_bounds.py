@@ -39,8 +39,8 @@ def study(
 
 
 def of(records, kind):
-    (found,) = efficiency_limits(launches_of(records))
-    return next(one for one in found.found if one.kind == kind)
+    (found,) = efficiency_limits(launches_of(records)).values()
+    return next(one for one in found if one.kind == kind)
 
 
 def test_the_wire_by_hand(make_record):
@@ -117,9 +117,9 @@ def test_what_is_not_known_has_a_reason_and_no_number(make_record, kind, fields,
 def test_without_a_base_case_there_is_no_bound(make_record):
     (found,) = efficiency_limits(
         launches_of([one for one in study(make_record) if one.case.cell.num_ranks > 1])
-    )
-    assert lowest_of(found.found) is None
-    assert {one.words for one in found.found} == {"base case (a), none on 1 rank, was not measured"}
+    ).values()
+    assert lowest_of(found) is None
+    assert {one.words for one in found} == {"base case (a), none on 1 rank, was not measured"}
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -127,12 +127,12 @@ def test_without_a_base_case_there_is_no_bound(make_record):
 def test_bounds_lie_between_0_and_1_and_hidden_above_in_line(make_record, bandwidth, loader, overlap):
     (found,) = efficiency_limits(
         launches_of(study(make_record, bandwidth=bandwidth, loader=loader, told={"overlap": overlap}))
-    )
-    known = [one.efficiency for one in found.found if one.efficiency is not None]
-    assert lowest_of(found.found).efficiency == min(known)
-    assert all(one.efficiency is None or 0 < one.efficiency <= 1 for one in found.found)
+    ).values()
+    known = [one.efficiency for one in found if one.efficiency is not None]
+    assert lowest_of(found).efficiency == min(known)
+    assert all(one.efficiency is None or 0 < one.efficiency <= 1 for one in found)
     other = of(study(make_record, bandwidth=bandwidth, told={"overlap": not overlap}), "wire")
-    mine = next(one for one in found.found if one.kind == "wire")
+    mine = next(one for one in found if one.kind == "wire")
     assert (mine.efficiency >= other.efficiency) if overlap else (mine.efficiency <= other.efficiency)
 
 

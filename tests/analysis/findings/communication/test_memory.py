@@ -35,8 +35,8 @@ def study(make_record, exchange_record, *, copy_rate=1e6, cache=None, cores=1, e
 
 
 def memory_of(records):
-    (found,) = efficiency_limits(launches_of(records))
-    return next(one for one in found.found if one.kind == "memory")
+    (found,) = efficiency_limits(launches_of(records)).values()
+    return next(one for one in found if one.kind == "memory")
 
 
 def test_a_node_moves_what_its_ranks_copy_together(exchange_record):
