@@ -42,30 +42,56 @@ class Machine:
         return Meter([self], clock=lambda: self.now)
 
 
-def test_warm_up_is_forgotten_and_windows_are_counted():
-    machine = Machine()
+def played(machine, *script):
+    """What a meter read of a machine: it runs for seconds between windows, a warm-up's or steady ones, or pauses."""
     meter = machine.meter()
-    for _ in range(10):
-        machine.run(1.0)
-        meter.after(WARM_UP)
-    for _ in range(20):
-        machine.run(0.2)
-        meter.after(STEADY)
-    (reading,) = meter.end()
-    assert reading.joules == pytest.approx(150 * 4)
-    assert reading.seconds == pytest.approx(4)
-    assert reading.reason is None
+    for what, seconds in script:
+        if what in ("broken", "mended"):
+            machine.broken = what == "broken"
+        elif what == "pause":
+            with meter.paused():
+                machine.run(seconds)
+        else:
+            machine.run(seconds)
+            meter.after(what)
+    return meter.end()[0]
+
+
+BROKEN = "energy_uj: Input/output error"
+
+
+@pytest.mark.parametrize(
+    ("machine", "script", "joules", "seconds", "reason"),
+    [
+        # The warm-up is forgotten, and windows are counted.
+        ({}, [(WARM_UP, 1.0)] * 10 + [(STEADY, 0.2)] * 20, 150 * 4, 4, None),
+        ({}, [(WARM_UP, 0.0), (STEADY, 2.0), ("pause", 30.0), ("pause", 30.0), (STEADY, 1.0)], 450, 3, None),
+        # A counter may have begun again twice, went back without a range, or is too slow.
+        ({"limit": 65_536.0}, [(WARM_UP, 0.0), (STEADY, 70.0), (STEADY, 1.0)], None, None, "unread for 70 s"),
+        ({"watts": (-0.5,)}, [(WARM_UP, 0.0), (STEADY, 10.0)], None, 10, "the counter went back"),
+        (
+            {"period": 0.1}, [(WARM_UP, 0.0), (STEADY, 1.5)], None, 1.5,
+            "1.5 s of windows are too short for a counter that moves every 0.1 s",
+        ),
+        ({"period": 0.1}, [(WARM_UP, 0.0), (STEADY, 4.5)], 150 * 4.5, 4.5, None),
+        ({}, [(WARM_UP, 0.0), ("broken", 0), (STEADY, 20.0)], None, None, BROKEN),
+        ({}, [(WARM_UP, 0.0), (STEADY, 2.0), ("broken", 0), ("pause", 1.0), (STEADY, 1.0)], None, None, BROKEN),
+        # The next case of a launch in which a counter could be read no more.
+        ({}, [("broken", 0), (WARM_UP, 0.0), ("mended", 0), (WARM_UP, 0.0), (STEADY, 1.0)], 150, 1, None),
+    ],
+)  # fmt: skip
+def test_what_is_counted_and_why_not(machine, script, joules, seconds, reason):
+    reading = played(Machine(**machine), *script)
+    assert reading.joules == (None if joules is None else pytest.approx(joules))
+    assert seconds is None or reading.seconds == pytest.approx(seconds)
+    assert (reading.reason is None) == (reason is None)
+    assert reason is None or reason in reading.reason
     NodeEnergy(rank=0, node="n", **dict(reading))
 
 
-def test_between_begin_and_end_a_counter_is_read_seldom():
+def test_a_counter_is_read_seldom():
     machine = Machine()
-    meter = machine.meter()
-    meter.after(WARM_UP)
-    for _ in range(1000):
-        machine.run(0.15)
-        meter.after(STEADY)
-    meter.end()
+    played(machine, (WARM_UP, 0.0), *[(STEADY, 0.15)] * 1000)
     assert machine.num_reads <= 2 + 150 / REREAD_SECONDS
 
 
@@ -77,65 +103,9 @@ def test_between_begin_and_end_a_counter_is_read_seldom():
 def test_a_counter_that_begins_again_loses_nothing(watts, begin, windows):
     """At most 30 s + REREAD_SECONDS between two readings: 40 kJ at most, and the counter holds 65.5 kJ."""
     machine = Machine((watts,), limit=65_536.0, begin=begin)
-    meter = machine.meter()
-    meter.after(WARM_UP)
-    for seconds in windows:
-        machine.run(seconds)
-        meter.after(STEADY)
-    (reading,) = meter.end()
+    reading = played(machine, (WARM_UP, 0.0), *[(STEADY, seconds) for seconds in windows])
     if reading.seconds > 0.04:
         assert reading.joules == pytest.approx(watts * sum(windows), rel=1e-6)
-
-
-def test_a_window_so_long_that_it_may_have_begun_again_twice_is_no_number():
-    machine = Machine(limit=65_536.0)
-    meter = machine.meter()
-    meter.after(WARM_UP)
-    machine.run(70.0)
-    meter.after(STEADY)
-    machine.run(1.0)
-    (reading,) = meter.end()
-    assert reading.joules is None
-    assert "unread for 70 s" in reading.reason
-
-
-def test_a_counter_without_range_that_goes_back_is_no_number():
-    machine = Machine((10.0,))
-    meter = machine.meter()
-    machine.run(100.0)
-    meter.after(WARM_UP)
-    machine.joules = [5.0]
-    machine.now += 10
-    (reading,) = meter.end()
-    assert (reading.joules, reading.reason) == (None, "the counter went back")
-
-
-def test_windows_too_short_for_a_slow_counter_are_no_number():
-    for seconds, known in ((1.5, False), (4.5, True)):
-        machine = Machine(period=0.1)
-        meter = machine.meter()
-        meter.after(WARM_UP)
-        machine.run(seconds)
-        (reading,) = meter.end()
-        assert (reading.joules is not None) == known
-        assert (
-            known or "1.5 s of windows are too short for a counter that moves every 0.1 s" in reading.reason
-        )
-
-
-def test_what_cannot_be_read_any_more_is_told_and_stops_nothing():
-    machine = Machine()
-    meter = machine.meter()
-    meter.after(WARM_UP)
-    machine.broken = True
-    machine.run(20.0)
-    meter.after(STEADY)
-    (reading,) = meter.end()
-    assert (reading.joules, reading.reason) == (None, "energy_uj: Input/output error")
-    machine.broken = False
-    meter.after(WARM_UP)
-    machine.run(1.0)
-    assert meter.end()[0].joules == pytest.approx(150)  # the next case of the launch
 
 
 def test_a_machine_without_counters_says_what_it_lacks(tmp_path):
@@ -164,30 +134,3 @@ def test_a_machine_with_counters_is_read(tmp_path):
 
 def test_gpus_are_asked_for_only_where_ranks_train_on_them(tmp_path):
     assert "nvml" in [reading.source for reading in node_meter(device="gpu", top=tmp_path).end()]
-
-
-def test_what_happens_in_a_pause_is_not_counted():
-    machine = Machine()
-    meter = machine.meter()
-    meter.after(WARM_UP)
-    machine.run(2.0)
-    for _ in range(2):
-        with meter.paused():
-            machine.run(30.0)
-    machine.run(1.0)
-    (reading,) = meter.end()
-    assert reading.joules == pytest.approx(150 * 3)
-    assert reading.seconds == pytest.approx(3)
-
-
-def test_a_counter_that_breaks_in_a_pause_gives_its_reason():
-    machine = Machine()
-    meter = machine.meter()
-    meter.after(WARM_UP)
-    machine.run(2.0)
-    with meter.paused():
-        machine.broken = True
-    machine.run(1.0)
-    (reading,) = meter.end()
-    assert reading.joules is None
-    assert "Input/output error" in reading.reason

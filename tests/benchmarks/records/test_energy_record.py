@@ -6,22 +6,14 @@ import pytest
 
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext
 from dlscale.benchmarks.rank.controls import measure_loader
-from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
-from dlscale.benchmarks.records.record import Case, Cell, Configuration, Fingerprint
-from dlscale.benchmarks.records.spool import CaseEnd, EnergyReading, RankInfo, SpoolWriter, read_spools
+from dlscale.benchmarks.records.assemble import assemble
+from dlscale.benchmarks.records.record import Configuration
+from dlscale.benchmarks.records.spool import CaseEnd, EnergyReading, SpoolWriter, read_spools
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.models.workload import Input, Shard
+from tests.benchmarks.records.test_assemble import CASE, METADATA, info
 
-CELL = Cell(
-    workload="hep_cnn", preset="tiny", framework="torch", backend="none", environment=".venv", scaling_mode="weak",
-    num_ranks=2, num_nodes=2, cores_per_rank=1, threads_per_rank=1, local_batch=2, global_batch=4, precision="fp32",
-    control="loader", data="synthetic",
-)  # fmt: skip
-METADATA = LaunchMetadata(
-    study="tiny-1", system="local", started_at="2026-01-01T00:00:00+00:00", order_seed=1, command="mpiexec",
-    fingerprint=Fingerprint(digest="d", code_digest="c", commit="unknown", versions={}, node={}),
-    oversubscribed=False, environment_variables={},
-)  # fmt: skip
+CELL = CASE.cell.model_copy(update={"num_nodes": 2, "control": "loader"})
 READING = EnergyReading(source="rapl", parts="1 package", joules=42.0, seconds=4.0)
 
 
@@ -103,23 +95,14 @@ def record(tmp_path):
         for rank, readings in enumerate(per_rank):
             spool = SpoolWriter(tmp_path, rank)
             local = local_ranks[rank]
-            spool.write(
-                RankInfo(
-                    rank=rank,
-                    local_rank=local,
-                    pid=1,
-                    node=f"n{rank}",
-                    boot_id=f"b{rank}",
-                    affinity=[0],
-                    num_threads=1,
-                )
-            )
+            where = {"local_rank": local, "node": f"n{rank}", "boot_id": f"b{rank}"}
+            spool.write(info(rank).model_copy(update=where))
             for reading in readings or ():
                 spool.write(reading, case=0)
             spool.write(CaseEnd(peak_rss_bytes=1, load=None), case=0)
             spool.close()
         spools = read_spools(tmp_path, len(per_rank))
-        case = Case(cell=cell, block=0, position=0)
+        case = CASE.model_copy(update={"cell": cell})
         return assemble(case, 0, spools, attempt=1, metadata=metadata, failure=None)
 
     return make
