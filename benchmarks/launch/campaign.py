@@ -26,8 +26,8 @@ from dlscale.benchmarks.launch.configuration import configuration, definition_di
 from dlscale.benchmarks.launch.overheads import learn_overhead, read_overheads
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
-from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.rank.lifeline import boot_id
+from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata
 from dlscale.benchmarks.records.files import Summary
 from dlscale.benchmarks.records.provenance import batch_job

@@ -28,8 +28,8 @@ from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import EndWatch
 from dlscale.benchmarks.launch.processes import descendants, end_group, process_descriptor, start_launcher
 from dlscale.benchmarks.rank.checkpoints import last_checkpoint_step
-from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.rank.lifeline import hold_lifeline, sweep_files
+from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata, SavedTraining, assemble
 from dlscale.benchmarks.records.record import Case, Failure, Record
 from dlscale.benchmarks.records.spool import SPEC_FILE, RankError, RankSpool, read_spools

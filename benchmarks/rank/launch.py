@@ -6,15 +6,11 @@ import gc
 import os
 import resource
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import PositiveFloat
-
-from dlscale.base.definitions import Frozen
 from dlscale.benchmarks.rank.affinity import local_rank
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
 from dlscale.benchmarks.rank.checks import update_gates
@@ -25,48 +21,16 @@ from dlscale.benchmarks.rank.measure import MpiBarrierControl, Observer
 from dlscale.benchmarks.rank.other_programs import watch_other_programs
 from dlscale.benchmarks.rank.profile import measure_profile
 from dlscale.benchmarks.rank.solution import train_to_target
+from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.rank.training import measure_training
 from dlscale.benchmarks.records.provenance import load_average, node_facts
-from dlscale.benchmarks.records.record import Case, Cell, Control, num_sharing
+from dlscale.benchmarks.records.record import Cell, Control
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
-from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS, Rules
-from dlscale.collectives import ServerSplit
-from dlscale.collectives.job import split
+from dlscale.collectives.job import ServerSplit, split
 from dlscale.collectives.registry import connect, preload, serve
 from dlscale.collectives.ring.mpi_match import require_same_world
-from dlscale.collectives.training.sleep import sleep_operations
 from dlscale.models.frameworks import framework_module, repeatable
-from dlscale.models.own import FilePlace, OwnWorkload
-from dlscale.models.workload import Execution, Input, ReplicaFactory, Shard, Workload
-
-
-class LaunchSpec(Frozen):
-    """What a launch is to do. All cases have the same backend, ranks and servers; the first decides them.
-
-    `patient`: who waits at a barrier sleeps, because there are more ranks than cores.
-    """
-
-    cases: list[Case]
-    rules: Rules
-    launched_at: float  # of the monotonic clock of the machine `boot_id`, which nobody sets
-    boot_id: str = ""
-    seconds: PositiveFloat  # wall time that the launch may take
-    data: str | None  # path of the input; None where every case is synthetic
-    checkpoints: str | None = (
-        None  # the study's folder of them; None where trainings are not longer than their windows
-    )
-    own: FilePlace | None = (
-        None  # the study's copy of the user's file; None: the workload is one of dlscale's
-    )
-    skip_bad: bool = False
-    patient: bool = False
-    seed: int
-
-    def checkpoints_of(self, case: Case) -> Path | None:
-        """Where that case's are; None where it has none: only what is trained is saved."""
-        if self.checkpoints is None or case.cell.control != "train":
-            return None
-        return Path(self.checkpoints) / case.id
+from dlscale.models.workload import Shard
 
 
 def run_launch_on_rank(
@@ -96,7 +60,7 @@ def run_launch_on_rank(
         slept=cell.slept is not None,
         deferred=cell.backend_options.get("deferred") == 1,
     )
-    factories = [_factory(case.cell, spec) for case in spec.cases]
+    factories = [spec.factory(case.cell) for case in spec.cases]
     _write_rank_info(spool, everyone, cell, cores=cores)
     start_up = seconds_since_launch(spec, world)
     if start_up is not None:
@@ -151,10 +115,10 @@ def run_launch_on_rank(
             index=index,
             cell=case.cell,
             factory=factory,
-            source=_source(case.cell, spec),
-            facts=_facts(case.cell, spec),
-            reference_factory=_reference_factory(case.cell, spec),
-            deadline=now + _share(spec.cases[index:], end - now),
+            source=spec.source(case.cell),
+            facts=spec.facts(case.cell),
+            reference_factory=spec.reference_factory(case.cell),
+            deadline=now + spec.share(index, end - now),
             checkpoints=spec.checkpoints_of(case),
         )
         passed &= context.write_gates(measurement_of(case.cell)(run), case=index)
@@ -191,12 +155,6 @@ def seconds_since_launch(spec: LaunchSpec, workers: Any) -> float | None:
     readings = workers.allgather(now - spec.launched_at if here else None)
     common = next((reading for reading in readings if reading is not None), None)
     return None if common is None else (now - spec.launched_at if here else common) - (now - begin)
-
-
-def _share(cases: Sequence[Case], seconds: float) -> float:
-    """What the first of those cases may have of the time that is left for all of them."""
-    sharing = num_sharing(cases)
-    return (seconds - SHORT_CONTROL_SECONDS * (len(cases) - sharing)) / max(1, sharing)
 
 
 def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: list[int]) -> int:
@@ -252,46 +210,6 @@ def _write_node_info(spool: SpoolWriter, spec: LaunchSpec) -> None:
 
 def _write_case_end(spool: SpoolWriter, index: int) -> None:
     spool.write(CaseEnd(peak_rss_bytes=peak_rss_bytes(), load=load_average()), case=index)
-
-
-def _reference_factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
-    """Replicas for audits: not compiled, which takes long, but where XLA does it: no eager network rounds alike."""
-    by_xla = cell.compiled and cell.framework == "tensorflow"
-    return _factory(cell.model_copy(update={"compiled": by_xla}), spec)
-
-
-def _source(cell: Cell, spec: LaunchSpec) -> Input:
-    if "synthetic" in (cell.control, cell.data):
-        return Input()
-    source = Input(path=Path(cell.own.file if cell.own else str(spec.data)), skip_bad=spec.skip_bad)
-    if cell.target is None:
-        return source
-    return replace(source, held_out=cell.target.held_out, order=spec.seed)
-
-
-def _facts(cell: Cell, spec: LaunchSpec) -> Workload:
-    """The workload of a cell; that of a user's file with the study's copy."""
-    facts = cell.facts
-    return facts.at(spec.own) if isinstance(facts, OwnWorkload) and spec.own else facts
-
-
-def _factory(cell: Cell, spec: LaunchSpec) -> ReplicaFactory:
-    return _facts(cell, spec).factory(
-        framework=cell.framework,
-        preset=cell.preset,
-        local_batch=cell.local_batch,
-        source=_source(cell, spec),
-        execution=Execution(
-            precision=cell.precision,
-            compiled=cell.compiled,
-            memory_format=cell.memory_format,
-            device=cell.device,
-            slept=cell.slept,
-            sleep=sleep_operations(cell.framework) if cell.slept else None,
-            learning_rate=cell.target.learning_rate if cell.target else None,
-            optimizer=cell.target.optimizer if cell.target else None,
-        ),
-    )
 
 
 def peak_rss_bytes() -> int:

@@ -48,7 +48,8 @@ def main() -> NoReturn:
     spool = SpoolWriter(folder, MPI.COMM_WORLD.Get_rank())
     try:
         note_files(folder)
-        from dlscale.benchmarks.rank.launch import LaunchSpec, run_launch_on_rank
+        from dlscale.benchmarks.rank.launch import run_launch_on_rank
+        from dlscale.benchmarks.rank.spec import LaunchSpec
 
         spec = LaunchSpec.model_validate_json((folder / SPEC_FILE).read_bytes())
         status = run_launch_on_rank(spec, spool, cores=cores, process_start=PROCESS_START)

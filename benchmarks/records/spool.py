@@ -32,7 +32,7 @@ from dlscale.benchmarks.records.record import (
 )
 from dlscale.benchmarks.records.target import Ended, Evaluation
 
-SPEC_FILE = "launch.json"  # `rank.launch.LaunchSpec`
+SPEC_FILE = "launch.json"  # `rank.spec.LaunchSpec`
 
 # The last one is of a case: networks, weights and trainer of a training with a target.
 PhaseName = Literal["start_up", "import_backend", "connect", "gates", "set_up"]

@@ -20,7 +20,7 @@ from dlscale.collectives.algorithms.registry import round_steps
 
 # Estimates for a plan's total time; they also decide how much of the budget is left for windows, and nothing else.
 START_SECONDS = {
-    "torch": 1.8,
+    "torch": 2.4,
     "tensorflow": 5.7,
     "jax": 3.0,
 }  # from the start of a launch to its first window

@@ -11,7 +11,7 @@ from typing import get_args
 
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, supervise
 from dlscale.benchmarks.rank import measure
-from dlscale.benchmarks.rank.launch import LaunchSpec
+from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata
 from dlscale.benchmarks.records.spool import (
     CaseEnd,

@@ -3,7 +3,7 @@
 from dlscale.base.files import make_folder
 from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftovers
 from dlscale.benchmarks.rank.checkpoints import save_checkpoint
-from dlscale.benchmarks.rank.launch import LaunchSpec
+from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata
 from dlscale.benchmarks.records.spool import SPEC_FILE, MeasuredWindow, Resumption, SpoolWriter
 from dlscale.benchmarks.records.store import Store

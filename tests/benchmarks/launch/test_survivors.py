@@ -15,8 +15,8 @@ from dlscale.benchmarks.launch.causes import failure_of_a_stall
 from dlscale.benchmarks.launch.processes import end_group, start_launcher
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, supervise
 from dlscale.benchmarks.message_sizes.launch import DRIVER
-from dlscale.benchmarks.rank.launch import LaunchSpec
 from dlscale.benchmarks.rank.lifeline import boot_id, follow_lifeline, hold_lifeline
+from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata
 from dlscale.benchmarks.records.spool import RankInfo, RankSpool
 from dlscale.benchmarks.records.store import Store

@@ -6,8 +6,9 @@ import time
 import pytest
 
 from dlscale.benchmarks.rank import launch
-from dlscale.benchmarks.rank.launch import LaunchSpec, seconds_since_launch
+from dlscale.benchmarks.rank.launch import seconds_since_launch
 from dlscale.benchmarks.rank.lifeline import boot_id
+from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.study.rules import Rules
 from tests.benchmarks.rank.threads import on_ranks
 

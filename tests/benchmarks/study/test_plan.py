@@ -10,7 +10,7 @@ from dlscale.models import load_workload
 from dlscale.models.slept import Slept
 
 STEP = 0.08  # 4 ranks per node with a batch of 2, at a published 0.01 s per sample of a node
-BEGIN = 1.8 + 4 * STEP
+BEGIN = 2.4 + 4 * STEP
 AUDITS = 0.25 + 4 * STEP + 2 * 1.0  # of a training: two steps, and a window in twice its time
 START = BEGIN + AUDITS
 RULES = {"warmup_steps": 10, "min_windows": 5, "min_window_seconds": 1.0, "min_steps": 20}
@@ -165,7 +165,7 @@ def test_without_a_published_speed_the_operations_of_three_forward_passes_count(
     assert step_seconds(cell) == pytest.approx(3 * 2 * preset.forward_flops_per_sample / speed)
     launch = a_launch(preset="tiny", cores_per_rank=2, device=device)
     assert a_plan(launch).seconds([launch]) == pytest.approx(
-        1.8 + 0.25 + 2.0 + 8 * step_seconds(cell) + 1.35 * 5
+        2.4 + 0.25 + 2.0 + 8 * step_seconds(cell) + 1.35 * 5
     )
 
 

@@ -1,0 +1,88 @@
+"""What a launch is to do, as the supervisor writes it, and what its cases train and read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import PositiveFloat
+
+from dlscale.base.definitions import Frozen
+from dlscale.benchmarks.records.record import Case, Cell, num_sharing
+from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS, Rules
+from dlscale.collectives.training.sleep import sleep_operations
+from dlscale.models.own import FilePlace, OwnWorkload
+from dlscale.models.workload import Execution, Input, ReplicaFactory, Workload
+
+
+class LaunchSpec(Frozen):
+    """What a launch is to do. All cases have the same backend, ranks and servers; the first decides them.
+
+    `patient`: who waits at a barrier sleeps, because there are more ranks than cores.
+    """
+
+    cases: list[Case]
+    rules: Rules
+    launched_at: float  # of the monotonic clock of the machine `boot_id`, which nobody sets
+    boot_id: str = ""
+    seconds: PositiveFloat  # wall time that the launch may take
+    data: str | None  # path of the input; None where every case is synthetic
+    checkpoints: str | None = (
+        None  # the study's folder of them; None where trainings are not longer than their windows
+    )
+    own: FilePlace | None = (
+        None  # the study's copy of the user's file; None: the workload is one of dlscale's
+    )
+    skip_bad: bool = False
+    patient: bool = False
+    seed: int
+
+    def checkpoints_of(self, case: Case) -> Path | None:
+        """Where that case's are; None where it has none: only what is trained is saved."""
+        if self.checkpoints is None or case.cell.control != "train":
+            return None
+        return Path(self.checkpoints) / case.id
+
+    def share(self, index: int, seconds: float) -> float:
+        """What case number `index` may have of the time that is left for it and those after it."""
+        cases = self.cases[index:]
+        sharing = num_sharing(cases)
+        return (seconds - SHORT_CONTROL_SECONDS * (len(cases) - sharing)) / max(1, sharing)
+
+    def facts(self, cell: Cell) -> Workload:
+        """The workload of a cell; that of a user's file with the study's copy."""
+        facts = cell.facts
+        return facts.at(self.own) if isinstance(facts, OwnWorkload) and self.own else facts
+
+    def source(self, cell: Cell) -> Input:
+        """Where a cell's samples come from."""
+        if "synthetic" in (cell.control, cell.data):
+            return Input()
+        source = Input(path=Path(cell.own.file if cell.own else str(self.data)), skip_bad=self.skip_bad)
+        if cell.target is None:
+            return source
+        return replace(source, held_out=cell.target.held_out, order=self.seed)
+
+    def factory(self, cell: Cell) -> ReplicaFactory:
+        """What builds a cell's replicas."""
+        return self.facts(cell).factory(
+            framework=cell.framework,
+            preset=cell.preset,
+            local_batch=cell.local_batch,
+            source=self.source(cell),
+            execution=Execution(
+                precision=cell.precision,
+                compiled=cell.compiled,
+                memory_format=cell.memory_format,
+                device=cell.device,
+                slept=cell.slept,
+                sleep=sleep_operations(cell.framework) if cell.slept else None,
+                learning_rate=cell.target.learning_rate if cell.target else None,
+                optimizer=cell.target.optimizer if cell.target else None,
+            ),
+        )
+
+    def reference_factory(self, cell: Cell) -> ReplicaFactory:
+        """Replicas for audits: not compiled, which takes long, but where XLA does it: no eager network rounds alike."""
+        by_xla = cell.compiled and cell.framework == "tensorflow"
+        return self.factory(cell.model_copy(update={"compiled": by_xla}))
