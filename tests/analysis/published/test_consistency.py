@@ -95,27 +95,29 @@ def test_an_error_beyond_rounding_is_found(efficiency, error, upwards):
     assert check(*rates, row) == [False]
 
 
-def test_the_base_is_where_the_publication_s_ratios_begin():
-    assert check(value("speed_up", 4, "1.0"), value("efficiency", 4, "1.00")) == [True]
-    assert check(value("speed_up", 16, "3.5"), value("efficiency", 16, "0.86")) == [True]
-    assert check(value("speed_up", 16, "3.5"), value("efficiency", 16, "0.22")) == [False]
+SPEED_UP = value("speed_up", 16, "3.5")
 
 
-def test_the_first_rate_over_itself_is_1_however_it_is_rounded():
-    assert check(value("throughput", 4, "1"), value("efficiency", 4, "1.00000")) == [True]
-    assert check(value("throughput", 4, "1"), value("speed_up", 4, "1.1")) == [False]
-
-
-def test_percent_and_fractions_are_the_same():
-    assert check(value("speed_up", 16, "3.5"), value("efficiency", 16, "87", unit="%")) == [True]
-    assert check(value("speed_up", 16, "3.5"), value("efficiency", 16, "0.87", unit="%")) == [False]
-
-
-def test_series_are_not_mixed_and_rough_numbers_not_held_against_anything():
-    speed_up, wrong = value("speed_up", 16, "3.5"), value("efficiency", 16, "0.10")
-    assert check(speed_up, wrong) == [False]
-    assert check(speed_up, value("efficiency", 16, "0.10", series="another")) == []
-    assert check(speed_up, value("efficiency", 16, "0.10", note="about; on a good day")) == []
+@pytest.mark.parametrize(
+    ("first", "second", "consistent"),
+    [
+        # ratios begin where the publication's do
+        (value("speed_up", 4, "1.0"), value("efficiency", 4, "1.00"), [True]),
+        (SPEED_UP, value("efficiency", 16, "0.86"), [True]),
+        (SPEED_UP, value("efficiency", 16, "0.22"), [False]),
+        # the first rate over itself is 1, however it is rounded
+        (value("throughput", 4, "1"), value("efficiency", 4, "1.00000"), [True]),
+        (value("throughput", 4, "1"), value("speed_up", 4, "1.1"), [False]),
+        (SPEED_UP, value("efficiency", 16, "87", unit="%"), [True]),
+        (SPEED_UP, value("efficiency", 16, "0.87", unit="%"), [False]),
+        # series are not mixed, and rough numbers not held against anything
+        (SPEED_UP, value("efficiency", 16, "0.10"), [False]),
+        (SPEED_UP, value("efficiency", 16, "0.10", series="another"), []),
+        (SPEED_UP, value("efficiency", 16, "0.10", note="about; on a good day"), []),
+    ],
+)
+def test_what_follows_from_a_value_is_compared_with_the_other(first, second, consistent):
+    assert check(first, second) == consistent
 
 
 @pytest.mark.parametrize(("tolerance", "consistent"), [(None, False), (0.01, False), (0.05, True)])

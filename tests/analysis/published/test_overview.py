@@ -14,6 +14,11 @@ def test_all_kinds_of_sources_are_explained():
         assert f"\n| {kind} | " in PAGE.read_text()
 
 
+def test_every_figure_is_in_the_list_of_the_page(published):
+    listed, _, _ = PAGE.read_text().partition("## Claims and predictions")
+    assert [name for name in published.figures if f"`{name}`" not in listed] == []
+
+
 def test_machines_without_a_file_are_named(published):
     asked = {
         own.system
