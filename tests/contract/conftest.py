@@ -9,9 +9,14 @@ import re
 import pytest
 
 from dlscale.benchmarks.rank.affinity import local_rank
+from dlscale.benchmarks.rank.audit import AuditedTraining
+from dlscale.benchmarks.rank.deviation import bounds_for
+from dlscale.benchmarks.rank.gates import gradient_gate
 from dlscale.collectives import NAMES, capabilities, with_capability
 from dlscale.collectives.registry import connect
+from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS, gpu_module
+from dlscale.models.workload import Execution, Input, Shard
 
 UNDER_MPIEXEC = "DLSCALE_UNDER_MPIEXEC" in os.environ
 
@@ -121,6 +126,72 @@ def world(job):
     world = job.workers if job else MPI.COMM_WORLD
     assert world.Get_size() == int(os.environ["DLSCALE_UNDER_MPIEXEC"])
     return world
+
+
+@pytest.fixture
+def shard(world):
+    """This rank's part of the samples."""
+    return Shard(index=world.Get_rank(), count=world.Get_size())
+
+
+def make_factory(framework, name="hep_cnn", *, synthetic=True, **computing):
+    """What builds tiny replicas."""
+    workload = load_workload(name)
+    source = Input() if synthetic else workload.input("tiny")
+    return workload.factory(
+        framework=framework, preset="tiny", local_batch=2, source=source, execution=Execution(**computing)
+    )
+
+
+@pytest.fixture
+def gates(world, shard):
+    """gates(backend, factory, gate): what a gate finds, by name."""
+
+    def found(backend, factory, gate=gradient_gate):
+        results = gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
+        return {result.name: result for result in results}
+
+    return found
+
+
+@pytest.fixture
+def verdicts(gates):
+    """The same, only whether they passed."""
+    return lambda *given: {name: result.passed for name, result in gates(*given).items()}
+
+
+def audit_steps(audit, trainer, num_steps, harm=lambda _: None):
+    """One audited window of so many steps and one step, `harm` before them; the gates by name."""
+    audit.warmed_up()
+    audit.begin(1)
+    audit.before(0)
+    harm(trainer)
+    for _ in range(num_steps):
+        trainer.step()
+    audit.count(num_steps)
+    audit.after(0)
+    audit.end()
+    trainer.synchronize()
+    return {gate.name: gate for gate in audit.gates()}
+
+
+@pytest.fixture
+def audited_training(world, shard):
+    """audited_training(trainer, backend, factory): the training as audits see it."""
+
+    def made(trainer, backend, factory):
+        compressed = backend.compressor is not None
+        return AuditedTraining(
+            trainer=trainer,
+            backend=backend,
+            make_reference=lambda: factory(shard=shard, seed=11 + shard.index),
+            control=world,
+            bounds=bounds_for(precision="fp32", wire=backend.wire, compressed=compressed),
+            passed=lambda _: None,
+            num_skipped=lambda: 0,
+        )
+
+    return made
 
 
 @pytest.fixture(scope="session")

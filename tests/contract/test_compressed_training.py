@@ -8,8 +8,8 @@ from dlscale.benchmarks.rank.compressed import compressed_gate
 from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives.compression.collective import CompressedCollective
 from dlscale.collectives.registry import connect
-from dlscale.models import load_workload
-from dlscale.models.workload import Input, Shard
+
+from .conftest import make_factory
 
 pytestmark = pytest.mark.on_ranks(2)
 
@@ -35,16 +35,6 @@ PAIRS = [
 ]
 
 
-def make_factory(framework, name="hep_cnn"):
-    workload = load_workload(name)
-    return workload.factory(framework=framework, preset="tiny", local_batch=2, source=Input())
-
-
-@pytest.fixture
-def shard(world):
-    return Shard(index=world.Get_rank(), count=world.Get_size())
-
-
 @pytest.fixture
 def backend(world):
     opened = []
@@ -60,21 +50,18 @@ def backend(world):
 
 
 @pytest.mark.parametrize(("name", "framework", "compression"), PAIRS)
-def test_the_gates_replay_what_is_sent(backend, world, shard, name, framework, compression):
+def test_the_gates_replay_what_is_sent(backend, gates, name, framework, compression):
     """Two steps: the second one sends what the first left over."""
     pytest.importorskip(framework)
-    opened = backend(name, framework, compression)
-    factory = make_factory(framework)
-    gates = compressed_gate(opened, factory, control=world, shard=shard, seed=5, precision="fp32")
-    assert [gate.name for gate in gates] == ["broadcast", "gradient"]
-    assert [(gate.name, gate.value) for gate in gates if not gate.passed] == []
-    assert f"compression {compression}" in gates[1].detail
+    found = gates(backend(name, framework, compression), make_factory(framework), compressed_gate)
+    assert list(found) == ["broadcast", "gradient"]
+    assert [(gate.name, gate.value) for gate in found.values() if not gate.passed] == []
+    assert f"compression {compression}" in found["gradient"].detail
 
 
-def test_the_gate_sees_a_residual_that_is_forgotten(backend, world, shard, monkeypatch):
+def test_the_gate_sees_a_residual_that_is_forgotten(backend, gates, monkeypatch):
     monkeypatch.setattr(CompressedCollective, "state_of", lambda *_: {})
-    opened, factory = backend("mpi", "torch", "topk"), make_factory("torch")
-    _, gate = compressed_gate(opened, factory, control=world, shard=shard, seed=5, precision="fp32")
+    gate = gates(backend("mpi", "torch", "topk"), make_factory("torch"), compressed_gate)["gradient"]
     assert not gate.passed
     assert gate.value > 0.1
 

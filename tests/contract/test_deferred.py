@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.gates import gradient_gate
 from dlscale.collectives import capabilities, with_capability
 from dlscale.collectives.registry import connect
 from dlscale.collectives.training import deferral
-from dlscale.models import load_workload
-from dlscale.models.workload import Input, Shard
+
+from .conftest import make_factory
 
 pytestmark = pytest.mark.on_ranks(2)  # whose sums have the same bits however they are cut
 
@@ -33,16 +32,8 @@ def _small_parts(pair, monkeypatch):
     monkeypatch.setattr(deferral, "LEAST_BUCKET_BYTES", 256)
 
 
-def shard_of(world):
-    return Shard(index=world.Get_rank(), count=world.Get_size())
-
-
-def factory(workload, framework):
-    return load_workload(workload).factory(framework=framework, preset="tiny", local_batch=2, source=Input())
-
-
 @pytest.mark.parametrize("workload", ["hep_cnn", "cosmogan"])  # one objective; two, and batch norm
-def test_weights_are_those_of_updates_in_their_own_step(pair, world, workload):
+def test_weights_are_those_of_updates_in_their_own_step(pair, world, shard, workload):
     name, framework = pair
     if (name, framework, workload) == ("mpi", "tensorflow", "cosmogan"):
         pytest.skip("shown over the ring: building it takes longer than all else here")
@@ -51,7 +42,7 @@ def test_weights_are_those_of_updates_in_their_own_step(pair, world, workload):
         backend = connect(
             name, control=world, framework=framework, options={"deferred": deferred, "teams": teams}
         )
-        trainer = backend.distribute(factory(workload, framework), shard=shard_of(world), seed=5)
+        trainer = backend.distribute(make_factory(framework, workload), shard=shard, seed=5)
         for _ in range(deferral.NUM_MEASURED_STEPS + 3):
             trainer.step()
         between = trainer.weights()
@@ -70,10 +61,8 @@ def test_weights_are_those_of_updates_in_their_own_step(pair, world, workload):
             np.testing.assert_array_equal(ours, theirs)
 
 
-def test_the_gates_pass(pair, world):
+def test_the_gates_pass(pair, world, verdicts):
     backend = connect(pair[0], control=world, framework=pair[1], options={"deferred": 1, "teams": 1})
-    gates = gradient_gate(
-        backend, factory("hep_cnn", pair[1]), control=world, shard=shard_of(world), seed=5, precision="fp32"
-    )
+    found = verdicts(backend, make_factory(pair[1]))
     backend.close()
-    assert all(gate.passed for gate in gates)
+    assert all(found.values())

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
+from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives import capabilities, with_capability
 from dlscale.collectives.registry import connect
-from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
-from dlscale.models.workload import Input, Shard
+
+from .conftest import make_factory
 
 pytestmark = pytest.mark.on_ranks(2)
 
@@ -25,22 +25,6 @@ def pair(request):
     return request.param
 
 
-@pytest.fixture
-def shard(world):
-    return Shard(index=world.Get_rank(), count=world.Get_size())
-
-
-def factory(workload, framework):
-    return load_workload(workload).factory(framework=framework, preset="tiny", local_batch=2, source=Input())
-
-
-def gates(backend, world, shard, *, workload, framework):
-    found = gradient_gate(
-        backend, factory(workload, framework), control=world, shard=shard, seed=5, precision="fp32"
-    )
-    return {gate.name: gate.passed for gate in found}
-
-
 @pytest.mark.parametrize(
     ("workload", "options"),
     [
@@ -48,14 +32,14 @@ def gates(backend, world, shard, *, workload, framework):
         ("cosmogan", {}),  # two objectives and batch norm; with a thread over the ring, without one over MPI
     ],
 )
-def test_the_gates_pass(pair, world, shard, workload, options):
+def test_the_gates_pass(pair, world, verdicts, workload, options):
     if (*pair, workload) == ("mpi", "tensorflow", "cosmogan"):
         pytest.skip("shown over the ring: building it takes longer than all else here")
     if pair[0] == "ring":
         options = {"teams": 1, **options}
     backend = connect(pair[0], control=world, options={"pipelined": True, **options})
     delay = backend.delay
-    found = gates(backend, world, shard, workload=workload, framework=pair[1])
+    found = verdicts(backend, make_factory(pair[1], workload))
     backend.close()
     assert delay == 1
     assert found == {"broadcast": True, "delay": True, "gradient": True}
@@ -97,9 +81,11 @@ class SkipsTheFirst:
         pytest.param(False, 1, SkipsTheFirst, {"gradient"}, id="skips the first"),
     ],
 )
-def test_another_delay_than_claimed_does_not_pass(world, shard, framework, pipelined, claimed, harm, failing):
+def test_another_delay_than_claimed_does_not_pass(
+    world, verdicts, framework, pipelined, claimed, harm, failing
+):
     backend = connect("ring", control=world, options={"pipelined": pipelined})
-    found = gates(Claims(backend, claimed, harm), world, shard, workload="hep_cnn", framework=framework)
+    found = verdicts(Claims(backend, claimed, harm), make_factory(framework))
     backend.close()
     assert {name for name, passed in found.items() if not passed} == failing
 
@@ -108,7 +94,7 @@ def test_weights_stay_equal_over_twenty_steps_with_a_cool_down(pair, world, shar
     name, framework = pair
     options = {"pipelined": True, "pipelined_until_step": 12, "check_every": 7}
     backend = connect(name, control=world, options=options)
-    trainer = backend.distribute(factory("hep_cnn", framework), shard=shard, seed=11 + shard.index)
+    trainer = backend.distribute(make_factory(framework), shard=shard, seed=11 + shard.index)
     first = trainer.weights()
     for _ in range(20):
         trainer.step()

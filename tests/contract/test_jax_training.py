@@ -7,10 +7,10 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.controls import bucket_sizes
-from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
+from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives.registry import connect
-from dlscale.models import load_workload
-from dlscale.models.workload import Input, Shard
+
+from .conftest import make_factory
 
 pytestmark = pytest.mark.on_ranks(2)
 
@@ -18,31 +18,18 @@ NAMES = [pytest.param(name, marks=pytest.mark.requires(f"{name}-jax")) for name 
 EXCHANGING = NAMES[1:]
 
 
-@pytest.fixture
-def shard(world):
-    return Shard(index=world.Get_rank(), count=world.Get_size())
-
-
-@functools.cache
-def make_factory():
-    """One for all tests: its replicas share what is compiled."""
-    return load_workload("hep_cnn").factory(framework="jax", preset="tiny", local_batch=2, source=Input())
-
-
-def gates_of(backend, factory, world, shard):
-    return gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
+jax_factory = functools.cache(lambda: make_factory("jax"))  # its replicas share what is compiled
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_gates_pass(name, world, shard):
+def test_the_gates_pass(name, world, verdicts):
     backend = connect(name, control=world, framework="jax")
-    gates = gates_of(backend, make_factory(), world, shard)
-    assert [gate for gate in gates if not gate.passed] == []
+    assert all(verdicts(backend, jax_factory()).values())
     backend.close()
 
 
 @pytest.mark.requires("mpi-jax")
-def test_a_forgotten_layer_is_noticed(world, shard, monkeypatch):
+def test_a_forgotten_layer_is_noticed(world, verdicts, monkeypatch):
     from dlscale.models.frameworks._jax import JaxReplica
 
     backend, update = connect("mpi", control=world, framework="jax"), JaxReplica.update
@@ -51,16 +38,16 @@ def test_a_forgotten_layer_is_noticed(world, shard, monkeypatch):
         update(replica, [gradient * (place > 0) for place, gradient in enumerate(gradients)])
 
     monkeypatch.setattr(JaxReplica, "update", harmed)
-    assert not all(gate.passed for gate in gates_of(backend, make_factory(), world, shard))
+    assert not all(verdicts(backend, jax_factory()).values())
     backend.close()
 
 
 @pytest.mark.parametrize("name", EXCHANGING)
 def test_weights_stay_equal_and_go_on_from_a_state(name, world, shard):
-    backend, factory = connect(name, control=world, framework="jax"), make_factory()
+    backend, factory = connect(name, control=world, framework="jax"), jax_factory()
     trainer = backend.distribute(factory, shard=shard, seed=11 + shard.index)
     first = trainer.weights()
-    for expected, found in zip(make_factory()(shard=shard, seed=11).weights(), first, strict=True):
+    for expected, found in zip(jax_factory()(shard=shard, seed=11).weights(), first, strict=True):
         np.testing.assert_array_equal(found, expected)
     sizes = bucket_sizes(trainer.settings(), sum(4 * weight.size for weight in first))
     assert sum(sizes) == sum(4 * weight.size for weight in first)

@@ -203,32 +203,45 @@ def test_ranks_that_drift_apart_are_found(ranks, world):
         fit(model, *own_samples(world), callbacks=ring.keras_callbacks(ranks))
 
 
-def refused(ranks, world, compiled, text, *, callbacks=True, rows=slice(None)):
-    model = make_model()
-    model.compile(loss="mse", **compiled)
+def inside(ranks):
+    return keras.optimizers.LossScaleOptimizer(ring.keras_optimizer("sgd", ranks))
+
+
+SCALED = "give keras.optimizers.LossScaleOptimizer.optimizer. to ring.keras_optimizer as a whole"
+
+
+# What is compiled, with `rows` and further `layers` of a rank; whether our callbacks are there; what is said.
+REFUSED = {
+    "alone": (lambda _, __: {"optimizer": "adam"}, True, "every rank would train alone: the model's Adam"),
+    "scaled": (lambda ranks, _: {"optimizer": inside(ranks)}, True, SCALED),
+    "scaled, bare": (lambda ranks, _: {"optimizer": inside(ranks)}, False, SCALED),
+    "xla": (lambda *_: {"jit_compile": True}, True, "jit_compile=True"),
+    "xla, bare": (lambda *_: {"jit_compile": True}, False, "jit_compile=True"),
+    "steps": (lambda _, rank: {"rows": LOCAL_BATCH * (2 if rank else 1)}, True, "from 1 to 2 steps"),
+    "models": (lambda _, rank: {"layers": rank}, True, "ranks built different models"),
+    "metrics": (lambda _, rank: {"metrics": [["mae"], []][rank]}, True, "ranks have different metrics"),
+}
+
+
+@pytest.mark.parametrize(("given", "callbacks", "text"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(ranks, world, given, callbacks, text):
+    compiled = {
+        "optimizer": ring.keras_optimizer("sgd", ranks),
+        "loss": "mse",
+        **given(ranks, world.Get_rank()),
+    }
+    rows, model = compiled.pop("rows", None), make_model()
+    for _ in range(compiled.pop("layers", 0)):
+        model.add(keras.layers.Dense(1))
+    model.compile(**compiled)
     x, y = own_samples(world)
-    chosen = ring.keras_callbacks(ranks) if callbacks else []
     with pytest.raises(UsageError, match=text):
-        fit(model, x[rows], y[rows], callbacks=chosen)
+        fit(model, x[:rows], y[:rows], callbacks=ring.keras_callbacks(ranks) if callbacks else [])
 
 
-def test_an_optimizer_that_averages_nothing_is_refused(ranks, world):
-    refused(ranks, world, {"optimizer": "adam"}, "every rank would train alone: the model's Adam")
-
-
-@pytest.mark.parametrize("callbacks", [True, False])
-def test_xla_is_refused(ranks, world, callbacks):
-    compiled = {"optimizer": ring.keras_optimizer("sgd", ranks), "jit_compile": True}
-    refused(ranks, world, compiled, "jit_compile=True", callbacks=callbacks)
-
-
-@pytest.mark.parametrize("callbacks", [True, False])
-def test_a_scaled_optimizer_that_averages_inside_is_refused(ranks, world, callbacks):
-    inside = keras.optimizers.LossScaleOptimizer(ring.keras_optimizer("sgd", ranks))
-    text = "give keras.optimizers.LossScaleOptimizer.optimizer. to ring.keras_optimizer as a whole"
-    refused(ranks, world, {"optimizer": inside}, text, callbacks=callbacks)
+def test_an_optimizer_is_wrapped_once(ranks):
     with pytest.raises(UsageError, match="wrap it once"):
-        ring.keras_optimizer(inside, ranks)
+        ring.keras_optimizer(inside(ranks), ranks)
 
 
 def test_half_precision_needs_the_scaling_one(ranks):
@@ -238,25 +251,3 @@ def test_half_precision_needs_the_scaling_one(ranks):
             ring.keras_optimizer("sgd", ranks)
     finally:
         keras.config.set_dtype_policy("float32")
-
-
-def test_unequal_numbers_of_steps_are_refused(ranks, world):
-    rows = slice(0, LOCAL_BATCH * (2 if world.Get_rank() else 1))
-    refused(ranks, world, {"optimizer": ring.keras_optimizer("sgd", ranks)}, "from 1 to 2 steps", rows=rows)
-
-
-def test_different_models_are_refused(ranks, world):
-    model = make_model()
-    if world.Get_rank():
-        model.add(keras.layers.Dense(1))
-    model.compile(optimizer=ring.keras_optimizer("sgd", ranks), loss="mse")
-    with pytest.raises(UsageError, match="ranks built different models"):
-        fit(model, *own_samples(world), callbacks=ring.keras_callbacks(ranks))
-
-
-def test_different_metrics_are_refused(ranks, world):
-    model = make_model()
-    metrics = ["mae"] if world.Get_rank() else []
-    model.compile(optimizer=ring.keras_optimizer("sgd", ranks), loss="mse", metrics=metrics)
-    with pytest.raises(UsageError, match="ranks have different metrics"):
-        fit(model, *own_samples(world), callbacks=ring.keras_callbacks(ranks))

@@ -6,6 +6,8 @@ import pytest
 import dlscale.collectives
 from dlscale.collectives.buffers import BuffersDifferError, check_buffers_match
 
+from .conftest import make_factory
+
 pytestmark = pytest.mark.on_ranks(2, 3)
 
 
@@ -121,22 +123,15 @@ def test_names_must_be_as_many_as_arrays(collective):
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_a_trainer_that_checks_finds_a_rank_that_went_its_own_way(world, every):
+def test_a_trainer_that_checks_finds_a_rank_that_went_its_own_way(world, shard, every):
     """After the steps that are to be checked, and not before."""
-    from dlscale.models import load_workload
-    from dlscale.models.workload import Input, Shard
-
-    factory = load_workload("hep_cnn").factory(
-        framework="torch", preset="tiny", local_batch=2, source=Input()
-    )
-    replicas = []
+    factory, replicas = make_factory("torch"), []
 
     def remembered(**arguments):
         replicas.append(factory(**arguments))
         return replicas[-1]
 
     backend = dlscale.collectives.connect("ring", control=world, options={"check_every": every})
-    shard = Shard(index=world.Get_rank(), count=world.Get_size())
     trainer = backend.distribute(remembered, shard=shard, seed=1)
     for _ in range(every):
         trainer.step()

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.rank.audit import AuditedTraining
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, check_can_resume, load_checkpoint
-from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.measure import MpiBarrierControl
 from dlscale.benchmarks.rank.rounds import RoundsAudit
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.registry import connect
-from dlscale.models import load_workload
-from dlscale.models.workload import Execution, Shard
+
+from .conftest import audit_steps, make_factory
 
 pytestmark = pytest.mark.on_ranks(2)
 
@@ -43,11 +41,6 @@ COMPRESSED = [
 
 
 @pytest.fixture
-def shard(world):
-    return Shard(index=world.Get_rank(), count=world.Get_size())
-
-
-@pytest.fixture
 def folder(world, tmp_path):
     """The same for all ranks."""
     return Path(world.bcast(str(tmp_path))) / "case"
@@ -62,22 +55,13 @@ def distributed(world, shard):
         backend = connect(name, control=world, framework=framework, options=options or {}, **algorithm)
         check_can_resume(backend)
         opened.append(backend)
-        return backend, backend.distribute(factory_of(framework), shard=shard, seed=seed + shard.index)
+        return backend, backend.distribute(
+            make_factory(framework, synthetic=False), shard=shard, seed=seed + shard.index
+        )
 
     yield make
     for backend in opened:
         backend.close()
-
-
-def factory_of(framework):
-    workload = load_workload("hep_cnn")
-    return workload.factory(
-        framework=framework,
-        preset="tiny",
-        local_batch=2,
-        source=workload.input("tiny"),
-        execution=Execution(),
-    )
 
 
 def run_of(trainer, folder, world, events):
@@ -116,7 +100,7 @@ def differing(expected, found):
 
 @pytest.mark.parametrize(("name", "framework", "algorithm", "options"), ROUNDS)
 def test_rounds_arrive_at_the_same_bits(
-    name, framework, algorithm, options, distributed, folder, world, shard
+    name, framework, algorithm, options, distributed, audited_training, folder, world, shard
 ):
     algorithm = {"algorithm": algorithm, "algorithm_options": options}
     backend, trainer = distributed(name, framework, seed=11, **algorithm)
@@ -126,38 +110,17 @@ def test_rounds_arrive_at_the_same_bits(
     )
     assert learnt[0] != learnt[1], "each rank has weights of its own"
 
-    other = backend.distribute(factory_of(framework), shard=shard, seed=11 + shard.index)
+    other = backend.distribute(make_factory(framework, synthetic=False), shard=shard, seed=11 + shard.index)
     assert run_of(other, folder, world, []).step == SAVED
     if framework == "torch" and not other.velocity():  # with momentum there are no audits
-        assert failed_audits(backend, other, shard, world) == set()
+        audit = RoundsAudit(audited_training(other, backend, make_factory("torch", synthetic=False)))
+        gates = audit_steps(audit, other, REST - 2)
+        assert [name for name, gate in gates.items() if not gate.passed] == []
     else:
         for _ in range(REST):
             other.step()
     assert differing(expected, everything(other)) == []
     other.close()
-
-
-def failed_audits(backend, trainer, shard, world):
-    """The gates that fail while a resumed trainer takes the rest of its steps."""
-    training = AuditedTraining(
-        trainer=trainer,
-        backend=backend,
-        make_reference=lambda: factory_of("torch")(shard=shard, seed=11 + shard.index),
-        control=world,
-        bounds=bounds_for(precision="fp32", wire="float32"),
-        passed=lambda _: None,
-        num_skipped=lambda: 0,
-    )
-    audit = RoundsAudit(training)
-    audit.warmed_up()
-    audit.begin(1)
-    audit.before(0)
-    for _ in range(REST - 2):
-        trainer.step()
-    audit.count(REST - 2)
-    audit.after(0)
-    audit.end()
-    return {gate.name for gate in audit.gates() if not gate.passed}
 
 
 @pytest.mark.parametrize(("name", "framework", "options"), COMPRESSED)
@@ -166,7 +129,7 @@ def test_compressed_gradients_leave_over_the_same(
 ):
     backend, trainer = distributed(name, framework, options, seed=11)
     expected = saved_and_trained_on(trainer, folder, world)
-    other = backend.distribute(factory_of(framework), shard=shard, seed=11 + shard.index)
+    other = backend.distribute(make_factory(framework, synthetic=False), shard=shard, seed=11 + shard.index)
     assert run_of(other, folder, world, []).step == SAVED
     for _ in range(REST):
         other.step()

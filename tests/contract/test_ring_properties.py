@@ -236,23 +236,6 @@ def test_reduce_scatter_is_a_part_of_the_reduction_and_allgather_puts_parts_toge
     agree(world, checks)
 
 
-@given(shape=shapes, pieces=st.lists(st.integers(0, 5000), min_size=1, max_size=5))
-@examples(30)
-def test_fusing_messages_changes_no_bit(world, rings, shape, pieces):
-    shape = shape | {"count": sum(pieces), "dtype": "float32"}
-    ring = rings()
-    together = everyones(ring, shape)[ring.rank]
-    parts = np.split(together.copy(), np.cumsum(pieces)[:-1])
-
-    def checks():
-        ring.allreduce(together)
-        for part in parts:
-            ring.allreduce(part)
-        return [] if same_bits(np.concatenate(parts), together, "float32") else ["other bits in parts"]
-
-    agree(world, checks)
-
-
 @given(shape=shapes, op=st.sampled_from(OPS))
 @examples(30)
 def test_the_order_is_that_of_the_communicator(world, rings, reversed_world, shape, op):
@@ -324,38 +307,6 @@ def is_near(found, inputs, dtype, op):
     smallest = 2.0**-24 if dtype == "float16" else 0
     bound = (len(inputs) + 1) * EPSILON[dtype] * (np.abs(exact).sum(axis=0) + smallest)
     return (np.abs(widened(found, dtype) - exact.sum(axis=0) * scale) <= bound * max(scale, 0.5)).all()
-
-
-@given(shape=shapes, ranks_per_node=NODES, power=st.integers(-8, 8))
-@examples(30)
-def test_a_power_of_two_goes_through_the_sum(world, rings, shape, ranks_per_node, power):
-    ring = rings(ranks_per_node=ranks_per_node)
-    shape = shape | {"dtype": "float64", "wild": False}
-    plain = everyones(ring, shape)[ring.rank]
-    scaled = plain * 2.0**power
-
-    def checks():
-        ring.allreduce(plain)
-        ring.allreduce(scaled)
-        return [] if same_bits(scaled, plain * 2.0**power, "float64") else ["not linear"]
-
-    agree(world, checks)
-
-
-@given(shape=shapes, ranks_per_node=NODES, op=st.sampled_from(["min", "max"]))
-@examples(30)
-def test_the_least_of_equals_is_the_same(world, rings, shape, ranks_per_node, op):
-    ring = rings(ranks_per_node=ranks_per_node)
-    dtype = shape["dtype"]
-    buffer = everyones(ring, shape)[ring.rank]
-
-    def checks():
-        ring.allreduce(buffer, op, bfloat16=dtype == "bfloat16")
-        once = buffer.copy()
-        ring.allreduce(buffer, op, bfloat16=dtype == "bfloat16")
-        return [] if same_bits(buffer, once, dtype) else ["a second time gives something else"]
-
-    agree(world, checks)
 
 
 @given(shape=shapes, ranks_per_node=NODES, root=st.integers(0, 100))

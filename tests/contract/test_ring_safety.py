@@ -56,30 +56,6 @@ def is_open_mpi():
 # ---- several rings ----
 
 
-def test_two_rings_of_the_same_ranks_are_used_by_turns(join):
-    first, second = join(), join()
-    buffers = [values(first) for _ in range(20)]
-    for i, buffer in enumerate(buffers):
-        (first, second)[i % 2].allreduce(buffer)
-    for buffer in buffers:
-        np.testing.assert_array_equal(buffer, total(first.size))
-
-
-def test_rings_over_overlapping_communicators_do_not_mix(join, world):
-    half = world.Split(world.Get_rank() % 2)
-    mirrored = world.Split(0, -world.Get_rank())
-    rings = [join(world), join(half), join(mirrored)]
-    assert [ring.rank for ring in rings] == [c.Get_rank() for c in (world, half, mirrored)]
-    counts = (3, 1000, 100_000)
-    done = [(ring, count, values(ring, count)) for _ in range(5) for ring in rings for count in counts]
-    for ring, _, buffer in done:
-        ring.allreduce(buffer)
-    for ring, count, buffer in done:
-        np.testing.assert_array_equal(buffer, total(ring.size, count))
-    half.Free()
-    mirrored.Free()
-
-
 def test_shared_memory_of_one_ring_is_ordinary_memory_for_another(join, world):
     first, second = join(), join()
     buffer = first.empty(1000)

@@ -317,18 +317,6 @@ def test_a_number_beyond_the_limit_is_refused_on_all_ranks(join):
     np.testing.assert_array_equal(buffer, ring.size)
 
 
-def test_the_record_says_how_gradients_travel(join):
-    settings = join(error_feedback=False).settings()
-    assert (settings["wire"], settings["error_feedback"]) == ("bfloat16", False)
-
-
-def test_an_unknown_wire_is_refused():
-    from dlscale.collectives.ring import Settings
-
-    with pytest.raises(UsageError, match="wire is 'float8'; choose from: float32, bfloat16"):
-        Settings(wire="float8")
-
-
 @pytest.mark.on_ranks(2, 3, 4)
 def test_debug_compares_the_arguments_of_rounded_operations_too(join, world):
     ring = join(debug=True)

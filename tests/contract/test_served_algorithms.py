@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
+from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.benchmarks.rank.turns import turns_gate
-from dlscale.models import load_workload
-from dlscale.models.workload import Input, Shard
+
+from .conftest import make_factory
 
 pytestmark = pytest.mark.on_ranks(2)
 
@@ -22,35 +22,25 @@ def downpour(any_served_pair, connected):
 
 
 @pytest.fixture
-def shard(world):
-    return Shard(index=world.Get_rank(), count=world.Get_size())
-
-
-@pytest.fixture
 def factory(any_served_pair):
-    workload = load_workload("hep_cnn")
-    return workload.factory(framework=any_served_pair[1], preset="tiny", local_batch=2, source=Input())
+    return make_factory(any_served_pair[1])
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"fetch_every": 3, "push_every": 2, "optimizer": "adagrad"}, {"push_every": 4}, {"groups": 1}],
+    ("algorithm", "options"),
+    [
+        ("downpour", {}),
+        ("downpour", {"fetch_every": 3, "push_every": 2, "optimizer": "adagrad"}),
+        ("downpour", {"push_every": 4}),
+        ("downpour", {"groups": 1}),
+        ("easgd", {}),
+        ("easgd", {"interval": 1, "momentum": 0.5}),
+    ],
 )
-def test_the_gates_pass(downpour, factory, options, world, shard):
-    backend = downpour(**options)
+def test_the_gates_pass(any_served_pair, connected, factory, algorithm, options, verdicts):
+    backend = connected(*any_served_pair, algorithm=algorithm, algorithm_options=options)
     assert backend.asynchronous
-    gates = turns_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
-    assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
-
-
-@pytest.mark.parametrize("options", [{}, {"interval": 1, "momentum": 0.5}])
-def test_the_gates_of_asynchronous_elastic_averaging_pass(
-    any_served_pair, connected, factory, options, world, shard
-):
-    backend = connected(*any_served_pair, algorithm="easgd", algorithm_options=options)
-    assert backend.asynchronous
-    gates = turns_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
-    assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
+    assert verdicts(backend, factory, turns_gate) == {"broadcast": True, "gradient": True}
 
 
 def test_worker_and_centre_are_drawn_together(any_served_pair, connected, factory, world, shard):
@@ -80,12 +70,11 @@ def test_worker_and_centre_are_drawn_together(any_served_pair, connected, factor
 
 
 def test_the_first_to_come_make_the_update_and_every_rank_makes_it(
-    any_served_pair, connected, factory, world, shard
+    any_served_pair, connected, factory, world, shard, verdicts
 ):
     backend = connected(*any_served_pair, {"backup_workers": 1})
     assert (backend.num_accepted, backend.in_step, backend.asynchronous) == (1, True, False)
-    gates = gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
-    assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
+    assert verdicts(backend, factory) == {"broadcast": True, "gradient": True}
     trainer = backend.distribute(factory, shard=shard, seed=3)
     trainer.step()
     world.Barrier()

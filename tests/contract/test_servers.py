@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
+from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.benchmarks.rank.turns import turns_gate
-from dlscale.models import load_workload
-from dlscale.models.workload import Input, Shard
+
+from .conftest import make_factory
 
 
 @pytest.fixture
@@ -15,24 +15,13 @@ def pair(any_served_pair):
     return any_served_pair
 
 
-@pytest.fixture
-def shard(world):
-    return Shard(index=world.Get_rank(), count=world.Get_size())
-
-
-def make_factory(name, framework):
-    return load_workload(name).factory(framework=framework, preset="tiny", local_batch=2, source=Input())
-
-
 @pytest.mark.on_ranks(2)
 @pytest.mark.parametrize("workload", ["hep_cnn", "cosmogan"])
-def test_the_gates_of_asynchronous_training_pass(pair, connected, workload, world, shard):
+def test_the_gates_of_asynchronous_training_pass(pair, connected, workload, verdicts):
     backend = connected(*pair, {"asynchronous": True})
     assert backend.asynchronous
-    gates = turns_gate(
-        backend, make_factory(workload, pair[1]), control=world, shard=shard, seed=5, precision="fp32"
-    )
-    assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
+    found = verdicts(backend, make_factory(pair[1], workload), turns_gate)
+    assert found == {"broadcast": True, "gradient": True}
 
 
 class Doubling:
@@ -63,18 +52,15 @@ class Doubling:
 
 
 @pytest.mark.on_ranks(2)
-def test_a_gradient_that_counts_twice_does_not_pass(pair, connected, world, shard):
+def test_a_gradient_that_counts_twice_does_not_pass(pair, connected, shard, verdicts):
     backend = Doubling(connected(*pair, {"asynchronous": True}), shard)
-    gates = turns_gate(
-        backend, make_factory("hep_cnn", pair[1]), control=world, shard=shard, seed=5, precision="fp32"
-    )
-    assert not all(gate.passed for gate in gates)
+    assert not all(verdicts(backend, make_factory(pair[1]), turns_gate).values())
 
 
 @pytest.mark.on_ranks(2)
 def test_nobody_waits_for_others_and_every_gradient_is_counted(pair, connected, world, shard):
     backend = connected(*pair, {"asynchronous": True})
-    trainer = backend.distribute(make_factory("hep_cnn", pair[1]), shard=shard, seed=3)
+    trainer = backend.distribute(make_factory(pair[1]), shard=shard, seed=3)
     world.Barrier()
     before = trainer.num_applied()
     world.Barrier()
@@ -102,7 +88,7 @@ def test_nobody_waits_for_others_and_every_gradient_is_counted(pair, connected, 
 
 
 @pytest.mark.on_ranks(2, 3)
-def test_backup_workers(pair, connected, world, shard):
+def test_backup_workers(pair, connected, world, shard, verdicts):
     """The mean is that of the first to come; all ranks have the same weights; what came late is not counted."""
     if pair[1] != "tensorflow":
         with pytest.raises(UsageError, match="backup_workers"):
@@ -110,10 +96,8 @@ def test_backup_workers(pair, connected, world, shard):
         return
     backend = connected(*pair, {"backup_workers": 1})
     accepted = backend.num_accepted
-    gates = gradient_gate(
-        backend, make_factory("hep_cnn", pair[1]), control=world, shard=shard, seed=5, precision="fp32"
-    )
-    trainer = backend.distribute(make_factory("hep_cnn", pair[1]), shard=shard, seed=3)
+    found = verdicts(backend, make_factory(pair[1]))
+    trainer = backend.distribute(make_factory(pair[1]), shard=shard, seed=3)
     for _ in range(6):
         trainer.step()
     trainer.synchronize()
@@ -121,7 +105,7 @@ def test_backup_workers(pair, connected, world, shard):
     identity = identity_gate(trainer.weights(), control=world, name="identity")
     trainer.close()
     assert accepted == shard.count - 1
-    assert {gate.name: gate.passed for gate in gates} == {"broadcast": True, "gradient": True}
+    assert found == {"broadcast": True, "gradient": True}
     assert identity.passed
     assert applied % accepted == 0
     assert 0 < applied <= 6 * shard.count

@@ -285,13 +285,3 @@ def test_errors_keep_their_words(make, world, threads):
             step(tf.ones((3,)))
     assert isinstance(exchange.failure, ConnectionError)
     collective.close()
-
-
-def test_a_ring_that_is_closed_says_so(make, world):
-    if world.Get_size() == 1:
-        pytest.skip("one rank exchanges nothing")
-    closed = ring.join(world)
-    exchange = make([closed], threads=False)
-    closed.close()
-    with pytest.raises(tf.errors.InternalError, match="closed"):
-        exchange.average([tf.ones((3,))])

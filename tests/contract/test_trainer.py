@@ -8,14 +8,14 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.checkpoints import share_checkpoint
 from dlscale.benchmarks.rank.controls import STEPS_UNTIL_BUCKETS, ExchangeOnly, bucket_sizes
-from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
+from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.benchmarks.rank.solution import network_state
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import connect
 from dlscale.collectives.training.sleep import sleep_operations
-from dlscale.models import load_workload
 from dlscale.models.slept import Slept
-from dlscale.models.workload import Execution, Input, Shard
+
+from .conftest import make_factory
 
 pytestmark = pytest.mark.on_ranks(1, 2, 3)
 
@@ -35,11 +35,6 @@ def framework(pair):
     return pair[1]
 
 
-@pytest.fixture
-def shard(world):
-    return Shard(index=world.Get_rank(), count=world.Get_size())
-
-
 def leave_out_if_shown(pair, name, *, but):
     """Skips a network in TensorFlow over a backend to whose trainer it is no news: each trainer is traced for a second.
 
@@ -48,15 +43,6 @@ def leave_out_if_shown(pair, name, *, but):
     backend, framework = pair
     if framework == "tensorflow" and name != but.get(backend, name):
         pytest.skip(f"shown over the other backends, and by {but[backend]} over {backend}")
-
-
-def make_factory(name, framework, *, synthetic=True, device="cpu", **computing):
-    workload = load_workload(name)
-    source = Input() if synthetic else workload.input("tiny")
-    execution = Execution(device=device, **computing)
-    return workload.factory(
-        framework=framework, preset="tiny", local_batch=2, source=source, execution=execution
-    )
 
 
 # CosmoGAN has two objectives, batch norm, and random inputs that it cannot do without. On 3 ranks, by which binary
@@ -72,27 +58,22 @@ def factory(request, pair, framework, device, world):
     name, source = request.param.split("-")
     if world.Get_size() == 2:
         leave_out_if_shown(pair, name, but={"none": "hep_cnn", "mpi": "hep_cnn"})
-    return make_factory(name, framework, synthetic=source == "synthetic", device=device)
+    return make_factory(framework, name, synthetic=source == "synthetic", device=device)
 
 
-def test_the_gates_pass(backend, factory, world, shard):
-    gates = gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
-    assert [gate.name for gate in gates if not gate.passed] == []
+def test_the_gates_pass(backend, factory, verdicts):
     expected = {"broadcast", "gradient"} if backend.capabilities.exchanges else {"gradient"}
-    assert {gate.name for gate in gates} == expected
+    assert verdicts(backend, factory) == dict.fromkeys(expected, True)
 
 
 @pytest.mark.on_ranks(2)
-def test_the_gates_pass_where_steps_sleep(backend, framework, device, world, shard):
+def test_the_gates_pass_where_steps_sleep(backend, framework, device, verdicts):
     """Its gradients reach the exchange as computed ones do: of the real sizes, other ones on each rank."""
     if device != "cpu":
         pytest.skip("steps sleep on cores")
     slept = Slept(forward_seconds=0.001, backward_seconds=0.002)
-    factory = make_factory(
-        "hep_cnn", framework, synthetic=False, slept=slept, sleep=sleep_operations(framework)
-    )
-    gates = gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
-    assert [gate.name for gate in gates if not gate.passed] == []
+    factory = make_factory(framework, synthetic=False, slept=slept, sleep=sleep_operations(framework))
+    assert all(verdicts(backend, factory).values())
 
 
 @pytest.mark.on_ranks(2)
@@ -101,7 +82,7 @@ def test_weights_stay_equal_over_twenty_steps(
     pair, backend, framework, device, name, synthetic, world, shard
 ):
     leave_out_if_shown(pair, name, but={"none": "hep_cnn"})
-    factory = make_factory(name, framework, synthetic=synthetic, device=device)
+    factory = make_factory(framework, name, synthetic=synthetic, device=device)
     trainer = backend.distribute(factory, shard=shard, seed=11 + shard.index)
     assert np.isnan(trainer.loss())
     first = trainer.weights()
@@ -119,7 +100,7 @@ def test_weights_stay_equal_over_twenty_steps(
 
 @pytest.mark.on_ranks(2)
 def test_the_first_weights_are_those_of_rank_0(backend, framework, device, world, shard):
-    factory = make_factory("hep_cnn", framework, device=device)
+    factory = make_factory(framework, device=device)
     trainer = backend.distribute(factory, shard=shard, seed=20 + shard.index)
     seed = 20 if backend.capabilities.exchanges else 20 + shard.index
     alone = factory(shard=shard, seed=seed).weights()
@@ -130,7 +111,7 @@ def test_the_first_weights_are_those_of_rank_0(backend, framework, device, world
 
 @pytest.mark.on_ranks(2)
 def test_settings_are_plain_values(backend, framework, device, shard):
-    factory = make_factory("hep_cnn", framework, device=device)
+    factory = make_factory(framework, device=device)
     trainer = backend.distribute(factory, shard=shard, seed=1)
     assert all(isinstance(value, str | int | float | bool) for value in trainer.settings().values())
     if backend.capabilities.exchanges:
@@ -143,7 +124,7 @@ def test_the_buckets_of_an_exchange_alone_hold_all_gradients(pair, backend, devi
     name, framework = pair
     if framework not in capabilities(name).collective:
         pytest.skip("its exchange is not measured alone")
-    factory = make_factory("cosmogan", framework, device=device)  # two objectives
+    factory = make_factory(framework, "cosmogan", device=device)  # two objectives
     trainer = backend.distribute(factory, shard=shard, seed=1)
     for _ in range(STEPS_UNTIL_BUCKETS):
         trainer.step()
@@ -214,18 +195,14 @@ def one_rank_counts(index, shard):
 @pytest.mark.on_ranks(2)
 @pytest.mark.exchanging
 @pytest.mark.parametrize("harm", [summed_not_averaged, one_layer_forgotten, one_rank_counts])
-def test_a_broken_exchange_does_not_pass(pair, connected, device, harm, world, shard):
-    factory = make_factory("hep_cnn", pair[1], device=device)
-    backend = connected(*pair)
-    gates = gradient_gate(
-        Broken(backend, harm), factory, control=world, shard=shard, seed=5, precision="fp32"
-    )
-    assert not all(gate.passed for gate in gates)
+def test_a_broken_exchange_does_not_pass(pair, connected, device, harm, verdicts):
+    broken = Broken(connected(*pair), harm)
+    assert not all(verdicts(broken, make_factory(pair[1], device=device)).values())
 
 
 @pytest.mark.on_ranks(2)
 @pytest.mark.parametrize("name", ["mpi", "ring"])
-def test_gates_see_through_the_staging(name, world, shard, monkeypatch):
+def test_gates_see_through_the_staging(name, world, verdicts, monkeypatch):
     """Gradients of a device, for which the host stands here, pass and fail as those of the host do."""
     if name not in os.environ.get("DLSCALE_CONTRACT_BACKENDS", name).split(","):
         pytest.skip("this launch is of another backend")
@@ -238,11 +215,10 @@ def test_gates_see_through_the_staging(name, world, shard, monkeypatch):
 
     import torch
 
-    backend, factory = connect(name, control=world), make_factory("hep_cnn", "torch")
+    backend, factory = connect(name, control=world), make_factory("torch")
     for kind in (ThroughHost, Forgetful):
         monkeypatch.setattr(_torch_buckets, "staging_of", lambda _, kind=kind: kind(torch.device("cpu")))
-        gates = gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
-        assert all(gate.passed for gate in gates) == (kind is ThroughHost)
+        assert all(verdicts(backend, factory).values()) == (kind is ThroughHost)
     backend.close()
 
 
@@ -252,7 +228,7 @@ def test_a_generator_step_leaves_the_discriminators_gradients_alone(
 ):
     """Each network moves by the gradient of its own loss; the naive sum of both losses would be noticed."""
     leave_out_if_shown(pair, "cosmogan", but={"none": "hep_cnn", "mpi": "hep_cnn"})
-    factory = make_factory("cosmogan", framework, device=device)
+    factory = make_factory(framework, "cosmogan", device=device)
     replica = factory(shard=shard, seed=7, gate=True)
     discriminator, generator = (len(objective.parameters) for objective in replica.objectives)
     trainer = backend.distribute(factory, shard=shard, seed=7, gate=True)
@@ -299,7 +275,7 @@ def test_overlap_gives_the_same_weights(num_threads, world, shard, monkeypatch):
 
     import torch
 
-    factory = make_factory("hep_cnn", "torch")
+    factory = make_factory("torch")
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2 * shard.index, 2 * shard.index + 1})
     backend = connect("ring", control=world)
@@ -327,7 +303,7 @@ def test_a_restored_training_goes_on_as_if_it_had_never_stopped(
         )
     if (world.Get_size() > 1) != backend.capabilities.exchanges:
         pytest.skip("shown on two ranks; on one for `none`, whose ranks have a training of their own each")
-    factory = make_factory(name, framework, synthetic=synthetic, device=device)
+    factory = make_factory(framework, name, synthetic=synthetic, device=device)
     trainer = backend.distribute(factory, shard=shard, seed=11)
     if backend.capabilities.servers:
         with pytest.raises(UsageError, match="no checkpoints"):

@@ -3,22 +3,12 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
+from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives.registry import connect
-from dlscale.models import load_workload
-from dlscale.models.workload import Input, Shard
+
+from .conftest import make_factory
 
 pytestmark = pytest.mark.on_ranks(1, 2, 3)
-
-
-def make_factory(framework, name="hep_cnn"):
-    workload = load_workload(name)
-    return workload.factory(framework=framework, preset="tiny", local_batch=2, source=Input())
-
-
-@pytest.fixture
-def shard(world):
-    return Shard(index=world.Get_rank(), count=world.Get_size())
 
 
 @pytest.fixture
@@ -38,12 +28,10 @@ def backend(world):
     ("framework", "name", "pipelined"),
     [("torch", "cosmogan", False), ("torch", "hep_cnn", True), ("tensorflow", "hep_cnn", False)],
 )
-def test_the_gates_pass_and_know_of_the_rounding(backend, world, shard, framework, name, pipelined):
-    factory = make_factory(framework, name)
-    opened = backend(pipelined=pipelined)
-    gates = gradient_gate(opened, factory, control=world, shard=shard, seed=5, precision="fp32")
-    assert [gate.name for gate in gates if not gate.passed] == []
-    gradient = next(gate for gate in gates if gate.name == "gradient")
+def test_the_gates_pass_and_know_of_the_rounding(backend, gates, shard, framework, name, pipelined):
+    found = gates(backend(pipelined=pipelined), make_factory(framework, name))
+    assert [name for name, gate in found.items() if not gate.passed] == []
+    gradient = found["gradient"]
     assert gradient.tolerance == 2e-2
     assert "travelling as bfloat16" in gradient.detail
     # It was rounded indeed: over float32 the deviation stays below 1e-4.
