@@ -1,268 +1,29 @@
-"""From one format of image data to another: `dlscale data convert SOURCE TARGET --to FORMAT`.
-
-A writer puts samples one after the other into a folder that is new and empty.
-"""
+"""From one format of image data to another: `dlscale data convert SOURCE TARGET --to FORMAT`."""
 
 from __future__ import annotations
 
 import io
 import os
-import re
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from io import BufferedWriter
 from pathlib import Path
-from typing import Protocol
 
 from dlscale.base.errors import UsageError
-from dlscale.models.images import lmdb_store, tfrecord
+from dlscale.models.images import writers
 from dlscale.models.images.decode import check_image
-from dlscale.models.images.image_files import LIST_FILE, in_label_order
 from dlscale.models.images.opening import open_store
 from dlscale.models.images.store import (
     CLASSES_FILE,
-    IMAGE_SUFFIXES,
     REMEDY,
     Encoded,
     ImageStore,
     bad_sample,
-    class_lines,
     extra_packages,
     reason,
-    write_classes,
 )
-from dlscale.models.images.tfrecord import Values, write_example
 from dlscale.models.samples import BadSample
-
-_SAFE_CLASS = re.compile(r"\w[\w .,'()+-]*", re.ASCII)
-_COMMIT_BYTES = 64 << 20  # of one transaction, which LMDB keeps in memory
-_MAP_BYTES = 1 << 40  # of addresses, not of the disk: a database cannot grow beyond it
-
-
-class Writer(Protocol):
-    """Takes samples in the order of their index, then is finished. Raises OSError."""
-
-    def add(self, sample: Encoded, data: bytes) -> None:
-        """Writes one sample, `data` being its JPEG or PNG file."""
-        ...
-
-    def finish(self) -> None:
-        """Writes what is left; nothing can be added any more. Raises UsageError if the format cannot hold it."""
-        ...
-
-    def close(self) -> None:
-        """Closes its files, finished or not."""
-        ...
-
-
-class FoldersWriter:
-    """`<class>/<image>`, and `classes.txt` where names are known.
-
-    The folders have the classes' names if these are in order and make names of folders, else five digits.
-    """
-
-    def __init__(self, folder: Path, classes: tuple[str, ...]) -> None:
-        self._folder, self._classes = folder, classes
-        safe = all(_SAFE_CLASS.fullmatch(name) for name in classes) and len(set(classes)) == len(classes)
-        self._named = safe and in_label_order(classes) == list(classes)
-        self._labels: set[int] = set()
-
-    def add(self, sample: Encoded, data: bytes) -> None:
-        """Writes one image file."""
-        folder = self._folder / self._name(sample.label)
-        if sample.label not in self._labels:
-            folder.mkdir()
-            self._labels.add(sample.label)
-        _write_image(folder, sample, data)
-
-    def finish(self) -> None:
-        """Writes the names. Raises UsageError if a class has no sample: folders cannot leave a label out."""
-        num_classes = len(self._classes) or max(self._labels) + 1
-        missing = next((label for label in range(num_classes) if label not in self._labels), None)
-        if missing is not None:
-            raise UsageError(
-                f"class {self._name(missing)} (label {missing}) has no sample, and class folders cannot leave a label "
-                "out; choose another --to"
-            )
-        write_classes(self._folder / CLASSES_FILE, self._classes)
-
-    def close(self) -> None:
-        """Nothing is kept open."""
-
-    def _name(self, label: int) -> str:
-        return self._classes[label] if self._classes and self._named else f"{label:05d}"
-
-
-class ListWriter:
-    """`list.txt` with lines `images/<label>/<image> label`, and the images."""
-
-    def __init__(self, folder: Path, classes: tuple[str, ...]) -> None:
-        self._folder, self._classes = folder, classes
-        self._lines: list[str] = []
-
-    def add(self, sample: Encoded, data: bytes) -> None:
-        """Writes one image file and remembers its line."""
-        images = self._folder / "images" / f"{sample.label:05d}"
-        images.mkdir(parents=True, exist_ok=True)
-        path = _write_image(images, sample, data)
-        self._lines.append(f"{path.relative_to(self._folder)} {sample.label}\n")
-
-    def finish(self) -> None:
-        """Writes the list and the names of the classes."""
-        _write_list(self._folder / LIST_FILE, self._lines, self._classes)
-
-    def close(self) -> None:
-        """Nothing is kept open."""
-
-
-class ReferenceWriter:
-    """A list of image files where they are, `name` in `folder`, to be moved to the folder `beside` later."""
-
-    def __init__(self, folder: Path, classes: tuple[str, ...], *, name: str, beside: Path) -> None:
-        self._path, self._classes, self._beside = folder / name, classes, beside
-        self._lines: list[str] = []
-
-    def add(self, sample: Encoded, data: bytes) -> None:  # noqa: ARG002
-        """Remembers one line. Raises UsageError if the sample is no file, or one with a name that breaks a line."""
-        if sample.path is None:
-            raise UsageError(
-                f"{sample.where}: no image file of its own to list; name a folder as TARGET instead"
-            )
-        place = os.path.relpath(sample.path, self._beside)
-        if "\n" in place or place != place.strip():
-            raise UsageError(f"{sample.where!r}: a list cannot hold this name; rename the file")
-        self._lines.append(
-            f"./{place} {sample.label}\n" if place.startswith("#") else f"{place} {sample.label}\n"
-        )
-
-    def finish(self) -> None:
-        """Writes the list and the names of the classes."""
-        _write_list(self._path, self._lines, self._classes)
-
-    def close(self) -> None:
-        """Nothing is kept open."""
-
-
-class TFRecordWriter:
-    """`data-00000-of-00008.tfrecord` ..., and `classes.txt` where names are known.
-
-    Shard s of S takes samples [num_samples * s / S, num_samples * (s + 1) / S). Labels count from 1, as ImageNet's
-    do, and every record says so.
-    """
-
-    def __init__(self, folder: Path, classes: tuple[str, ...], *, num_samples: int, num_shards: int) -> None:
-        self._folder, self._classes = folder, classes
-        self._num_samples, self._num_shards = num_samples, num_shards
-        self._num_opened = 0
-        self._file: BufferedWriter | None = None
-
-    def add(self, sample: Encoded, data: bytes) -> None:
-        """Writes one record."""
-        file = self._open(sample.index * self._num_shards // self._num_samples)
-        features: dict[str, Values] = {
-            tfrecord.ENCODED: [data],
-            tfrecord.FORMAT: [b"PNG" if data.startswith(b"\x89PNG") else b"JPEG"],
-            tfrecord.FILE_NAME: [os.fsencode(sample.name)],
-            tfrecord.LABEL: [sample.label + tfrecord.FIRST_LABEL],
-            tfrecord.FIRST_LABEL_KEY: [tfrecord.FIRST_LABEL],
-        }
-        if self._classes:
-            features[tfrecord.CLASS_NAME] = [self._classes[sample.label].encode(errors="surrogateescape")]
-        file.write(tfrecord.frame_record(write_example(features)))
-
-    def finish(self) -> None:
-        """Writes files that are still missing, empty ones, and the names."""
-        self._open(self._num_shards - 1)
-        write_classes(self._folder / CLASSES_FILE, self._classes)
-
-    def close(self) -> None:
-        """Closes the file that is being written."""
-        if self._file:
-            self._file.close()
-            self._file = None
-
-    def _open(self, shard: int) -> BufferedWriter:
-        while self._file is None or self._num_opened <= shard:
-            self.close()
-            name = f"data-{self._num_opened:05d}-of-{self._num_shards:05d}.tfrecord"
-            self._file = (self._folder / name).open("xb")
-            self._num_opened += 1
-        return self._file
-
-
-class LmdbWriter:
-    """An LMDB database as lmdb_store.py describes it."""
-
-    def __init__(self, folder: Path, classes: tuple[str, ...]) -> None:
-        import lmdb
-
-        self._classes = classes
-        try:
-            # Nobody else knows the folder yet, so no lock; it is synchronised once, when it is complete.
-            self._database = lmdb.open(str(folder), map_size=_MAP_BYTES, lock=False, sync=False, mode=0o644)
-        except lmdb.Error as error:
-            raise OSError(f"LMDB: {error}") from error
-        self._pending: list[tuple[bytes, bytes]] = []
-        self._num_samples = 0
-        self._num_bytes = 0
-
-    def add(self, sample: Encoded, data: bytes) -> None:
-        """Writes one sample; its key is the number of samples before, so that there is no gap."""
-        value = lmdb_store.LABEL.pack(sample.label) + data
-        self._pending.append((lmdb_store.sample_key(self._num_samples), value))
-        self._num_samples += 1
-        self._num_bytes += len(value)
-        if self._num_bytes > _COMMIT_BYTES:
-            self._commit()
-
-    def finish(self) -> None:
-        """Writes the rest, the number of samples and the names."""
-        names = class_lines(self._classes).encode(errors="surrogateescape")
-        self._pending += [(lmdb_store.LENGTH_KEY, b"%d" % self._num_samples), (lmdb_store.CLASSES_KEY, names)]
-        self._commit()
-
-    def close(self) -> None:
-        """Closes the database."""
-        self._database.close()
-
-    def _commit(self) -> None:
-        import lmdb
-
-        try:
-            with self._database.begin(write=True) as transaction:
-                for key, value in self._pending:
-                    transaction.put(key, value)
-        except lmdb.Error as error:
-            raise OSError(f"LMDB: {error}") from error
-        self._pending.clear()
-        self._num_bytes = 0
-
-
-def _write_image(folder: Path, sample: Encoded, data: bytes) -> Path:
-    """The image under the name that it came with, where that is free and safe; else with its index before it."""
-    suffix = ".png" if data.startswith(b"\x89PNG") else ".jpg"
-    name = re.sub(r"[^\w.+-]", "_", sample.name, flags=re.ASCII).lstrip(".")
-    if not name:
-        name = f"{sample.index:08d}{suffix}"
-    elif not name.lower().endswith(IMAGE_SUFFIXES):
-        name += suffix
-    path = folder / name
-    try:
-        file = path.open("xb")
-    except FileExistsError:
-        path = folder / f"{sample.index:08d}_{name}"
-        file = path.open("xb")
-    with file:
-        file.write(data)
-    return path
-
-
-def _write_list(path: Path, lines: list[str], classes: tuple[str, ...]) -> None:
-    path.write_text("".join(lines), encoding="utf-8", errors="surrogateescape")
-    write_classes(path.with_suffix(f".{CLASSES_FILE}"), classes)
-
 
 FORMATS = ("folders", "tfrecord", "lmdb", "list")
 _SAMPLES_PER_SHARD = 1251  # of ImageNet's 1,281,167 images in 1024 files
@@ -353,30 +114,32 @@ def _names_of(target: Path) -> Path:
     return target.with_suffix(f".{CLASSES_FILE}") if _is_list(target) else target
 
 
-def _writer(folder: Path, target: Path, to: str, *, store: ImageStore, num_shards: int | None) -> Writer:
+def _writer(
+    folder: Path, target: Path, to: str, *, store: ImageStore, num_shards: int | None
+) -> writers.Writer:
     if num_shards is not None and to != "tfrecord":
         raise UsageError(f"--shards {num_shards} is for TFRecord files, not for --to {to}")
     if _is_list(target) and to != "list":
         raise UsageError(f"{target}: --to {to} makes a folder; choose a TARGET without .txt")
     if to == "folders":
-        return FoldersWriter(folder, store.classes)
+        return writers.FoldersWriter(folder, store.classes)
     if to == "lmdb":
-        return LmdbWriter(folder, store.classes)
+        return writers.LmdbWriter(folder, store.classes)
     if to == "list" and _is_list(target):
         beside = target.parent.resolve()
-        return ReferenceWriter(folder, store.classes, name=target.name, beside=beside)
+        return writers.list_in_place(folder, store.classes, name=target.name, beside=beside)
     if to == "list":
-        return ListWriter(folder, store.classes)
+        return writers.list_of_copies(folder, store.classes)
     if to != "tfrecord":
         raise UsageError(f"no format {to!r}; choose one of: {', '.join(FORMATS)}")
     shards = max(1, round(len(store) / _SAMPLES_PER_SHARD)) if num_shards is None else num_shards
     if not 1 <= shards <= min(len(store), 99_999):
         raise UsageError(f"--shards {shards}: {len(store)} samples make 1 to {min(len(store), 99_999)} files")
-    return TFRecordWriter(folder, store.classes, num_samples=len(store), num_shards=shards)
+    return writers.TFRecordWriter(folder, store.classes, num_samples=len(store), num_shards=shards)
 
 
 def _copy(
-    store: ImageStore, writer: Writer, *, skip_bad: bool, progress: Callable[[int, int], None] | None
+    store: ImageStore, writer: writers.Writer, *, skip_bad: bool, progress: Callable[[int, int], None] | None
 ) -> Converted:
     skipped: list[str] = []
     num_bytes = 0
