@@ -1,7 +1,8 @@
 """The held-out part of an input: the samples that no training sees, for measuring the quality of what was trained.
 
-A sample is held out if a hash of its index, as a number in [0, 1), is below the share. So the part is the same on every
-rank, for every number of ranks and in every framework, and it does not depend on the order in which others are drawn.
+A sample is held out if a hash of its index (blake2b of 8 bytes, little-endian), as a number in [0, 1), is below the
+share. So the part is the same on every rank, for every number of ranks and in every framework, and it does not depend
+on the order in which others are drawn.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ import hashlib
 
 import numpy as np
 from numpy.typing import NDArray
-
-HASH = "blake2b of the index as 8 bytes, little-endian; the first 8 bytes of it over 2^64"
 
 
 def held_out_samples(num_samples: int, *, share: float) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.workload import Replica, State
+from dlscale.models.workload import State
 
 
 def decays(name: str) -> bool:
@@ -35,12 +35,6 @@ def draw_initial(
         np.ascontiguousarray(initial(np.random.default_rng((seed, index)), name, shape), dtype=np.float32)
         for index, (name, shape) in enumerate(named_shapes)
     ]
-
-
-def initialise(replica: Replica, initial: Initial, *, seed: int) -> None:
-    """The replica holds the first weights of that seed."""
-    shapes = [weight.shape for weight in replica.weights()]
-    replica.load(draw_initial(initial, list(zip(replica.names(), shapes, strict=True)), seed=seed))
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], *, std: float) -> NDArray[np.float32]:

@@ -7,7 +7,7 @@ XLA as a whole where nothing is exchanged, else in two halves, gradients and upd
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from dlscale.models.frameworks import check_execution
 from dlscale.models.frameworks._jax_optimizers import Rule, first_slots, update
+from dlscale.models.frameworks.replica import BatchedReplica, Build
 from dlscale.models.optimizers import OptimizerRule
-from dlscale.models.samples import Arrays, DataModule, LocalBatches
-from dlscale.models.weights import NUM_DRAWN, Initial, check_names, counted, draw_initial
-from dlscale.models.workload import Execution, Indices, Input, Preset, ReplicaFactory, Shard, State, Weights
+from dlscale.models.samples import Arrays, LocalBatches
+from dlscale.models.weights import Initial, check_names, draw_initial
+from dlscale.models.workload import Execution, Preset, State, Weights
 
 Values = Mapping[str, Any]  # name -> array
 _config: Any = jax.config
@@ -51,6 +52,7 @@ class JaxProgram:
 class JaxObjective:
     """The weights that the loss is differentiated for, and their optimizer (`workload.Objective`)."""
 
+    names: Sequence[str]
     parameters: Sequence[Any]
     optimizer: Rule
 
@@ -92,16 +94,8 @@ def numerics() -> dict[str, str]:
     }
 
 
-def replica_factory(
-    make_program: Callable[..., JaxProgram],
-    data: DataModule,
-    *,
-    preset: Preset,
-    local_batch: int,
-    source: Input,
-    execution: Execution,
-) -> ReplicaFactory:
-    """Builds a workload's replicas for a preset, a batch, a source of samples and a way to run. Raises UsageError."""
+def builder(make_program: Callable[..., JaxProgram], preset: Preset, execution: Execution) -> Build:
+    """Builds replicas of a program, which share what is compiled. Raises UsageError for what JAX is not run with."""
     check_execution(
         "jax",
         device=execution.device,
@@ -109,8 +103,6 @@ def replica_factory(
         compiled=execution.compiled,
         slept=execution.slept is not None,
     )
-    if execution.learning_rate is not None:
-        preset = replace(preset, learning_rate=execution.learning_rate)
 
     @cache
     def compiled(gate: bool) -> Compiled:
@@ -118,12 +110,10 @@ def replica_factory(
         rule = OptimizerRule(name="sgd") if gate else execution.optimizer
         return Compiled(replace(program, rule=Rule(rule)) if rule else program)
 
-    def build(*, shard: Shard, seed: int, gate: bool = False) -> JaxReplica:
-        batches = LocalBatches(
-            data, preset=preset, local_batch=local_batch, source=source, shard=shard, seed=seed, gate=gate
-        )
-        rate = 1.0 if gate else preset.learning_rate
-        return JaxReplica(compiled(gate), batches, learning_rate=rate, seed=seed)
+    def build(make_batches: Callable[[], LocalBatches], *, seed: int, gate: bool) -> JaxReplica:
+        replica = JaxReplica(compiled(gate), make_batches(), execution, seed=seed)
+        replica.set_learning_rate(1.0 if gate else preset.learning_rate)
+        return replica
 
     return build
 
@@ -172,32 +162,29 @@ class Compiled:
         return loss, *self._updated(weights, slots, rate, gradients), after
 
 
-class JaxReplica:
+class JaxReplica(BatchedReplica):
     """`workload.Replica` in JAX: weights, what optimizer and network remember, and an endless source of batches."""
 
     framework = "jax"
-    device = "cpu"
-    compiled = False  # by request: JAX's steps always are
 
     def __init__(
-        self, functions: Compiled, batches: LocalBatches, *, learning_rate: float, seed: int
+        self, functions: Compiled, batches: LocalBatches, execution: Execution, *, seed: int
     ) -> None:
+        super().__init__(batches, execution)
         program = functions.program
-        self._functions, self._batches, self._rate = functions, batches, learning_rate
+        self._functions, self._rate = functions, 0.0
         self._weights: list[Any] = _arrays(draw_initial(program.initial, program.shapes, seed=seed))
         self._slots: dict[str, list[Any]] = first_slots(program.rule, self._weights)
         self._remembered: Values = {name: jnp.array(value) for name, value in program.remembered.items()}
-        self._samples = self._open()
-        self._losses: list[Any] = []
 
     @property
-    def objectives(self) -> tuple[JaxObjective, ...]:
+    def objectives(self) -> tuple[JaxObjective, ...]:  # type: ignore[override]
         """The one objective."""
-        return (JaxObjective(parameters=tuple(self._weights), optimizer=self._functions.program.rule),)
+        rule = self._functions.program.rule
+        return (JaxObjective(names=self._functions.names, parameters=tuple(self._weights), optimizer=rule),)
 
-    def next_batch(self) -> tuple[Any, ...]:
-        """The next local batch; images are (N, H, W, C)."""
-        return (*next(self._samples), *_arrays(self._batches.step_inputs()))
+    def _as_batch(self, arrays: Arrays) -> tuple[Any, ...]:
+        return tuple(_arrays(arrays))
 
     def train(self, *batch: Any) -> Any:
         """One step without any exchange; its loss, which may still be on its way."""
@@ -243,10 +230,6 @@ class JaxReplica:
         """Update the weights once, with these gradients."""
         self.update(_arrays(gradients))
 
-    def losses(self) -> list[float]:
-        """The loss of the last `gradients`."""
-        return [float(loss) for loss in self._losses]
-
     def learning_rate(self) -> float:
         """The optimizer's rate."""
         return self._rate
@@ -254,27 +237,6 @@ class JaxReplica:
     def set_learning_rate(self, learning_rate: float) -> None:
         """From the next step on the rate is that; nothing is compiled again for it."""
         self._rate = learning_rate
-
-    def set_local_batch(self, local_batch: int) -> None:
-        """From the next batch on it has that many samples. A step with batches of a new size is compiled first."""
-        self._batches.resize(local_batch)
-        self._samples = self._open()
-
-    def last_samples(self) -> Indices | None:
-        """Indices of the samples in the last local batch; None of synthetic ones."""
-        return self._batches.last_samples
-
-    def num_samples(self) -> int:
-        """Samples of the input; 0 of a synthetic one."""
-        return self._batches.num_samples
-
-    def num_skipped(self) -> int:
-        """Samples left out so far because they could not be read."""
-        return self._batches.num_skipped
-
-    def names(self) -> list[str]:
-        """Names of the trainable weights, in the order of `weights`."""
-        return list(self._functions.names)
 
     def outputs(self) -> Weights:
         """The network's outputs for the next local batch."""
@@ -290,24 +252,18 @@ class JaxReplica:
         traced = jax.make_jaxpr(self._functions.outputs_of)(self._weights, self._remembered, *batch)
         return sum(map(_flops, traced.jaxpr.eqns)) // int(batch[0].shape[0])
 
-    def state(self) -> State:
-        """Copies of all that the next steps depend on."""
-        copies = {name: np.array(value) for name, value in self._kept().items()}
-        return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)} | copies
+    def _read_state(self) -> State:
+        return {name: np.array(value) for name, value in self._kept().items()}
 
-    def restore(self, state: State) -> None:
-        """Resume from `state`."""
-        rest = dict(state)
-        drawn = map(int, rest.pop(NUM_DRAWN))
-        check_names(rest, {name: value.shape for name, value in self._kept().items()})
+    def _write_state(self, state: State) -> None:
+        check_names(state, {name: value.shape for name, value in self._kept().items()})
         places = range(len(self._weights))
-        self._weights = [jnp.array(rest[f"network0.{place}"]) for place in places]
-        self._remembered = {name: jnp.array(rest[f"network0.{name}"]) for name in self._remembered}
+        self._weights = [jnp.array(state[f"network0.{place}"]) for place in places]
+        self._remembered = {name: jnp.array(state[f"network0.{name}"]) for name in self._remembered}
         self._slots = {
-            name: [jnp.array(rest[f"optimizer0.{name}.{place}"]) for place in range(len(values))]
+            name: [jnp.array(state[f"optimizer0.{name}.{place}"]) for place in range(len(values))]
             for name, values in self._slots.items()
         }
-        self._batches.begin_at(*drawn)
 
     def _kept(self) -> dict[str, Any]:
         """All arrays by name: the network's, and the optimizer's."""
@@ -320,14 +276,6 @@ class JaxReplica:
                 for place, value in enumerate(values)
             }
         )
-
-    def _open(self) -> Iterator[tuple[Any, ...]]:
-        if self._batches.fixed is None:
-            yield from (tuple(_arrays(samples)) for samples in self._batches.samples())
-            return
-        fixed = tuple(_arrays(self._batches.fixed))
-        while True:
-            yield fixed
 
 
 def _arrays(arrays: Arrays | Weights) -> list[Any]:

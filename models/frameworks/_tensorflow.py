@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +20,10 @@ from dlscale.base.errors import UsageError
 from dlscale.models.frameworks import gpu_module
 from dlscale.models.frameworks._tensorflow_layers import Network
 from dlscale.models.frameworks._tensorflow_optimizers import Adam, HasRate, MakesSlots, named_optimizer
-from dlscale.models.samples import Arrays, DataModule, LocalBatches
-from dlscale.models.weights import NUM_DRAWN, Initial, check_names, counted, initialise
-from dlscale.models.workload import Execution, Indices, Input, Preset, ReplicaFactory, Shard, State, Weights
+from dlscale.models.frameworks.replica import BatchedReplica, Build, first_weights
+from dlscale.models.samples import Arrays, LocalBatches
+from dlscale.models.weights import Initial, check_names
+from dlscale.models.workload import Execution, Preset, State, Weights
 
 Batch = tuple[Any, ...]  # of tf.Tensor
 Update = tuple[Any, Any]  # (variable, its next value)
@@ -99,30 +99,11 @@ def objective(
     )
 
 
-def replica_factory(
-    make_program: Callable[..., TensorFlowProgram],
-    data: DataModule,
-    *,
-    preset: Preset,
-    local_batch: int,
-    source: Input,
-    execution: Execution,
-) -> ReplicaFactory:
-    """Builds a workload's replicas for a preset, a batch, a source of samples and a way to run."""
-    if execution.learning_rate is not None:
-        preset = replace(preset, learning_rate=execution.learning_rate)
+def builder(make_program: Callable[..., TensorFlowProgram], preset: Preset, execution: Execution) -> Build:
+    """Builds replicas of a program."""
 
-    def build(*, shard: Shard, seed: int, gate: bool = False) -> TensorFlowReplica:
-        batches = LocalBatches(
-            data,
-            preset=preset,
-            local_batch=local_batch,
-            source=source,
-            shard=shard,
-            seed=seed,
-            gate=gate,
-        )
-        program = make_program(preset, gate=gate)
+    def build(make_batches: Callable[[], LocalBatches], *, seed: int, gate: bool) -> TensorFlowReplica:
+        batches, program = make_batches(), make_program(preset, gate=gate)
         if execution.optimizer and not gate:
             program = replace(
                 program,
@@ -140,10 +121,7 @@ def replica_factory(
             passes = SleptPasses(program.objectives, execution.slept, execution.sleep)
             program = replace(program, forward=passes.forward)
         replica = _kind()(program, batches, execution)
-        if program.first_weights:
-            replica.load(program.first_weights(seed))
-        elif program.initial:
-            initialise(replica, program.initial, seed=seed)
+        first_weights(replica, program.first_weights, program.initial, seed=seed)
         return replica
 
     return build
@@ -158,7 +136,7 @@ def _kind() -> type[TensorFlowReplica]:
     return GraphReplica
 
 
-class TensorFlowReplica:
+class TensorFlowReplica(BatchedReplica):
     """`workload.Replica` in TensorFlow: objectives in order and an endless source of local batches.
 
     `differentiate` is what a step is built around, inside a `tf.function` or a graph.
@@ -168,22 +146,17 @@ class TensorFlowReplica:
 
     def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
         self.objectives = tuple(program.objectives)
-        self.compiled, self.sleeps = execution.compiled, execution.slept is not None
-        self.device = execution.device
+        super().__init__(batches, execution)
         self._program = program
-        self._batches = batches
         self._dtype = tf.bfloat16 if execution.precision == "bf16" else tf.float32
-        self._samples = self._open(batches)
         self._only_gradients: Any = None  # a function of a batch, traced once
-        self._losses: Sequence[Any] = ()
 
-    @staticmethod
-    def _open(batches: LocalBatches) -> Iterator[Batch]:
-        return iter(_Dataset(batches)) if batches.fixed is None else repeat(_tensors(batches.fixed))
+    def _as_batch(self, arrays: Sequence[NDArray[Any]]) -> Batch:
+        """Tensors. Copied: lent by DLPack, memory that is not aligned to 64 bytes aborts the process."""
+        return tuple(tf.constant(array) for array in arrays)
 
-    def next_batch(self) -> Batch:
-        """The next local batch; images are (N, H, W, C)."""
-        return (*next(self._samples), *_tensors(self._batches.step_inputs()))
+    def _read_samples(self) -> Iterator[Batch]:
+        return iter(_Dataset(self._batches))
 
     def forward(self, *batch: Any) -> Forward:
         """One pass through the networks, in the precision asked for."""
@@ -231,10 +204,6 @@ class TensorFlowReplica:
             pairs = [(tf.constant(next(given)), variable) for variable in objective.parameters]
             objective.optimizer.apply_gradients(pairs)
 
-    def losses(self) -> list[float]:
-        """Losses of the last `gradients`, one per objective."""
-        return [float(loss) for loss in self._losses]
-
     def learning_rate(self) -> float:
         """The rate of the first optimizer. Raises UsageError for one that does not tell."""
         optimizer = self.objectives[0].optimizer
@@ -255,42 +224,25 @@ class TensorFlowReplica:
                 )
             objective.optimizer.set_rate(learning_rate)
 
-    def set_local_batch(self, local_batch: int) -> None:
-        """From the next batch on it has that many samples. A step with batches of a new size is traced first."""
-        self._batches.resize(local_batch)
-        self._samples = self._open(self._batches)
-
-    def last_samples(self) -> Indices | None:
-        """Indices of the samples in the last local batch; None of synthetic ones."""
-        return self._batches.last_samples
-
-    def num_samples(self) -> int:
-        """Samples of the input; 0 of a synthetic one."""
-        return self._batches.num_samples
-
-    def names(self) -> list[str]:
-        """Names of the trainable weights, in the order of `weights`."""
-        return [name for objective in self.objectives for name in objective.names]
-
     def outputs(self) -> Weights:
         """The networks' outputs for the next local batch."""
         outputs = tf.function(lambda *batch: self._program.outputs(*self._as_computed(batch)))
         return [tf.cast(output, tf.float32).numpy() for output in outputs(*self.next_batch())]
 
-    def state(self) -> State:
-        """Copies of all that the next steps depend on."""
-        copies = {name: np.array(variable.numpy()) for name, variable in self._kept().items()}
-        return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)} | copies
+    def set_local_batch(self, local_batch: int) -> None:
+        """From the next batch on it has that many samples. A step with batches of a new size is traced first."""
+        super().set_local_batch(local_batch)
+        self._samples = self._open()
 
-    def restore(self, state: State) -> None:
-        """Resume from `state`; after `make_slots`."""
-        rest = dict(state)
-        drawn = map(int, rest.pop(NUM_DRAWN))
+    def _read_state(self) -> State:
+        return {name: np.array(variable.numpy()) for name, variable in self._kept().items()}
+
+    def _write_state(self, state: State) -> None:
+        """After `make_slots`."""
         kept = self._kept()
-        check_names(rest, {name: variable.shape for name, variable in kept.items()})
+        check_names(state, {name: variable.shape for name, variable in kept.items()})
         for name, variable in kept.items():
-            variable.assign(rest[name])
-        self._batches.begin_at(*drawn)
+            variable.assign(state[name])
 
     def make_slots(self) -> None:
         """Have the optimizers make what they keep, which they would in their first step."""
@@ -311,7 +263,7 @@ class TensorFlowReplica:
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
         """(N, ...) of samples as `Samples.read` gives them, with running statistics and without dropout."""
-        outputs = self._predict(*_tensors(samples))
+        outputs = self._predict(*self._as_batch(samples))
         result: NDArray[np.float32] = tf.cast(outputs, tf.float32).numpy()
         return result
 
@@ -322,10 +274,6 @@ class TensorFlowReplica:
         return sum(_flops(operation) for operation in outputs.graph.get_operations()) // int(
             batch[0].shape[0]
         )
-
-    def num_skipped(self) -> int:
-        """Samples left out so far because they could not be read."""
-        return self._batches.num_skipped
 
     @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
     def _predict(self, *samples: Any) -> Any:
@@ -405,11 +353,6 @@ def _slots(objective: TensorFlowObjective) -> Iterator[tuple[str, Any]]:
 def _local(variable: Any) -> Any:
     """A variable, or this process's own of one that a strategy has in several."""
     return variable.values[0] if isinstance(variable, tf.distribute.DistributedValues) else variable
-
-
-def _tensors(arrays: Sequence[NDArray[Any]]) -> Batch:
-    """Arrays as tensors. Copied: lent by DLPack, memory that is not aligned to 64 bytes aborts the process."""
-    return tuple(tf.constant(array) for array in arrays)
 
 
 def flops_in(network: Callable[..., Any], inputs: Sequence[Any]) -> int:

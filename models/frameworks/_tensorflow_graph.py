@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.models.frameworks._tensorflow import Batch, TensorFlowProgram, TensorFlowReplica, Update
@@ -26,16 +27,19 @@ class GraphReplica(TensorFlowReplica):
         self._peeked: Batch | None = None  # the first batch, if it was drawn for its shapes
         self._given = [np.zeros(variable.shape, np.float32) for variable in self._parameters()]
 
-    @staticmethod
-    def _open(batches: LocalBatches) -> Iterator[Batch]:
-        return batches.samples()
+    def _as_batch(self, arrays: Sequence[NDArray[Any]]) -> Batch:
+        """Arrays, to be fed."""
+        return tuple(arrays)
+
+    def _read_samples(self) -> Iterator[Batch]:
+        return self._batches.samples()
 
     def next_batch(self) -> Batch:
         """The next local batch as arrays, to be fed; images are (N, H, W, C)."""
         if self._peeked is not None:
             batch, self._peeked = self._peeked, None
             return batch
-        return (*next(self._samples), *self._batches.step_inputs())
+        return super().next_batch()
 
     def differentiate(
         self, *batch: Any, wrapped: Callable[[Any], Any] = lambda tape: tape

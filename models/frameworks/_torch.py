@@ -1,14 +1,10 @@
-"""What the torch networks of all workloads share: objectives, and the replica that holds them.
-
-A replica's state as arrays has parameters, batch norm's buffers, and what the optimizers keep.
-"""
+"""What the torch networks of all workloads share: objectives, and the replica that holds them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -22,73 +18,12 @@ from dlscale.models.frameworks import gpu_module
 from dlscale.models.frameworks._torch_eager import put_off_compiler
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
 from dlscale.models.frameworks._torch_slept import SleptLoss
-from dlscale.models.samples import Arrays, DataModule, LocalBatches
+from dlscale.models.frameworks._torch_state import read_state, write_state
+from dlscale.models.frameworks.replica import BatchedReplica, Build, first_weights
+from dlscale.models.samples import Arrays, LocalBatches
 from dlscale.models.slept import Slept
-from dlscale.models.weights import NUM_DRAWN, Initial, check_names, counted, initialise
-from dlscale.models.workload import Execution, Indices, Input, Preset, ReplicaFactory, Shard, State, Weights
-
-
-def read_state(networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> State:
-    """Copies, on the host."""
-    state = {name: tensor.detach().cpu().numpy().copy() for name, tensor in _state_tensors(networks)}
-    for name, values in _kept_by_optimizers(optimizers):
-        state |= {
-            f"{name}.{key}": _in_memory_order(value.detach()).cpu().numpy().copy()
-            for key, value in values.items()
-            if isinstance(value, torch.Tensor)
-        }
-    return state
-
-
-def write_state(
-    networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], state: State
-) -> None:
-    """Overwrite networks and optimizers. Raises UsageError if they are others."""
-    kept = {name: value for name, value in state.items() if name.startswith("optimizer")}
-    tensors = dict(_state_tensors(networks))
-    check_names(
-        {name: value for name, value in state.items() if name not in kept},
-        {name: tensor.shape for name, tensor in tensors.items()},
-    )
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            tensor.copy_(torch.from_numpy(state[name]))
-    for index, optimizer in enumerate(optimizers):
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        slots: dict[int, dict[str, Any]] = {}
-        for name, value in kept.items():
-            owner, place, key = name.split(".", 2)
-            if owner == f"optimizer{index}":
-                slot = _laid_out(torch.from_numpy(value.copy()), parameters[int(place)])
-                slots.setdefault(int(place), {})[key] = slot
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
-
-
-def _in_memory_order(slot: torch.Tensor) -> torch.Tensor:
-    """A slot flat, as a trainer's optimizer keeps it; slots have no gaps."""
-    return slot.as_strided((slot.numel(),), (1,)) if slot.dim() > 1 else slot
-
-
-def _laid_out(slot: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """A flat slot as its parameter lies in memory."""
-    if slot.dim() == 1 and parameter.dim() > 1 and slot.numel() == parameter.numel():
-        return slot.as_strided(parameter.size(), parameter.stride())
-    return slot
-
-
-def _state_tensors(networks: Sequence[nn.Module]) -> Iterator[tuple[str, torch.Tensor]]:
-    for index, network in enumerate(networks):
-        for kind in (network.named_parameters(), network.named_buffers()):
-            for name, tensor in kind:
-                yield f"network{index}.{name}", tensor
-
-
-def _kept_by_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """("optimizer<number>.<place of a parameter>", what is kept of it by name)."""
-    for index, optimizer in enumerate(optimizers):
-        for place, values in optimizer.state_dict()["state"].items():
-            yield f"optimizer{index}.{place}", values
-
+from dlscale.models.weights import Initial
+from dlscale.models.workload import Execution, Preset, State, Weights
 
 Batch = tuple[torch.Tensor, ...]
 MEMORY_FORMATS = {"channels_last": torch.channels_last, "channels_first": torch.contiguous_format}
@@ -174,20 +109,10 @@ def objective(
     )
 
 
-def replica_factory(
-    make_program: Callable[..., TorchProgram],
-    data: DataModule,
-    *,
-    preset: Preset,
-    local_batch: int,
-    source: Input,
-    execution: Execution,
-) -> ReplicaFactory:
-    """Builds a workload's replicas for a preset, a batch, a source of samples and a way to run."""
-    if execution.learning_rate is not None:
-        preset = replace(preset, learning_rate=execution.learning_rate)
+def builder(make_program: Callable[..., TorchProgram], preset: Preset, execution: Execution) -> Build:
+    """Builds replicas of a program."""
 
-    def build(*, shard: Shard, seed: int, gate: bool = False) -> TorchReplica:
+    def build(make_batches: Callable[[], LocalBatches], *, seed: int, gate: bool) -> TorchReplica:
         if not execution.compiled:
             put_off_compiler()
         with torch.device(DEVICES["gpu"]) if execution.device == "gpu" else nullcontext():
@@ -210,27 +135,18 @@ def replica_factory(
             )
         for network in program.networks:
             network.to(memory_format=MEMORY_FORMATS[execution.memory_format])  # type: ignore[call-overload]
-        batches = LocalBatches(
-            data,
-            preset=preset,
-            local_batch=local_batch,
-            source=source,
-            shard=shard,
-            seed=seed,
-            gate=gate,
-        )
-        replica = TorchReplica(program, batches, execution)
-        if program.first_weights:
-            replica.load(program.first_weights(seed))
-        elif program.initial:
-            initialise(replica, program.initial, seed=seed)
+        replica = TorchReplica(program, make_batches(), execution)
+        first_weights(replica, program.first_weights, program.initial, seed=seed)
         return replica
 
     return build
 
 
-class TorchReplica:
-    """`workload.Replica` in torch: objectives in order and an endless source of local batches."""
+class TorchReplica(BatchedReplica):
+    """`workload.Replica` in torch: objectives in order and an endless source of local batches.
+
+    Images of a batch are (N, C, H, W) in the chosen memory format; the slots of a state are in the order of the memory.
+    """
 
     framework = "torch"
 
@@ -243,22 +159,30 @@ class TorchReplica:
                 for objective in program.objectives
             )
         )
-        self.device = execution.device
-        self.compiled, self.sleeps = execution.compiled, execution.slept is not None
-        self._program, self._execution, self._batches = program, execution, batches
-        self._losses: Sequence[torch.Tensor] = ()
-        self._samples: Iterator[Batch]
-        if batches.fixed is not None:
-            self._samples = repeat(_tensors(batches.fixed, execution))
-        else:
-            loader = DataLoader(
-                _Endless(batches), batch_size=None, collate_fn=lambda arrays: _tensors(arrays, execution)
-            )
-            self._samples = iter(loader)
+        self._program, self._execution = program, execution
+        super().__init__(batches, execution)
 
-    def next_batch(self) -> Batch:
-        """The next local batch; images are (N, C, H, W) in the chosen memory format."""
-        return (*next(self._samples), *_tensors(self._batches.step_inputs(), self._execution))
+    def _as_batch(self, arrays: Arrays) -> Batch:
+        """(N, H, W, C) are seen as (N, C, H, W) without a copy, unless channels come first.
+
+        A GPU gets copies of them, in the order of its work: the host does not wait.
+        """
+        tensors = []
+        for array in arrays:
+            tensor = torch.from_numpy(array)
+            if tensor.dim() == 4:
+                tensor = tensor.permute(0, 3, 1, 2)
+                tensor = tensor.contiguous(memory_format=MEMORY_FORMATS[self._execution.memory_format])
+            tensors.append(_on_gpu(tensor) if self.device == "gpu" else tensor)
+        return tuple(tensors)
+
+    def _read_samples(self) -> Iterator[Batch]:
+        loader = DataLoader(
+            _Endless(self._batches),
+            batch_size=None,
+            collate_fn=self._as_batch,  # type: ignore[arg-type]  # without batches it gets a sample
+        )
+        return iter(loader)
 
     def weights(self) -> Weights:
         """Copies of the trainable weights."""
@@ -297,10 +221,6 @@ class TorchReplica:
         for parameter in self._parameters():
             parameter.grad = None
 
-    def losses(self) -> list[float]:
-        """Losses of the last `gradients`, one per objective."""
-        return [float(loss) for loss in self._losses]
-
     def learning_rate(self) -> float:
         """The rate of the first optimizer."""
         return float(self.objectives[0].optimizer.param_groups[0]["lr"])
@@ -311,45 +231,21 @@ class TorchReplica:
             for group in objective.optimizer.param_groups:
                 group["lr"] = learning_rate
 
-    def set_local_batch(self, local_batch: int) -> None:
-        """From the next batch on it has that many samples."""
-        self._batches.resize(local_batch)
-
-    def last_samples(self) -> Indices | None:
-        """Indices of the samples in the last local batch; None of synthetic ones."""
-        return self._batches.last_samples
-
-    def num_samples(self) -> int:
-        """Samples of the input; 0 of a synthetic one."""
-        return self._batches.num_samples
-
-    def names(self) -> list[str]:
-        """Names of the trainable weights, in the order of `weights`."""
-        return [name for objective in self.objectives for name in objective.names]
-
     def outputs(self) -> Weights:
         """The networks' outputs for the next local batch; images come as (N, H, W, C)."""
         batch = self.next_batch()
         with self._statistics_kept(), torch.no_grad(), autocast(self._execution):
             return [_channels_to_the_end(output) for output in self._program.outputs(*batch)]
 
-    def state(self) -> State:
-        """Copies of all that the next steps depend on; optimizers' slots are in the order of the memory."""
-        networks, optimizers = self._program.networks, [o.optimizer for o in self.objectives]
-        return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)} | read_state(
-            networks, optimizers
-        )
+    def _read_state(self) -> State:
+        return read_state(self._program.networks, [o.optimizer for o in self.objectives])
 
-    def restore(self, state: State) -> None:
-        """Resume from `state`."""
-        rest = dict(state)
-        drawn = map(int, rest.pop(NUM_DRAWN))
-        write_state(self._program.networks, [o.optimizer for o in self.objectives], rest)
-        self._batches.begin_at(*drawn)
+    def _write_state(self, state: State) -> None:
+        write_state(self._program.networks, [o.optimizer for o in self.objectives], state)
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
         """(N, ...) of samples as `Samples.read` gives them, with running statistics and without dropout."""
-        tensors = _tensors(samples, self._execution)
+        tensors = self._as_batch(samples)
         for network in self._program.networks:
             network.eval()
         with torch.no_grad(), autocast(self._execution):
@@ -364,10 +260,6 @@ class TorchReplica:
         with self._statistics_kept(), FlopCounterMode(display=False) as counter, torch.no_grad():
             self._program.outputs(*batch)
         return int(counter.get_total_flops()) // len(batch[0])
-
-    def num_skipped(self) -> int:
-        """Samples left out so far because they could not be read."""
-        return self._batches.num_skipped
 
     @contextmanager
     def _statistics_kept(self) -> Iterator[None]:
@@ -448,21 +340,6 @@ class _Endless(IterableDataset[Arrays]):
 
     def __iter__(self) -> Iterator[Arrays]:
         return self._batches.samples()
-
-
-def _tensors(arrays: Sequence[NDArray[Any]], execution: Execution) -> Batch:
-    """Arrays as tensors: (N, H, W, C) are seen as (N, C, H, W) without a copy, unless channels come first.
-
-    A GPU gets copies of them, in the order of its work: the host does not wait.
-    """
-    tensors = []
-    for array in arrays:
-        tensor = torch.from_numpy(array)
-        if tensor.dim() == 4:
-            tensor = tensor.permute(0, 3, 1, 2)
-            tensor = tensor.contiguous(memory_format=MEMORY_FORMATS[execution.memory_format])
-        tensors.append(_on_gpu(tensor) if execution.device == "gpu" else tensor)
-    return tuple(tensors)
 
 
 def _on_gpu(tensor: torch.Tensor) -> torch.Tensor:

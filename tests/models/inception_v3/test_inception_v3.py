@@ -10,7 +10,6 @@ import tensorflow as tf
 import torch
 
 from dlscale.base.errors import UsageError
-from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.inception_v3 import NUM_FEATURES, WORKLOAD
 from dlscale.models.inception_v3._tensorflow import _module as tensorflow_module
 from dlscale.models.inception_v3._torch import InceptionV3, _module
@@ -21,8 +20,8 @@ from dlscale.models.workload import Input, Shard
 TINY = WORKLOAD.preset("tiny")
 
 
-def replica(framework="torch", *, gate=False, local_batch=2):
-    factory = WORKLOAD.factory(framework=framework, preset="tiny", local_batch=local_batch, source=Input())
+def replica(*, gate=False, local_batch=2):
+    factory = WORKLOAD.factory(framework="torch", preset="tiny", local_batch=local_batch, source=Input())
     return factory(shard=Shard(), seed=1, gate=gate)
 
 
@@ -87,13 +86,8 @@ def test_dropout_is_an_input_and_keeps_the_mean():
     assert not torch.equal(mask, made.next_batch()[2])
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_gates_draw_no_masks_and_repeat_themselves(framework):
-    made = replica(framework, gate=True)
-    assert len(made.next_batch()) == 2
-    if framework == "torch":  # TensorFlow would be traced twice
-        for a, b in zip(made.gradients(), made.gradients(), strict=True):
-            np.testing.assert_array_equal(a, b)
+def test_gates_draw_no_masks():
+    assert len(replica(gate=True).next_batch()) == 2
 
 
 def test_first_weights():

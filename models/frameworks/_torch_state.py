@@ -1,0 +1,74 @@
+"""The state of torch networks and optimizers as arrays: parameters, batch norm's buffers, what the optimizers keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from dlscale.models.weights import check_names
+from dlscale.models.workload import State
+
+
+def read_state(networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> State:
+    """Copies, on the host."""
+    state = {name: tensor.detach().cpu().numpy().copy() for name, tensor in _state_tensors(networks)}
+    for name, values in _kept_by_optimizers(optimizers):
+        state |= {
+            f"{name}.{key}": _in_memory_order(value.detach()).cpu().numpy().copy()
+            for key, value in values.items()
+            if isinstance(value, torch.Tensor)
+        }
+    return state
+
+
+def write_state(
+    networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], state: State
+) -> None:
+    """Overwrite networks and optimizers. Raises UsageError if they are others."""
+    kept = {name: value for name, value in state.items() if name.startswith("optimizer")}
+    tensors = dict(_state_tensors(networks))
+    check_names(
+        {name: value for name, value in state.items() if name not in kept},
+        {name: tensor.shape for name, tensor in tensors.items()},
+    )
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            tensor.copy_(torch.from_numpy(state[name]))
+    for index, optimizer in enumerate(optimizers):
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        slots: dict[int, dict[str, Any]] = {}
+        for name, value in kept.items():
+            owner, place, key = name.split(".", 2)
+            if owner == f"optimizer{index}":
+                slot = _laid_out(torch.from_numpy(value.copy()), parameters[int(place)])
+                slots.setdefault(int(place), {})[key] = slot
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
+
+
+def _in_memory_order(slot: torch.Tensor) -> torch.Tensor:
+    """A slot flat, as a trainer's optimizer keeps it; slots have no gaps."""
+    return slot.as_strided((slot.numel(),), (1,)) if slot.dim() > 1 else slot
+
+
+def _laid_out(slot: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """A flat slot as its parameter lies in memory."""
+    if slot.dim() == 1 and parameter.dim() > 1 and slot.numel() == parameter.numel():
+        return slot.as_strided(parameter.size(), parameter.stride())
+    return slot
+
+
+def _state_tensors(networks: Sequence[nn.Module]) -> Iterator[tuple[str, torch.Tensor]]:
+    for index, network in enumerate(networks):
+        for kind in (network.named_parameters(), network.named_buffers()):
+            for name, tensor in kind:
+                yield f"network{index}.{name}", tensor
+
+
+def _kept_by_optimizers(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """("optimizer<number>.<place of a parameter>", what is kept of it by name)."""
+    for index, optimizer in enumerate(optimizers):
+        for place, values in optimizer.state_dict()["state"].items():
+            yield f"optimizer{index}.{place}", values

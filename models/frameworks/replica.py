@@ -1,0 +1,132 @@
+"""What the replicas of all frameworks share: how they are built, their local batches, and their state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import repeat
+from typing import Any, Protocol
+
+from dlscale.models.samples import Arrays, DataModule, LocalBatches
+from dlscale.models.weights import NUM_DRAWN, Initial, counted, draw_initial
+from dlscale.models.workload import Execution, Indices, Input, Preset, ReplicaFactory, Shard, State, Weights
+
+
+class Build(Protocol):
+    """Builds one replica, over the batches that `make_batches` opens."""
+
+    def __call__(self, make_batches: Callable[[], LocalBatches], *, seed: int, gate: bool) -> Any: ...  # noqa: D102
+
+
+def replica_factory(
+    build: Callable[[Preset], Build],
+    data: DataModule,
+    *,
+    preset: Preset,
+    local_batch: int,
+    source: Input,
+    execution: Execution,
+) -> ReplicaFactory:
+    """Builds a workload's replicas for a preset, a batch, a source of samples and a way to run. Raises UsageError."""
+    if execution.learning_rate is not None:
+        preset = replace(preset, learning_rate=execution.learning_rate)
+    build_one = build(preset)
+
+    def factory(*, shard: Shard, seed: int, gate: bool = False) -> Any:
+        make_batches = partial(
+            LocalBatches,
+            data,
+            preset=preset,
+            local_batch=local_batch,
+            source=source,
+            shard=shard,
+            seed=seed,
+            gate=gate,
+        )
+        return build_one(make_batches, seed=seed, gate=gate)
+
+    return factory
+
+
+class BatchedReplica:
+    """The part of a `workload.Replica` that is not its framework's: an endless source of local batches."""
+
+    objectives: Sequence[Any]  # with `names` of their weights
+
+    def __init__(self, batches: LocalBatches, execution: Execution) -> None:
+        self.device = execution.device
+        self.compiled, self.sleeps = execution.compiled, execution.slept is not None
+        self._batches = batches
+        self._samples = self._open()
+        self._losses: Sequence[Any] = ()
+
+    def _as_batch(self, arrays: Arrays) -> tuple[Any, ...]:
+        """Arrays as the networks take them."""
+        raise NotImplementedError
+
+    def _read_samples(self) -> Iterator[tuple[Any, ...]]:
+        """Endless samples of local batches, read one after the other."""
+        return map(self._as_batch, self._batches.samples())
+
+    def _read_state(self) -> State:
+        """Copies of what networks and optimizers keep."""
+        raise NotImplementedError
+
+    def _write_state(self, state: State) -> None:
+        """Overwrite it. Raises UsageError if it is that of others."""
+        raise NotImplementedError
+
+    def _open(self) -> Iterator[tuple[Any, ...]]:
+        fixed = self._batches.fixed
+        return self._read_samples() if fixed is None else repeat(self._as_batch(fixed))
+
+    def next_batch(self) -> tuple[Any, ...]:
+        """The next local batch, ready to be given to every objective's loss."""
+        return (*next(self._samples), *self._as_batch(self._batches.step_inputs()))
+
+    def set_local_batch(self, local_batch: int) -> None:
+        """From the next batch on it has that many samples."""
+        self._batches.resize(local_batch)
+
+    def last_samples(self) -> Indices | None:
+        """Indices of the samples in the last local batch; None of synthetic ones."""
+        return self._batches.last_samples
+
+    def num_samples(self) -> int:
+        """Samples of the input; 0 of a synthetic one."""
+        return self._batches.num_samples
+
+    def num_skipped(self) -> int:
+        """Samples left out so far because they could not be read."""
+        return self._batches.num_skipped
+
+    def names(self) -> list[str]:
+        """Names of the trainable weights, in the order of `weights`."""
+        return [name for objective in self.objectives for name in objective.names]
+
+    def losses(self) -> list[float]:
+        """Losses of the last `gradients`, one per objective."""
+        return [float(loss) for loss in self._losses]
+
+    def state(self) -> State:
+        """Copies of all that the next steps depend on."""
+        return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)} | self._read_state()
+
+    def restore(self, state: State) -> None:
+        """Resume from `state`."""
+        rest = dict(state)
+        drawn = map(int, rest.pop(NUM_DRAWN))
+        self._write_state(rest)
+        self._batches.begin_at(*drawn)
+
+
+def first_weights(
+    replica: Any, given: Callable[[int], Weights] | None, initial: Initial | None, *, seed: int
+) -> None:
+    """The replica holds the first weights of that seed: those `given`, or drawn by `initial`, or its own."""
+    if given:
+        replica.load(given(seed))
+    elif initial:
+        shapes = [weight.shape for weight in replica.weights()]
+        replica.load(draw_initial(initial, list(zip(replica.names(), shapes, strict=True)), seed=seed))
