@@ -14,9 +14,9 @@ from rich.markup import escape
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
-from dlscale.base.quantities import format_seconds, parse_seconds
+from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INTERRUPTED
-from dlscale.benchmarks.cli.option_kinds import Counts, Words
+from dlscale.benchmarks.cli.option_kinds import Counts, Time, Words
 from dlscale.benchmarks.cli.options import YES, json_option, results_option
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERATIONS
@@ -109,7 +109,9 @@ def _messages() -> str:
 @click.option(
     "--launches", type=click.IntRange(min=1), default=3, show_default=True, help="Launches per setting."
 )
-@click.option("--budget", default="14min", show_default=True, help="Wall time of the run: 90s, 14min, 1h.")
+@click.option(
+    "--budget", type=Time(), default="14min", show_default=True, help="Wall time of the run: 90s, 14min, 1h."
+)
 @click.option("--seed", type=int, default=2018, show_default=True, help="Seed for the launch order.")
 @click.option(
     "--reference",
@@ -150,7 +152,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         rank_counts=_rank_counts(counts),
         backends=options["backends"],
         num_blocks=options["launches"],
-        budget_seconds=_seconds(options["budget"]),
+        budget_seconds=_budget(options["budget"]),
         seed=options["seed"],
         environments=options["environments"],
         references=_references(options["reference"]),
@@ -231,13 +233,9 @@ def _tell(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _seconds(text: str) -> float:
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as error:
-        raise UsageError(f"--budget: {error}") from None
+def _budget(seconds: float) -> float:
     if not seconds:
-        raise UsageError(f"--budget {text} leaves no time to measure; give for example 2min")
+        raise UsageError("--budget 0 leaves no time to measure; give for example 2min")
     return seconds
 
 

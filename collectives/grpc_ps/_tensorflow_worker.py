@@ -17,10 +17,10 @@ import tensorflow as tf
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Collective, InStep, Trainer
 from dlscale.collectives.grpc_ps._tensorflow_server import Cluster, join
-from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options, refuse_compiled
+from dlscale.collectives.grpc_ps.options import Options, refuse_compiled
 from dlscale.collectives.job import POLL_SECONDS, ServerSplit
-from dlscale.collectives.training.replica_trainer import ReplicaTrainer
-from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
+from dlscale.collectives.training.replica_trainer import KeptByServers, ReplicaTrainer
+from dlscale.models.workload import ReplicaFactory, Shard, Weights
 
 
 def on_servers(spec: Any, *, device: str, placement: str) -> AbstractContextManager[Any]:
@@ -107,11 +107,13 @@ Setting = str | int | float | bool
 PATIENCE_SECONDS = 0.5
 
 
-class ServedTrainer(ReplicaTrainer):
+class ServedTrainer(KeptByServers, ReplicaTrainer):
     """`CountingTrainer` whose weights are on servers.
 
     Synchronous training is SyncReplicasOptimizer's, without tokens to begin with: a step ends when its update is made.
     """
+
+    backend = "grpc_ps"
 
     def __init__(
         self,
@@ -172,14 +174,6 @@ class ServedTrainer(ReplicaTrainer):
     def staleness(self) -> dict[int, int]:
         """Nothing: TensorFlow's servers do not count what a gradient had missed."""
         return {}
-
-    def state(self) -> State:
-        """Raises UsageError: the servers keep what optimizers do."""
-        raise UsageError(KEPT_BY_SERVERS)
-
-    def restore(self, state: State) -> None:  # noqa: ARG002
-        """Raises UsageError: the servers keep what optimizers do."""
-        raise UsageError(KEPT_BY_SERVERS)
 
     def settings(self) -> dict[str, Setting]:
         """How the variables are placed and updated; gradients leave as they are computed."""

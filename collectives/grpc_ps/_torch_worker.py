@@ -16,10 +16,11 @@ from dlscale.collectives.grpc_ps._torch_exchange import PushExchange, Traffic
 from dlscale.collectives.grpc_ps._torch_optimizers import sections
 from dlscale.collectives.grpc_ps.meeting import meet
 from dlscale.collectives.grpc_ps.messages import BYTES_PER_ELEMENT, Session
-from dlscale.collectives.grpc_ps.options import KEPT_BY_SERVERS, Options
+from dlscale.collectives.grpc_ps.options import Options
 from dlscale.collectives.job import ServerSplit, rest
 from dlscale.collectives.training._torch import TorchTrainer
-from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
+from dlscale.collectives.training.replica_trainer import KeptByServers
+from dlscale.models.workload import ReplicaFactory, Shard, Weights
 
 
 def connect(*, control: Any, options: Options, job: ServerSplit) -> GrpcBackend:
@@ -73,8 +74,10 @@ class GrpcBackend(InStep):
             channel.close()
 
 
-class ServedTrainer(TorchTrainer):
+class ServedTrainer(KeptByServers, TorchTrainer):
     """Trains on what the servers make of all workers' gradients (`CountingTrainer`)."""
+
+    backend = "grpc_ps"
 
     def __init__(self, replica: Any, traffic: Traffic) -> None:
         exchanges = [
@@ -97,14 +100,6 @@ class ServedTrainer(TorchTrainer):
     def staleness(self) -> dict[int, int]:
         """{updates: pushes}: how many pushes had missed so many updates, of all workers; empty where none is missed."""
         return self._traffic.staleness()
-
-    def state(self) -> State:
-        """Raises UsageError: the servers keep what optimizers do."""
-        raise UsageError(KEPT_BY_SERVERS)
-
-    def restore(self, state: State) -> None:  # noqa: ARG002
-        """Raises UsageError: the servers keep what optimizers do."""
-        raise UsageError(KEPT_BY_SERVERS)
 
 
 def served(

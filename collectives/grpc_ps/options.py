@@ -9,9 +9,6 @@ from dlscale.collectives.job import check_backups
 from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of
 
 PLACEMENTS = ("size", "round_robin")
-KEPT_BY_SERVERS = (
-    "grpc_ps has no checkpoints: its servers keep what optimizers do; leave out rules.checkpoint_every"
-)
 
 
 def refuse_compiled(compiled: bool) -> None:

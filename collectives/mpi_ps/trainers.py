@@ -7,26 +7,22 @@ from collections import Counter
 
 import numpy as np
 
-from dlscale.base.errors import UsageError
 from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.backend import BUCKET_SIZES, Trainer
 from dlscale.collectives.mpi_ps.group import Group
 from dlscale.collectives.mpi_ps.links import ServerLinks
 from dlscale.collectives.mpi_ps.messages import FlatLayout, Floats
 from dlscale.collectives.mpi_ps.sessions import elastic_force
-from dlscale.collectives.training.replica_trainer import ReplicaTrainer
-from dlscale.models.workload import Replica, State, Weights
+from dlscale.collectives.training.replica_trainer import KeptByServers, ReplicaTrainer
+from dlscale.models.workload import Replica, Weights
 
 Setting = str | int | float | bool
 
-KEPT_BY_SERVERS = (
-    "mpi_ps has no checkpoints: its servers keep part of a training; leave out rules.checkpoint_every"
-)
 
-
-class ServedTrainer(ReplicaTrainer):
+class ServedTrainer(KeptByServers, ReplicaTrainer):
     """What all have in common (`CountingTrainer`)."""
 
+    backend = "mpi_ps"
     asynchronous = False
 
     def __init__(self, replica: Replica, layout: FlatLayout, links: ServerLinks) -> None:
@@ -44,14 +40,6 @@ class ServedTrainer(ReplicaTrainer):
     def served_weights(self) -> Weights:
         """The servers' weights, which all workers have where they step together."""
         return self.weights()
-
-    def state(self) -> State:
-        """Raises UsageError: the servers keep part of it."""
-        raise UsageError(KEPT_BY_SERVERS)
-
-    def restore(self, state: State) -> None:  # noqa: ARG002
-        """Raises UsageError: the servers keep part of it."""
-        raise UsageError(KEPT_BY_SERVERS)
 
     def settings(self) -> dict[str, Setting]:
         """How the weights are cut, and that nothing travels while gradients are computed."""

@@ -14,8 +14,6 @@ from dlscale.collectives.training._tensorflow import TensorFlowTrainer, assign, 
 from dlscale.collectives.training._tensorflow_native import NativeExchange
 from dlscale.collectives.training.deferral import NUM_MEASURED_STEPS, DeferredUpdates
 
-NUM_OPERATIONS = 2  # at a time: one waits for means
-
 
 def obstacle_to_deferral(replica: Any) -> str:
     """Why a replica's updates cannot be deferred; empty if they can."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Trainer
 from dlscale.models.workload import State, Weights
 
@@ -41,6 +42,22 @@ class ReplicaTrainer:
     def restore(self, state: State) -> None:
         """Resume from `state`."""
         self._replica.restore(state)
+
+
+class KeptByServers:
+    """The part of a trainer whose training cannot be saved, as servers keep some of it."""
+
+    backend: ClassVar[str]
+
+    def state(self) -> State:
+        """Raises UsageError."""
+        raise UsageError(
+            f"{self.backend} has no checkpoints: its servers keep part of a training; leave out rules.checkpoint_every"
+        )
+
+    def restore(self, state: State) -> None:  # noqa: ARG002
+        """Raises UsageError."""
+        self.state()
 
 
 class WrappedTrainer:

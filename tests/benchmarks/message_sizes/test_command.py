@@ -35,17 +35,14 @@ def driver(backend: str, operations: str, thread_level: str = "single") -> str:
     return f"/env/bin/python {DRIVER} --cpus 0,1 --lifeline /spool --num-ranks 2 {own} {COMMON.format(spool='/spool')}"
 
 
-def test_an_mpi(order: LaunchOrder):
-    assert line(order) == (
-        f"/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 {driver('mpi', 'mpi,stream')}"
-    )
+CMA = PeerSetting(name="CMA", thread_level="multiple", variables={"MPIR_CVAR_CH4_CMA_ENABLE": "1"})
+HYDRA = "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1"
 
 
-def test_a_setting_is_its_variables(order: LaunchOrder):
-    setting = PeerSetting(name="CMA", thread_level="multiple", variables={"MPIR_CVAR_CH4_CMA_ENABLE": "1"})
-    assert line(replace(order, setting=setting)) == (
-        "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 -genv MPIR_CVAR_CH4_CMA_ENABLE 1 "
-        f"{driver('mpi', 'mpi,stream', 'multiple')}"
+def test_an_mpi_and_a_setting_which_is_its_variables(order: LaunchOrder):
+    assert line(order) == f"{HYDRA} {driver('mpi', 'mpi,stream')}"
+    assert line(replace(order, setting=CMA)) == (
+        f"{HYDRA} -genv MPIR_CVAR_CH4_CMA_ENABLE 1 {driver('mpi', 'mpi,stream', 'multiple')}"
     )
 
 
@@ -74,7 +71,7 @@ def test_the_rings_mpiexec_is_asked_whose_it_is(order: LaunchOrder, place: Place
 def test_imb_runs_on_the_same_cpus_and_sizes(order: LaunchOrder, tmp_path: Path):
     theirs = replace(order, purpose="validity", program="IMB-MPI1", reference=Path("/imb/IMB-MPI1"))
     assert line(theirs, spool=tmp_path) == (
-        "/env/bin/mpiexec -n 2 -bind-to none -genv OMP_NUM_THREADS 1 -genv LD_LIBRARY_PATH /env/lib "
+        f"{HYDRA} -genv LD_LIBRARY_PATH /env/lib "
         f"{sys.executable} {DRIVER} --cpus 0,1 --lifeline {tmp_path} --num-ranks 2 --exec /imb/IMB-MPI1 "
         f"-thread_level single Allreduce -npmin 2 -sync on -time 0.75 -msglog 0:14 -msglen {tmp_path}/lengths"
     )

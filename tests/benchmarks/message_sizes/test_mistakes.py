@@ -12,7 +12,7 @@ from dlscale.benchmarks.message_sizes.peers import check_gpus, choose_peers
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("--operations sum", ["'sum'", "allreduce, reduce_scatter, allgather, broadcast, all"]),
+        ("--operations sum", ["'sum'", "allreduce, ", ", all"]),
         ("--operations ,", ["''", "allreduce"]),
         ("tune plan.json", ["collectives tune", "recursive_doubling_bytes"]),
         ("--nodes 2", ["--nodes", "--system"]),
@@ -33,10 +33,13 @@ from dlscale.benchmarks.message_sizes.peers import check_gpus, choose_peers
         ("--backends mpich --environments {folder}", ["nothing can be measured", "make collectives-setup"]),
         ("report --results {folder}", ["no run of this benchmark", "dlscale collectives"]),
         ("report {folder}", ["campaign.json", "dlscale collectives wrote"]),
+        ("report {folder}/old", ["is a record of schema 5, and this version reads 6"]),
         ("setup --backends rccl", ["'rccl'"]),
     ],
 )
 def test_mistakes(words: str, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "campaign.json").write_text('{"schema_version": 5, "modes": ["hot"]}')
     given = ["collectives", *words.format(folder=tmp_path).split()]
     if given[1] not in ("report", "setup", "tune"):
         given += ["--results", str(tmp_path / "results")]
@@ -47,15 +50,6 @@ def test_mistakes(words: str, expected: list[str], tmp_path: Path, capsys: pytes
     assert len(text.splitlines()) == 1, text
     for part in expected:
         assert part in text
-
-
-def test_a_record_of_an_earlier_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    (tmp_path / "campaign.json").write_text('{"schema_version": 5, "modes": ["hot"]}')
-    with pytest.raises(SystemExit) as caught:
-        main(["collectives", "report", str(tmp_path)])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert caught.value.code == 1
-    assert "is a record of schema 5, and this version reads 6" in line
 
 
 class NoGpu:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,34 +177,39 @@ def test_what_is_left_is_shared_equally_after_start_up(choices: list[schedule.Ch
     assert [order.seconds for order in group] == pytest.approx([(500 - start) / 18] * 6)
 
 
-def test_a_whole_run_stops_at_its_budget_with_what_it_has(
-    peers: list[Peer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.fixture
+def whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+    """whole_run(launch, peers, ...): a run whose launches are made by `launch`; what it tells and shows is listed."""
+
+    def made(
+        launch: Callable[[LaunchOrder, int], MessageSizeLaunch], peers: list[Peer], **request: Any
+    ) -> Run:
+        monkeypatch.setattr(message_sizes_run.together, "run_together", made_by(launch))
+        monkeypatch.setattr(message_sizes_run, "choose_peers", lambda _: peers)
+        monkeypatch.setattr(message_sizes_run, "unusable", lambda *_: None)
+        monkeypatch.setattr(message_sizes_run, "most_together", lambda *_: 3)  # 64 ranks on any machine
+        monkeypatch.setattr(message_sizes_run, "usable_cpus", lambda: [0, 1])
+        seen = {name: request.pop(name) for name in ("tell", "progress", "clock")}
+        common = {"sizes": (4 * KIB, MIB), "backends": ["all"], "seed": 1, "references": {}}
+        run = Run(RunRequest(**common, environments=tmp_path, **request), **seen)
+        run.prepare(tmp_path)
+        run.measure()
+        return run
+
+    return made
+
+
+def test_a_whole_run_stops_at_its_budget_with_what_it_has(peers: list[Peer], whole_run: Callable[..., Run]):
     """Eight minutes end within nine, though every launch takes three times what it was given."""
     clock, told = MadeClock(), list[str]()
 
-    def run_launch(order: LaunchOrder, position: int) -> MessageSizeLaunch:
+    def launch(order: LaunchOrder, position: int) -> MessageSizeLaunch:
         seconds = min(20 + 3 * order.seconds, order.limit_seconds)
         clock.now += seconds
         return tried(order.setting.name, backend=order.peer.name, small=1000, position=position, wall=seconds)
 
-    monkeypatch.setattr(message_sizes_run.together, "run_together", made_by(run_launch))
-    monkeypatch.setattr(message_sizes_run, "choose_peers", lambda _: peers)
-    monkeypatch.setattr(message_sizes_run, "unusable", lambda *_: None)
-    monkeypatch.setattr(message_sizes_run, "most_together", lambda *_: 3)  # 64 ranks on any machine
-    request = RunRequest(
-        sizes=(4 * KIB, MIB),
-        rank_counts=(2, 64),
-        backends=["all"],
-        num_blocks=6,
-        budget_seconds=480,
-        seed=1,
-        environments=tmp_path,
-        references={},
-    )
-    run = Run(request, tell=told.append, progress=lambda _: None, clock=clock)
-    run.prepare(tmp_path)
-    run.measure()
+    seen = {"tell": told.append, "progress": lambda _: None, "clock": clock}
+    run = whole_run(launch, peers, rank_counts=(2, 64), num_blocks=6, budget_seconds=480, **seen)
     assert 400 < clock.now - 1000 < 540
     assert any("the budget had no room for" in text for text in told)
     _, launches = load_run(run.folder)
@@ -217,12 +223,12 @@ SHOWN = re.compile(r"; about (?:(\d+) min )?(\d+) s left$")
 
 @pytest.mark.parametrize("names", [["ring"], ["ring", "mpich", "gloo"]])
 def test_what_is_left_is_right_from_the_first_launch_on(
-    peers: list[Peer], names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    peers: list[Peer], names: list[str], whole_run: Callable[..., Run]
 ):
     """A quarter of an hour was said to be left of runs of three minutes, and a slow first launch made 24 of 4."""
     clock, shown, made = MadeClock(), list[tuple[float, float]](), Counter[str]()
 
-    def run_launch(order: LaunchOrder, position: int) -> MessageSizeLaunch:
+    def launch(order: LaunchOrder, position: int) -> MessageSizeLaunch:
         name = order.peer.name
         seconds = RECORDED[name][made[name] % 3] - 0.4 + order.seconds
         made[name] += 1
@@ -239,23 +245,8 @@ def test_what_is_left_is_right_from_the_first_launch_on(
         shown.append((clock.now, 60 * int(match[1] or 0) + int(match[2])))
 
     chosen = [peer for peer in peers if peer.name in names]
-    monkeypatch.setattr(message_sizes_run.together, "run_together", made_by(run_launch))
-    monkeypatch.setattr(message_sizes_run, "choose_peers", lambda _: chosen)
-    monkeypatch.setattr(message_sizes_run, "unusable", lambda *_: None)
-    request = RunRequest(
-        sizes=(4 * KIB, MIB),
-        rank_counts=(2,),
-        backends=["all"],
-        num_blocks=3,
-        budget_seconds=840,
-        seed=1,
-        environments=tmp_path,
-        references={},
-    )
-    monkeypatch.setattr(message_sizes_run, "usable_cpus", lambda: [0, 1])
-    run = Run(request, tell=lambda _: None, progress=progress, clock=clock)
-    run.prepare(tmp_path)
-    run.measure()
+    seen = {"tell": lambda _: None, "progress": progress, "clock": clock}
+    whole_run(launch, chosen, rank_counts=(2,), num_blocks=3, budget_seconds=840, **seen)
     ends = [at + left for at, left in shown]  # when the run is said to end
     assert ends == pytest.approx([clock.now] * len(ends), abs=30)
     assert max(after - before for before, after in pairwise([left for _, left in shown])) < 15
@@ -319,30 +310,40 @@ def test_the_slowest_rank_counts():
     assert schedule.seconds_by_point(tried("a", small=1000)) == {("allreduce", 4 * KIB): pytest.approx(1e-6)}
 
 
-def test_a_setting_is_chosen_where_it_is_fastest(peers: list[Peer]):
+@pytest.mark.parametrize(
+    ("times", "most", "expected"),
+    [
+        (  # where it is fastest; a gain of less than 1 % is none
+            {
+                "default": {"small": 1000, "large": 100_000},
+                "small": {"small": 500, "large": 200_000},
+                "large": {"small": 3000, "large": 20_000},
+                "slow": {"small": 2000, "large": 300_000},
+                "same": {"small": 999, "large": 99_900},
+            },
+            3,
+            ["default", "large", "small"],
+        ),
+        (  # no more than asked for
+            {"default": {"small": 1000, "large": 1000}, "small": {"small": 500}, "large": {"large": 400}},
+            1,
+            ["default", "large"],
+        ),
+        (
+            {"large": {"small": 10}},
+            3,
+            ["default", "large"],
+        ),  # a default that failed leaves room for what works
+    ],
+)
+def test_a_setting_is_chosen_where_it_is_fastest(
+    peers: list[Peer],
+    monkeypatch: pytest.MonkeyPatch,
+    times: dict[str, dict[str, int]],
+    most: int,
+    expected: list[str],
+):
+    monkeypatch.setattr(schedule, "MOST_TUNED", most)
     mpich = peers[1].model_copy(update={"settings": settings("default", "small", "large", "slow", "same")})
-    launches = [
-        tried("default", small=1000, large=100_000),
-        tried("small", small=500, large=200_000),
-        tried("large", small=3000, large=20_000),
-        tried("slow", small=2000, large=300_000),
-        tried("same", small=999, large=99_900),  # less than 1 % gain
-    ]
-    assert [setting.name for setting in schedule.choose_settings(mpich, launches)] == [
-        "default",
-        "large",
-        "small",
-    ]
-
-
-def test_no_more_settings_than_asked_for(peers: list[Peer], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(schedule, "MOST_TUNED", 1)
-    launches = [tried("default", small=1000, large=1000), tried("a", small=500), tried("b", large=400)]
-    assert [setting.name for setting in schedule.choose_settings(peers[1], launches)] == ["default", "b"]
-
-
-def test_a_default_that_failed_leaves_room_for_what_works(peers: list[Peer]):
-    assert [setting.name for setting in schedule.choose_settings(peers[1], [tried("b", small=10)])] == [
-        "default",
-        "b",
-    ]
+    launches = [tried(name, **nanoseconds) for name, nanoseconds in times.items()]
+    assert [setting.name for setting in schedule.choose_settings(mpich, launches)] == expected
