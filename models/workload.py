@@ -330,14 +330,13 @@ class Workload:
         execution = execution or Execution()
         self.check_framework(framework)
         check_memory_format(framework, execution.memory_format)
-        from dlscale.models.frameworks.replica import replica_factory  # which needs this module
-
-        programs = self.program(framework, execution)
-        return replica_factory(
-            lambda preset: framework_module(framework).builder(programs, preset, execution),
+        shared = framework_module(framework)
+        factory: ReplicaFactory = shared.replica_factory(
+            self.program(framework, execution),
             self.data(),
             preset=self.preset(preset),
             local_batch=local_batch,
             source=source,
             execution=execution,
         )
+        return factory

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dlscale.models.frameworks import check_execution
 from dlscale.models.frameworks._jax_optimizers import Rule, first_slots, update
-from dlscale.models.frameworks.replica import BatchedReplica, Build
+from dlscale.models.frameworks.replica import BatchedReplica, Build, as_factory
 from dlscale.models.optimizers import OptimizerRule
 from dlscale.models.samples import Arrays, LocalBatches
 from dlscale.models.weights import Initial, check_names, draw_initial
@@ -94,7 +94,8 @@ def numerics() -> dict[str, str]:
     }
 
 
-def builder(make_program: Callable[..., JaxProgram], preset: Preset, execution: Execution) -> Build:
+@as_factory
+def replica_factory(make_program: Callable[..., JaxProgram], preset: Preset, execution: Execution) -> Build:
     """Builds replicas of a program, which share what is compiled. Raises UsageError for what JAX is not run with."""
     check_execution(
         "jax",

@@ -20,7 +20,7 @@ from dlscale.base.errors import UsageError
 from dlscale.models.frameworks import gpu_module
 from dlscale.models.frameworks._tensorflow_layers import Network
 from dlscale.models.frameworks._tensorflow_optimizers import Adam, HasRate, MakesSlots, named_optimizer
-from dlscale.models.frameworks.replica import BatchedReplica, Build, first_weights
+from dlscale.models.frameworks.replica import BatchedReplica, Build, as_factory, first_weights
 from dlscale.models.samples import Arrays, LocalBatches
 from dlscale.models.weights import Initial, check_names
 from dlscale.models.workload import Execution, Preset, State, Weights
@@ -99,7 +99,10 @@ def objective(
     )
 
 
-def builder(make_program: Callable[..., TensorFlowProgram], preset: Preset, execution: Execution) -> Build:
+@as_factory
+def replica_factory(
+    make_program: Callable[..., TensorFlowProgram], preset: Preset, execution: Execution
+) -> Build:
     """Builds replicas of a program."""
 
     def build(make_batches: Callable[[], LocalBatches], *, seed: int, gate: bool) -> TensorFlowReplica:

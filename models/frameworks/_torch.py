@@ -19,7 +19,7 @@ from dlscale.models.frameworks._torch_eager import put_off_compiler
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
 from dlscale.models.frameworks._torch_slept import SleptLoss
 from dlscale.models.frameworks._torch_state import read_state, write_state
-from dlscale.models.frameworks.replica import BatchedReplica, Build, first_weights
+from dlscale.models.frameworks.replica import BatchedReplica, Build, as_factory, first_weights
 from dlscale.models.samples import Arrays, LocalBatches
 from dlscale.models.slept import Slept
 from dlscale.models.weights import Initial
@@ -109,7 +109,8 @@ def objective(
     )
 
 
-def builder(make_program: Callable[..., TorchProgram], preset: Preset, execution: Execution) -> Build:
+@as_factory
+def replica_factory(make_program: Callable[..., TorchProgram], preset: Preset, execution: Execution) -> Build:
     """Builds replicas of a program."""
 
     def build(make_batches: Callable[[], LocalBatches], *, seed: int, gate: bool) -> TorchReplica:

@@ -19,34 +19,40 @@ class Build(Protocol):
     def __call__(self, make_batches: Callable[[], LocalBatches], *, seed: int, gate: bool) -> Any: ...  # noqa: D102
 
 
-def replica_factory(
-    build: Callable[[Preset], Build],
-    data: DataModule,
-    *,
-    preset: Preset,
-    local_batch: int,
-    source: Input,
-    execution: Execution,
-) -> ReplicaFactory:
-    """Builds a workload's replicas for a preset, a batch, a source of samples and a way to run. Raises UsageError."""
-    if execution.learning_rate is not None:
-        preset = replace(preset, learning_rate=execution.learning_rate)
-    build_one = build(preset)
+def as_factory(
+    builder: Callable[[Any, Preset, Execution], Build],
+) -> Callable[..., ReplicaFactory]:
+    """What `Workload.factory` asks of a framework, from what builds replicas of a program. Raises UsageError."""
 
-    def factory(*, shard: Shard, seed: int, gate: bool = False) -> Any:
-        make_batches = partial(
-            LocalBatches,
-            data,
-            preset=preset,
-            local_batch=local_batch,
-            source=source,
-            shard=shard,
-            seed=seed,
-            gate=gate,
-        )
-        return build_one(make_batches, seed=seed, gate=gate)
+    def replica_factory(
+        make_program: Any,
+        data: DataModule,
+        *,
+        preset: Preset,
+        local_batch: int,
+        source: Input,
+        execution: Execution,
+    ) -> ReplicaFactory:
+        if execution.learning_rate is not None:
+            preset = replace(preset, learning_rate=execution.learning_rate)
+        build = builder(make_program, preset, execution)
 
-    return factory
+        def factory(*, shard: Shard, seed: int, gate: bool = False) -> Any:
+            make_batches = partial(
+                LocalBatches,
+                data,
+                preset=preset,
+                local_batch=local_batch,
+                source=source,
+                shard=shard,
+                seed=seed,
+                gate=gate,
+            )
+            return build(make_batches, seed=seed, gate=gate)
+
+        return factory
+
+    return replica_factory
 
 
 class BatchedReplica:

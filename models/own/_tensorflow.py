@@ -82,7 +82,7 @@ class KerasOptimizer(HasRate, MakesSlots):
 
 
 def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..., TensorFlowProgram]:
-    """What builds the network and its one objective (`frameworks._tensorflow.builder`)."""
+    """What builds the network and its one objective (`frameworks._tensorflow.replica_factory`)."""
 
     def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
         network = KerasNetwork(

@@ -50,7 +50,7 @@ def _seed_of(number: torch.Tensor) -> None:
 
 
 def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..., TorchProgram]:  # noqa: ARG001
-    """What builds the network and its one objective (`frameworks._torch.builder`)."""
+    """What builds the network and its one objective (`frameworks._torch.replica_factory`)."""
 
     def program(preset: Preset, *, gate: bool) -> TorchProgram:
         torch.manual_seed(BUFFER_SEED)
