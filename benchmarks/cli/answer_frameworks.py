@@ -83,7 +83,7 @@ def answer(
             )
         for study in studies:
             tell_left_out(study.bad_files, study.left_out)
-    return _status(studies, asked)
+    return FAILED_CASES if any(one.error for one in found) else _status(studies, asked)
 
 
 def _status(studies: Sequence[Measured], asked: Sequence[Choice]) -> int:

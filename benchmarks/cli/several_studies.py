@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.declare import Figure
+from dlscale.analysis.declare import Figure, Plot
 from dlscale.analysis.finding import Found, collect
 from dlscale.analysis.findings import together
 from dlscale.analysis.findings.failures import study_warnings
@@ -53,24 +53,20 @@ def report_together(
             click.echo("\n".join(sentences), err=True)
             return NOT_COMPARABLE
         members = _members(loaded)
+        found = collect(together.together_findings(members, sentences), loaded[0].study)
         if as_json:
             rows = together.numbers_json(members)
             click.echo(json.dumps({"schema": 1, "comparable": True, "rows": rows}))
         else:
             _print(members, sentences)
-            findings = together.together_findings(members, sentences)
-            found = collect(findings, loaded[0].study)
-            plots = (
-                together.together_plots(members, "efficiency"),
-                together.together_plots(members, "throughput"),
-            )
+            plots = ([block for block in one.blocks if isinstance(block, Plot)] for one in found)
             path = put_several(
                 loaded,
                 found,
                 results / FOLDER / _file_name(members),
                 title=together.title_of(members),
                 facts=[(member.label, f"{member.name}, {member.begun}") for member in members],
-                summary=next(filter(None, ([plot.says for plot in own] for own in plots)), []),
+                summary=[plot.says for plot in next(filter(None, plots), [])],
                 warnings=[
                     (f"{member.label}: {sentence}", "studies")
                     for member in members
@@ -82,7 +78,7 @@ def report_together(
             if in_browser:
                 open_page(path)
     incomplete = any(one.study.bad_files or one.study.left_out or one.study.failures for one in loaded)
-    return FAILED_CASES if incomplete else 0
+    return FAILED_CASES if incomplete or any(one.error for one in found) else 0
 
 
 def put_several(
