@@ -168,7 +168,11 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
         return FAILED_USAGE
     except (UsageError, click.ClickException) as error:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.command.name in ("run", "plan"):
+        if (
+            isinstance(error, click.NoSuchOption)
+            and error.ctx
+            and error.ctx.command.name in ("run", "plan", "predict")
+        ):
             text = _moved(error.option_name) or text
         click.echo(f"{name}: {' '.join(text.split())}", err=True)
         return FAILED_USAGE

@@ -83,6 +83,7 @@ def mistake(told, *words: str) -> str:
         ("run strong-scaling --ranks 1,2 --batch 3", ["global batch 3", "2 ranks", "1, 3", "BATCH"]),
         ("run weak-scaling --momentum 0.9", ["--momentum is now --set target.momentum=VALUE"]),
         ("run weak-scaling --no-figures", ["--no-figures is now --set figures=no"]),
+        ("predict weak-scaling --servers 2", ["--servers is now --set servers=VALUE"]),
         ("run weak-scaling --set rules.max_step=9", ["no field 'rules.max_step'", "rules.max_steps"]),
         ("run weak-scaling --set xyz=9", ["no field 'xyz'", "docs/commands.md"]),
         ("run weak-scaling --set max_steps", ["write NAME=VALUE"]),
