@@ -106,7 +106,7 @@ def efficiency_plot(
             title="scaling efficiency [%]",
             kind="percent",
             low=0,
-            high=max(1.1, *(1.05 * top for top in tops)),
+            high=max((1.1, *(1.05 * top for top in tops))),
         ),
         series=(
             *series_of(curves, value, say=percent, unit="block", among=names),

@@ -52,7 +52,7 @@ def write_prediction(
         bands.setdefault((record.backend, record.backend), {})[record.num_nodes] = record.efficiency
     doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
     title = f"{first.workload} {first.preset}, {first.scaling_mode} scaling on {first.system}"
-    high = max(1.1, *(1.05 * band.high for own in bands.values() for band in own.values()))
+    high = max((1.1, *(1.05 * band.high for own in bands.values() for band in own.values())))
     figure = _over_nodes(
         bands,
         y=Axis(title="scaling efficiency [%]", kind="percent", low=0, high=high),

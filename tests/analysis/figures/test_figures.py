@@ -239,6 +239,13 @@ def test_only_base_cases_give_no_efficiency_figure_and_only_failures_none(make_r
     assert write_figures(measure(failed), tmp_path) == []
 
 
+def test_without_a_run_that_exchanges_nothing_the_efficiency_is_drawn_all_the_same(make_record, tmp_path):
+    records = [
+        make_record(backend="ring", num_ranks=ranks, block=block) for ranks in (1, 2) for block in range(3)
+    ]
+    assert any("efficiency" in path.name for path in write_figures(measure(records), tmp_path))
+
+
 def test_figures_of_a_failed_pair_say_so_below_the_title(make_failed_pair):
     table = make_failed_pair(num_blocks=3)
     for family in table.families:
