@@ -194,15 +194,15 @@ def communications(
     `waterfalls` must be computed from the same launches.
     """
     trained = good_launches(measured, controls={"train"})
-    falls = {(fall.family, fall.cell.id, fall.evidence): fall for fall in waterfalls}
-    exchanges = [_communication(alone, trained, falls) for alone in communication_only(measured)]
+    by_cell = {(one.family, one.cell.id, one.evidence): one for one in waterfalls}
+    exchanges = [_communication(alone, trained, by_cell) for alone in communication_only(measured)]
     return tuple(sorted(exchanges, key=lambda one: curve_order(one.family, one.cell, one.evidence)))
 
 
 def _communication(
     alone: CommunicationOnly,
     trained: Sequence[CellLaunches],
-    falls: Mapping[tuple[Family, str, str], Waterfall],
+    waterfalls: Mapping[tuple[Family, str, str], Waterfall],
 ) -> Communication:
     cell = alone.cell.model_copy(update={"control": "train"})
     alike = [one for one in trained if (one.family, one.evidence) == (alone.family, alone.evidence)]
@@ -210,10 +210,10 @@ def _communication(
     if training is None:
         return Communication(alone=alone, cell=cell, how="", step_reason="no training gave a number")
     seconds, how = training.by_block("world"), training.exchange
-    fall, hidden = falls.get((alone.family, cell.id, alone.evidence)), None
+    loss, hidden = waterfalls.get((alone.family, cell.id, alone.evidence)), None
     reason = "where its speed goes is not known"
-    if fall:
-        found = overlap(fall, alone.by_block, seconds, exchange=how)
+    if loss:
+        found = overlap(loss, alone.by_block, seconds, exchange=how)
         hidden, reason = (None, found) if isinstance(found, str) else (found, "")
     none = without_communication(training, alike)
     step = predict_step(seconds, none.by_block("world"), alone.by_block, how=how) if none else None

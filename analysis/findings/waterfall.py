@@ -29,7 +29,14 @@ from dlscale.analysis.findings.contrast_declaration import level_of
 from dlscale.analysis.findings.interference import is_busy
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.small_print import family_figure, span
-from dlscale.analysis.findings.waterfall_parts import INPUT, STRAGGLERS, Part, Waterfall, is_loss, waterfalls
+from dlscale.analysis.findings.waterfall_parts import (
+    INPUT,
+    STRAGGLERS,
+    Part,
+    Waterfall,
+    is_loss,
+    waterfalls_of,
+)
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import algorithm_text, options_text
@@ -49,7 +56,7 @@ from dlscale.analysis.text import (
 from dlscale.analysis.variants import STEP
 
 
-def waterfall_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
+def waterfall_rows(waterfalls: Iterable[Waterfall]) -> list[dict[str, Any]]:
     """One flat row per part, in the order of the staircase; for a cell without parts one row with `reason`.
 
     `loss` is a part's share of the ideal speed, `seconds` its share of a step; over the rows of a cell they add up to
@@ -57,30 +64,30 @@ def waterfall_rows(falls: Iterable[Waterfall]) -> list[dict[str, Any]]:
     is kept within `bound_low` and `bound_high`. `verdict` is "largest", "not separable" from it, "smaller" or "gain";
     about `launches_needed` would separate them.
     """
-    return [_part_row(fall, part) for fall in falls for part in fall.parts or (None,)]
+    return [_part_row(waterfall, part) for waterfall in waterfalls for part in waterfall.parts or (None,)]
 
 
-def _part_row(fall: Waterfall, part: Part | None) -> dict[str, Any]:
-    bound = fall.bound if part and part.names == (INPUT,) else None
+def _part_row(waterfall: Waterfall, part: Part | None) -> dict[str, Any]:
+    bound = waterfall.bound if part and part.names == (INPUT,) else None
     return {
-        "system": fall.family.system,
-        **fall.cell.model_dump(exclude={"control"}),
-        "backend_options": options_text(fall.cell),
-        "algorithm": fall.cell.algorithm,
-        "algorithm_options": algorithm_text(fall.cell),
-        "evidence": fall.evidence,
-        **interval_columns("efficiency", fall.efficiency),
-        **attributes(fall, "ideal_seconds measured_seconds"),
+        "system": waterfall.family.system,
+        **waterfall.cell.model_dump(exclude={"control"}),
+        "backend_options": options_text(waterfall.cell),
+        "algorithm": waterfall.cell.algorithm,
+        "algorithm_options": algorithm_text(waterfall.cell),
+        "evidence": waterfall.evidence,
+        **interval_columns("efficiency", waterfall.efficiency),
+        **attributes(waterfall, "ideal_seconds measured_seconds"),
         **name_columns(part.name if part else None),
         **interval_columns("loss", part.loss if part else None),
         **interval_columns("seconds", part.seconds if part else None),
         "loss_by_controls": part.by_controls if part else None,
         "bound_low": bound.low if bound and math.isfinite(bound.low) else None,
         "bound_high": bound and bound.high,
-        "verdict": _verdict(fall, part) if part else None,
-        "launches_needed": fall.launches_needed,
-        "notes": "; ".join(fall.notes),
-        "reason": fall.reason or None,
+        "verdict": _verdict(waterfall, part) if part else None,
+        "launches_needed": waterfall.launches_needed,
+        "notes": "; ".join(waterfall.notes),
+        "reason": waterfall.reason or None,
     }
 
 
@@ -89,51 +96,58 @@ def name_columns(name: str | None) -> dict[str, str | None]:
     return {"part": name and name.replace(STRAGGLERS, "late ranks"), "cause": name}
 
 
-def _verdict(fall: Waterfall, part: Part) -> Literal["largest", "not separable", "smaller", "gain"] | None:
+def _verdict(
+    waterfall: Waterfall, part: Part
+) -> Literal["largest", "not separable", "smaller", "gain"] | None:
     """`largest` if separated from all others, `not separable` for it and its rivals; None if no loss is certain."""
     if part.loss.center <= 0:
         return "gain"
-    if not fall.largest_names:
+    if not waterfall.largest_names:
         return None
-    if part.name not in fall.largest_names:
+    if part.name not in waterfall.largest_names:
         return "smaller"
-    return "largest" if fall.separated else "not separable"
+    return "largest" if waterfall.separated else "not separable"
 
 
 MOST_RIVALS = 2  # causes named besides the largest
 
 
-def largest_loss(fall: Waterfall) -> str:
+def largest_loss(waterfall: Waterfall) -> str:
     """`exposed communication 32.0 % [30.1, 33.9]` and losses not separable from it, or why it is not known."""
-    largest = fall.largest
-    if largest is None or fall.loss is None:
-        return f"not known: {fall.reason}"
-    if not fall.sufficient:
-        return f"insufficient data: {fall.loss.n} of {MIN_BLOCKS} blocks"
+    largest = waterfall.largest
+    if largest is None or waterfall.loss is None:
+        return f"not known: {waterfall.reason}"
+    if not waterfall.sufficient:
+        return f"insufficient data: {waterfall.loss.n} of {MIN_BLOCKS} blocks"
     text = f"{largest.name} {share_text(largest.loss)}"
-    if not fall.largest_names:
-        return f"{'no single cause' if is_loss(fall.loss) else 'no loss'} is significant; largest: {text}"
-    if fall.separated:
+    if not waterfall.largest_names:
+        return (
+            f"{'no single cause' if is_loss(waterfall.loss) else 'no loss'} is significant; largest: {text}"
+        )
+    if waterfall.separated:
         return text
-    if not fall.rivals:
+    if not waterfall.rivals:
         return f"{text}; {plural(largest.loss.n, 'launch')} do not show that no other is as large"
-    few = len(fall.rivals) <= MOST_RIVALS
-    return f"{text}; not separable from {' or '.join(fall.rivals) if few else f'{len(fall.rivals)} other causes'}"
+    rivals = waterfall.rivals
+    names = " or ".join(rivals) if len(rivals) <= MOST_RIVALS else f"{len(rivals)} other causes"
+    return f"{text}; not separable from {names}"
 
 
-def headline(fall: Waterfall) -> str:
+def headline(waterfall: Waterfall) -> str:
     """`HEP-CNN (torch) on ring: scaling efficiency 93 % [91, 95] at 8 ranks; largest loss: stragglers ...`"""
-    cell, ranks = fall.cell, f"at {fall.cell.num_ranks} ranks"
-    kind = "" if fall.evidence == "measured" else f" ({fall.evidence})"
+    cell, ranks = waterfall.cell, f"at {waterfall.cell.num_ranks} ranks"
+    kind = "" if waterfall.evidence == "measured" else f" ({waterfall.evidence})"
     subject = f"{workload_title(cell.workload)} ({cell.framework}) on {backend_name(cell)}{kind}"
-    if fall.efficiency is None:
-        return f"{subject} {ranks}: largest loss {largest_loss(fall)}."
-    unpaired = ", unpaired" if "unpaired" in fall.efficiency.method else ""
-    needed = fall.launches_needed
-    could = f" (about {needed} launches would be enough)" if needed and needed > fall.efficiency.n else ""
+    if waterfall.efficiency is None:
+        return f"{subject} {ranks}: largest loss {largest_loss(waterfall)}."
+    unpaired = ", unpaired" if "unpaired" in waterfall.efficiency.method else ""
+    needed = waterfall.launches_needed
+    could = (
+        f" (about {needed} launches would be enough)" if needed and needed > waterfall.efficiency.n else ""
+    )
     return (
-        f"{subject}: scaling efficiency {percent(fall.efficiency)} {ranks}{unpaired}; "
-        f"largest loss: {largest_loss(fall)}{could}."
+        f"{subject}: scaling efficiency {percent(waterfall.efficiency)} {ranks}{unpaired}; "
+        f"largest loss: {largest_loss(waterfall)}{could}."
     )
 
 
@@ -148,22 +162,22 @@ class LossRow:
     largest: bool = False
 
 
-def loss_rows(falls: Iterable[Waterfall]) -> Iterator[LossRow]:
+def loss_rows(waterfalls: Iterable[Waterfall]) -> Iterator[LossRow]:
     """The rows of the table: the parts of each waterfall and their total; waterfalls without parts are left out."""
-    for fall in falls:
-        if not fall.parts or fall.loss is None:
+    for waterfall in waterfalls:
+        if not waterfall.parts or waterfall.loss is None:
             continue
-        for part in fall.parts:
+        for part in waterfall.parts:
             yield LossRow(
-                waterfall=fall,
+                waterfall=waterfall,
                 label=part.name,
                 loss=part.loss,
                 milliseconds=part.seconds.times(1000),
-                largest=part.name in fall.largest_names,
+                largest=part.name in waterfall.largest_names,
             )
-        lost = sum(1000 * part.seconds.center for part in fall.parts)
-        milliseconds = replace(fall.loss, center=lost, low=None, high=None, method="sum of the parts")
-        yield LossRow(waterfall=fall, label="in total", loss=fall.loss, milliseconds=milliseconds)
+        lost = sum(1000 * part.seconds.center for part in waterfall.parts)
+        milliseconds = replace(waterfall.loss, center=lost, low=None, high=None, method="sum of the parts")
+        yield LossRow(waterfall=waterfall, label="in total", loss=waterfall.loss, milliseconds=milliseconds)
 
 
 def _loss_data(row: LossRow) -> dict[str, Any]:
@@ -214,32 +228,32 @@ LOSSES = TableOf[LossRow](
 )
 
 
-def losses_of(falls: Iterable[Waterfall]) -> list[Loss]:
+def losses_of(waterfalls: Iterable[Waterfall]) -> list[Loss]:
     """The waterfalls that have parts, as they are drawn."""
     return [
         Loss(
-            name=backend_name(fall.cell),
-            title=training_title(fall.family),
-            tags=tags_of(fall.cell),
-            num_ranks=fall.cell.num_ranks,
-            evidence=fall.evidence,
-            kept=fall.efficiency,
+            name=backend_name(waterfall.cell),
+            title=training_title(waterfall.family),
+            tags=tags_of(waterfall.cell),
+            num_ranks=waterfall.cell.num_ranks,
+            evidence=waterfall.evidence,
+            kept=waterfall.efficiency,
             parts=tuple(
                 ShownPart(label=part.name, share=part.loss, milliseconds=part.seconds.times(1000))
-                for part in fall.parts
+                for part in waterfall.parts
             ),
-            largest=fall.largest_names,
-            separated=fall.separated,
-            sentence=headline(fall),
-            notes=_notes(fall),
+            largest=waterfall.largest_names,
+            separated=waterfall.separated,
+            sentence=headline(waterfall),
+            notes=_notes(waterfall),
         )
-        for fall in falls
-        if fall.parts and fall.efficiency
+        for waterfall in waterfalls
+        if waterfall.parts and waterfall.efficiency
     ]
 
 
-def _notes(fall: Waterfall) -> tuple[str, ...]:
-    return tuple(f"{note[0].upper()}{note[1:]}." for note in fall.notes)
+def _notes(waterfall: Waterfall) -> tuple[str, ...]:
+    return tuple(f"{note[0].upper()}{note[1:]}." for note in waterfall.notes)
 
 
 def losses_on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
@@ -252,13 +266,17 @@ def losses_on_most_ranks(losses: Iterable[Loss]) -> list[Loss]:
     ]
 
 
-def _sentences(falls: Iterable[Waterfall]) -> Iterator[Sentence]:
+def _sentences(waterfalls: Iterable[Waterfall]) -> Iterator[Sentence]:
     """Those whose loss has no parts, with the reason."""
-    return (Sentence(text=headline(fall), tags=tags_of(fall.cell)) for fall in falls if not fall.parts)
+    return (
+        Sentence(text=headline(waterfall), tags=tags_of(waterfall.cell))
+        for waterfall in waterfalls
+        if not waterfall.parts
+    )
 
 
-def _plots(falls: Iterable[Waterfall]) -> Iterator[Block]:
-    if losses := losses_of(falls):
+def _plots(waterfalls: Iterable[Waterfall]) -> Iterator[Block]:
+    if losses := losses_of(waterfalls):
         yield Losses(name="loss-plots", losses=tuple(losses_on_most_ranks(losses)))
 
 
@@ -267,17 +285,19 @@ def _screen(study: Measured) -> Iterator[Block]:
 
     Ladders and trainings to a target have screens of their own.
     """
-    falls = [fall for fall in FINDING.of(study) if not fall.cell.target]
-    families = dict.fromkeys(fall.family for fall in falls)
+    waterfalls = [waterfall for waterfall in FINDING.of(study) if not waterfall.cell.target]
+    families = dict.fromkeys(waterfall.family for waterfall in waterfalls)
     for family in () if is_busy(study) or study.variants.factor == STEP else families:
-        last = on_most_ranks(fall for fall in falls if fall.family == family)
+        last = on_most_ranks(waterfall for waterfall in waterfalls if waterfall.family == family)
         training = f", {family.title}" if len(families) > 1 else ""
         ranks = plural(last[0].cell.num_ranks, "rank")
         yield Sentence(text=f"Largest loss on {ranks}, of the ideal speed{training}", strong=True)
-        kinds = ["" if fall.evidence == "measured" else f" ({fall.evidence})" for fall in last]
-        names = [level_of(fall.cell, "backend") + kind for fall, kind in zip(last, kinds, strict=True)]
-        for fall, name in zip(last, names, strict=True):
-            yield Sentence(text=f"  {name:<{max(map(len, names))}}  {largest_loss(fall)}")
+        kinds = ["" if waterfall.evidence == "measured" else f" ({waterfall.evidence})" for waterfall in last]
+        names = [
+            level_of(waterfall.cell, "backend") + kind for waterfall, kind in zip(last, kinds, strict=True)
+        ]
+        for waterfall, name in zip(last, names, strict=True):
+            yield Sentence(text=f"  {name:<{max(map(len, names))}}  {largest_loss(waterfall)}")
 
 
 MOST_PANELS = 3
@@ -289,18 +309,20 @@ def _figure(study: Measured, family: Family, form: Form) -> Figure | None:
     At most the three backends with the highest efficiency are shown; the small print names the others.
     """
     own = [one for one in FINDING.of(study) if one.family == family and form.draws(one.cell) and one.parts]
-    groups = groupby(own, key=lambda fall: (backend_name(fall.cell), fall.evidence))
-    largest = [max(group, key=lambda fall: fall.cell.num_ranks) for _, group in groups]
-    kept = sorted(largest, key=lambda fall: fall.loss.center if fall.loss else 1.0)[:MOST_PANELS]
+    groups = groupby(own, key=lambda waterfall: (backend_name(waterfall.cell), waterfall.evidence))
+    largest = [max(group, key=lambda waterfall: waterfall.cell.num_ranks) for _, group in groups]
+    kept = sorted(largest, key=lambda waterfall: waterfall.loss.center if waterfall.loss else 1.0)[
+        :MOST_PANELS
+    ]
     drawn = sorted(kept, key=largest.index)
     if not drawn:
         return None
     rows = rows_of(scaling.FINDING.of(study), family)
-    left_out = [backend_name(fall.cell) for fall in largest if fall not in drawn]
+    left_out = [backend_name(waterfall.cell) for waterfall in largest if waterfall not in drawn]
     return family_figure(
         family,
         rows,
-        [fall.cell for fall in drawn],
+        [waterfall.cell for waterfall in drawn],
         study.provenance,
         name="waterfall",
         words=_words(drawn, left_out),
@@ -312,7 +334,7 @@ def _figure(study: Measured, family: Family, form: Form) -> Figure | None:
 
 
 def _words(drawn: Sequence[Waterfall], left_out: Sequence[str]) -> Iterator[str]:
-    parts = [part for fall in drawn for part in fall.parts]
+    parts = [part for waterfall in drawn for part in waterfall.parts]
     yield (
         "Ideal: 1 rank without a communication layer. Parts of the measured step, which add up to what is lost, over "
         f"n = {span([part.loss.n for part in parts])} blocks of launches, with t intervals of "
@@ -322,7 +344,7 @@ def _words(drawn: Sequence[Waterfall], left_out: Sequence[str]) -> Iterator[str]
     )
     if any(part.loss.low is None for part in parts):
         yield "No whisker: too few blocks."
-    yield from dict.fromkeys(note for fall in drawn for note in _notes(fall))
+    yield from dict.fromkeys(note for waterfall in drawn for note in _notes(waterfall))
     if left_out:
         yield f"Not shown: {', '.join(left_out)} (see --json)."
 
@@ -330,12 +352,12 @@ def _words(drawn: Sequence[Waterfall], left_out: Sequence[str]) -> Iterator[str]
 FINDING = Finding(
     name="waterfalls",
     title="Where the speed goes",
-    compute=lambda study: waterfalls(study.launches),
+    compute=lambda study: waterfalls_of(study.launches),
     sentences=_sentences,
     plots=_plots,
-    more=lambda falls: (LOSSES.of(loss_rows(falls)),),
+    more=lambda waterfalls: (LOSSES.of(loss_rows(waterfalls)),),
     screen=_screen,
     figures={"waterfall": _figure},
-    data=lambda falls: {"waterfalls": waterfall_rows(falls)},
+    data=lambda waterfalls: {"waterfalls": waterfall_rows(waterfalls)},
 )
 FINDINGS = (FINDING,)

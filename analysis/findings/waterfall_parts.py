@@ -165,7 +165,7 @@ class Waterfall:
         return self.loss is not None and self.loss.low is not None
 
 
-def waterfalls(measured: Iterable[CellLaunches]) -> tuple[Waterfall, ...]:
+def waterfalls_of(measured: Iterable[CellLaunches]) -> tuple[Waterfall, ...]:
     """A waterfall for each training over a backend on more than 1 rank with a number, by family and ranks."""
     everything = good_launches(measured, controls=LEVEL_CONTROLS)
     found = [

@@ -13,7 +13,7 @@ from dlscale.analysis.findings.communication import (
     communications_on_most_ranks,
     predict_step,
 )
-from dlscale.analysis.findings.waterfall_parts import waterfalls
+from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 
 from .conftest import DRIFT, MS, Link
@@ -21,7 +21,7 @@ from .conftest import DRIFT, MS, Link
 
 def found_in(records):
     good = launches_of(records)
-    return communications(good, waterfalls(good))
+    return communications(good, waterfalls_of(good))
 
 
 def only(records):

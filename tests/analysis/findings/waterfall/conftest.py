@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dlscale.analysis.findings.waterfall_parts import waterfalls
+from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 from dlscale.benchmarks.records.record import Record, Window
 
@@ -109,7 +109,7 @@ Plant = Callable[..., list[Record]]
 
 
 def only(records):
-    (found,) = waterfalls(launches_of(records))
+    (found,) = waterfalls_of(launches_of(records))
     return found
 
 

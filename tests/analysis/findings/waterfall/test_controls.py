@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.waterfall_parts import waterfalls
+from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
 
@@ -207,7 +207,7 @@ def linked(plant, truth, **options):
 
 
 def on_4_ranks(records):
-    return next(one for one in waterfalls(launches_of(records)) if one.cell.num_ranks == 4)
+    return next(one for one in waterfalls_of(launches_of(records)) if one.cell.num_ranks == 4)
 
 
 def test_the_base_case_of_another_job_is_reached_through_a_size_of_both(plant):

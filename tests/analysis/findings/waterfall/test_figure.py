@@ -7,7 +7,7 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw as draw_figure
 from dlscale.analysis.findings.waterfall import FINDING, waterfall_rows
-from dlscale.analysis.findings.waterfall_parts import waterfalls
+from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.form import SCREEN
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
@@ -54,7 +54,7 @@ def bars(axes):
 def test_bars_whiskers_and_numbers_are_those_of_the_parts_and_each_begins_where_the_last_one_ends(study):
     records = study()
     figure = draw(records)
-    for axes, one in zip(figure.axes, waterfalls(launches_of(records)), strict=True):
+    for axes, one in zip(figure.axes, waterfalls_of(launches_of(records)), strict=True):
         losses = [part.loss for part in one.parts]
         ends = np.cumsum([0.0, *(loss.center for loss in losses)])
         drawn = bars(axes)
@@ -115,7 +115,7 @@ def test_of_many_backends_those_that_keep_most_are_shown(study):
 
 def test_the_rows_behind_it_are_those_of_json_and_without_parts_there_is_none(study):
     records = study()
-    assert declared(records).rows == waterfall_rows(waterfalls(launches_of(records)))
+    assert declared(records).rows == waterfall_rows(waterfalls_of(launches_of(records)))
     assert declared([one for one in records if one.case.cell.num_ranks > 1]) is None
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dlscale.analysis.findings.waterfall import headline, waterfall_rows
 from dlscale.analysis.findings.waterfall_levels import INPUT_TERMS, InputBound, Levels, difference
-from dlscale.analysis.findings.waterfall_parts import waterfalls
+from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 
 from .conftest import LOSSES, MS, Planted, losses, only
@@ -103,7 +103,7 @@ def test_a_gain_is_never_among_the_largest_losses(plant):
     truth = Planted(co_running=-0.4 * MS, exposed=0.8 * MS, reads=False)
     told = 0
     for seed in range(20):
-        (found,) = waterfalls(launches_of(plant(truth, noise=0.06, seed=seed, num_windows=2)))
+        (found,) = waterfalls_of(launches_of(plant(truth, noise=0.06, seed=seed, num_windows=2)))
         gains = {part.name for part in found.parts if part.loss.center <= 0}
         assert not gains & set(found.rivals)
         assert not gains & set(found.largest_names)

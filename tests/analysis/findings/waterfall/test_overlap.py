@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.findings.communication import NOT_OVERLAPPED, overlap
-from dlscale.analysis.findings.waterfall_parts import waterfalls
+from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 
 from .conftest import DRIFT, MS, Planted
@@ -26,7 +26,7 @@ def drifting(seconds, study="weak-scaling", noise=(1.0,) * 6):
 
 def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed(plant):
     records = plant(ALL)
-    (one,) = waterfalls(launches_of(records))
+    (one,) = waterfalls_of(launches_of(records))
     for factor, share in ((4, 0.75), (1, 0.0), (0.5, -1.0)):
         found = overlap(one, drifting(factor * ALL.exposed), measured(records), exchange="overlapped")
         assert (found.center, found.low, found.high) == pytest.approx((share,) * 3)
@@ -35,7 +35,7 @@ def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed(plant):
 
 def test_the_interval_of_an_overlap_has_both_uncertainties(plant):
     records = plant(ALL, noise=0.02)
-    (one,) = waterfalls(launches_of(records))
+    (one,) = waterfalls_of(launches_of(records))
     some = dict(list(drifting(4 * ALL.exposed).items())[:4])
     assert overlap(one, some, measured(records), exchange="").n == 4, "only common blocks count"
     exact = overlap(one, drifting(4 * ALL.exposed), measured(records), exchange="")
@@ -47,7 +47,7 @@ def test_the_interval_of_an_overlap_has_both_uncertainties(plant):
 
 def test_a_waterfall_without_blocks_gives_an_unpaired_overlap(plant):
     records = plant(ALL, base_block=6)
-    (one,) = waterfalls(launches_of(records))
+    (one,) = waterfalls_of(launches_of(records))
     assert one.by_block == ()
     found = overlap(one, drifting(4 * ALL.exposed), measured(records), exchange="")
     assert found.center == pytest.approx(0.75, abs=0.02)
@@ -59,11 +59,11 @@ def test_a_waterfall_without_blocks_gives_an_unpaired_overlap(plant):
 
 def test_what_is_not_known_of_an_overlap_has_a_reason(plant):
     records = plant(ALL)
-    (one,) = waterfalls(launches_of(records))
+    (one,) = waterfalls_of(launches_of(records))
     alone = drifting(1.0)
     assert overlap(one, alone, measured(records), exchange="in line") == NOT_OVERLAPPED
     assert "not measured" in overlap(one, {}, measured(records), exchange="overlapped")
-    (merged,) = waterfalls(launches_of(plant(ALL, stamps=False)))
+    (merged,) = waterfalls_of(launches_of(plant(ALL, stamps=False)))
     assert "not known by itself" in overlap(merged, alone, measured(records), exchange="overlapped")
     with pytest.raises(ValueError, match="positive"):
         overlap(one, drifting(0.0), measured(records), exchange="overlapped")
