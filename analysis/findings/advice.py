@@ -12,10 +12,11 @@ from statistics import median
 from dlscale.analysis.declare import Block, Sentence
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import scaling, solution_table, waterfall
+from dlscale.analysis.findings import scaling, solution_table
 from dlscale.analysis.findings.contrasts import Contrast, study_contrasts
 from dlscale.analysis.findings.interference import is_busy
 from dlscale.analysis.findings.scaling import ScalingRow, rows_of
+from dlscale.analysis.findings.waterfall import FINDING as WATERFALLS
 from dlscale.analysis.findings.waterfall_parts import BATCH, CO_RUNNING, EXPOSED, INPUT, STRAGGLERS, Waterfall
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import start_time
@@ -95,20 +96,20 @@ def _block_seconds(study: Measured) -> float | None:
 
 def _loss(study: Measured, family: Family) -> Iterator[str]:
     """What would lessen the largest certain loss of the fastest backend on the most ranks."""
-    falls = [
-        fall
-        for fall in waterfall.FINDING.of(study)
-        if fall.family == family and fall.largest_names and fall.sufficient
+    waterfalls = [
+        waterfall
+        for waterfall in WATERFALLS.of(study)
+        if waterfall.family == family and waterfall.largest_names and waterfall.sufficient
     ]
-    if not falls:
+    if not waterfalls:
         return
-    most = max(fall.cell.num_ranks for fall in falls)
-    fall = min(
-        (fall for fall in falls if fall.cell.num_ranks == most),
+    most = max(waterfall.cell.num_ranks for waterfall in waterfalls)
+    waterfall = min(
+        (waterfall for waterfall in waterfalls if waterfall.cell.num_ranks == most),
         key=lambda one: one.measured_seconds or 0.0,
     )
-    part = fall.largest
-    if fall.rivals or part is None or len(part.names) > 1:
+    part = waterfall.largest
+    if waterfall.rivals or part is None or len(part.names) > 1:
         return
     alone = [
         row
@@ -126,12 +127,12 @@ def _loss(study: Measured, family: Family) -> Iterator[str]:
         BATCH: _batch_more,
     }.get(part.name)
     if rule:
-        yield rule(fall, row)
+        yield rule(waterfall, row)
 
 
-def _communicate_less(fall: Waterfall, _row: ScalingRow | None) -> str:
-    name, share = _backend(fall), fall.largest.loss.center if fall.largest else 0.0
-    if fall.cell.scaling_mode == "strong":
+def _communicate_less(waterfall: Waterfall, _row: ScalingRow | None) -> str:
+    name, share = _backend(waterfall), waterfall.largest.loss.center if waterfall.largest else 0.0
+    if waterfall.cell.scaling_mode == "strong":
         return (
             f"{name} waits for its exchange: a larger --batch, or fewer ranks, leaves more computation to each "
             "exchange."
@@ -142,34 +143,35 @@ def _communicate_less(fall: Waterfall, _row: ScalingRow | None) -> str:
     )
 
 
-def _read_faster(fall: Waterfall, row: ScalingRow | None) -> str:
+def _read_faster(waterfall: Waterfall, row: ScalingRow | None) -> str:
     saved = ""
     if row and row.input_loss:
         saved = f"; training on samples in memory saves {share_text(row.input_loss)} of a step"
     return (
-        f"Reading samples costs {_backend(fall)} the most{saved}: put the data on a faster disk or into memory, or "
-        "convert images with dlscale data convert."
+        f"Reading samples costs {_backend(waterfall)} the most{saved}: put the data on a faster disk or into memory, "
+        "or convert images with dlscale data convert."
     )
 
 
-def _share_less(fall: Waterfall, _row: ScalingRow | None) -> str:
-    fewer = max(1, fall.cell.num_ranks // 2)
+def _share_less(waterfall: Waterfall, _row: ScalingRow | None) -> str:
+    fewer = max(1, waterfall.cell.num_ranks // 2)
     return (
         "Ranks slow each other down, for they share memory, caches and power: try "
         f"{plural(fewer, 'rank')} with twice the cores each (--ranks {','.join(map(str, sorted({1, fewer})))})."
     )
 
 
-def _find_stragglers(fall: Waterfall, _row: ScalingRow | None) -> str:
-    return f"{_backend(fall)} waits for late ranks: the page's heat map shows which, and dlscale report --full why."
+def _find_stragglers(waterfall: Waterfall, _row: ScalingRow | None) -> str:
+    name = _backend(waterfall)
+    return f"{name} waits for late ranks: the page's heat map shows which, and dlscale report --full why."
 
 
 def _batch_more(_fall: Waterfall, _row: ScalingRow | None) -> str:
     return "Each rank's share of the batch is too small to be fast: a larger --batch, or fewer ranks."
 
 
-def _backend(fall: Waterfall) -> str:
-    return f"{fall.cell.backend} on {plural(fall.cell.num_ranks, 'rank')}"
+def _backend(waterfall: Waterfall) -> str:
+    return f"{waterfall.cell.backend} on {plural(waterfall.cell.num_ranks, 'rank')}"
 
 
 def _screen(study: Measured) -> Iterator[Block]:
