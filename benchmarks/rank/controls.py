@@ -7,7 +7,6 @@ backend is at the sizes that a network really has.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank.case import CaseRun
+from dlscale.benchmarks.rank.deviation import nan_last
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.records.record import Gate, Setting
 from dlscale.benchmarks.records.spool import CaseResult
@@ -182,8 +182,8 @@ class ExchangeOnly:
             return Gate.unchecked("exchange", why)
         shift = (self._collective.size - 1) / 2
         deviations = [bucket - _values(bucket.size) - shift for bucket in self._buckets]
-        own = max((float(np.max(np.abs(deviation), initial=0.0)) for deviation in deviations), key=_nan_last)
-        worst = max(control.allgather(own), key=_nan_last)
+        own = max((float(np.max(np.abs(deviation), initial=0.0)) for deviation in deviations), key=nan_last)
+        worst = max(control.allgather(own), key=nan_last)
         largest = PERIOD + self._collective.size
         detail = f"means of the ranks' buckets, whose values reach {largest}"
         return Gate.at_most(largest * ROUNDING[wire], worst, name="exchange", detail=detail)
@@ -210,11 +210,6 @@ def copy_rate(control: Any) -> float:
         np.copyto(target, source)
         best = min(best, time.perf_counter() - begin)
     return 2 * COPIED_BYTES / best
-
-
-def _nan_last(value: float) -> tuple[bool, float]:
-    """NaN is the worst of deviations, which a plain maximum may pass over."""
-    return math.isnan(value), value
 
 
 def _values(count: int) -> NDArray[np.float32]:

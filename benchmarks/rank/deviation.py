@@ -93,9 +93,9 @@ def deviation(
             continue  # mostly, and then no sums are needed
         tensors = [_compare(before, after[name], expected, name) for name in names]
         largest = max(tensor.rms_change for tensor in tensors)
-        share = max([share, *(tensor.share(bounds.floor * largest) for tensor in tensors)], key=_nan_last)
+        share = max([share, *(tensor.share(bounds.floor * largest) for tensor in tensors)], key=nan_last)
         if kind not in QUADRATIC:
-            scale = max(scale, _scale(tensors), key=_nan_last)
+            scale = max(scale, _scale(tensors), key=nan_last)
     return Deviation(share, scale)
 
 
@@ -109,7 +109,7 @@ def whole_share(
     tensors = [_compare(before, after[name], expected, name) for name in names]
     error = math.sqrt(sum(tensor.error**2 for tensor in tensors))
     change = math.sqrt(sum(tensor.change**2 for tensor in tensors))
-    return _ratio(max(0.0, error - math.sqrt(sum(t.rounding**2 for t in tensors)), key=_nan_last), change)
+    return _ratio(max(0.0, error - math.sqrt(sum(t.rounding**2 for t in tensors)), key=nan_last), change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class _Tensor:
         return self.change / math.sqrt(self.size)
 
     def share(self, floor: float) -> float:
-        beyond = max(0.0, self.error - self.rounding, key=_nan_last)
+        beyond = max(0.0, self.error - self.rounding, key=nan_last)
         return _ratio(beyond / math.sqrt(self.size), max(self.rms_change, floor))
 
 
@@ -161,7 +161,7 @@ def _compare(
 def _scale(tensors: list[_Tensor]) -> float:
     squares = sum(tensor.change**2 for tensor in tensors)
     rounding = sum(tensor.rounding * tensor.change for tensor in tensors) / 4
-    return _ratio(max(0.0, abs(sum(tensor.along for tensor in tensors)) - rounding, key=_nan_last), squares)
+    return _ratio(max(0.0, abs(sum(tensor.along for tensor in tensors)) - rounding, key=nan_last), squares)
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -172,7 +172,7 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.inf
 
 
-def _nan_last(value: float) -> tuple[bool, float]:
+def nan_last(value: float) -> tuple[bool, float]:
     """NaN is the worst of deviations, which a plain maximum may pass over."""
     return math.isnan(value), value
 

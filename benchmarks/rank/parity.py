@@ -148,8 +148,7 @@ class _Pair:
         return losses
 
     def _close(self, name: str, value: float, detail: str) -> Gate:
-        tolerance = self._tolerances[name]
-        return Gate.at_most(tolerance, value, name=f"{self._preset}: {name}", detail=detail)
+        return Gate.at_most(self._tolerances[name], value, name=f"{self._preset}: {name}", detail=detail)
 
 
 def _shifted(weights: Weights, names: list[str]) -> Weights:
