@@ -8,8 +8,8 @@ import pytest
 
 from dlscale.base import redaction
 from dlscale.benchmarks.launch import environment
-from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
-from dlscale.benchmarks.records.record import Case, Cell, Failure, Fingerprint, Record
+from dlscale.benchmarks.records.assemble import assemble
+from dlscale.benchmarks.records.record import Failure, Record
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
@@ -20,12 +20,9 @@ from dlscale.benchmarks.records.spool import (
     SpoolWriter,
     read_spools,
 )
+from tests.benchmarks.records.test_assemble import CASE, METADATA
 
-CELL = Cell(
-    workload="hep_cnn", preset="tiny", framework="torch", backend="ring", environment=".venv", scaling_mode="weak",
-    num_ranks=1, cores_per_rank=1, threads_per_rank=1, local_batch=2, global_batch=2, precision="fp32",
-    data="synthetic",
-)  # fmt: skip
+ALONE = CASE.model_copy(update={"cell": CASE.cell.model_copy(update={"num_ranks": 1, "global_batch": 2})})
 PLANTED = "/home/jane/x.so of jane, /scratch/jdoe7/y and jane_logs"
 NODE = {
     "num_cpus": 2, "memory_bytes": 1, "cache_bytes": None, "numa_domains": 1, "cpu_governor": None, "cpu_boost": None,
@@ -139,24 +136,13 @@ def assembled(spools, *, kind):
         "HOME": "/home/jane",
         "USER": "jdoe7",
     }
-    metadata = LaunchMetadata(
-        study="s",
-        system="local",
-        fingerprint=Fingerprint(digest="d", code_digest="c", commit="unknown", versions={}, node={}),
-        started_at="2026-01-01T00:00:00+00:00",
-        order_seed=1,
-        command=f"mpiexec {PLANTED}",
-        oversubscribed=False,
-        environment_variables=environment.recorded_variables(variables),
-    )
-    return assemble(
-        Case(cell=CELL, block=0, position=0),
-        0,
-        spools,
-        attempt=1,
-        metadata=metadata,
-        failure=Failure(kind=kind, rank=0, message=PLANTED, log_tail=PLANTED),
-    )
+    known = {
+        "command": f"mpiexec {PLANTED}",
+        "environment_variables": environment.recorded_variables(variables),
+    }
+    failure = Failure(kind=kind, rank=0, message=PLANTED, log_tail=PLANTED)
+    metadata = METADATA.model_copy(update=known)
+    return assemble(ALONE, 0, spools, attempt=1, metadata=metadata, failure=failure)
 
 
 def test_a_short_name_is_replaced_only_where_it_is_a_name(monkeypatch):
