@@ -18,14 +18,8 @@ from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, show
 from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.cli.request import Request
 from dlscale.benchmarks.launch import parity_gate
-from dlscale.benchmarks.launch.campaign import (
-    Campaign,
-    abandoned_cases,
-    check_startable,
-    open_campaign,
-    prepare_campaign,
-    run_launch,
-)
+from dlscale.benchmarks.launch.campaign import Campaign, abandoned_cases, open_campaign, run_launch
+from dlscale.benchmarks.launch.preparing import check_startable, prepare_campaign
 from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.plan import Launch

@@ -18,13 +18,8 @@ from dlscale.benchmarks.cli.plan_table import plan_json, show_job_costs, show_pl
 from dlscale.benchmarks.cli.request import Request, Start, expanded, study_of
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import Job
-from dlscale.benchmarks.launch.campaign import (
-    Campaign,
-    abandoned_cases,
-    campaign_for_jobs,
-    campaign_for_rehearsal,
-    open_campaign,
-)
+from dlscale.benchmarks.launch.campaign import Campaign, abandoned_cases, open_campaign
+from dlscale.benchmarks.launch.preparing import campaign_for_jobs, campaign_for_rehearsal
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.sizes import DEFAULT_MAX_NODES
 from dlscale.benchmarks.study.study import DEVICE_BACKENDS, Study, load_study

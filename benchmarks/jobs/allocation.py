@@ -19,7 +19,8 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles
 from dlscale.benchmarks.launch import parity_gate, processes, supervisor
-from dlscale.benchmarks.launch.campaign import Campaign, campaign_here, run_launch
+from dlscale.benchmarks.launch.campaign import Campaign, run_launch
+from dlscale.benchmarks.launch.preparing import campaign_here
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import StudyFile, read_study_file

@@ -1,12 +1,10 @@
 """A campaign: a plan tied to an environment of a machine and to a folder.
 
-Everything that can be checked is checked before anything starts. A campaign knows what a launch needs to be started,
-which launches are left, and what its records keep of the configuration.
+It knows what a launch needs to be started, which launches are left, and what its records keep of the configuration.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -17,14 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dlscale.base import definitions, launchers, redaction
-from dlscale.base.errors import UsageError
+from dlscale.base import launchers, redaction
 from dlscale.base.files import make_folder
 from dlscale.base.launchers import Flavour
-from dlscale.benchmarks.launch import environment, gpus, hosts, own_models, supervisor
-from dlscale.benchmarks.launch.configuration import configuration, definition_digest
-from dlscale.benchmarks.launch.overheads import learn_overhead, read_overheads
-from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.launch import environment, hosts, own_models, supervisor
+from dlscale.benchmarks.launch.configuration import configuration
+from dlscale.benchmarks.launch.overheads import learn_overhead
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
 from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
@@ -33,12 +29,10 @@ from dlscale.benchmarks.records.files import Summary
 from dlscale.benchmarks.records.provenance import batch_job
 from dlscale.benchmarks.records.record import Fingerprint, Record
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Launch, Plan
-from dlscale.benchmarks.study.sizes import chosen_partition, shape
-from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.study.sizes import chosen_partition
 from dlscale.benchmarks.systems.start import cpus_per_rank, start_on
-from dlscale.benchmarks.systems.system import Installation, System, default_environment, find_installation
+from dlscale.benchmarks.systems.system import Installation, System
 
 WORKER = ("-m", "dlscale.benchmarks.rank.worker")
 # glibc gives large blocks back to the system and takes them again in every step: docs/decisions/0006.
@@ -221,117 +215,6 @@ def describe_campaign(campaign: Campaign) -> dict[str, object]:
     }
 
 
-def prepare_campaign(
-    study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
-) -> Campaign:
-    """A campaign on this machine, now. Raises UsageError for whatever would not work."""
-    name = environment_name or default_environment(system)
-    installation = find_installation(system, name)
-    plan = _plan_of(study, system, environment=name, data=data)
-    plan = replace(plan, overhead_seconds=read_overheads(results / system.name))
-    campaign = campaign_here(system, installation, plan, folder=results)
-    if len(campaign.unusable) == len(_pairs(campaign.plan)):
-        raise UsageError(next(iter(campaign.unusable.values())))
-    if study.every_backend:
-        campaign = replace(campaign, plan=_without(campaign.plan, campaign.unusable), unusable={})
-    digests = [campaign.plan.digest, campaign.fingerprint.digest]
-    if system.emulation:  # other links are another machine
-        campaign = _on_hosts(campaign)
-        digests.append(definition_digest(system))
-    digest = environment.combine(*digests)
-    store = Store(results / system.name / f"{study.name}-{digest}")
-    return replace(campaign, store=store, spool_folder=store.spool_folder)
-
-
-def _on_hosts(campaign: Campaign) -> Campaign:
-    """The campaign on the emulated hosts of its system. Raises UsageError for an MPI that does not reach them."""
-    system = campaign.system
-    if campaign.flavour == "openmpi":
-        raise UsageError(
-            f"environment {campaign.installation.name} has Open MPI, whose mpiexec does not reach emulated hosts; "
-            "choose an --environment with MPICH or Intel MPI"
-        )
-    known = chosen_partition(campaign.plan.study, system).num_nodes.value
-    for cell in (launch.cell for launch in campaign.plan.launches):
-        if cell.num_nodes > known:
-            raise UsageError(
-                f"{cell.num_ranks} ranks with {cell.num_servers} servers need {cell.num_nodes} hosts of {system.name}, "
-                f"which has {known}; ask for fewer, or choose a --system with more"
-            )
-    return replace(campaign, nodes=hosts.addresses(known))
-
-
-def check_startable(campaign: Campaign) -> None:
-    """Raises UsageError where this machine cannot be the hosts of an emulated system."""
-    if campaign.system.emulation:
-        hosts.check_possible(campaign.system)
-
-
-def campaign_here(system: System, installation: Installation, plan: Plan, *, folder: Path) -> Campaign:
-    """That plan with what the environment says of itself on this machine, its records in `folder`."""
-    probe = environment.probe(installation, _pairs(plan), plan.study.backend_options)
-    flavour = environment.check_mpi(installation, probe, launcher=system.launcher)
-    plan = _in_installed_frameworks(plan, installation, probe)
-    probe = gpus.with_gpus(installation, probe, plan)
-    store = Store(folder)
-    return Campaign(
-        system=system,
-        installation=installation,
-        flavour=flavour,
-        fingerprint=_fingerprint(probe, plan.study),
-        measured_files=_measured_files(probe, plan.study),
-        plan=plan,
-        unusable=_unusable_pairs(plan, probe),
-        store=store,
-        spool_folder=store.spool_folder,
-    )
-
-
-def _plan_of(study: Study, system: System, *, environment: str, data: str | None) -> Plan:
-    plan = expand(study, environment=environment, shape=shape(study, system), data=data, policy=system.policy)
-    return replace(plan, sample_seconds=system.sample_seconds)
-
-
-def _pairs(plan: Plan) -> list[tuple[str, str]]:
-    return sorted({(launch.cell.backend, launch.cell.framework) for launch in plan.launches})
-
-
-def _unusable_pairs(plan: Plan, probe: Probe) -> dict[tuple[str, str], str]:
-    return {pair: probe.problems["/".join(pair)] for pair in _pairs(plan) if "/".join(pair) in probe.problems}
-
-
-def _in_installed_frameworks(plan: Plan, installation: Installation, probe: Probe) -> Plan:
-    """The plan without frameworks that `all` included and the environment has not, with a warning for each.
-
-    Raises UsageError where a named framework is missing, or every one.
-    """
-    asked = plan.study.frameworks
-    installed = [framework for framework in asked if framework in probe.frameworks]
-    if not plan.study.every_framework or not installed:
-        environment.check_frameworks(installation, probe, asked)
-    warnings = [
-        f"{framework} is left out: environment {installation.name} does not have it; "
-        f"{environment.framework_remedy(framework)} there"
-        for framework in asked
-        if framework not in installed
-    ]
-    return replace(
-        plan,
-        study=plan.study.model_copy(update={"frameworks": installed}),
-        launches=tuple(launch for launch in plan.launches if launch.cell.framework in installed),
-        warnings=(*plan.warnings, *warnings),
-    )
-
-
-def _without(plan: Plan, unusable: dict[tuple[str, str], str]) -> Plan:
-    """The plan without what cannot be used here, and a warning for each backend and framework that is left out."""
-    left = [
-        launch for launch in plan.launches if (launch.cell.backend, launch.cell.framework) not in unusable
-    ]
-    warnings = [f"{' in '.join(pair)} is left out: {reason}" for pair, reason in unusable.items()]
-    return replace(plan, launches=tuple(left), warnings=(*plan.warnings, *warnings))
-
-
 @contextmanager
 def open_campaign(
     campaign: Campaign, facts: Mapping[str, object], *, max_attempts: int | None = None
@@ -371,75 +254,3 @@ def run_launch(campaign: Campaign, launch: Launch) -> list[Record]:
         launch_seconds=time.monotonic() - begin,
     )
     return records
-
-
-def campaign_for_jobs(
-    study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
-) -> Campaign:
-    """A campaign that jobs will run: what compute nodes have is asked there, what is installed is asked here.
-
-    Raises UsageError for whatever can be known to be wrong.
-    """
-    name = environment_name or default_environment(system)
-    installation = find_installation(system, name)
-    plan = _plan_of(study, system, environment=name, data=data)
-    probe = environment.probe(installation)
-    plan = _in_installed_frameworks(plan, installation, probe)
-    fingerprint = _fingerprint(probe, study)
-    software = json.dumps([fingerprint.code_digest, fingerprint.versions], sort_keys=True)
-    campaign = _with_folder(
-        results / system.name / f"{study.name}-{environment.combine(plan.digest, software)}",
-        system=system,
-        installation=installation,
-        fingerprint=fingerprint,
-        plan=plan,
-    )
-    return replace(campaign, measured_files=_measured_files(probe, study))
-
-
-def campaign_for_rehearsal(
-    study: Study, system: System, *, environment_name: str | None, data: str | None, results: Path
-) -> Campaign:
-    """A campaign on a system that this machine is not: nothing is asked, and nothing can be started."""
-    name = environment_name or ("site" if "site" in system.environments else next(iter(system.environments)))
-    definitions.one_of(f"environment on {system.name}", name, system.environments)
-    stated = system.environments[name]
-    plan = _plan_of(study, system, environment=name, data=data)
-    return _with_folder(
-        results / system.name / f"rehearsal-{study.name}-{plan.digest[:8]}",
-        system=system,
-        installation=Installation(
-            name=name,
-            prefix=Path(stated.prefix),
-            python=Path(stated.python or "python"),
-            mpiexec=Path(stated.mpiexec or "mpiexec"),
-            mpi=stated.mpi,
-            variables=stated.variables,
-        ),
-        fingerprint=Fingerprint(digest="", code_digest="", commit=environment.commit(), versions={}, node={}),
-        plan=plan,
-    )
-
-
-def _with_folder(
-    folder: Path, *, system: System, installation: Installation, fingerprint: Fingerprint, plan: Plan
-) -> Campaign:
-    store = Store(folder)
-    return Campaign(
-        system=system,
-        installation=installation,
-        flavour="mpich" if installation.mpi == "detect" else installation.mpi,
-        fingerprint=fingerprint,
-        plan=plan,
-        unusable={},
-        store=store,
-        spool_folder=store.spool_folder / "here",  # beside those of the jobs, which are not ours to clear
-    )
-
-
-def _fingerprint(probe: Probe, study: Study) -> Fingerprint:
-    return probe.fingerprint(environment.commit(), workloads=study.workloads, backends=study.backends)
-
-
-def _measured_files(probe: Probe, study: Study) -> dict[str, str]:
-    return probe.code.of_study(workloads=study.workloads, backends=study.backends).files

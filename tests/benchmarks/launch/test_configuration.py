@@ -1,8 +1,8 @@
 """What records keep of study, system and batch job."""
 
 from dlscale.base.quantities import Count, Quantity, Text
-from dlscale.benchmarks.launch.campaign import campaign_for_rehearsal
 from dlscale.benchmarks.launch.configuration import configuration, stated_fabric
+from dlscale.benchmarks.launch.preparing import campaign_for_rehearsal
 from dlscale.benchmarks.records.provenance import batch_job
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Fabric, load_system

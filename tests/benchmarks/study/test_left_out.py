@@ -6,7 +6,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch import parity_gate
-from dlscale.benchmarks.launch.campaign import _in_installed_frameworks
+from dlscale.benchmarks.launch.preparing import _in_installed_frameworks
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study

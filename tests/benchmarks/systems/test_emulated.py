@@ -10,8 +10,8 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch import hosts
-from dlscale.benchmarks.launch.campaign import prepare_campaign
 from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fabric
+from dlscale.benchmarks.launch.preparing import prepare_campaign
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.emulation import with_emulation
 from dlscale.benchmarks.systems.system import System, load_system
