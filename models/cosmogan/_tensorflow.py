@@ -18,7 +18,7 @@ from dlscale.models.cosmogan import (
     Network,
     initial,
 )
-from dlscale.models.frameworks._tensorflow import Forward, TensorFlowProgram, Update, objective
+from dlscale.models.frameworks._tensorflow import objective
 from dlscale.models.frameworks._tensorflow_layers import (
     BatchNorm,
     Convolution,
@@ -28,6 +28,7 @@ from dlscale.models.frameworks._tensorflow_layers import (
 )
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.frameworks._tensorflow_optimizers import Adam
+from dlscale.models.frameworks._tensorflow_replica import Forward, TensorFlowProgram, Update
 from dlscale.models.workload import Preset
 
 PAD = (2, 1)

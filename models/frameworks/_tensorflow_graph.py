@@ -10,7 +10,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.frameworks._tensorflow import Batch, TensorFlowProgram, TensorFlowReplica, Update
+from dlscale.models.frameworks._tensorflow_replica import Batch, TensorFlowProgram, TensorFlowReplica, Update
 from dlscale.models.samples import LocalBatches
 from dlscale.models.workload import Execution, Weights
 

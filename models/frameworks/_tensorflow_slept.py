@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.models.frameworks._tensorflow import Forward, TensorFlowObjective
+from dlscale.models.frameworks._tensorflow_replica import Forward, TensorFlowObjective
 from dlscale.models.slept import SleepOperations, Slept, SleptPass
 
 

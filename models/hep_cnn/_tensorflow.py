@@ -8,10 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.models.frameworks._tensorflow import Forward, TensorFlowProgram, objective
+from dlscale.models.frameworks._tensorflow import objective
 from dlscale.models.frameworks._tensorflow_layers import Convolution, Dense, dropped
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.frameworks._tensorflow_optimizers import Adam
+from dlscale.models.frameworks._tensorflow_replica import Forward, TensorFlowProgram
 from dlscale.models.hep_cnn import KEEP_PROBABILITY, NETWORKS, Network, initial
 from dlscale.models.workload import Preset
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.models.frameworks._tensorflow import Forward, TensorFlowProgram, Update, objective
+from dlscale.models.frameworks._tensorflow import objective
 from dlscale.models.frameworks._tensorflow_layers import (
     ConvolutionNorm,
     Dense,
@@ -17,6 +17,7 @@ from dlscale.models.frameworks._tensorflow_layers import (
 )
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.frameworks._tensorflow_optimizers import Sgd
+from dlscale.models.frameworks._tensorflow_replica import Forward, TensorFlowProgram, Update
 from dlscale.models.inception_v3 import (
     AUXILIARY_WEIGHT,
     DIVISORS,

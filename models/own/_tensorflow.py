@@ -15,8 +15,13 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.frameworks._tensorflow import Forward, TensorFlowObjective, TensorFlowProgram, flops_in
 from dlscale.models.frameworks._tensorflow_optimizers import HasRate, MakesSlots, Sgd
+from dlscale.models.frameworks._tensorflow_replica import (
+    Forward,
+    TensorFlowObjective,
+    TensorFlowProgram,
+    flops_in,
+)
 from dlscale.models.own import OwnModel
 from dlscale.models.own.file import OwnFile
 from dlscale.models.samples import Arrays

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dlscale.models.frameworks._tensorflow import Forward, TensorFlowProgram, Update, objective
+from dlscale.models.frameworks._tensorflow import objective
 from dlscale.models.frameworks._tensorflow_layers import (
     ConvolutionNorm,
     Dense,
@@ -15,6 +15,7 @@ from dlscale.models.frameworks._tensorflow_layers import (
 )
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.frameworks._tensorflow_optimizers import MomentumSgd
+from dlscale.models.frameworks._tensorflow_replica import Forward, TensorFlowProgram, Update
 from dlscale.models.resnet50 import (
     MOMENTUM,
     NETWORKS,

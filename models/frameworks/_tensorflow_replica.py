@@ -1,0 +1,298 @@
+"""The replica that holds a workload's TensorFlow networks and objectives.
+
+Networks are `tf.Module`s of plain variables and `tf.nn` operations. One definition works in a `tf.function`,
+under a strategy's scope and in a graph of version 1: nothing is assigned while a network computes. What batch
+norm wants to remember comes back as a list of updates, which whoever takes the step assigns. Optimizers are those of
+`tf.compat.v1`, which work in all three places and update a variable by one fused operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from dlscale.base.errors import UsageError
+from dlscale.models.frameworks._tensorflow_layers import Network
+from dlscale.models.frameworks._tensorflow_optimizers import Adam, HasRate, MakesSlots
+from dlscale.models.frameworks.replica import BatchedReplica
+from dlscale.models.samples import Arrays, LocalBatches
+from dlscale.models.weights import Initial, check_names
+from dlscale.models.workload import Execution, State, Weights
+
+Batch = tuple[Any, ...]  # of tf.Tensor
+Update = tuple[Any, Any]  # (variable, its next value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFlowObjective:
+    """The parameters that one loss, alone, is differentiated for, and their optimizer (`workload.Objective`)."""
+
+    names: tuple[str, ...]
+    parameters: tuple[Any, ...]
+    optimizer: Any  # tf.compat.v1.train.Optimizer
+
+
+class Forward(NamedTuple):
+    """One pass through the networks: a mean loss per objective, and what is to be assigned afterwards."""
+
+    losses: Sequence[Any]
+    updates: Sequence[Update]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFlowProgram:
+    """A workload's networks and objectives, before they have weights and batches."""
+
+    networks: Sequence[Network]
+    objectives: Sequence[TensorFlowObjective]
+    initial: Initial | None = None
+    first_weights: Callable[[int], Weights] | None = None  # by seed; None: `initial` draws them
+    forward: Callable[..., Forward]  # (*batch), while training
+    outputs: Callable[..., Sequence[Any]]  # (*batch) -> what the networks make of it, while training
+    predict: Callable[..., Any]  # (*samples) -> (N, ...), with running statistics and without dropout
+
+
+class TensorFlowReplica(BatchedReplica):
+    """`workload.Replica` in TensorFlow: objectives in order and an endless source of local batches.
+
+    `differentiate` is what a step is built around, inside a `tf.function` or a graph.
+    """
+
+    framework = "tensorflow"
+
+    def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
+        self.objectives = tuple(program.objectives)
+        super().__init__(batches, execution)
+        self._program = program
+        self._dtype = tf.bfloat16 if execution.precision == "bf16" else tf.float32
+        self._only_gradients: Any = None  # a function of a batch, traced once
+
+    def _as_batch(self, arrays: Sequence[NDArray[Any]]) -> Batch:
+        """Tensors. Copied: lent by DLPack, memory that is not aligned to 64 bytes aborts the process."""
+        return tuple(tf.constant(array) for array in arrays)
+
+    def _read_samples(self) -> Iterator[Batch]:
+        return iter(_Dataset(self._batches))
+
+    def forward(self, *batch: Any) -> Forward:
+        """One pass through the networks, in the precision asked for."""
+        return self._program.forward(*self._as_computed(batch))
+
+    def differentiate(
+        self, *batch: Any, wrapped: Callable[[Any], Any] = lambda tape: tape
+    ) -> tuple[list[Any], list[list[Any]], list[Update]]:
+        """(a loss per objective, its gradients per parameter, updates), of one pass through the networks.
+
+        Gradients are those of `wrapped(tape)`: a library may exchange them there.
+        """
+        with tf.GradientTape(persistent=len(self.objectives) > 1) as tape:
+            forward = self.forward(*batch)
+        tape = wrapped(tape)
+        gradients = [
+            # Those of an embedding's rows become whole tensors, which every exchange averages.
+            [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, objective.parameters)]
+            for loss, objective in zip(forward.losses, self.objectives, strict=True)
+        ]
+        return list(forward.losses), gradients, list(forward.updates)
+
+    def weights(self) -> Weights:
+        """Copies of the trainable weights."""
+        return [np.array(variable.numpy(), order="C") for variable in self._parameters()]
+
+    def load(self, weights: Weights) -> None:
+        """Overwrite the trainable weights."""
+        for variable, weight in zip(self._parameters(), weights, strict=True):
+            variable.assign(weight)
+
+    def gradients(self) -> Weights:
+        """This replica's own mean gradients on the next local batch, in the order of `weights`."""
+        if self._only_gradients is None:
+            self._only_gradients = tf.function(
+                lambda *batch: self.differentiate(*batch)[:2], jit_compile=self.compiled
+            )
+        self._losses, gradients = self._only_gradients(*self.next_batch())
+        return [np.array(gradient.numpy(), order="C") for group in gradients for gradient in group]
+
+    def apply(self, gradients: Weights) -> None:
+        """Update the weights once by every objective's optimizer, with these gradients."""
+        given = iter(gradients)
+        for objective in self.objectives:
+            pairs = [(tf.constant(next(given)), variable) for variable in objective.parameters]
+            objective.optimizer.apply_gradients(pairs)
+
+    def learning_rate(self) -> float:
+        """The rate of the first optimizer. Raises UsageError for one that does not tell."""
+        optimizer = self.objectives[0].optimizer
+        if not isinstance(optimizer, HasRate):
+            raise UsageError(
+                f"the learning rate of {type(optimizer).__name__} cannot be read; take an optimizer of "
+                "models/frameworks/_tensorflow_optimizers.py"
+            )
+        return float(optimizer.rate)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """From the next step on, all optimizers have that rate. Raises UsageError for one whose rate is fixed."""
+        for objective in self.objectives:
+            if not isinstance(objective.optimizer, HasRate):
+                raise UsageError(
+                    f"learning rate {learning_rate:g}: that of {type(objective.optimizer).__name__} is fixed; take an "
+                    "optimizer of models/frameworks/_tensorflow_optimizers.py"
+                )
+            objective.optimizer.set_rate(learning_rate)
+
+    def outputs(self) -> Weights:
+        """The networks' outputs for the next local batch."""
+        outputs = tf.function(lambda *batch: self._program.outputs(*self._as_computed(batch)))
+        return [tf.cast(output, tf.float32).numpy() for output in outputs(*self.next_batch())]
+
+    def set_local_batch(self, local_batch: int) -> None:
+        """From the next batch on it has that many samples. A step with batches of a new size is traced first."""
+        super().set_local_batch(local_batch)
+        self._samples = self._open()
+
+    def _read_state(self) -> State:
+        return {name: np.array(variable.numpy()) for name, variable in self._kept().items()}
+
+    def _write_state(self, state: State) -> None:
+        """After `make_slots`."""
+        kept = self._kept()
+        check_names(state, {name: variable.shape for name, variable in kept.items()})
+        for name, variable in kept.items():
+            variable.assign(state[name])
+
+    def make_slots(self) -> None:
+        """Have the optimizers make what they keep, which they would in their first step."""
+        for objective in self.objectives:
+            if isinstance(objective.optimizer, MakesSlots):
+                objective.optimizer.make_slots(objective.parameters)
+
+    def _kept(self) -> dict[str, Any]:
+        """This process's variables by name: networks', and once they are made the optimizers'."""
+        kept = {
+            f"network{index}.{place}": variable
+            for index, network in enumerate(self._program.networks)
+            for place, variable in enumerate(network.ordered)
+        }
+        for index, objective in enumerate(self.objectives):
+            kept |= {f"optimizer{index}.{name}": variable for name, variable in _slots(objective)}
+        return {name: _local(variable) for name, variable in kept.items()}
+
+    def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
+        """(N, ...) of samples as `Samples.read` gives them, with running statistics and without dropout."""
+        outputs = self._predict(*self._as_batch(samples))
+        result: NDArray[np.float32] = tf.cast(outputs, tf.float32).numpy()
+        return result
+
+    def forward_flops(self) -> int:
+        """Floating-point operations of `outputs` per sample, counted in TensorFlow's graph."""
+        batch = self.next_batch()
+        outputs = tf.function(lambda *batch: self._program.outputs(*batch)).get_concrete_function(*batch)
+        return sum(_flops(operation) for operation in outputs.graph.get_operations()) // int(
+            batch[0].shape[0]
+        )
+
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
+    def _predict(self, *samples: Any) -> Any:
+        return self._program.predict(*self._as_computed(samples))
+
+    def _as_computed(self, batch: Sequence[Any]) -> list[Any]:
+        """Real numbers in the precision of the computation: layers follow the type of their input."""
+        return [tf.cast(tensor, self._dtype) if tensor.dtype.is_floating else tensor for tensor in batch]
+
+    def _parameters(self) -> list[Any]:
+        return [variable for objective in self.objectives for variable in objective.parameters]
+
+
+class _Dataset:
+    """Local batches of samples as a tf.data pipeline, without threads of its own: it runs when it is asked."""
+
+    def __init__(self, batches: LocalBatches) -> None:
+        self._batches = batches
+        self._error: Exception | None = None
+        self._iterator: Any = None
+
+    def __iter__(self) -> _Dataset:
+        return self
+
+    def __next__(self) -> Batch:
+        """The next element. Raises what reading it raised, not TensorFlow's account of it."""
+        if self._iterator is None:
+            self._iterator = self._open()
+        try:
+            batch: Batch = next(self._iterator)
+        except (tf.errors.OpError, StopIteration):
+            if self._error:
+                raise self._error from None
+            raise
+        return batch
+
+    def _open(self) -> Any:
+        first = next(elements := self._elements())
+        signature = tuple(tf.TensorSpec(array.shape, array.dtype) for array in first)
+
+        def generate() -> Iterator[Arrays]:
+            yield first
+            yield from elements
+
+        # The default options fetch ahead in TensorFlow's only thread for operations, and can wait for it for ever.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.threading.private_threadpool_size = 1
+        return iter(
+            tf.data.Dataset.from_generator(generate, output_signature=signature).with_options(options)
+        )
+
+    def _elements(self) -> Iterator[Arrays]:
+        try:
+            yield from self._batches.samples()
+        except Exception as error:
+            self._error = error
+            raise
+
+
+def _slots(objective: TensorFlowObjective) -> Iterator[tuple[str, Any]]:
+    """What an optimizer keeps, by name; nothing before it was made.
+
+    `Optimizer.variables` leaves out what was made inside a `tf.function` under a strategy.
+    """
+    optimizer = objective.optimizer
+    if hasattr(optimizer, "kept"):  # Keras has no slots
+        yield from optimizer.kept().items()
+        return
+    for name in optimizer.get_slot_names():
+        for place, parameter in enumerate(objective.parameters):
+            yield f"{name}.{place}", optimizer.get_slot(parameter, name)
+    if optimizer.get_slot_names() and isinstance(optimizer, Adam):
+        yield from optimizer.powers().items()
+
+
+def _local(variable: Any) -> Any:
+    """A variable, or this process's own of one that a strategy has in several."""
+    return variable.values[0] if isinstance(variable, tf.distribute.DistributedValues) else variable
+
+
+def flops_in(network: Callable[..., Any], inputs: Sequence[Any]) -> int:
+    """Floating-point operations per sample of a network; 0 where some are in loops or functions, which hide them."""
+    graph = tf.function(network).get_concrete_function(*inputs).graph
+    if any("While" in operation.type or "Call" in operation.type for operation in graph.get_operations()):
+        return 0
+    return sum(_flops(operation) for operation in graph.get_operations()) // int(inputs[0].shape[0])
+
+
+def _flops(operation: Any) -> int:
+    """2 per multiply-add of convolutions and dense layers."""
+    if operation.type == "Conv2D":
+        kernel, result = operation.inputs[1].shape, operation.outputs[0].shape
+    elif operation.type == "Conv2DBackpropInput":  # a transposed convolution
+        kernel, result = operation.inputs[1].shape, operation.inputs[2].shape
+    elif operation.type == "MatMul":
+        rows = 0 if operation.get_attr("transpose_a") else 1
+        return 2 * int(np.prod(operation.outputs[0].shape)) * int(operation.inputs[0].shape[rows])
+    else:
+        return 0
+    return 2 * int(np.prod(result)) * int(np.prod(kernel[:3]))
