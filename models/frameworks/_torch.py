@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlscale.models.frameworks import gpu_module
-from dlscale.models.frameworks._torch_eager import put_off_compiler
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
 from dlscale.models.frameworks._torch_slept import SleptLoss
 from dlscale.models.frameworks._torch_state import read_state, write_state
@@ -114,8 +113,6 @@ def replica_factory(make_program: Callable[..., TorchProgram], preset: Preset, e
     """Builds replicas of a program."""
 
     def build(make_batches: Callable[[], LocalBatches], *, seed: int, gate: bool) -> TorchReplica:
-        if not execution.compiled:
-            put_off_compiler()
         with torch.device(DEVICES["gpu"]) if execution.device == "gpu" else nullcontext():
             program = make_program(preset, gate=gate)
         if execution.optimizer and not gate:
