@@ -1,7 +1,7 @@
 """Made-up records with known rates, and the folders of their studies: for all tests and for the asv suite."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -175,16 +175,20 @@ def _moment(seconds: float) -> Quantiles:
 
 def make_study(
     *,
-    efficiency: dict[str, Sequence[float]] | None = None,
+    efficiency: Mapping[str, Sequence[float] | Mapping[int, float]] | None = None,
     rank_counts: Sequence[int] = (1, 2),
     num_blocks: int = 6,
     drift: Sequence[float] = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9, 1.05, 0.85, 1.15, 1.0),
     noise: float = 0.01,
-    **fields: object,
+    rate: float = 100.0,
+    num_nodes: Mapping[int, int] | int = 1,
+    global_batch: int | None = None,
+    **fields: Any,
 ) -> list[Record]:
     """Records of every backend on every number of ranks, with a drift common to a block and a little noise.
 
-    `efficiency` maps backend -> what each rank keeps of 100 samples per second, on 1 rank and beyond.
+    `efficiency` maps backend -> what each rank keeps of `rate` samples per second, on each of `rank_counts` or by
+    number of ranks. `num_nodes` is by number of ranks, 1 where none is given. `global_batch` is that of strong scaling.
     """
     table = efficiency or {
         "none": (1.0, 0.98),
@@ -196,18 +200,21 @@ def make_study(
     records = []
     for block in range(num_blocks):
         for backend, kept in table.items():
-            for step, num_ranks in enumerate(rank_counts):
+            by_ranks = kept if isinstance(kept, Mapping) else dict(zip(rank_counts, kept, strict=True))
+            for num_ranks, share in by_ranks.items():
                 wobble = 1 + noise * generator.standard_normal()
-                rate = 100 * num_ranks * kept[step] * drift[block % len(drift)] * wobble
-                records.append(
-                    make_record(
-                        backend=backend,
-                        num_ranks=num_ranks,
-                        block=block,
-                        samples_per_second=rate,
-                        **fields,
-                    )
+                if global_batch is not None:
+                    fields |= {"scaling_mode": "strong", "local_batch": global_batch // num_ranks}
+                nodes = num_nodes if isinstance(num_nodes, int) else num_nodes.get(num_ranks, 1)
+                record = make_record(
+                    backend=backend,
+                    num_ranks=num_ranks,
+                    num_nodes=nodes,
+                    block=block,
+                    samples_per_second=rate * num_ranks * share * drift[block % len(drift)] * wobble,
+                    **fields,
                 )
+                records.append(record)
     return records
 
 

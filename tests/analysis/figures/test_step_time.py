@@ -6,32 +6,11 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.step_time import seconds_per_step, speed_up, step_time_figure
 from dlscale.analysis.measured import measure
+from tests.made_records import make_study
 
-BATCH = 32  # of strong scaling, over all ranks
-
-
-@pytest.fixture
-def strong(make_record):
+def strong(kept):
     """Backends whose ranks keep a known share of 100 samples/s, the machine drifting from block to block."""
-
-    def make(kept, *, num_blocks=6):
-        return measure(
-            [
-                make_record(
-                    backend=backend,
-                    num_ranks=num_ranks,
-                    block=block,
-                    samples_per_second=100 * num_ranks * share * (1 + 0.05 * block),
-                    scaling_mode="strong",
-                    local_batch=BATCH // num_ranks,
-                )
-                for block in range(num_blocks)
-                for backend, shares in kept.items()
-                for num_ranks, share in shares.items()
-            ]
-        )
-
-    return make
+    return measure(make_study(efficiency=kept, global_batch=32, noise=0.0))
 
 
 def figure_of(table):
@@ -53,7 +32,7 @@ def ring_on_2_ranks(table):
     )
 
 
-def test_a_perfectly_scaling_backend_lies_on_the_ideal_line_in_both_modes(make_study, strong):
+def test_a_perfectly_scaling_backend_lies_on_the_ideal_line_in_both_modes():
     (plot,) = figure_of(
         measure(make_study(efficiency={"none": (1.0, 1.0), "ring": (1.0, 0.8)}, noise=0))
     ).panels
@@ -75,12 +54,12 @@ def test_a_perfectly_scaling_backend_lies_on_the_ideal_line_in_both_modes(make_s
     assert speeds.y.title == "speed-up T(p) / T(1)"
 
 
-def test_long_steps_are_in_seconds(make_study):
+def test_long_steps_are_in_seconds():
     (plot,) = figure_of(measure(make_study(local_batch=200))).panels
     assert plot.y.title == "time per step [s]"
 
 
-def test_bars_are_the_intervals_of_the_table(make_study):
+def test_bars_are_the_intervals_of_the_table():
     table = measure(make_study())
     row, figure = ring_on_2_ranks(table), figure_of(table)
     wanted = seconds_per_step(row)
@@ -94,14 +73,14 @@ def test_bars_are_the_intervals_of_the_table(make_study):
     assert "no bars: an interval needs 6 launches" in few.small_print[0]
 
 
-def test_speed_up_is_paired_and_free_of_drift(strong):
+def test_speed_up_is_paired_and_free_of_drift():
     table = strong({"none": {1: 1, 2: 1}, "ring": {1: 1, 2: 0.75}})
     found = speed_up(ring_on_2_ranks(table))
     assert (found.low, found.center, found.high) == pytest.approx((1.5, 1.5, 1.5))
     assert found.method == "paired t"
 
 
-def test_without_a_base_case_there_are_times_and_words_for_the_rest(strong):
+def test_without_a_base_case_there_are_times_and_words_for_the_rest():
     figure = figure_of(strong({"ring": {2: 1, 4: 0.9}}))
     times, speeds = figure.panels
     assert list(points(times)) == ["ring"]

@@ -27,7 +27,7 @@ def ring(*shares):
                 "From 2 to 4 ranks each doubling multiplied the throughput by 1.89",
             ],
         ),
-        (GOOD, {"scaling_mode": "strong"}, [": a speed-up of"]),
+        (GOOD, {"global_batch": 32}, [": a speed-up of"]),
         (GOOD, {"num_blocks": 2}, ["insufficient data for an interval"]),
         (ONE, {}, ["nothing can be said about scaling"]),
         ({"ring": {2: 1.0, 4: 0.9}}, {}, ["There is no efficiency"]),
@@ -45,7 +45,7 @@ def test_the_result_states_what_is_known_and_relative_to_what(kept, curve_of, sh
         (ring(1, 0.95, 0.5), {}, 0.75, ["above 75 % up to 2 ranks", "below 75 % on 4 ranks (1 node): 50"]),
         (
             ring(1, 0.95, 0.75),
-            {"wobble": 0.02},
+            {"noise": 0.02},
             0.75,
             ["above 75 % up to 2 ranks", "On 4 ranks (1 node) the interval", "more launches would decide"],
         ),
@@ -67,7 +67,7 @@ def test_the_threshold_is_surely_possibly_or_not_kept(kept, curve_of, shares, op
     ("options", "parts"),
     [
         (
-            {"nodes": {4: 2}},
+            {"num_nodes": {4: 2}},
             ["3 600 000 samples on 4 ranks (2 nodes) takes", "2 trainings take", "Whole nodes are counted"],
         ),
         ({"num_blocks": 2}, ["No node-hours are derived: no size has an efficiency of 75 % or more"]),
@@ -85,9 +85,9 @@ def test_node_hours_are_those_of_a_size_that_surely_keeps_the_threshold(kept, cu
     ("options", "begin"),
     [
         ({}, "All ranks ran on one node"),
-        ({"nodes": {4: 2}}, ""),
-        ({"evidence": "emulated", "nodes": {4: 2}}, "These numbers are emulated"),
-        ({"evidence": "simulated", "nodes": {4: 2}}, "These numbers are simulated"),
+        ({"num_nodes": {4: 2}}, ""),
+        ({"evidence": "emulated", "num_nodes": {4: 2}}, "These numbers are emulated"),
+        ({"evidence": "simulated", "num_nodes": {4: 2}}, "These numbers are simulated"),
     ],
 )
 def test_what_was_not_measured_on_nodes_is_said_before_the_numbers(kept, curve_of, options, begin):
@@ -110,5 +110,5 @@ def test_what_the_numbers_do_not_say_is_listed(kept, curve_of, make_record):
         "Also measured, and in the study's report: mpi",
     ):
         assert part in said
-    records = kept(GOOD, preset="paper", data="events:0123456789ab", scaling_mode="strong")
+    records = kept(GOOD, preset="paper", data="events:0123456789ab", global_batch=32)
     assert list(section.caveats(curve_of(records))) == []

@@ -39,7 +39,7 @@ def test_a_step_over_several_doublings_is_told_per_doubling(kept, curve_of):
 
 
 def test_node_hours_count_whole_nodes(kept, curve_of):
-    found = curve_of(kept(SHARES, nodes=NODES))
+    found = curve_of(kept(SHARES, num_nodes=NODES))
     for one in found.sizes:
         rate = one.row.throughput
         assert one.node_hours.center == pytest.approx(one.num_nodes * 1e6 / rate.center / 3600)
@@ -113,13 +113,13 @@ def test_a_size_whose_launches_all_failed_has_no_numbers_and_is_passed_over(kept
 
 
 def test_weak_and_strong_are_curves_of_their_own(kept):
-    records = kept(SHARES) + kept({"none": {1: 1}, "ring": {1: 1, 2: 1}}, scaling_mode="strong")
+    records = kept(SHARES) + kept({"none": {1: 1}, "ring": {1: 1, 2: 1}}, global_batch=32)
     found = curves(measure(records), threshold=0.75)
     assert [one.family.scaling_mode for one in found] == ["strong", "weak"]
 
 
 def test_node_hours_are_asked_at_the_largest_size_that_surely_keeps_the_threshold(kept, curve_of):
-    found = node_hours_request(curve_of(kept(SHARES, nodes=NODES)), samples=3_600_000, runs=4)
+    found = node_hours_request(curve_of(kept(SHARES, num_nodes=NODES)), samples=3_600_000, runs=4)
     assert found.size.num_ranks == 4  # 90 %; 8 ranks keep 60 %
     rate = found.size.row.throughput.center
     assert found.hours.center == pytest.approx(1000 / rate)

@@ -57,7 +57,7 @@ def test_the_threshold_is_a_line_in_the_figure_of_efficiency(kept, monkeypatch, 
 
 
 def test_strong_scaling_has_times_and_speed_ups_too_and_nothing_is_asked_without_samples(kept, write):
-    names, folder = write(kept(SHARES, scaling_mode="strong"))
+    names, folder = write(kept(SHARES, global_batch=32))
     assert f"{STEM.replace('weak', 'strong')}-step-time.pdf" in names
     assert "training on" not in (folder / "proposal.md").read_text()
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from dlscale.analysis.findings.scaling import Measured
-from dlscale.analysis.measured import measure
+from dlscale.analysis.measured import Measured, measure
 from dlscale.analysis.published.catalogue import Published, load_published
 from dlscale.analysis.published.claims import Publication, load_networks
 from dlscale.analysis.published.values import Statement, Value
+from dlscale.benchmarks.records.record import Record
+from tests.made_records import make_study
 
 COLUMNS, STATEMENT_COLUMNS = (
     tuple(field.alias or name for name, field in kind.model_fields.items()) for kind in (Value, Statement)
@@ -92,25 +93,22 @@ def _write(path: Path, columns: tuple[str, ...], rows: list[dict[str, object]]) 
 
 
 @pytest.fixture
-def cori(make_study: Callable[..., list]) -> Callable[..., Measured]:
-    """A table of ours on cori, one rank per node: backend -> rate per rank on each number of nodes, over 100."""
+def cori_records() -> Callable[..., list[Record]]:
+    """Records on cori, one rank per node: backend -> rate per rank on each number of nodes, over 100."""
 
     def make(
         efficiency: dict[str, tuple[float, ...]], *, nodes: tuple[int, ...] = (1, 2, 4), **fields: object
-    ) -> Measured:
-        records = []
-        for index, num_nodes in enumerate(nodes):
-            records += make_study(
-                efficiency={backend: (kept[index],) for backend, kept in efficiency.items()},
-                rank_counts=(num_nodes,),
-                num_nodes=num_nodes,
-                drift=(1.0,),
-                noise=0.001,
-                **{"system": "cori", "preset": "paper", **fields},
-            )
-        return measure(records)
+    ) -> list[Record]:
+        known: dict[str, Any] = {"system": "cori", "preset": "paper", "noise": 0.001} | fields
+        places = {"rank_counts": nodes, "num_nodes": {count: count for count in nodes}}
+        return make_study(efficiency=efficiency, drift=(1.0,), **places, **known)
 
     return make
+
+
+@pytest.fixture
+def cori(cori_records: Callable[..., list[Record]]) -> Callable[..., Measured]:
+    return lambda *shares, **fields: measure(cori_records(*shares, **fields))
 
 
 def exactly(value: float) -> dict[str, Any]:

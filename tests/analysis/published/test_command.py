@@ -19,24 +19,11 @@ def results(tmp_path):
 
 
 @pytest.fixture
-def study(results, make_study):
+def study(results, cori_records):
     """Write a study of ours on cori: backend -> what each rank keeps on 1, 2 and 4 nodes."""
 
     def write(efficiency, *, name="weak-scaling-1", system="cori", change=lambda text: text):
-        records = [
-            record
-            for index, num_nodes in enumerate((1, 2, 4))
-            for record in make_study(
-                efficiency={backend: (kept[index],) for backend, kept in efficiency.items()},
-                rank_counts=(num_nodes,),
-                num_nodes=num_nodes,
-                drift=(1.0,),
-                noise=0.001,
-                preset="paper",
-                system=system,
-                study=name,
-            )
-        ]
+        records = cori_records(efficiency, system=system, study=name)
         for path in (write_study(results / system / name, records) / "records").iterdir():
             path.write_text(change(path.read_text()))
 
