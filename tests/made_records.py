@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,30 @@ from dlscale.benchmarks.records.profile import GradientReady, Quantiles, StepPro
 from dlscale.benchmarks.records.record import (
     Case,
     Cell,
+    Configuration,
     Failure,
     Fingerprint,
+    NodeFacts,
     Phases,
     RankFacts,
     Record,
     Window,
 )
+
+CONFIGURATION = Configuration(
+    study_digest="1a2b3c4d",
+    system_digest="5e6f",
+    skip_bad=False,
+    budget_seconds=240,
+    rules={"min_windows": 10, "min_window_seconds": 0.15},
+    fabric={"bandwidth": 1.25e9},
+)
+NODE = NodeFacts(
+    rank=0, node="n", num_cpus=8, memory_bytes=24 << 30, cache_bytes=None, numa_domains=1, cpu_governor="performance",
+    cpu_boost=None, transparent_huge_pages="madvise", clock_source="tsc", device_driver=None, devices=None,
+    container=None, switch_path=None, results_filesystem="ext4", data_filesystem=None, load_before=0.4, load_after=None,
+)  # fmt: skip
+BEGAN = datetime(2026, 11, 22, 2, 10, tzinfo=UTC)
 
 
 def make_record(
@@ -133,6 +151,35 @@ def make_record(
         skipped_samples=[*skipped, *[0] * (num_ranks - len(skipped))],
         gates=[],
         failure=Failure(kind="hang", rank=num_ranks - 1, message=failure) if failure else None,
+    )
+
+
+def in_detail(record: Record, *, host: str = "n", minute: float = 0.0, spread: float = 0.004) -> Record:
+    """The record with host, start, settings and configuration, and with windows that vary by `spread`.
+
+    Without communication each rank has steps of its own, and those of other ranks are up to 1 % shorter.
+    """
+    cell = record.case.cell
+    noise = np.random.default_rng(97 * record.case.block + cell.num_ranks)
+    windows = []
+    for window in record.windows:
+        slowest = max(window.seconds) * (1 + spread * noise.standard_normal())
+        shorter = np.sort(noise.uniform(0, 0.01, cell.num_ranks)) if cell.backend == "none" else np.zeros(1)
+        seconds = np.broadcast_to(slowest * (1 - shorter + shorter[0]), cell.num_ranks)
+        steps = 1 + 5 * spread * noise.standard_normal((cell.num_ranks, window.num_steps))
+        steps *= (seconds / steps.sum(axis=1))[:, None]
+        stamps = steps.tolist() if cell.backend == "none" else None
+        windows.append(window.model_copy(update={"seconds": seconds.tolist(), "step_seconds": stamps}))
+    return record.model_copy(
+        update={
+            "windows": windows,
+            "configuration": CONFIGURATION,
+            "backend_settings": {"overlap": cell.backend == "ring"},
+            "environment_variables": {"OMP_NUM_THREADS": "1"},
+            "nodes": [NODE.model_copy(update={"node": host})],
+            "ranks": [rank.model_copy(update={"node": host}) for rank in record.ranks],
+            "started_at": (BEGAN + timedelta(minutes=minute)).isoformat(),
+        }
     )
 
 

@@ -8,6 +8,7 @@ from dlscale.analysis.findings.step_time import seconds_per_step, speed_up, step
 from dlscale.analysis.measured import measure
 from tests.made_records import make_study
 
+
 def strong(kept):
     """Backends whose ranks keep a known share of 100 samples/s, the machine drifting from block to block."""
     return measure(make_study(efficiency=kept, global_batch=32, noise=0.0))

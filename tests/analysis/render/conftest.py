@@ -3,7 +3,6 @@
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,196 +19,41 @@ from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.page import page_of, strips
 from dlscale.analysis.statistics import Interval
-from dlscale.benchmarks.records.record import (
-    Case,
-    Cell,
-    Configuration,
-    Failure,
-    Fingerprint,
-    NodeFacts,
-    Phases,
-    RankFacts,
-    Record,
-    Window,
-)
+from dlscale.benchmarks.records.record import Record
+from tests.made_records import in_detail, make_record, make_study
 
+TRAININGS = (("hep_cnn", "torch"), ("hep_cnn", "tensorflow"), ("cosmogan", "torch"))
 EFFICIENCY = {"none": 0.97, "ring": 0.91, "mpi": 0.84, "gloo": 0.78}
-NUM_STEPS = 5
-BEGAN = datetime(2026, 11, 22, 2, 10, tzinfo=UTC)
+FIELDS = {"preset": "small", "study": "weak-scaling-1a2b3c4d"}
+NUM_NODES = {8: 2}
 
 
-def made_record(
-    *,
-    backend: str = "none",
-    num_ranks: int = 1,
-    block: int = 0,
-    rate: float = 50.0,
-    workload: str = "hep_cnn",
-    framework: str = "torch",
-    num_windows: int = 10,
-    failure: str | None = None,
-    attempt: int = 1,
-    host: str = "nid00001",
-    seconds: float | None = None,
-    minute: float = 0.0,
-    study: str = "weak-scaling-1a2b3c4d",
-    system: str = "local",
-    digest: str = "af80becbfb18ea9d",
-    **cell: Any,
-) -> Record:
-    """A launch of `rate` samples per second over all ranks; `seconds` replaces what its windows take."""
-    batch = 8
-    the_cell = Cell(
-        **{
-            "workload": workload,
-            "preset": "small",
-            "framework": framework,
-            "backend": backend,
-            "environment": ".venv",
-            "scaling_mode": "weak",
-            "num_ranks": num_ranks,
-            "num_nodes": max(1, num_ranks // 4),
-            "cores_per_rank": 1,
-            "threads_per_rank": 1,
-            "local_batch": batch,
-            "global_batch": batch * num_ranks,
-            "precision": "fp32",
-            "data": "synthetic",
-            **cell,
-        }
-    )
-    noise = np.random.default_rng(97 * block + num_ranks)
-    mean = seconds if seconds is not None else NUM_STEPS * batch * num_ranks / rate
-    spread = 0.0 if seconds is not None else 0.004
-    per_rank: list[float | None] = [0.2 + 0.1 * num_ranks] * num_ranks
-    return Record(
-        study=study,
-        system=system,
-        evidence="measured",
-        case=Case(cell=the_cell, block=block, position=0),
-        attempt=attempt,
-        started_at=(BEGAN + timedelta(minutes=minute)).isoformat(),
-        order_seed=1,
-        fingerprint=Fingerprint(
-            digest=digest,
-            code_digest="4ceecf8e5785e9bd",
-            commit="0123456789abcdef",
-            versions={"python": "3.11.2", framework: "2.13.0", "mpi": "MPICH 5.0.2"},
-            node={"cpu_model": "made up", "num_cores": 8, "memory_gib": 24},
-        ),
-        configuration=Configuration(
-            study_digest="1a2b3c4d",
-            system_digest="5e6f",
-            skip_bad=False,
-            budget_seconds=240,
-            rules={"min_windows": 10, "min_window_seconds": 0.15},
-            fabric={"bandwidth": 1.25e9},
-        ),
-        command="mpiexec",
-        oversubscribed=False,
-        ranks=[
-            RankFacts(
-                rank=rank,
-                local_rank=rank,
-                node=host,
-                boot_id="b",
-                affinity=[rank],
-                num_threads=1,
-                peak_rss_bytes=400 << 20,
-            )
-            for rank in range(num_ranks)
-        ],
-        nodes=[
-            NodeFacts(
-                rank=0,
-                node=host,
-                num_cpus=8,
-                memory_bytes=24 << 30,
-                cache_bytes=None,
-                numa_domains=1,
-                cpu_governor="performance",
-                cpu_boost=None,
-                transparent_huge_pages="madvise",
-                clock_source="tsc",
-                device_driver=None,
-                devices=None,
-                container=None,
-                switch_path=None,
-                results_filesystem="ext4",
-                data_filesystem=None,
-                load_before=0.4,
-                load_after=None,
-            )
-        ],
-        backend_settings={"overlap": backend == "ring", "bucket_bytes": 1 << 20},
-        environment_variables={"OMP_NUM_THREADS": "1"},
-        phases=Phases(**dict.fromkeys(Phases.model_fields, per_rank)),
-        steady=True,
-        windows=[]
-        if failure
-        else [made_window(index, mean, spread, the_cell, noise) for index in range(num_windows + 1)],
-        final_loss=[0.5] * num_ranks,
-        skipped_samples=[0] * num_ranks,
-        gates=[],
-        failure=Failure(kind="hang", rank=num_ranks - 1, message=failure) if failure else None,
-    )
-
-
-def made_window(index: int, mean: float, spread: float, cell: Cell, noise: np.random.Generator) -> Window:
-    """The slowest rank takes `mean` on average; without communication each step of a rank has its own time."""
-    ranks = cell.num_ranks
-    slowest = mean * (1 + spread * float(noise.standard_normal()))
-    together = cell.backend != "none"
-    early = np.zeros(ranks) if together or not spread else np.sort(noise.uniform(0, 0.01, ranks))
-    seconds = slowest * (1 - early + early[0])
-    stamps = seconds[:, None] / NUM_STEPS * (1 + 5 * spread * noise.standard_normal((ranks, NUM_STEPS)))
-    if spread:
-        stamps *= (seconds / stamps.sum(axis=1))[:, None]
-    return Window(
-        phase="steady" if index else "warmup",
-        num_steps=NUM_STEPS,
-        start_seconds=[index * mean] * ranks,
-        seconds=seconds.tolist(),
-        step_seconds=None if together else stamps.tolist(),
-    )
+def made_record(*, host: str = "n", minute: float = 0.0, num_ranks: int = 1, **fields: Any) -> Record:
+    record = make_record(num_ranks=num_ranks, num_nodes=NUM_NODES.get(num_ranks, 1), **(FIELDS | fields))
+    return in_detail(record, host=host, minute=minute)
 
 
 def made_study(
     *,
-    trainings: Sequence[tuple[str, str]] = (
-        ("hep_cnn", "torch"),
-        ("hep_cnn", "tensorflow"),
-        ("cosmogan", "torch"),
-    ),
+    trainings: Sequence[tuple[str, str]] = TRAININGS,
     rank_counts: Sequence[int] = (1, 2, 4, 8),
-    num_blocks: int = 6,
-    efficiency: dict[str, float] | None = None,
+    efficiency: dict[str, float] = EFFICIENCY,
     **fields: Any,
 ) -> list[Record]:
-    """Every backend on all ranks; what a rank keeps falls with the logarithm of the ranks. Blocks drift alike."""
-    noise = np.random.default_rng(5)
-    records = []
-    for which, (workload, framework) in enumerate(trainings):
-        for block in range(num_blocks):
-            drift = 1 + 0.08 * np.sin(block)
-            for backend, kept in (efficiency or EFFICIENCY).items():
-                for step, num_ranks in enumerate(rank_counts):
-                    each = (
-                        50 * (1 + which) * drift * (1 - (1 - kept) * (0.15 + step / 2)) * (1 + which * 0.01)
-                    )
-                    records.append(
-                        made_record(
-                            backend=backend,
-                            num_ranks=num_ranks,
-                            block=block,
-                            rate=each * num_ranks * (1 + 0.01 * float(noise.standard_normal())),
-                            workload=workload,
-                            framework=framework,
-                            minute=len(records) * 0.7,
-                            **fields,
-                        )
-                    )
-    return records
+    """Every backend on all ranks; what a rank keeps falls with the logarithm of the ranks."""
+    curves = {
+        backend: [1 - (1 - kept) * (0.15 + step / 2) for step in range(len(rank_counts))]
+        for backend, kept in efficiency.items()
+    }
+    common = {"efficiency": curves, "rank_counts": rank_counts, "num_nodes": NUM_NODES, **FIELDS, **fields}
+    records = [
+        record
+        for which, (workload, framework) in enumerate(trainings)
+        for record in make_study(
+            rate=50 * (1 + which) * (1 + which * 0.01), workload=workload, framework=framework, **common
+        )
+    ]
+    return [in_detail(record, minute=0.7 * index) for index, record in enumerate(records)]
 
 
 def interval(center: float, half: float = 0.006, n: int = 6) -> Interval:
@@ -263,9 +107,6 @@ def made_heat_map(num_ranks: int = 8, num_windows: int = 40, late: int = 5) -> H
         ranks=tuple(range(num_ranks)),
         late=(late,),
     )
-
-
-TRAININGS = (("hep_cnn", "torch"), ("hep_cnn", "tensorflow"), ("cosmogan", "torch"))
 
 
 def made_page(

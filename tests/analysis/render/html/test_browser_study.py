@@ -21,7 +21,7 @@ def path(made, tmp_path_factory) -> Path:
     """Three trainings over four backends, held against the ring; one launch of mpi is late."""
     records = made.study()
     late = next(one for one in records if (one.case.cell.backend, one.case.block) == ("mpi", 3))
-    records[records.index(late)] = made.record(backend="mpi", block=3, rate=20.0, minute=200.0)
+    records[records.index(late)] = made.record(backend="mpi", block=3, samples_per_second=20.0, minute=200.0)
     path = tmp_path_factory.mktemp("page") / "report.html"
     write_page(made.page(records, losses=made.losses(made.TRAININGS)), path)
     return path

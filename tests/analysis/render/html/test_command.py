@@ -58,11 +58,11 @@ def test_json_is_json_alone(made, results):
 
 def test_of_two_fingerprints_one_is_shown_and_the_other_named(made, results):
     store = results(
-        [*made.study(trainings=ONE), *made.study(trainings=ONE, num_blocks=2, digest="0123456789abcdef")]
+        [*made.study(trainings=ONE), *made.study(trainings=ONE, num_blocks=2, fingerprint="0123456789abcdef")]
     )
     status, said = run(store)
     assert status == FAILED_CASES
-    assert "Left out: 32 cases of local / .venv / torch with fingerprint" in said
+    assert "Left out: 32 cases of local / default / torch with fingerprint" in said
     assert "torch with fingerprint 0123456789abcdef" in run(store, "--full")[1]
     assert "0123456789abcdef" in (store.folder / "report.html").read_text()
 

@@ -27,8 +27,8 @@ def test_a_planted_difference_is_claimed_with_its_size(made):
     assert row.strong
     assert [value.text for value in row.values[-2:]] == ["6", "slower"]
     assert row.tags.backend == "mpi ring", "whoever filters for one side sees it"
-    assert said.text.startswith("mpi is 14.0 % [")
-    assert any("mpi is slower than ring (-14" in sentence for sentence in page.summary)
+    assert said.text.startswith("mpi is 13.0 % [")
+    assert any("mpi is slower than ring (-13" in sentence for sentence in page.summary)
 
 
 def test_too_few_blocks_say_how_many_are_needed_and_claim_nothing(made):
