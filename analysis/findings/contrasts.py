@@ -53,15 +53,15 @@ def sign_flip(logs: Sequence[float]) -> float:
     )  # tolerance for rounding: equal sums count as equal
     if len(values) <= MAX_EXACT:
         return float(np.mean(np.abs(_all_sums(values)) >= least))
-    sums = _signs(len(values)).astype(np.float64) @ values
+    sums = _signs(len(values)) @ values
     return float((1 + np.sum(np.abs(sums) >= least)) / (1 + NUM_DRAWS))
 
 
 @lru_cache(maxsize=2)
-def _signs(num_blocks: int) -> NDArray[np.int8]:
+def _signs(num_blocks: int) -> NDArray[np.float64]:
     """Random signs, [NUM_DRAWS, blocks]: those of all comparisons with as many blocks."""
-    drawn = np.random.default_rng(_SEED).integers(0, 2, (NUM_DRAWS, num_blocks))
-    return (2 * drawn - 1).astype(np.int8)
+    drawn = np.random.default_rng(_SEED).integers(0, 2, (NUM_DRAWS, num_blocks)).astype(np.float64)
+    return 2 * drawn - 1
 
 
 def smallest_p(num_blocks: int) -> float:

@@ -86,9 +86,10 @@ def to_energy_row(energy: Energy) -> dict[str, Any]:
 
 def reading(record: Record) -> Reading | str:
     """The sum of all machines' counters, or in a few words why there is no number."""
+    if not record.energy:
+        return _why_nothing(record)
     if why_unusable(record) is not None:
         return "the launch gave no number"
-    samples = int(num_samples(record.counted, record.case.cell).sum())
     machines = {rank.rank: rank.boot_id for rank in (*record.ranks, *record.servers)}
     by_source: defaultdict[str, dict[str, tuple[float, float]]] = defaultdict(dict)
     for entry in record.energy:
@@ -106,7 +107,7 @@ def reading(record: Record) -> Reading | str:
     return Reading(
         joules=sum(joules for _, joules in parts),
         watts=sum(joules / seconds for seconds, joules in parts),
-        samples=samples,
+        samples=int(num_samples(record.counted, record.case.cell).sum()),
         sources=tuple(sources),
     )
 

@@ -30,11 +30,15 @@ SETTINGS = TableOf[Setting](
 
 def settings_table(records: Sequence[Record]) -> Table:
     """Versions, machine, rules, variables, and the decisions of each backend."""
+    groups = {  # most are those of many records
+        (what, tags, tuple((name, _text(value)) for name, value in settings.items())): None
+        for record in records
+        for what, settings, tags in _groups(record)
+    }
     values: defaultdict[Key, set[str]] = defaultdict(set)
-    for record in records:
-        for what, settings, tags in _groups(record):
-            for name, value in settings.items():
-                values[what, name, tags].add(_text(value))
+    for what, tags, settings in groups:
+        for name, text in settings:
+            values[what, name, tags].add(text)
     return SETTINGS.of((key, sorted(known)) for key, known in values.items())
 
 

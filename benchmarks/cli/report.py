@@ -10,7 +10,6 @@ from rich.console import Console
 
 from dlscale.analysis.findings import compression, solution_table, tuning
 from dlscale.analysis.findings.compression import FAILED
-from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.screen import render_full, render_screen
 from dlscale.base.errors import UsageError
@@ -150,7 +149,7 @@ def _put_tuned(loaded: Loaded) -> None:
 def _status(loaded: Loaded) -> int:
     study = loaded.study
     # An attempt that failed, or was interrupted, and was made good since is no failed case.
-    measured = {record.case.id for record in study.records if why_unusable(record) is None}
+    measured = {case.record.case.id for launches in study.cells for case in launches.good}
     failed = [record for record in study.failures if record.case.id not in measured]
     if study.bad_files or study.left_out or failed or loaded.errors:
         return FAILED_CASES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,6 +69,7 @@ def load(store: Store, *, base: Base | None = None, running: bool = False) -> Lo
     read, or its records do not belong together.
     """
     everything, bad_files = load_records(store.folder)
+    gc.freeze()  # the records stay, and collecting garbage need not visit them
     records, left_out = of_one_fingerprint(everything)
     stated = study_in(store.folder)
     variants = stated.variants
