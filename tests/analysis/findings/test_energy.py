@@ -108,3 +108,22 @@ def test_json_has_joules_and_sources_or_a_reason(powered):
     assert (row["sources"], row["reason"], row["num_launches"]) == ("rapl", None, 1)
     (row,) = study_json(collect(load_all(), measure([powered({"rapl": [None, 5000.0]})])))["energy"]
     assert (row["joules_per_sample"], row["sources"], row["reason"]) == (None, None, "rapl: no counter")
+
+
+def blocks(records):
+    found = collect(load_all(), measure(records))
+    return next(one.blocks for one in found if one.finding.name == "energy")
+
+
+def test_cells_of_which_it_is_not_known_are_counted(powered):
+    known = powered({"rapl": [3000.0, 5000.0]}, backend="ring")
+    said, table = blocks([known, powered({"rapl": [None, 5000.0]})])
+    assert {row.data["backend"] for row in table.rows} == {"ring"}
+    assert said.text == "Energy per sample of 1 cell of 2 is not known: rapl: no counter."
+
+
+def test_nodes_that_count_different_parts_are_told(powered):
+    records = [powered({"rapl": [3000.0, 5000.0]}, block=block) for block in range(2)]
+    records[1].energy[0] = records[1].energy[0].model_copy(update={"parts": "2 packages"})
+    (table,) = blocks(records)
+    assert {row.data["parts"] for row in table.rows} == {"2 packages | node"}

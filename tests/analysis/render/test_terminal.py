@@ -73,56 +73,39 @@ def test_the_end_of_a_real_study_is_one_screen(results, capsys, monkeypatch):
     assert lines[-1] == f"open: {(folder / 'report.html').resolve().as_uri()}"
 
 
-def test_the_best_is_named_where_the_comparisons_put_it_first(made):
-    study = made.study(trainings=ONE_TRAINING, rank_counts=(1, 8), num_blocks=7)
-    first, second = sentences(study, order=("ring",))
-    assert first.startswith("ring has the highest scaling efficiency on 8 ranks: ")
-    assert "; gloo the lowest measured: " in first
-    assert second.startswith("Significant: gloo is slower than ring (")
+BEST = "ring has the highest scaling efficiency on 8 ranks: "
+MEASURED = "Scaling efficiency measured on 8 ranks: highest "
+NEAR = {"none": 0.97, "ring": 0.91, "mpi": 0.909, "gloo": 0.78}
 
 
-def test_the_best_is_named_through_a_reference_between_it_and_the_others(made):
-    study = made.study(trainings=ONE_TRAINING, rank_counts=(1, 8), num_blocks=7)
-    first, second = sentences(study, order=("mpi",))
-    assert first.startswith("ring has the highest scaling efficiency on 8 ranks: ")
-    assert "gloo is slower than mpi (" in second
-    assert "ring is faster than mpi (+" in second
-
-
-def test_two_that_are_slower_than_the_reference_are_not_ranked(made):
-    study = made.study(
-        trainings=ONE_TRAINING,
-        rank_counts=(1, 8),
-        num_blocks=7,
-        efficiency={"none": 0.97, "ring": 0.91, "mpi": 0.909, "gloo": 0.78},
-    )
-    first, second = sentences(study, order=("gloo",))
-    assert first.startswith("Scaling efficiency measured on 8 ranks: highest ")
-    assert "faster than gloo" in second
-
-
-def test_no_difference_is_claimed_between_equals(made):
-    study = made.study(
-        trainings=ONE_TRAINING,
-        rank_counts=(1, 8),
-        num_blocks=7,
-        efficiency={"none": 0.97, "ring": 0.9, "mpi": 0.9},
-    )
-    first, second = sentences(study)
-    assert first.startswith("Scaling efficiency measured on 8 ranks: highest ")
-    assert second in (
-        "No significant difference: mpi and ring (n = 7).",
-        "Within 2 %: mpi and ring (n = 7).",
-    )
-
-
-def test_too_few_launches_are_said_to_be_so(made):
-    study = made.study(trainings=ONE_TRAINING, rank_counts=(1, 8), num_blocks=6)
-    first, second = sentences(study)
-    assert first.startswith("Scaling efficiency measured on 8 ranks: highest ring, ")
-    assert second == (
-        "Insufficient data to compare gloo and ring, mpi and ring: 6 launches; --launches 7 can decide."
-    )
+@pytest.mark.parametrize(
+    ("order", "fields", "first", "second"),
+    [
+        # the comparisons put it first, directly or through a reference between it and the others
+        ("ring", {}, BEST, ["Significant: gloo is slower than ring ("]),
+        ("mpi", {}, BEST, ["gloo is slower than mpi (", "ring is faster than mpi (+"]),
+        # of two that are faster than the reference none is the best
+        ("gloo", {"efficiency": NEAR}, MEASURED, ["faster than gloo"]),
+        # equals, and too few launches
+        (
+            "ring",
+            {"efficiency": {"none": 0.97, "ring": 0.9, "mpi": 0.9}},
+            MEASURED,
+            ["mpi and ring (n = 7)."],
+        ),
+        (
+            "ring",
+            {"num_blocks": 6},
+            MEASURED,
+            ["Insufficient data to compare gloo and ring, mpi and ring: 6 "],
+        ),
+    ],
+)
+def test_the_best_is_named_only_where_comparisons_say_so(made, order, fields, first, second):
+    records = made.study(**{"trainings": ONE_TRAINING, "rank_counts": (1, 8), "num_blocks": 7} | fields)
+    best, compared = sentences(records, order=(order,))
+    assert best.startswith(first)
+    assert all(words in compared for words in second)
 
 
 def test_failures_unread_files_and_missing_cases_have_a_line_each(made):
