@@ -69,8 +69,7 @@ def test_points_intervals_and_guides_are_drawn_and_named():
     whole, none = bars.get_segments()
     assert whole[:, 1].tolist() == [9, 12]
     assert np.isnan(none).any() or not len(none), "a point without an interval has no bar"
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["ring", "ideal", "bound: wire", "measured"]
+    assert legend(figure) == ["ring", "ideal", "bound: wire", "measured"]
     words = " ".join(text.get_text() for text in figure.texts)
     assert all(word in words for word in ("NOT COMPARABLE", "Medians.", "Origin."))
 
@@ -87,7 +86,13 @@ def test_in_print_points_are_where_they_belong_and_the_caption_names_the_only_ev
     figure = drawn(PLOT, form=PRINTED)
     assert figure.axes[0].containers[0].lines[0].get_xdata() == pytest.approx([1, 2])
     assert figure.caption.small_print == ["Medians. All points are measured.", "Origin."]
-    assert "measured" not in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "measured" not in legend(figure)
+    both = replace(PLOT, series=(SERIES, replace(SERIES, evidence="simulated")))
+    assert legend(drawn(both, form=PRINTED))[-2:] == ["measured", "simulated"]
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_a_band_is_an_area_with_marks_that_no_line_joins():
@@ -101,7 +106,7 @@ def test_a_band_is_an_area_with_marks_that_no_line_joins():
         assert [line.get_linestyle() for line in figure.axes[0].lines if line.get_fillstyle() == "left"] == [
             "None"
         ]
-        assert "band of predictions" in [text.get_text() for text in figure.legends[0].get_texts()]
+        assert "band of predictions" in legend(figure)
 
 
 @pytest.mark.parametrize(("end", "marker"), [("reached", "o"), ("budget", "x"), ("diverged", "X")])
@@ -158,7 +163,7 @@ def test_stacks_lie_on_each_other():
     bars = [(bar.get_y(), bar.get_height(), bar.get_x() + bar.get_width()) for bar in axes.patches]
     assert [(low, height) for low, height, _ in bars] == [(0, 1), (1, 2), (0, 2), (2, 4)]
     assert 1 < bars[0][2] < 2 < 4 < bars[2][2]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["start", "connect"]
+    assert legend(figure) == ["start", "connect"]
 
 
 def test_heat_maps_line_up_by_launch_and_mark_their_ranks():
@@ -176,8 +181,7 @@ def test_heat_maps_line_up_by_launch_and_mark_their_ranks():
     figure = drawn(first, second)
     places = [[image.get_extent()[0] for image in axes.images] for axes in figure.axes[:2]]
     assert places == [[0, 2], [1]]
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["late", "slow link", "between hosts and between launches"]
+    assert legend(figure) == ["late", "slow link", "between hosts and between launches"]
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["3", "4", "5"]
 
 

@@ -1,5 +1,3 @@
-import csv
-import os
 import subprocess
 import sys
 
@@ -8,7 +6,7 @@ import pytest
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw as draw_figure
 from dlscale.analysis.figures.write import write_figures
-from dlscale.analysis.findings import backends, load_all, scaling
+from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.throughput import MAKERS
 from dlscale.analysis.form import SCREEN, Form
@@ -16,8 +14,6 @@ from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.benchmarks.records.record import Gate, Parity
-
-ENDS = ("png", "pdf", "svg", "csv")
 
 
 @pytest.fixture
@@ -107,11 +103,6 @@ def test_no_line_joins_two_kinds_of_evidence(make_record):
     ]
 
 
-def test_a_point_without_an_interval_has_no_bar(make_study):
-    (plot,) = declare(measure(make_study(num_blocks=3)), "throughput").panels
-    assert all(low is None for values in points(plot).values() for _, _, low, _ in values)
-
-
 def test_the_whole_machine_is_a_labelled_reference(make_study, make_record):
     records = make_study()
     records += [
@@ -123,43 +114,6 @@ def test_the_whole_machine_is_a_labelled_reference(make_study, make_record):
         150
     )
     assert figure.rows[-1]["control"] == "whole_machine"
-
-
-def test_the_small_print_has_base_case_n_method_and_origin(table):
-    said, origin = declare(table, "throughput").small_print
-    for words in ("n = 6 launches", "95.0 % order-statistic", "none on 1 rank, 9"):
-        assert words in said
-    for words in ("ffffffffffff", "0123456789ab", table.provenance.data_hash[:12]):
-        assert words in origin
-
-
-@pytest.mark.slow
-def test_files_are_whole_and_equal_on_a_redraw(table, make_study, tmp_path):
-    first = write_figures(table, tmp_path / "first")
-    again = write_figures(measure(make_study()[::-1]), tmp_path / "again")
-    stem = "hep_cnn-tiny-torch-weak-fp32"
-    kinds = ("throughput", "efficiency", "step-time", "ecdf", "waterfall", "heatmap")
-    names = [f"{stem}-{name}.{end}" for name in kinds for end in ENDS]
-    names.append(f"{stem}-backends.csv")
-    names += [f"start-up-torch.{end}" for end in ENDS]
-    assert [path.name for path in first] == names
-    assert sorted(os.listdir(tmp_path / "first")) == sorted(names)
-    for one, other in zip(first, again, strict=True):
-        assert one.read_bytes() == other.read_bytes()
-    assert first[0].read_bytes().startswith(b"\x89PNG")
-    assert first[1].read_bytes().startswith(b"%PDF")
-    check_comparison(tmp_path / "first" / f"{stem}-backends.csv", table)
-
-
-def check_comparison(path, table):
-    with path.open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    assert [row["backend"] for row in rows] == ["gloo", "mpi", "ring"]
-    assert [float(row["difference"]) for row in rows] == [
-        one.difference.center for one in backends.FINDING.of(table)
-    ]
-    assert {row["data_hash"] for row in rows} == {table.provenance.data_hash}
-    assert {row["study"] for row in rows} == {"weak-scaling"}
 
 
 def test_a_redraw_on_a_full_disk_leaves_no_new_figure_beside_old_ones(table, tmp_path, monkeypatch):
@@ -178,20 +132,6 @@ def test_a_redraw_on_a_full_disk_leaves_no_new_figure_beside_old_ones(table, tmp
         write_figures(table, tmp_path, only=only)
     assert len(written) == 5
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == old
-
-
-def test_figures_carry_the_hash_of_their_data(table, tmp_path):
-    *pictures, table_file = write_figures(table, tmp_path, only=["throughput"])[:4]
-    line = table.provenance.line()
-    assert line.endswith("; command mpiexec")
-    assert all(line.encode() in path.read_bytes() for path in pictures)
-    assert not any(word in path.read_bytes() for word in (b"CreationDate", b"dc:date") for path in pictures)
-    with table_file.open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    assert {row["data_hash"] for row in rows} == {table.provenance.data_hash}
-    assert [float(row["samples_per_second"]) for row in rows] == [
-        row.throughput.center for row in scaling.FINDING.of(table)
-    ]
 
 
 def test_weak_and_strong_never_share_a_file(make_record, tmp_path):

@@ -41,15 +41,6 @@ def solutions_of(table, family):
     return [row for row in solution_table.FINDING.of(table) if row.family == family]
 
 
-def drawn(records):
-    table = measure(records)
-    (family,) = table.families
-    with drawing():
-        figure = draw(learning_figure(family, solutions_of(table, family), table.provenance))
-        figure.draw_without_rendering()
-    return figure
-
-
 def section_of(records):
     table = measure(records)
     sections = {section.name: section for section in page_of(table, collect(load_all(), table)).sections}
@@ -57,27 +48,22 @@ def section_of(records):
 
 
 def test_every_training_is_drawn_against_time_epochs_and_steps(study):
-    figure = drawn(study("torch"))
-    titles = [(axes.get_ylabel(), axes.get_xlabel()) for axes in figure.axes]
+    table = measure(study("torch"))
+    (family,) = table.families
+    panels = learning_figure(family, solutions_of(table, family), table.provenance).panels
     progress = ["time since the launch [s]", "epoch", "step"]
     quality = [("AUC on held-out samples", name) for name in progress]
-    assert titles == quality + [("training loss", name) for name in progress]
-    ends = {
-        axes.get_xlabel(): sorted({float(line.get_xdata()[-1]) for line in axes.lines})
-        for axes in figure.axes[3:]
-    }
-    assert ends["time since the launch [s]"] == [pytest.approx(LAUNCH + SET_UP + EVALUATING + 20)]
-    assert ends["epoch"] == [pytest.approx(40 * 16 / 800), pytest.approx(40 * 32 / 800)]
-    assert ends["step"] == [40]
-    ways = [line for line in figure.axes[3].lines if len(line.get_xdata()) == 2]
-    assert len(ways) == 4, "one line per seed and cell"
+    assert [(plot.y.title, plot.x.title) for plot in panels] == quality + [
+        ("training loss", name) for name in progress
+    ]
+    ends = [sorted({series.points[-1].x for series in plot.series}) for plot in panels[3:]]
+    assert ends[0] == [pytest.approx(LAUNCH + SET_UP + EVALUATING + 20)]
+    assert ends[1:] == [[pytest.approx(40 * 16 / 800), pytest.approx(40 * 32 / 800)], [40]]
+    assert len([series for series in panels[3].series if series.training]) == 4, "one line per seed and cell"
 
 
 def test_without_the_number_of_samples_there_are_no_epochs(study):
-    figure = drawn(study("torch", num_training=None))
-    assert {axes.get_xlabel() for axes in figure.axes} == {"time since the launch [s]", "step"}
-    records = study("torch", num_training=None)
-    section = section_of(records)
+    section = section_of(study("torch", num_training=None))
     names = [block.name for block in section.blocks if isinstance(block, Plot)]
     assert names == ["quality-time-0", "quality-steps-0", "loss-time-0", "loss-steps-0", "time-to-solution-0"]
 

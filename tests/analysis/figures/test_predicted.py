@@ -1,13 +1,12 @@
-"""Predictions in figures of measured points: a band and marks, no line, and the measured points as before."""
+"""Predictions in figures of measured points: which are printed, and the rows of their files."""
 
 import csv
 from dataclasses import replace
 
 import pytest
-from matplotlib.container import ErrorbarContainer
 
 from dlscale.analysis.figures.drawing import drawing
-from dlscale.analysis.figures.figure import draw as draw_figure
+from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.predicted_points import place_predictions
@@ -23,80 +22,45 @@ def table(make_study):
     return measure(make_study())
 
 
-def drawn(table, name, records=(), form=SCREEN):
+def declared(table, name, records=(), form=SCREEN):
     (family,) = table.families
-    points, _ = place_predictions(records, scaling.FINDING.of(table))
-    with drawing(form):
-        declared = MAKERS[name](
-            family, rows_of(scaling.FINDING.of(table), family), table.provenance, form, points
-        )
-        figure = draw_figure(declared, form)
-        figure.draw_without_rendering()
-    return figure, declared.rows
+    rows = scaling.FINDING.of(table)
+    points, _ = place_predictions(records, rows)
+    return MAKERS[name](family, rows_of(rows, family), table.provenance, form, points)
 
 
-def measured(axes):
-    """Label -> what is drawn of each measured curve."""
-    return {
-        one.get_label(): one.lines[0].get_data()[1].tolist()
-        for one in axes.containers
-        if isinstance(one, ErrorbarContainer)
-    }
-
-
-def marks(axes):
-    """The lines of half-filled marks."""
-    return [line for line in axes.lines if line.get_fillstyle() == "left"]
+def bands(plot):
+    return {series.tags.backend: series for series in plot.series if series.band}
 
 
 @pytest.mark.parametrize("name", ["throughput", "efficiency"])
-def test_a_band_and_marks_that_no_line_joins(table, name):
-    records = [*predictions(), *predictions("horovod", (4, 8))]
-    (plain, before), (figure, after) = drawn(table, name), drawn(table, name, records)
-    axes = figure.axes[0]
-    assert after[: len(before)] == before
-    assert measured(axes) == measured(plain.axes[0])
-    assert [line.get_linestyle() for line in marks(axes)] == ["None", "None"]
-    (first, second) = (line.get_data()[1].tolist() for line in marks(axes))
-    wanted = "samples_per_second" if name == "throughput" else "efficiency"
-    values = [getattr(record, wanted).center for record in records]
-    # Curves stand in the order of their names.
-    assert sorted([first, second]) == sorted([values[:5], values[5:]])
-    bands = [one for one in axes.collections if one.get_alpha() == pytest.approx(0.18)]
-    assert len(bands) == 2
-    legend = [one.get_text() for one in figure.legends[0].get_texts()]
-    assert {"measured", "simulated", "band of predictions", "horovod"} <= set(legend)
-    assert legend.count("ring") == 1
-    assert "Nothing of it was run." in " ".join(" ".join(one.get_text() for one in figure.texts).split())
-    assert {8.0, 16.0} <= set(axes.get_xticks())
-    assert axes.get_xlim()[1] > 16
-    assert axes.get_ylim()[1] >= max(getattr(record, wanted).high for record in records)
+def test_they_are_bands_beside_the_measured_curves_and_axes_reach_them(table, name):
+    asked = {"ring": predictions(), "horovod": predictions("horovod", (4, 8))}
+    plain, both = declared(table, name), declared(table, name, [*asked["ring"], *asked["horovod"]])
+    assert both.rows[: len(plain.rows)] == plain.rows
+    plot = both.panels[0]
+    assert [series for series in plot.series if not series.band] == list(plain.panels[0].series)
+    field = "samples_per_second" if name == "throughput" else "efficiency"
+    for backend, series in bands(plot).items():
+        wanted = [getattr(record, field).center for record in asked[backend]]
+        assert [point.y for point in series.points] == pytest.approx(wanted)
+        assert (series.evidence, series.joined) == ("simulated", False)
+        assert max(point.high for point in series.points) <= plot.y.high
+    assert {place for place, _ in plot.x.ticks} >= {8, 16}
+    assert plot.x.high > 16
 
 
-def test_efficiency_against_the_same_backend_is_not_predicted(table):
-    figure, _ = drawn(table, "efficiency", predictions())
-    assert marks(figure.axes[1]) == []
-
-
-def test_a_doubt_is_in_the_heading(table):
-    figure, _ = drawn(table, "throughput", predictions(doubts=("65 times too far",)))
-    said = " ".join(" ".join(one.get_text() for one in figure.texts).split())
-    assert "Predictions over ring are not to be trusted: 65 times too far" in said
-
-
-def test_a_printed_figure_names_both_kinds_and_no_backend_that_is_not_asked_for(table):
+def test_in_print_only_backends_that_are_asked_for_are_predicted(table):
     form = Form(width=3.3, backends=("ring",))
-    figure, _ = drawn(table, "throughput", [*predictions(), *predictions("mpi")], form)
-    legend = [one.get_text() for one in figure.legends[0].get_texts()]
-    assert legend == ["ring", "ideal", "measured", "simulated", "band of predictions"]
-    (line,) = marks(figure.axes[0])
-    assert line.get_data()[0].tolist() == [1, 2, 4, 8, 16]  # in print nothing is moved aside
-    assert "All points are" not in " ".join(figure.caption.small_print)
+    (plot,) = declared(table, "throughput", [*predictions(), *predictions("mpi")], form).panels
+    assert bands(plot).keys() == {"ring"}
 
 
 def test_many_sizes_have_as_many_labels_as_there_is_room_for(table):
-    figure, _ = drawn(table, "throughput", predictions(ranks=[2**power for power in range(14)]))
-    assert len(figure.axes[0].get_xticks()) <= 10
+    figure = declared(table, "throughput", predictions(ranks=[2**power for power in range(14)]))
+    with drawing():
+        (axes,) = draw(figure).axes
+    assert len(axes.get_xticks()) <= 10
 
 
 def rows_in(path):

@@ -5,7 +5,6 @@ import re
 
 import click
 import pytest
-from matplotlib.container import ErrorbarContainer
 from matplotlib.text import Text
 
 from dlscale.analysis.figures.drawing import drawing
@@ -42,29 +41,6 @@ def test_text_has_8_pt_at_the_printed_width_and_axes_are_bare(make_study, name):
     assert figure.texts == []  # no title, no small print
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["mpi", "ring", "ideal"]  # no "measured": there is no other kind
-
-
-def test_two_kinds_of_evidence_are_in_the_legend(make_record):
-    kinds = {1: "measured", 2: "simulated"}
-    records = [
-        make_record(num_ranks=num_ranks, block=block, evidence=kind, samples_per_second=100 * num_ranks)
-        for num_ranks, kind in kinds.items()
-        for block in range(6)
-    ]
-    figure, _ = printed(measure(records), "throughput", Form(width=3.3))
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["none", "ideal", "measured", "simulated"]
-
-
-@pytest.mark.parametrize("name", ["throughput", "efficiency"])
-def test_points_are_exactly_at_their_rank(make_study, name):
-    figure, rows = printed(measure(make_study()), name, Form(width=3.3))
-    for axes in figure.axes:
-        curves = [one for one in axes.containers if isinstance(one, ErrorbarContainer)]
-        assert len(curves) == 4
-        for curve in curves:
-            assert list(curve.lines[0].get_xdata()) == [1, 2]
-    assert {row["num_ranks"] for row in rows} == {1, 2}
 
 
 def test_panels_too_narrow_side_by_side_are_stacked_with_names_for_each(make_study):
