@@ -18,8 +18,8 @@ from pydantic import Field
 from dlscale.analysis.families import Family, environment_text
 from dlscale.analysis.statistics import median
 from dlscale.benchmarks.records.prediction import LOSS, PredictionRecord
-from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting, Window
-from dlscale.benchmarks.records.windows import WindowArrays, Windows
+from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting
+from dlscale.benchmarks.records.windows import Window, WindowArrays, Windows
 from dlscale.collectives.backend import BUCKET_SIZES
 from dlscale.collectives.compression.links import allreduce_bytes
 

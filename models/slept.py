@@ -111,6 +111,17 @@ def slept_key(*, workload: str, preset: str, framework: str, precision: str, loc
     return f"{workload} {preset} in {framework}, {precision}, batch {local_batch}"
 
 
+class ByProfile(Frozen):
+    """Sleep by a profile: of a study, or a stored one, of a system or without a name the only one."""
+
+    name: str
+
+    @property
+    def option(self) -> str:
+        """The option, as it was given."""
+        return f"compute=profile{':' * bool(self.name)}{self.name}"
+
+
 def read_slept(text: str) -> Slept | None:
     """The replacement that `sleep:20ms,40ms` asks for (forward, backward); None for `real`. Raises ValueError."""
     if text == "real":

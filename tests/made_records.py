@@ -19,8 +19,8 @@ from dlscale.benchmarks.records.record import (
     Phases,
     RankFacts,
     Record,
-    Window,
 )
+from dlscale.benchmarks.records.windows import Window
 
 CONFIGURATION = Configuration(
     study_digest="1a2b3c4d",

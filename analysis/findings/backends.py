@@ -26,8 +26,8 @@ from dlscale.analysis.declare import (
 )
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings.communication import IN_LINE
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts, study_contrasts
+from dlscale.analysis.findings.overlap import IN_LINE
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.measured import Measured

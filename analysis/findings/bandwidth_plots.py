@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from dlscale.analysis.curves import limits
 from dlscale.analysis.declare import Axis, Bars, Figure, Plot, Point, Series, Tags, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.communication_only import BucketSize
+from dlscale.analysis.findings.overlap import Communication
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.findings.small_print import bars_text, family_figure, span
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.text import backend_name, interval_note, plural, rate, size_text, training_title
-
-if TYPE_CHECKING:  # whose finding shows these plots
-    from dlscale.analysis.findings.communication import Communication
 
 GIGA = 1e-9
 MEGA = 1e-6

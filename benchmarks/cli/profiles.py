@@ -11,7 +11,6 @@ from dlscale.analysis.predict.published_profiles import load_stored, stored_name
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import named_folder, study_folders
-from dlscale.benchmarks.cli.request import ByProfile
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run
 from dlscale.benchmarks.records.record import Cell, Record
@@ -19,7 +18,7 @@ from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
-from dlscale.models.slept import Slept, slept_key
+from dlscale.models.slept import ByProfile, Slept, slept_key
 
 LATEST_RUN = "collectives"
 

@@ -34,23 +34,12 @@ from dlscale.benchmarks.systems.emulation import with_emulation
 from dlscale.benchmarks.systems.system import System, default_environment, find_installation, load_system
 from dlscale.collectives import with_capability
 from dlscale.models.own import is_file
-from dlscale.models.slept import Slept, read_slept
+from dlscale.models.slept import ByProfile, Slept, read_slept
 
 OUTPUT: JsonDict = {"panel": "Output"}
 LEAST_LAUNCHES = 6  # that carry a 95 % interval of a median (docs/metrics.md)
 NEEDS_SCHEDULER = ("account", "partition", "walltime", "max_node_hours", "ranks_per_node", "allocations")
 OF_NODES = ("partition", "ranks_per_node")  # which emulated hosts have, too
-
-
-class ByProfile(Frozen):
-    """Sleep by a profile: of a study, or a stored one, of a system or without a name the only one."""
-
-    name: str
-
-    @property
-    def option(self) -> str:
-        """The option, as it was given."""
-        return f"compute=profile{':' * bool(self.name)}{self.name}"
 
 
 def _compute(value: Any) -> Any:

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Record, Window
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.target import Solution, Target
+from dlscale.benchmarks.records.windows import Window
 
 PACKAGE = "mlperf_logging"
 UNSUBMITTED = "none: this run is no submission"

@@ -29,7 +29,6 @@ from dlscale.benchmarks.records.record import (
     Record,
     Resumption,
     Setting,
-    Window,
 )
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
@@ -40,6 +39,7 @@ from dlscale.benchmarks.records.spool import (
     RankSpool,
 )
 from dlscale.benchmarks.records.target import Ended, Evaluation, Solution, TrainingLaunch
+from dlscale.benchmarks.records.windows import Window
 
 START_PHASES: tuple[PhaseName, ...] = ("start_up", "import_backend", "connect", "set_up")
 

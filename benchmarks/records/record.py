@@ -27,7 +27,7 @@ from pydantic import (
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
-from dlscale.benchmarks.records.windows import WindowArrays, arrays_of
+from dlscale.benchmarks.records.windows import Window, WindowArrays, arrays_of
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import load_workload
 from dlscale.models.own import OwnModel, own_workload
@@ -226,30 +226,6 @@ SHORT_CONTROLS = ("exchange", "loader")
 def num_sharing(cases: Iterable[Case]) -> int:
     """The number of cases that share a launch's time: all but the short controls."""
     return sum(case.cell.control not in SHORT_CONTROLS for case in cases)
-
-
-class Window(Frozen):
-    """K steps between two stamps on every rank; the barrier before the first stamp is not inside.
-
-    `start_seconds` counts on a machine's monotonic clock from the first window's earliest start among the ranks there.
-    Clocks of two machines count from their own boots, so only ranks of one boot have a start skew, maximum - minimum
-    over them (`Record.clocks`). If ranks do not step together, a window has a fixed time instead:
-    `num_steps` is then the maximum over ranks, and `num_applied` is what counts.
-    """
-
-    phase: Literal["warmup", "steady"]
-    num_steps: PositiveInt
-    num_applied: NonNegativeInt | None = None  # local batches of all ranks that the weights took up
-    rank_steps: list[NonNegativeInt] | None = None  # [P]
-    start_seconds: list[float]  # [P]
-    seconds: list[float]  # [P]
-    step_seconds: list[list[float]] | None = None  # [P][num_steps], if the control needs them
-    bucket_seconds: list[list[float]] | None = None  # [P][buckets], over all steps; of control `exchange`
-    # Share of the time of the ranks' cores that other programs took, on the node where it was most; None: unknown.
-    # It is counted in ticks, so that one of a short window is coarse, and may be below 0.
-    foreign_cpu: float | None = None
-    # Over all ranks, where the batch grows; None: as many as the steps have.
-    num_samples: PositiveInt | None = where_given(None)
 
 
 class Gate(Frozen):

@@ -57,7 +57,7 @@ class Phase:
 
 @checked(frozen=True, slots=True, config=EXACT)
 class MeasuredWindow:
-    """A window on one rank, stamped by its own monotonic clock (`record.Window`)."""
+    """A window on one rank, stamped by its own monotonic clock (`windows.Window`)."""
 
     phase: Literal["warmup", "steady"]
     num_steps: int

@@ -12,18 +12,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
+from typing import Annotated, Any, Literal, overload
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import NonNegativeInt, PositiveInt, TypeAdapter
 
-if TYPE_CHECKING:
-    from dlscale.benchmarks.records.record import Window
+from dlscale.base.definitions import Frozen, where_given
 
 Numbers = NDArray[np.float64]
 MOST = 2.0**53  # integers up to here are exact in arrays
+
+
+class Window(Frozen):
+    """K steps between two stamps on every rank; the barrier before the first stamp is not inside.
+
+    `start_seconds` counts on a machine's monotonic clock from the first window's earliest start among the ranks there.
+    Clocks of two machines count from their own boots, so only ranks of one boot have a start skew, maximum - minimum
+    over them (`Record.clocks`). If ranks do not step together, a window has a fixed time instead:
+    `num_steps` is then the maximum over ranks, and `num_applied` is what counts.
+    """
+
+    phase: Literal["warmup", "steady"]
+    num_steps: PositiveInt
+    num_applied: NonNegativeInt | None = None  # local batches of all ranks that the weights took up
+    rank_steps: list[NonNegativeInt] | None = None  # [P]
+    start_seconds: list[float]  # [P]
+    seconds: list[float]  # [P]
+    step_seconds: list[list[float]] | None = None  # [P][num_steps], if the control needs them
+    bucket_seconds: list[list[float]] | None = None  # [P][buckets], over all steps; of control `exchange`
+    # Share of the time of the ranks' cores that other programs took, on the node where it was most; None: unknown.
+    # It is counted in ticks, so that one of a short window is coarse, and may be below 0.
+    foreign_cpu: float | None = None
+    # Over all ranks, where the batch grows; None: as many as the steps have.
+    num_samples: PositiveInt | None = where_given(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +122,7 @@ def _matrix(rows: Sequence[Sequence[float]]) -> Numbers:
     return np.frombuffer(flat, dtype=np.float64).reshape(len(rows), longest)
 
 
-class Windows(Sequence["Window"]):
+class Windows(Sequence[Window]):
     """The windows of a record, kept as JSON and as arrays; each access makes new objects."""
 
     __slots__ = ("arrays", "text")
@@ -184,6 +207,4 @@ def _usual_windows() -> msgspec.json.Decoder[list[_UsualWindow]]:
 
 @cache
 def _adapter() -> TypeAdapter[list[Window]]:
-    from dlscale.benchmarks.records.record import Window
-
     return TypeAdapter(list[Window])

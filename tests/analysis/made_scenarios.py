@@ -12,7 +12,8 @@ from dlscale.analysis.predict.noise import Noise
 from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples
-from dlscale.benchmarks.records.record import Record, Window
+from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.windows import Window
 
 STARTED = "2026-11-23T10:00:00+00:00"
 NETWORK = Network(

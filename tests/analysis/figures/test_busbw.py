@@ -5,8 +5,9 @@ import pytest
 
 from dlscale.analysis.families import family_of
 from dlscale.analysis.findings.bandwidth_plots import busbw_figure
-from dlscale.analysis.findings.communication import Communication, communication_rows
+from dlscale.analysis.findings.communication import communication_rows
 from dlscale.analysis.findings.communication_only import BucketSize, CommunicationOnly
+from dlscale.analysis.findings.overlap import Communication
 from dlscale.analysis.provenance import provenance
 from dlscale.analysis.statistics import median_interval
 

@@ -9,10 +9,10 @@ from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main, profiles
 from dlscale.benchmarks.cli.profiles import with_profiles
-from dlscale.benchmarks.cli.request import ByProfile
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import load_workload
+from dlscale.models.slept import ByProfile
 from dlscale.models.workload import Input, Shard
 from tests.analysis.conftest import make_record, profile_record  # noqa: F401
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.records.record import NodeFacts, Record, Window
+from dlscale.benchmarks.records.record import NodeFacts, Record
+from dlscale.benchmarks.records.windows import Window
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9, 1.05, 0.85, 1.15, 1.0)
 MS = 1e-3

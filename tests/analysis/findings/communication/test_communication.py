@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from dlscale.analysis.findings.communication import (
+from dlscale.analysis.findings.communication import communication_rows, communication_sentence
+from dlscale.analysis.findings.overlap import (
     NOT_OVERLAPPED,
-    communication_rows,
-    communication_sentence,
     communications,
     communications_on_most_ranks,
     predict_step,

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.records.record import Allocation, RankFacts, Record, Window
+from dlscale.benchmarks.records.record import Allocation, RankFacts, Record
+from dlscale.benchmarks.records.windows import Window
 
 Cluster = Callable[..., list[Record]]
 

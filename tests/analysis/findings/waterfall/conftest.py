@@ -8,7 +8,8 @@ import pytest
 
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
-from dlscale.benchmarks.records.record import Record, Window
+from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.windows import Window
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9, 1.05, 0.85, 1.15, 1.0)
 LOCAL_BATCH = 8

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.findings.communication import NOT_OVERLAPPED, overlap
+from dlscale.analysis.findings.overlap import NOT_OVERLAPPED, overlap
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 
