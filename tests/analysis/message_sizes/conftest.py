@@ -15,8 +15,6 @@ from dlscale.benchmarks.records.message_sizes import (
 
 KIB, MIB = 2**10, 2**20
 TITLES = {"mpich": "MPICH", "openmpi": "Open MPI", "intelmpi": "Intel MPI", "gloo": "Gloo"}
-MakeLaunch = Callable[..., MessageSizeLaunch]
-MakeCampaign = Callable[..., MessageSizeRun]
 
 
 def _launch(
@@ -106,10 +104,10 @@ def _campaign(**changes: object) -> MessageSizeRun:
 
 
 @pytest.fixture
-def make_launch() -> MakeLaunch:
+def make_launch() -> Callable[..., MessageSizeLaunch]:
     return _launch
 
 
 @pytest.fixture
-def make_campaign() -> MakeCampaign:
+def make_campaign() -> Callable[..., MessageSizeRun]:
     return _campaign

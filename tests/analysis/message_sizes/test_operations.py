@@ -1,22 +1,19 @@
 """Reduce-scatter, allgather and broadcast beside allreduce, each with rows, rates and a table of its own."""
 
-from pathlib import Path
-
 import pytest
 
 from dlscale.analysis.declare import Sentence, Table
-from dlscale.analysis.message_sizes.measurements import MessageSizeRow
 from dlscale.analysis.message_sizes.report import blocks, write_files
-from dlscale.analysis.message_sizes.summary import MessageSizeSummary, message_size_row, summarise
-from dlscale.benchmarks.records.message_sizes import CellFailure, Choice, MessageSizeLaunch
+from dlscale.analysis.message_sizes.summary import message_size_row, summarise
+from dlscale.benchmarks.records.message_sizes import CellFailure, Choice
 
-from .conftest import KIB, MIB, MakeCampaign, MakeLaunch
+from .conftest import KIB, MIB
 
 TIMES = {"allreduce": 400.0, "reduce_scatter": 200.0, "allgather": 100.0, "broadcast": 50.0}
 
 
 @pytest.fixture
-def summary(make_campaign: MakeCampaign, make_launch: MakeLaunch) -> MessageSizeSummary:
+def summary(make_campaign, make_launch):
     """MPICH and the ring, which is twice as fast, on 3 ranks at 1 MiB; the memory stream beside the allreduce."""
     launches = []
     for block in range(3):
@@ -47,7 +44,7 @@ def summary(make_campaign: MakeCampaign, make_launch: MakeLaunch) -> MessageSize
     return summarise(make_campaign(collectives=list(TIMES), rank_counts=[3]), launches)
 
 
-def row(summary: MessageSizeSummary, backend: str, collective: str) -> MessageSizeRow:
+def row(summary, backend, collective):
     (found,) = [
         one
         for one in summary.rows
@@ -60,7 +57,7 @@ def row(summary: MessageSizeSummary, backend: str, collective: str) -> MessageSi
     ("collective", "factor"),
     [("allreduce", 4 / 3), ("reduce_scatter", 2 / 3), ("allgather", 2 / 3), ("broadcast", 1)],
 )
-def test_rates_are_those_of_nccl_tests(summary: MessageSizeSummary, collective: str, factor: float):
+def test_rates_are_those_of_nccl_tests(summary, collective, factor):
     found = message_size_row(row(summary, "mpich", collective))
     used = MIB if factor in (4 / 3, 1) else MIB - 4
     assert found["operation"] == collective
@@ -69,19 +66,18 @@ def test_rates_are_those_of_nccl_tests(summary: MessageSizeSummary, collective: 
     assert found["busbw_gb_per_second"] == pytest.approx(factor * found["algbw_gb_per_second"])
 
 
-def test_only_an_allreduce_has_a_memory_bound_and_each_is_paired_with_the_rings(summary: MessageSizeSummary):
+def test_only_an_allreduce_has_a_memory_bound_and_each_is_paired_with_the_rings(summary):
     for collective in TIMES:
         found = row(summary, "mpich", collective)
         assert (found.fraction_of_bound is not None) == (collective == "allreduce")
-        assert found.ring_speedup is not None
         assert found.ring_speedup.center == pytest.approx(2.0)
 
 
-def said(summary: MessageSizeSummary) -> str:
+def said(summary):
     return "\n".join(block.text for block in blocks(summary) if isinstance(block, Sentence))
 
 
-def test_a_table_each_and_what_a_library_lacks_is_said(summary: MessageSizeSummary, tmp_path: Path):
+def test_a_table_each_and_what_a_library_lacks_is_said(summary, tmp_path):
     captions = [block.caption for block in blocks(summary) if isinstance(block, Table)]
     assert len(set(captions)) == len(TIMES)
     assert "mpich (default), 3 ranks, measured, mpi broadcast: no broadcast" in said(summary)
@@ -92,7 +88,7 @@ def test_a_table_each_and_what_a_library_lacks_is_said(summary: MessageSizeSumma
     }
 
 
-def test_between_nodes_the_wire_is_the_bound(make_campaign: MakeCampaign, make_launch: MakeLaunch):
+def test_between_nodes_the_wire_is_the_bound(make_campaign, make_launch):
     launch = make_launch({"ring": {MIB: 8000.0}}, backend="ring", num_ranks=6)
     campaign = make_campaign(
         rank_counts=[6],
@@ -103,7 +99,6 @@ def test_between_nodes_the_wire_is_the_bound(make_campaign: MakeCampaign, make_l
     )
     found = summarise(campaign, [launch.model_copy(update={"num_nodes": 3})])
     ring = row(found, "ring", "allreduce")
-    assert ring.fraction_of_bound is not None
     assert ring.fraction_of_bound.center == pytest.approx(
         4 / 3 * MIB / 1e9 / 8e-3
     )  # 2 (n - 1) / n, n = 3 nodes
@@ -114,10 +109,8 @@ def test_between_nodes_the_wire_is_the_bound(make_campaign: MakeCampaign, make_l
     assert "ranks start 0.02 us apart" in said(found)
 
 
-def test_how_the_ring_moved_messages_is_told_once_for_all_sizes_alike(
-    make_campaign: MakeCampaign, make_launch: MakeLaunch
-):
-    def moved(*variants: str) -> MessageSizeLaunch:
+def test_how_the_ring_moved_messages_is_told_once_for_all_sizes_alike(make_campaign, make_launch):
+    def moved(*variants):
         launch = make_launch({"ring": {MIB: 400.0}}, backend="ring")
         choices = [
             Choice(

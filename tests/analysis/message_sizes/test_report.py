@@ -2,21 +2,20 @@
 
 import csv
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from dlscale.analysis.message_sizes.report import blocks, write_files
-from dlscale.analysis.message_sizes.summary import MessageSizeSummary, run_origin, summarise
+from dlscale.analysis.message_sizes.summary import run_origin, summarise
 from dlscale.analysis.render.screen import in_full
 from dlscale.benchmarks.records.message_sizes import PeerState
 
-from .conftest import KIB, MIB, MakeCampaign, MakeLaunch
+from .conftest import KIB, MIB
 
 
 @pytest.fixture
-def summary(make_campaign: MakeCampaign, make_launch: MakeLaunch) -> MessageSizeSummary:
+def summary(make_campaign, make_launch):
     launches = []
     for block in range(3):
         times = {"mpi": {4 * KIB: 3.0, MIB: 400.0}, "ring": {4 * KIB: 1.0, MIB: 200.0}, "stream": {MIB: 80.0}}
@@ -32,29 +31,25 @@ def summary(make_campaign: MakeCampaign, make_launch: MakeLaunch) -> MessageSize
     return summarise(make_campaign(peers=peers), launches)
 
 
-def printed(summary: MessageSizeSummary) -> list[str]:
+def printed(summary):
     console = Console(file=io.StringIO(), width=80)
     for block in blocks(summary):
         console.print(*in_full(block), sep="\n")
-    assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
 
-def test_a_terminal_of_80_columns_shows_every_number(summary: MessageSizeSummary):
+def test_a_terminal_of_80_columns_shows_every_number(summary):
     lines = printed(summary)
     assert max(map(len, lines)) <= 80
     (line,) = [line for line in lines if "4 KiB" in line and "ring" in line]
     assert line.split() == ["4", "KiB", "ring", "4.10", "4.10", "1.00", "-"]
     tuned = next(line for line in lines if "mpich *" in line)
     assert "1.52" in tuned  # 4 KiB in 2.7 us
-    text = " ".join(" ".join(lines).split())
-    assert "MPICH, a very long name of a setting: SOME_SETTING=" in text
     # (4 KiB / 1 us + 1 MiB / 200 us) / 2, and so on
-    assert "in GB/s: ring 4.67, MPICH 2.21, Gloo 0.545" in text
-    assert "Horovod: pip: no network" in text
+    assert "in GB/s: ring 4.67, MPICH 2.21, Gloo 0.545" in " ".join(" ".join(lines).split())
 
 
-def test_files_have_every_row_and_are_redrawn_to_the_byte(summary: MessageSizeSummary, tmp_path: Path):
+def test_files_have_every_row_and_are_redrawn_to_the_byte(summary, tmp_path):
     written = write_files(summary, tmp_path)
     assert [path.name for path in written] == [
         "collectives.csv",
@@ -69,7 +64,7 @@ def test_files_have_every_row_and_are_redrawn_to_the_byte(summary: MessageSizeSu
     assert [path.read_bytes() for path in write_files(summary, tmp_path)] == before
 
 
-def test_the_hash_is_of_the_records_in_any_order(make_campaign: MakeCampaign, make_launch: MakeLaunch):
+def test_the_hash_is_of_the_records_in_any_order(make_campaign, make_launch):
     launches = [make_launch({"mpi": {MIB: time}}) for time in (400.0, 410.0)]
     origin = run_origin(make_campaign(), launches)
     assert origin == run_origin(make_campaign(), launches[::-1])
@@ -77,7 +72,7 @@ def test_the_hash_is_of_the_records_in_any_order(make_campaign: MakeCampaign, ma
     assert origin.data_hash != run_origin(make_campaign(sizes=[MIB]), launches).data_hash
 
 
-def test_an_interrupted_run_has_no_rows_and_no_files(make_campaign: MakeCampaign, tmp_path: Path):
+def test_an_interrupted_run_has_no_rows_and_no_files(make_campaign, tmp_path):
     summary = summarise(make_campaign(), [])
     assert list(summary.rows) == []
     assert write_files(summary, tmp_path) == []

@@ -1,25 +1,19 @@
 """From launches to rows: whose time counts, what is paired with what, and what is missing."""
 
-import json
-
 import pytest
 
-from dlscale.analysis.message_sizes.measurements import MessageSizeRow
 from dlscale.analysis.message_sizes.summary import (
-    MessageSizeSummary,
     average_bus_bandwidths,
-    message_size_row,
-    message_sizes_json,
     summarise,
 )
 from dlscale.benchmarks.records.message_sizes import PeerState
 
-from .conftest import KIB, MIB, MakeCampaign, MakeLaunch
+from .conftest import KIB, MIB
 
 DRIFT = (1.0, 3.0, 0.5)  # of the machine, from block to block
 
 
-def row(summary: MessageSizeSummary, backend: str, size: int, setting: str = "default") -> MessageSizeRow:
+def row(summary, backend, size, setting="default"):
     (found,) = [
         one
         for one in summary.rows
@@ -30,7 +24,7 @@ def row(summary: MessageSizeSummary, backend: str, size: int, setting: str = "de
 
 
 @pytest.fixture
-def summary(make_campaign: MakeCampaign, make_launch: MakeLaunch) -> MessageSizeSummary:
+def summary(make_campaign, make_launch):
     """Three blocks on a machine that drifts; MPICH takes 4, the ring 2 and the stream 1 microsecond at 1 MiB."""
     launches = []
     for block, noise in enumerate(DRIFT):
@@ -49,65 +43,38 @@ def summary(make_campaign: MakeCampaign, make_launch: MakeLaunch) -> MessageSize
     return summarise(make_campaign(), launches)
 
 
-def test_the_slowest_rank_counts(summary: MessageSizeSummary):
+def test_the_slowest_rank_counts(summary):
     mpich = row(summary, "mpich", MIB)
-    assert mpich.seconds is not None
     assert mpich.seconds.center == pytest.approx(400e-6)  # of 400, 1200 and 200
     assert mpich.best_seconds == pytest.approx(200e-6)
     assert (mpich.num_launches, mpich.num_calls) == (3, 3 * 8)
 
 
-def test_rates(summary: MessageSizeSummary):
-    found = message_size_row(row(summary, "mpich", MIB))
-    assert found["algbw_gb_per_second"] == pytest.approx(MIB / 400e-6 / 1e9)
-    assert found["busbw_gb_per_second"] == found["algbw_gb_per_second"]  # 2 (P - 1) / P is 1 for 2 ranks
-    assert MessageSizeRow(**{**_fields(row(summary, "mpich", MIB)), "num_ranks": 4}).bus_factor == 1.5
-
-
-def test_drift_cancels_in_what_ran_in_one_process(summary: MessageSizeSummary):
+def test_drift_cancels_in_what_ran_in_one_process(summary):
     mpich, tuned = row(summary, "mpich", MIB), row(summary, "mpich", MIB, "tuned")
     for found, expected in (
         (mpich.ring_speedup, 2.0),
         (tuned.ring_speedup, 1.5),
         (mpich.shared_speedup, 4.0),
     ):
-        assert found is not None
         assert found.center == pytest.approx(expected, rel=1e-3)
         assert found.low == pytest.approx(expected, rel=1e-2)
         assert found.method == "paired t"
 
 
-def test_what_has_no_ring_in_its_process_is_paired_with_that_of_its_block(summary: MessageSizeSummary):
+def test_what_has_no_ring_in_its_process_is_paired_with_that_of_its_block(summary):
     gloo = row(summary, "gloo", MIB)
-    assert gloo.ring_speedup is not None
     assert gloo.ring_speedup.center == pytest.approx(5.0, rel=1e-3)
-    assert gloo.fraction_of_bound is not None
     assert gloo.fraction_of_bound.center == pytest.approx(0.08, rel=1e-3)
 
 
-def test_the_ring_and_its_references_have_rows_of_their_own(summary: MessageSizeSummary):
-    ring = row(summary, "ring", MIB, "ordinary memory")
-    assert ring.fraction_of_bound is not None
-    assert ring.fraction_of_bound.center == pytest.approx(0.4, rel=1e-3)
-    assert ring.num_launches == 3  # blocks, not processes
-
-
-def test_the_best_setting_is_found_size_by_size(summary: MessageSizeSummary):
+def test_the_best_setting_is_found_size_by_size(summary):
     assert row(summary, "mpich", 4 * KIB).tuned
     assert not row(summary, "mpich", MIB).tuned
     assert row(summary, "mpich", MIB, "tuned").tuned
 
 
-def test_json_has_the_keys_of_the_contract(summary: MessageSizeSummary):
-    said = json.loads(json.dumps(message_sizes_json(summary)))
-    assert said["schema"] == 1
-    contract = ("backend", "setting", "operation", "num_ranks", "message_bytes", "algbw_gb_per_second")
-    for one in said["rows"]:
-        assert {*contract, "busbw_gb_per_second"} <= set(one)
-    assert {check["backend"] for check in said["validity"]} == {"mpich"}
-
-
-def test_what_is_missing_is_a_row_and_a_sentence(make_campaign: MakeCampaign, make_launch: MakeLaunch):
+def test_what_is_missing_is_a_row_and_a_sentence(make_campaign, make_launch):
     intel = PeerState(name="intelmpi", title="Intel MPI", kind="mpi", versions={}, unusable="no wheel")
     mpich = PeerState(name="mpich", title="MPICH", kind="mpi", versions={}, unusable=None)
     launches = [
@@ -124,7 +91,7 @@ def test_what_is_missing_is_a_row_and_a_sentence(make_campaign: MakeCampaign, ma
     ]
 
 
-def test_each_number_of_ranks_has_a_ring(make_campaign: MakeCampaign, make_launch: MakeLaunch):
+def test_each_number_of_ranks_has_a_ring(make_campaign, make_launch):
     times = {"mpi": {MIB: 400.0}, "ring": {MIB: 200.0}}
     launches = [
         make_launch(times, backend="openmpi", setting="tuned"),
@@ -139,9 +106,7 @@ def test_each_number_of_ranks_has_a_ring(make_campaign: MakeCampaign, make_launc
     }
 
 
-def test_the_ring_in_launches_of_its_own_is_paired_block_by_block(
-    make_campaign: MakeCampaign, make_launch: MakeLaunch
-):
+def test_the_ring_in_launches_of_its_own_is_paired_block_by_block(make_campaign, make_launch):
     ring = PeerState(name="ring", title="ring", kind="ring", versions={}, unusable=None)
     mpich = PeerState(name="mpich", title="MPICH", kind="mpi", versions={}, unusable=None)
     launches = []
@@ -155,14 +120,10 @@ def test_the_ring_in_launches_of_its_own_is_paired_block_by_block(
         ]
     summary = summarise(make_campaign(peers=[ring, mpich]), launches)
     peer, own_row = row(summary, "mpich", MIB), row(summary, "ring", MIB, "ordinary memory")
-    assert peer.ring_speedup is not None
-    assert peer.fraction_of_bound is not None
     assert peer.ring_speedup.center == pytest.approx(2.0, rel=1e-3)
     assert peer.fraction_of_bound.center == pytest.approx(0.1, rel=1e-3)  # of its own launches' bound
     assert own_row.num_launches == 3
     shared = row(summary, "ring", MIB, "memory of its own, direct push")
-    assert shared.fraction_of_bound is not None
-    assert shared.ring_speedup is not None
     assert shared.num_launches == 3
     assert shared.fraction_of_bound.center == pytest.approx(0.8, rel=1e-3)  # of the ring's launches' bound
     assert shared.ring_speedup.center == pytest.approx(0.5, rel=1e-3)
@@ -173,18 +134,7 @@ def test_the_ring_in_launches_of_its_own_is_paired_block_by_block(
     }
 
 
-def test_a_ring_that_fails_says_why(make_campaign: MakeCampaign, make_launch: MakeLaunch):
-    ring = PeerState(name="ring", title="ring", kind="ring", versions={}, unusable=None)
-    summary = summarise(
-        make_campaign(peers=[ring]), [make_launch(backend="ring", operations=["ring"], failure="no memory")]
-    )
-    assert {one.failure for one in summary.rows} == {"no memory"}
-    assert {one.backend for one in summary.rows} == {"ring"}
-
-
-def test_a_launch_that_fails_says_which_of_the_rings_it_was(
-    make_campaign: MakeCampaign, make_launch: MakeLaunch
-):
+def test_a_launch_that_fails_says_which_of_the_rings_it_was(make_campaign, make_launch):
     ring = PeerState(name="ring", title="ring", kind="ring", versions={}, unusable=None)
     own, shared = ["ring", "stream", "ring:broadcast"], ["ring-shared"]
     campaign = make_campaign(peers=[ring], sizes=[MIB], collectives=["allreduce", "broadcast"])
@@ -204,7 +154,3 @@ def test_a_launch_that_fails_says_which_of_the_rings_it_was(
         ("ring-shared", "allreduce", "a rank died: signal 9"),
         ("ring", "broadcast", "no memory"),
     ]
-
-
-def _fields(one: MessageSizeRow) -> dict[str, object]:
-    return {name: getattr(one, name) for name in MessageSizeRow.__dataclass_fields__}

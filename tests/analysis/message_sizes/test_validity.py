@@ -2,18 +2,16 @@
 
 import pytest
 
-from dlscale.analysis.message_sizes.validity import ValidityCheck, check_validity
+from dlscale.analysis.message_sizes.validity import check_validity
 
-from .conftest import KIB, MIB, MakeCampaign, MakeLaunch
+from .conftest import KIB, MIB
 
 
 @pytest.fixture
-def judged(make_campaign: MakeCampaign, make_launch: MakeLaunch):
+def judged(make_campaign, make_launch):
     """The check of MPICH's default setting, from ours over IMB's time in each block, by size."""
 
-    def check(
-        ratios: dict[int, tuple[float, ...]], backend: str = "mpich", microseconds: float = 1000
-    ) -> ValidityCheck:
+    def check(ratios, backend="mpich", microseconds=1000):
         launches = [make_launch({"mpi": {4 * KIB: 1.0}}, backend=backend)]
         for block in range(3 if backend == "mpich" else 0):
             # Our samples alternate which rank is slow, so each rank's mean is 2/3 of the slower one's time.
@@ -35,7 +33,7 @@ def test_equal_means_are_valid_whatever_the_machine_does_between_blocks(judged):
 
 
 @pytest.mark.parametrize("ratio", [1.07, 0.93])
-def test_seven_percent_everywhere_are_invalid(judged, ratio: float):
+def test_seven_percent_everywhere_are_invalid(judged, ratio):
     check = judged({4 * KIB: (ratio, ratio, ratio), MIB: (ratio, 1.01 * ratio, 0.99 * ratio)})
     assert not check.valid
     assert "noisy" not in check.found

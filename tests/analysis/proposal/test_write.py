@@ -62,13 +62,6 @@ def test_strong_scaling_has_times_and_speed_ups_too_and_nothing_is_asked_without
     assert "training on" not in (folder / "proposal.md").read_text()
 
 
-def test_equal_records_give_equal_bytes(kept, write):
-    names, first = write(kept(SHARES), "a", samples=1000)
-    again, second = write(kept(SHARES)[::-1], "b", samples=1000)
-    assert names == again
-    assert all((first / name).read_bytes() == (second / name).read_bytes() for name in names)
-
-
 def test_nothing_with_a_number_writes_nothing(make_record, write):
     names, folder = write([make_record(failure="died")])
     assert not names

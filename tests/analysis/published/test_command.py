@@ -86,12 +86,6 @@ def test_what_has_no_counterpart_is_counted_in_one_line(folder, study, verify, c
     assert [verify(path, *words)[0] for words in ([], ["small"], ["empty"])] == [4, 0, 4]
 
 
-def test_another_system_of_ours(folder, study, verify):
-    study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)}, system="mine")
-    assert verify(folder(*RATES))[0] == 4
-    assert verify(folder(*RATES), "--on", "mine")[0] == 0
-
-
 def test_studies_that_are_unsound_are_named_and_left_out(folder, study, verify):
     study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)}, name="good-1")
     study(

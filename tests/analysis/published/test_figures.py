@@ -2,7 +2,6 @@
 
 import csv
 import math
-import os
 from dataclasses import replace
 
 import pytest
@@ -162,16 +161,6 @@ def test_a_published_backend_and_ours_can_be_told_apart(figure, cori):
     }
     assert set(looks) == {"Horovod over Cray MPI", "horovod, tensorflow"}
     assert looks["horovod, tensorflow"] == "horovod" != looks["Horovod over Cray MPI"]
-
-
-def test_files_are_whole_and_equal_on_a_redraw(published, ours, tmp_path):
-    names = ["cug18-weak-hep-cnn-cori", "horovod-7"]
-    first = write_figures(published, tmp_path / "first", names=names, studies=ours)
-    again = write_figures(load_published(), tmp_path / "again", names=names, studies=ours)
-    ends = ("png", "pdf", "svg", "csv")
-    assert sorted(os.listdir(tmp_path / "first")) == sorted(f"{name}.{end}" for name in names for end in ends)
-    for one, other in zip(first, again, strict=True):
-        assert one.read_bytes() == other.read_bytes()
 
 
 def test_the_hash_of_a_figure_is_that_of_its_data_published_and_ours(published, ours, folder):

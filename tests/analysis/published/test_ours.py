@@ -145,14 +145,6 @@ def test_relative_to_another_backend_of_ours(cori):
     assert points(figure(own=own, relative_to="gloo"), "relative_throughput", table) == []
 
 
-def test_another_system_joins_only_where_it_is_asked_to(cori):
-    table = cori({"ring": (0.9, 0.9)}, nodes=(1, 2), system="mine")
-    one = figure(own=Own(workload="hep_cnn", system="cori"))
-    assert points(one, "throughput", table) == []
-    found = points(one, "throughput", table, stand_in="mine")
-    assert [point.name for point in found] == ["ring, torch on mine"] * 2
-
-
 def test_a_failed_cell_has_no_point(make_record):
     table = measure([make_record(system="cori", failure="hung", backend="ring", num_ranks=2)])
     assert points(figure(own=Own(system="cori")), "throughput", table) == []

@@ -2,9 +2,6 @@
 
 import json
 
-import numpy as np
-import pytest
-
 from dlscale.analysis.findings.startup import PHASES
 from dlscale.analysis.render.extrap import extrap_models
 from dlscale.benchmarks.records.record import Phases
@@ -20,25 +17,6 @@ def read(lines):
         points = found.setdefault((one["callpath"], one["metric"]), {})
         points.setdefault(tuple(one["params"].items()), []).append(one["value"])
     return found
-
-
-def test_a_line_per_launch_at_its_number_of_ranks(make_study):
-    records = make_study(rank_counts=(1, 2), num_blocks=4)
-    found = {one.name: read(one.lines) for one in extrap_models(records)}
-    assert set(found) == {"none", "ring", "mpi", "gloo"}
-    steps = found["ring"]["ring->step", "time"]
-    assert list(steps) == [(("p", 1),), (("p", 2),)]
-    for (point,), values in steps.items():
-        ring = [one for one in records if one.case.cell.backend == "ring"]
-        wanted = [
-            np.median(
-                [max(window.seconds) / window.num_steps for window in one.windows if window.phase == "steady"]
-            )
-            for one in ring
-            if one.case.cell.num_ranks == point[1]
-        ]
-        assert sorted(values) == pytest.approx(sorted(wanted))
-        assert len(values) == 4
 
 
 def test_every_callpath_of_a_file_has_the_same_points(make_record):

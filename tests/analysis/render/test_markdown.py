@@ -5,29 +5,9 @@ import re
 import pytest
 
 from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, scaling
-from dlscale.analysis.findings.scaling import SCALING
+from dlscale.analysis.findings import load_all
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.markdown import escape_markdown, study_markdown, table_markdown
-from dlscale.analysis.text import percent, rate
-
-
-def rows_of(text):
-    """The cells of every row of every table."""
-    lines = [line for line in text.splitlines() if line.startswith("| ") and "---" not in line]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-
-
-def test_a_table_holds_the_numbers_with_intervals_and_n(make_study):
-    found = scaling.FINDING.of(measure(make_study()))
-    header, *rows = rows_of("\n".join(table_markdown(SCALING.of(found))))
-    assert header[:4] == ["backend", "ranks", "nodes", "throughput [samples/s]"]
-    for cells, row in zip(rows, found, strict=True):
-        assert cells[:3] == [row.cell.backend, str(row.cell.num_ranks), "1"]
-        assert cells[3] == rate(row.throughput)
-        assert cells[4] == rate(row.speed_up)
-        assert cells[5] == percent(row.efficiency_none, unit="")
-        assert cells[9] == "6/6"
+from dlscale.analysis.render.markdown import escape_markdown, study_markdown
 
 
 def test_notes_failures_and_the_origin_are_there(make_study, make_record):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dlscale.analysis.findings import scaling, solution_table
+from dlscale.analysis.findings import solution_table
 from dlscale.analysis.launches import select_attempts
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.tidy import TABLES, columns_of, write_tables
@@ -46,21 +46,6 @@ def test_every_field_of_a_cell_is_a_column():
     # Variables are in the column of the environment; an own model's name and digest are its workload's.
     assert set(Cell.model_fields) - {"variables", "own"} <= {*LAUNCHES}
     assert {f"{name}_seconds" for name in Phases.model_fields} <= {*LAUNCHES}
-
-
-@pytest.mark.parametrize("form", ["csv", pytest.param("parquet", marks=pytest.mark.requires("pyarrow"))])
-def test_a_reader_gets_the_report_s_numbers(make_study, tmp_path, form):
-    records = make_study()
-    found = tables(records, tmp_path, form)
-    assert list(found["launches"]) == LAUNCHES
-    windows = found["windows"].query("counts")
-    own = windows.groupby(["backend", "num_ranks", "block"], observed=True).seconds_per_step.median()
-    typical = own.groupby(["backend", "num_ranks"], observed=True).median()
-    launches = found["launches"].query("counts")
-    assert launches.groupby(["backend", "num_ranks"]).seconds_per_step.median().to_dict() == typical.to_dict()
-    for row in scaling.FINDING.of(measure(records)):
-        seconds = typical[row.cell.backend, row.cell.num_ranks]
-        assert row.cell.global_batch / seconds == pytest.approx(row.throughput.center, rel=1e-12)
 
 
 @pytest.mark.requires("pyarrow")
@@ -140,13 +125,6 @@ def test_failed_attempts_are_there_and_do_not_count(make_record, tmp_path):
     assert set(found["windows"].query("counts").attempt) == {2}
 
 
-def test_warm_up_is_there_and_does_not_count(make_record, tmp_path):
-    windows = tables([make_record()], tmp_path)["windows"]
-    assert windows.phase.tolist() == ["warmup"] + ["steady"] * 10
-    assert windows.counts.tolist() == [False] + [True] * 10
-    assert windows.window.tolist() == list(range(11))
-
-
 def test_a_window_without_all_ranks_has_no_world_time_but_those_ranks(make_record, tmp_path):
     record = make_record(num_ranks=2, rank_delays=(0.5,))
     lost = record.windows[3].model_copy(update={"seconds": [0.4], "start_seconds": [0.0]})
@@ -161,14 +139,6 @@ def test_a_window_without_all_ranks_has_no_world_time_but_those_ranks(make_recor
     assert told.slowest_rank_seconds[5] - told.fastest_rank_seconds[5] == pytest.approx(0.5)
     assert not found["windows"].counts.any()  # a launch with such a window gives no number
     assert "has the times of 1 of 2 ranks" in found["launches"].reason[0]
-
-
-def test_ranks_have_their_own_seconds_and_starts(make_record, tmp_path):
-    ranks = tables([make_record(num_ranks=3, rank_delays=(0.0, 0.25), start_skew=0.1)], tmp_path)["ranks"]
-    steady = ranks[ranks.window == 2].set_index("rank")
-    assert steady.seconds[1] - steady.seconds[0] == pytest.approx(0.25)
-    assert steady.start_seconds[2] == pytest.approx(0.1 * steady.seconds[0])
-    assert ranks.num_steps.tolist() == [1] * 3 + [5] * 30
 
 
 def test_ranks_that_do_not_step_together_are_counted_by_what_was_applied(make_record, tmp_path):
@@ -236,11 +206,6 @@ def test_no_records_are_tables_without_rows(tmp_path):
     found = tables([], tmp_path)
     assert {name: len(frame) for name, frame in found.items()} == {"launches": 0, "windows": 0, "ranks": 0}
     assert list(found["windows"]) == [one.name for one in columns_of("windows")]
-
-
-def test_a_launch_without_windows_has_a_row_of_its_own(make_record, tmp_path):
-    found = tables([make_record(failure="no space")], tmp_path)
-    assert (len(found["launches"]), len(found["windows"])) == (1, 0)
 
 
 def test_profiles_have_a_row_per_gradient(make_record, profile_record, tmp_path):
