@@ -21,7 +21,6 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fabric
 from dlscale.benchmarks.records.message_sizes import MessageSizeRun, add_launch, write_campaign
-from dlscale.benchmarks.records.record import Configuration
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.made_scenarios import (
@@ -32,6 +31,7 @@ from tests.analysis.made_scenarios import (
     scenario,
     with_exchange,
 )
+from tests.made_records import CONFIGURATION
 
 MIB = 1 << 20
 TRUTH = replace(
@@ -76,16 +76,8 @@ def jittery(num_nodes, **fields):
 
 
 def emulated(record, **fabric):
-    configuration = Configuration(
-        study_digest="s",
-        system_digest="m",
-        skip_bad=False,
-        budget_seconds=None,
-        rules={},
-        fabric=fabric,
-        emulation={"queue": 1e6},
-    )
-    return record.model_copy(update={"configuration": configuration})
+    stated = {"fabric": fabric, "emulation": {"queue": 1e6}}
+    return record.model_copy(update={"configuration": CONFIGURATION.model_copy(update=stated)})
 
 
 def test_buckets_and_allreduces_of_each_size_on_each_number_of_nodes_are_points(exchanged):

@@ -1,5 +1,7 @@
 """The catalogue of published figures, and what does not fit together with it."""
 
+from pathlib import Path
+
 import pytest
 
 from dlscale.analysis.published.catalogue import load_published
@@ -91,3 +93,9 @@ def test_two_values_that_must_agree_are_both_public(folder, catalogue):
 def test_without_a_checkout_there_is_nothing_to_read(tmp_path):
     with pytest.raises(UsageError, match="they come with the checkout"):
         load_published(tmp_path)
+
+
+def test_every_figure_is_in_the_list_of_the_page(published):
+    page = Path(__file__).parents[3] / "docs" / "published-figures.md"
+    listed, _, _ = page.read_text().partition("## Claims and predictions")
+    assert [name for name in published.figures if f"`{name}`" not in listed] == []

@@ -13,9 +13,7 @@ from dlscale.analysis.published.predictions import (
 )
 from dlscale.analysis.published.values import FOLDER
 
-
-def exactly(value):
-    return {"low": value, "high": value, "unit": "", "kind": "assumed", "source": "a test"}
+from .conftest import exactly
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Made-up studies, their pages, and a browser that may reach nothing."""
 
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,6 @@ from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.scaling import scaling_row
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.content import Page, Section
-from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.page import page_of, strips
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.record import Record
@@ -157,14 +156,3 @@ def browser() -> Iterator[Any]:
     specification.loader.exec_module(module)
     with module.chromium() as found:
         yield found
-
-
-@pytest.fixture
-def wrote(tmp_path: Path) -> Callable[..., Path]:
-    """Where the page lies that it is given."""
-
-    def write(page: Page, name: str = "report.html") -> Path:
-        write_page(page, tmp_path / name)
-        return tmp_path / name
-
-    return write

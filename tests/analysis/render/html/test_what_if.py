@@ -2,13 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from dlscale.analysis.predict.grid import grid_rows, read_axes
 from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.analysis.predict.scenario import scenario_of
-from dlscale.analysis.render.html.content import Page, Section
+from dlscale.analysis.render.html.content import Section
 from dlscale.analysis.render.html.document import render
 from dlscale.analysis.render.html.what_if import what_if, what_if_block
 from dlscale.base.errors import UsageError
@@ -64,29 +65,17 @@ def test_a_grid_that_lacks_points_is_refused(rows):
         what_if(rows, asked_batch=64, grid_name="grid.csv")
 
 
-def report_with(block):
-    """The report of a study, with nothing else on it."""
-    return render(
-        Page(
-            title="",
-            facts=(),
-            evidence="",
-            summary=(),
-            strips=(),
-            warnings=(),
-            sections=(Section(name="what-if", title="What if", blocks=(block, block)),),
-            looks={},
-            origin="",
-        )
-    )
-
-
 @pytest.mark.requires("chromium")
 @pytest.mark.requires("selenium")
 @pytest.mark.parametrize("place", ["alone", "report"])
-def test_a_slider_moves_curves_and_words(browser, rows, tmp_path, place):
+def test_a_slider_moves_curves_and_words(browser, made, rows, tmp_path, place):
     path, asked = tmp_path / "what-if.html", {"asked_batch": 128, "grid_name": "grid.csv"}
-    path.write_text(what_if(rows, **asked) if place == "alone" else report_with(what_if_block(rows, **asked)))
+    if place == "alone":
+        path.write_text(what_if(rows, **asked))
+    else:
+        block = what_if_block(rows, **asked)
+        section = Section(name="what-if", title="What if", blocks=(block, block))
+        path.write_text(render(replace(made.page([]), sections=(section,))))
     browser.open(path)
     words = "return [...document.querySelectorAll('.what-if .says')].map((says) => says.textContent)"
     band = "return document.querySelector('.over-nodes polygon').getAttribute('points')"
