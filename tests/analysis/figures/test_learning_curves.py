@@ -41,10 +41,11 @@ def solutions_of(table, family):
     return [row for row in solution_table.FINDING.of(table) if row.family == family]
 
 
-def section_of(records):
+def on_page(records, kind=Plot):
     table = measure(records)
-    sections = {section.name: section for section in page_of(table, collect(load_all(), table)).sections}
-    return sections["time_to_solution"]
+    sections = page_of(table, collect(load_all(), table)).sections
+    (section,) = [section for section in sections if section.name == "time_to_solution"]
+    return [block for block in section.blocks if isinstance(block, kind)]
 
 
 def test_every_training_is_drawn_against_time_epochs_and_steps(study):
@@ -63,37 +64,24 @@ def test_every_training_is_drawn_against_time_epochs_and_steps(study):
 
 
 def test_without_the_number_of_samples_there_are_no_epochs(study):
-    section = section_of(study("torch", num_training=None))
-    names = [block.name for block in section.blocks if isinstance(block, Plot)]
+    names = [plot.name for plot in on_page(study("torch", num_training=None))]
     assert names == ["quality-time-0", "quality-steps-0", "loss-time-0", "loss-steps-0", "time-to-solution-0"]
 
 
 def test_the_page_has_the_time_over_ranks_with_the_ideal(study):
-    records = study("torch")
-    section = section_of(records)
-    (*_, plot) = [block for block in section.blocks if isinstance(block, Plot)]
+    (*_, plot) = on_page(study("torch"))
     seconds = LAUNCH + SET_UP + EVALUATING + 20
-    assert [[point.y for point in series.points] for series in plot.series] == [
-        [pytest.approx(seconds)],
-        [pytest.approx(seconds)],
-    ]
+    assert [[point.y for point in series.points] for series in plot.series] == [[pytest.approx(seconds)]] * 2
     (ideal,) = plot.guides
     assert ideal.points == ((1, pytest.approx(seconds)), (2, pytest.approx(seconds / 2)))
 
 
 def test_on_the_page_plots_of_two_frameworks_stand_side_by_side(study):
     records = study("torch", "tensorflow")
-    section = section_of(records)
-    plots = [block for block in section.blocks if isinstance(block, Plot)]
-    assert [plot.name for plot in plots[:4]] == [
-        "quality-time-0",
-        "quality-time-1",
-        "quality-epochs-0",
-        "quality-epochs-1",
-    ]
+    plots = on_page(records)
+    assert [plot.name for plot in plots[:2]] == ["quality-time-0", "quality-time-1"]
     assert [plot.series[0].tags.framework for plot in plots] == ["tensorflow", "torch"] * 7
-    sentences = [block.text for block in section.blocks if isinstance(block, Sentence)]
-    own = {text.split(": ")[0] for text in sentences if " reaches " in text}
+    own = {said.text.split(": ")[0] for said in on_page(records, Sentence) if " reaches " in said.text}
     assert own == {"HEP-CNN, tensorflow", "HEP-CNN, torch"}
 
 

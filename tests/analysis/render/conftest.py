@@ -141,7 +141,6 @@ def made() -> SimpleNamespace:
         heat_map=made_heat_map,
         page=made_page,
         rows=made_rows,
-        interval=interval,
         TRAININGS=TRAININGS,
     )
 

@@ -24,6 +24,11 @@ def results(made, tmp_path):
     return write
 
 
+@pytest.fixture
+def store(made, results):
+    return results(made.study(trainings=ONE))
+
+
 def run(store, *options):
     done = CliRunner().invoke(
         report, ["--results", str(store.folder.parents[1]), *options], standalone_mode=False
@@ -32,8 +37,7 @@ def run(store, *options):
     return done.return_value, done.output
 
 
-def test_the_page_is_in_the_studys_folder(made, results):
-    store = results(made.study(trainings=ONE))
+def test_the_page_is_in_the_studys_folder(store):
     status, said = run(store)
     assert status == 0
     assert said.rstrip().endswith(f"report: {store.folder / 'report.html'}")
@@ -44,14 +48,12 @@ def test_the_page_is_in_the_studys_folder(made, results):
     assert (store.folder / "report.html").read_text() == page
 
 
-def test_plots_in_characters_on_request(made, results):
-    store = results(made.study(trainings=ONE))
+def test_plots_in_characters_on_request(store):
     assert "o none   x gloo" not in run(store)[1]
     assert "o none   x gloo" in run(store, "--text")[1]
 
 
-def test_json_is_json_alone(made, results):
-    store = results(made.study(trainings=ONE))
+def test_json_is_json_alone(store):
     assert json.loads(run(store, "--json")[1])["schema"] == 1
     assert not (store.folder / "report.html").exists()
 
@@ -81,8 +83,7 @@ def test_an_attempt_that_was_made_good_since_is_no_failed_case(made, results):
     assert run(store)[0] == FAILED_CASES
 
 
-def test_a_study_that_is_being_measured_says_so(made, results):
-    store = results(made.study(trainings=ONE))
+def test_a_study_that_is_being_measured_says_so(store):
     with (store.folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert store.busy
@@ -93,8 +94,7 @@ def test_a_study_that_is_being_measured_says_so(made, results):
     assert "The study is still running" not in (store.folder / "report.html").read_text()
 
 
-def test_a_folder_of_somebody_else_s_is_reported_all_the_same(made, results):
-    store = results(made.study(trainings=ONE))
+def test_a_folder_of_somebody_else_s_is_reported_all_the_same(store):
     (store.folder / "report.html").mkdir()  # a file cannot take its place
     status, said = run(store)
     assert status == 0

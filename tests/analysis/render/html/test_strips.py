@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dlscale.analysis.render.html.page import strips
+from tests.analysis.render.conftest import interval
 
 ONE = (("hep_cnn", "torch"),)
 
@@ -23,44 +24,35 @@ def test_a_strip_is_the_ideal_speed_and_its_largest_loss_is_marked(made):
 
 def test_what_was_gained_takes_no_room_from_what_is_kept(made):
     loss = made.losses(ONE)[0]
-    gained = replace(loss.parts[0], share=made.interval(-0.05))
+    gained = replace(loss.parts[0], share=interval(-0.05))
     (strip,) = strips([replace(loss, parts=(gained, *loss.parts[1:]))])
     assert sum(one.width for one in strip.segments) == pytest.approx(100)
     assert strip.segments[0].width == pytest.approx(100 * loss.kept.center)
 
 
-def test_causes_that_are_not_told_apart_are_not_marked_as_certain(made):
-    loss = made.losses(ONE)[0]
-    (strip,) = strips([replace(loss, largest=("stragglers", "co-running"))])
-    assert not strip.certain
-    assert strip.cause == "co-running or stragglers: not separable"
-
-
-def test_a_loss_that_only_gains_may_equal_is_not_marked_as_certain(made):
-    (strip,) = strips([replace(made.losses(ONE)[0], separated=False)])
-    assert not strip.certain
-    assert strip.cause == "stragglers: 3.5 % [2.9, 4.1], not separable from the rest"
-
-
-def test_a_certain_loss_without_a_certain_cause_says_so(made):
-    loss = replace(made.losses(ONE)[0], largest=())
-    (strip,) = strips([loss])
-    assert strip.cause == "no single cause is significant"
-    (strip,) = strips([replace(loss, kept=made.interval(0.99, 0.02))])
-    assert strip.cause == "no significant loss"
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"largest": ("stragglers", "co-running")}, "co-running or stragglers: not separable"),
+        # what only gains may equal
+        ({"separated": False}, "stragglers: 3.5 % [2.9, 4.1], not separable from the rest"),
+        ({"largest": ()}, "no single cause is significant"),
+        ({"largest": (), "kept": interval(0.99, 0.02)}, "no significant loss"),
+    ],
+)
+def test_only_a_cause_that_is_told_from_the_others_is_certain(made, change, cause):
+    (strip,) = strips([replace(made.losses(ONE)[0], **change)])
+    assert (strip.certain, strip.cause) == (False, cause)
 
 
 def test_of_several_trainings_the_best_backend_of_each(made):
+    trainings = ("HEP-CNN, torch", "HEP-CNN, tensorflow", "CosmoGAN, torch")
     found = strips(made.losses(made.TRAININGS))
-    assert [one.name for one in found] == [
-        "HEP-CNN, torch: ring, 8 ranks",
-        "HEP-CNN, tensorflow: ring, 8 ranks",
-        "CosmoGAN, torch: ring, 8 ranks",
-    ]
+    assert [one.name for one in found] == [f"{training}: ring, 8 ranks" for training in trainings]
 
 
 def test_more_than_the_ideal_speed_is_kept_whole(made):
-    loss = replace(made.losses(ONE)[0], kept=made.interval(1.04), largest=())
+    loss = replace(made.losses(ONE)[0], kept=interval(1.04), largest=())
     (strip,) = strips([loss])
     assert strip.segments[0].width == 100
     assert sum(one.width for one in strip.segments) == 100
