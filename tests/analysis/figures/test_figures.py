@@ -148,26 +148,6 @@ def test_weak_and_strong_never_share_a_file(make_record, tmp_path):
     assert sum("-strong-" in name for name in names) == 4
 
 
-def test_other_ways_to_run_a_network_never_share_a_figure(make_record):
-    records = [
-        make_record(num_ranks=n, block=b, compiled=compiled, memory_format=memory_format)
-        for compiled in (False, True)
-        for memory_format in ("channels_last", "channels_first")
-        for n in (1, 2)
-        for b in range(3)
-    ]
-    table = measure(records)
-    assert [family.file_stem for family in table.families] == [
-        "hep_cnn-tiny-torch-weak-fp32" + variant
-        for variant in ("-channels_first", "", "-compiled-channels_first", "-compiled")
-    ]
-    for family in table.families:
-        ways = {
-            (row.cell.compiled, row.cell.memory_format) for row in rows_of(scaling.FINDING.of(table), family)
-        }
-        assert ways == {(family.compiled, family.memory_format)}
-
-
 def test_only_base_cases_give_no_efficiency_figure_and_only_failures_none(make_record, tmp_path):
     records = [make_record(block=block) for block in range(3)]
     assert {path.name.split("-")[-1].split(".")[0] for path in write_figures(measure(records), tmp_path)} == {
@@ -184,15 +164,6 @@ def test_without_a_run_that_exchanges_nothing_the_efficiency_is_drawn_all_the_sa
         make_record(backend="ring", num_ranks=ranks, block=block) for ranks in (1, 2) for block in range(3)
     ]
     assert any("efficiency" in path.name for path in write_figures(measure(records), tmp_path))
-
-
-def test_figures_of_a_failed_pair_say_so_below_the_title(make_failed_pair):
-    table = make_failed_pair(num_blocks=3)
-    for family in table.families:
-        for make in MAKERS.values():
-            figure = make(family, rows_of(scaling.FINDING.of(table), family), table.provenance)
-            assert figure.warning == "NOT COMPARABLE between torch and tensorflow"
-            assert "the parity gate failed: tiny: gradient" in figure.small_print[1]
 
 
 def test_figures_need_no_global_state():

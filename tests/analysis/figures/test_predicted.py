@@ -33,23 +33,6 @@ def bands(plot):
     return {series.tags.backend: series for series in plot.series if series.band}
 
 
-@pytest.mark.parametrize("name", ["throughput", "efficiency"])
-def test_they_are_bands_beside_the_measured_curves_and_axes_reach_them(table, name):
-    asked = {"ring": predictions(), "horovod": predictions("horovod", (4, 8))}
-    plain, both = declared(table, name), declared(table, name, [*asked["ring"], *asked["horovod"]])
-    assert both.rows[: len(plain.rows)] == plain.rows
-    plot = both.panels[0]
-    assert [series for series in plot.series if not series.band] == list(plain.panels[0].series)
-    field = "samples_per_second" if name == "throughput" else "efficiency"
-    for backend, series in bands(plot).items():
-        wanted = [getattr(record, field).center for record in asked[backend]]
-        assert [point.y for point in series.points] == pytest.approx(wanted)
-        assert (series.evidence, series.joined) == ("simulated", False)
-        assert max(point.high for point in series.points) <= plot.y.high
-    assert {place for place, _ in plot.x.ticks} >= {8, 16}
-    assert plot.x.high > 16
-
-
 def test_in_print_only_backends_that_are_asked_for_are_predicted(table):
     form = Form(width=3.3, backends=("ring",))
     (plot,) = declared(table, "throughput", [*predictions(), *predictions("mpi")], form).panels

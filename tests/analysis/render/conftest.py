@@ -1,9 +1,7 @@
 """Made-up studies, their pages, and a browser that may reach nothing."""
 
-import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,51 +57,48 @@ def interval(center: float, half: float = 0.006, n: int = 6) -> Interval:
     return Interval(center=center, low=center - half, high=center + half, level=0.95, method="paired t", n=n)
 
 
-def made_losses(trainings: Sequence[tuple[str, str]], num_ranks: int = 8) -> list[Loss]:
-    """Exposed communication costs most over mpi and gloo, stragglers over ring."""
-    shares = {"ring": (0.02, 0.035, 0.01), "mpi": (0.02, 0.03, 0.09), "gloo": (0.02, 0.031, 0.14)}
-    losses = []
-    for workload, framework in trainings:
-        for backend, parts in shares.items():
-            names = ("co-running", "stragglers", "exposed communication")
-            made = [
-                Part(label=name, share=interval(share), milliseconds=interval(share * 200, 1.2))
-                for name, share in zip(names, parts, strict=True)
-            ]
-            largest = max(made, key=lambda part: part.share.center)
-            kept = 1 - sum(parts)
-            losses.append(
-                Loss(
-                    name=backend,
-                    title=f"{workload} small, {framework}, weak scaling",
-                    tags=Tags(workload=workload, framework=framework, backend=backend),
-                    num_ranks=num_ranks,
-                    evidence="measured",
-                    kept=interval(kept, 0.01),
-                    parts=tuple(made),
-                    largest=(largest.label,),
-                    sentence=(
-                        f"{workload} ({framework}) on {backend}: scaling efficiency {100 * kept:.0f} % at "
-                        f"{num_ranks} ranks; the largest loss is {largest.label}: "
-                        f"{100 * largest.share.center:.1f} % [2.9, 4.1]."
-                    ),
-                )
-            )
-    return losses
+SHARES = {"ring": (0.02, 0.035, 0.01), "mpi": (0.02, 0.03, 0.09), "gloo": (0.02, 0.031, 0.14)}
 
 
-def made_heat_map(num_ranks: int = 8, num_windows: int = 40, late: int = 5) -> HeatMap:
-    noise = np.random.default_rng(3)
-    values = 1 + 0.01 * noise.standard_normal((num_ranks, num_windows))
+def made_losses(trainings: Sequence[tuple[str, str]]) -> list[Loss]:
+    """On 8 ranks: exposed communication costs most over mpi and gloo, stragglers over ring."""
+    return [
+        made_loss(Tags(workload=workload, framework=framework, backend=backend), shares)
+        for workload, framework in trainings
+        for backend, shares in SHARES.items()
+    ]
+
+
+def made_loss(tags: Tags, shares: Sequence[float]) -> Loss:
+    parts = [
+        Part(label=label, share=interval(share), milliseconds=interval(share * 200, 1.2))
+        for label, share in zip(("co-running", "stragglers", "exposed communication"), shares, strict=True)
+    ]
+    largest = max(parts, key=lambda part: part.share.center)
+    return Loss(
+        name=tags.backend,
+        title=f"{tags.workload} small, {tags.framework}, weak scaling",
+        tags=tags,
+        num_ranks=8,
+        evidence="measured",
+        kept=interval(1 - sum(shares), 0.01),
+        parts=tuple(parts),
+        largest=(largest.label,),
+        sentence=f"The largest loss is {largest.label}.",
+    )
+
+
+def made_heat_map(late: int = 5) -> HeatMap:
+    values = 1 + 0.01 * np.random.default_rng(3).standard_normal((8, 40))
     values[late] += 0.06
-    hosts = tuple(f"nid0000{1 + rank // 4}" for rank in range(num_ranks))
+    hosts = tuple(f"nid0000{1 + rank // 4}" for rank in range(8))
     return HeatMap(
         name="ranks",
         title="none, 8 ranks",
         says=f"Rank {late} on {hosts[late]} is late in all windows.",
         values=tuple(tuple(row) for row in values.tolist()),
         hosts=hosts,
-        ranks=tuple(range(num_ranks)),
+        ranks=tuple(range(8)),
         late=(late,),
     )
 
@@ -148,10 +143,7 @@ def made() -> SimpleNamespace:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A `browser.Browser`, one for all tests."""
-    specification = importlib.util.spec_from_file_location("browser", Path(__file__).with_name("browser.py"))
-    assert specification
-    assert specification.loader
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    with module.chromium() as found:
+    from tests.analysis.render.browser import chromium  # selenium may not be there
+
+    with chromium() as found:
         yield found

@@ -32,8 +32,10 @@ def section(page, name):
     return [one for one in page.sections if one.name == name]
 
 
-@pytest.mark.parametrize("name", ["efficiency-0", "throughput-0"])
-def test_predictions_are_series_of_their_own_without_a_line(pages, name):
+@pytest.mark.parametrize(
+    ("name", "field"), [("efficiency-0", "efficiency"), ("throughput-0", "samples_per_second")]
+)
+def test_predictions_are_series_of_their_own_without_a_line(pages, name, field):
     plain, both = (plots(page)[name] for page in pages)
     assert both.series[: len(plain.series)] == plain.series
     ours = both.series[len(plain.series) :]
@@ -41,6 +43,9 @@ def test_predictions_are_series_of_their_own_without_a_line(pages, name):
         ("horovod, predicted", "simulated", False, True),
         ("ring, predicted", "simulated", False, True),
     ]
+    wanted = [getattr(record, field) for record in predictions()]
+    found = [(point.low, point.y, point.high) for point in ours[1].points]
+    assert found == [pytest.approx((band.low, band.center, band.high)) for band in wanted]
     assert "ring on 16 ranks (8 nodes), simulated: nothing was run" in ours[1].points[-1].lines
     assert any("%" in line and "of what was measured" in line for line in ours[1].points[0].lines)
     assert "of what was measured" not in " ".join(ours[1].points[-1].lines)
