@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dlscale.analysis.findings.bounds import efficiency_limits, lowest_of, network_bound
 from dlscale.analysis.launches import launches_of
-from dlscale.benchmarks.records.record import Configuration
+from tests.made_records import CONFIGURATION
 
 EVENTS = "events.h5:0123456789ab"
 PARAMETERS = 9_634  # of hep_cnn's preset tiny
@@ -18,14 +18,7 @@ def study(
     make_record, *, bandwidth=BANDWIDTH, told=None, loader=400.0, num_nodes=4, backend="ring", **fields
 ):
     """1 rank at 100 samples per second with local batch 8, a step of 80 ms; 4 ranks over a backend; the loader."""
-    configuration = Configuration(
-        study_digest="s",
-        system_digest="t",
-        skip_bad=False,
-        budget_seconds=1.0,
-        rules={},
-        fabric={} if bandwidth is None else {"bandwidth": bandwidth},
-    )
+    fabric = {} if bandwidth is None else {"bandwidth": bandwidth}
     fields = {"data": EVENTS, **fields}
     records = []
     for block in range(3):
@@ -34,6 +27,7 @@ def study(
         records.append(make_record(backend=backend, samples_per_second=300.0, **many))
         if loader:
             records.append(make_record(control="loader", samples_per_second=loader, **many))
+    configuration = CONFIGURATION.model_copy(update={"fabric": fabric})
     update = {"configuration": configuration, "backend_settings": told or {}}
     return [record.model_copy(update=update) for record in records]
 

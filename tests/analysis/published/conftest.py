@@ -111,6 +111,26 @@ def cori(cori_records: Callable[..., list[Record]]) -> Callable[..., Measured]:
     return lambda *shares, **fields: measure(cori_records(*shares, **fields))
 
 
+def value(
+    quantity: str, x: float, printed: str, *, note: str = "", unit: str = "", series: str = "s"
+) -> Value:
+    units = {"throughput": "images/s", "speed_up": "1", "efficiency": "1"}
+    return Value(
+        **dict.fromkeys(("workload", "framework", "backend", "system"), ""),
+        figure="f",
+        series=series,
+        x=x,
+        x_unit="GPUs",
+        printed=printed,
+        y_unit=unit or units[quantity],
+        quantity=quantity,
+        devices_per_node=None,
+        kind="table",
+        source="s",
+        note=note,
+    )
+
+
 def exactly(value: float) -> dict[str, Any]:
     return {"low": value, "high": value, "unit": "", "kind": "assumed", "source": "a test"}
 

@@ -10,6 +10,8 @@ from dlscale.analysis.published.catalogue import Figure, Panel, Place, Published
 from dlscale.analysis.published.compare import relations
 from dlscale.analysis.published.values import Value
 
+from .conftest import value
+
 BASE = 4.0
 FIGURE = Figure(
     id="f",
@@ -23,26 +25,6 @@ FIGURE = Figure(
     base_x=BASE,
     panels=(Panel(layout="speed_up", y_label="speed-up", y_unit="1", y_scale="log"),),
 )
-
-
-def value(
-    quantity: str, x: float, printed: str, *, note: str = "", unit: str = "", series: str = "s"
-) -> Value:
-    units = {"throughput": "images/s", "speed_up": "1", "efficiency": "1"}
-    return Value(
-        **dict.fromkeys(("workload", "framework", "backend", "system"), ""),
-        figure="f",
-        series=series,
-        x=x,
-        x_unit="GPUs",
-        printed=printed,
-        y_unit=unit or units[quantity],
-        quantity=quantity,
-        devices_per_node=None,
-        kind="table",
-        source="s",
-        note=note,
-    )
 
 
 def published(*rows: Value, same: tuple[Same, ...] = ()) -> Published:

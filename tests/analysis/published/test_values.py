@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.analysis.published.catalogue import Place, load_published
-from dlscale.analysis.published.values import STATEMENTS, Value
+from dlscale.analysis.published.values import STATEMENTS
 from dlscale.base.errors import UsageError
+
+from .conftest import value
 
 NUMBERS = {
     "powerai-ddl-2": 14,
@@ -29,7 +31,7 @@ def test_no_value_is_missing(published):
 
 
 @pytest.mark.parametrize(
-    ("figure", "series", "quantity", "x", "value"),
+    ("figure", "series", "quantity", "x", "printed"),
     [
         ("powerai-ddl-2", "Caffe", "speed_up", 64, 15.5),
         ("powerai-ddl-2", "Caffe", "efficiency", 256, 0.95),
@@ -59,9 +61,9 @@ def test_no_value_is_missing(published):
         ("hep-cnn-selection", "cuts, validation", "background_rejection", None, 0.999945),
     ],
 )
-def test_values_are_those_of_the_publications(published, figure, series, quantity, x, value):
+def test_values_are_those_of_the_publications(published, figure, series, quantity, x, printed):
     row = published.value(Place(figure=figure, series=series, quantity=quantity, x=x))
-    assert row.y == pytest.approx(value, rel=1e-12)
+    assert row.y == pytest.approx(printed, rel=1e-12)
 
 
 def test_a_series_and_its_note_name_the_same_batch(published):
@@ -115,19 +117,7 @@ def test_what_follows_from_a_statement_is_what_its_formula_gives(published):
 @given(st.integers(1, 10**6), st.integers(0, 4))
 def test_the_rounding_is_half_of_the_last_printed_digit(digits, decimals):
     printed = f"{digits / 10**decimals:.{decimals}f}"
-    row = Value(
-        figure="f",
-        series="s",
-        x=1,
-        x_unit="nodes",
-        y_unit="%",
-        quantity="efficiency",
-        **dict.fromkeys(("workload", "framework", "backend", "system", "note"), ""),
-        printed=printed,
-        devices_per_node=None,
-        kind="table",
-        source="s",
-    )
+    row = value("efficiency", 1, printed, unit="%")
     assert row.rounding == pytest.approx(0.01 * 0.5 * 10**-decimals)
     assert row.y == pytest.approx(0.01 * digits / 10**decimals)
 
