@@ -1,6 +1,7 @@
 """Settings with several values: each value is a case of its own, and a mistake is one line."""
 
 import json
+from functools import partial
 from importlib import resources
 
 import pytest
@@ -95,20 +96,43 @@ def test_servers_carry_algorithms_of_their_own_and_their_rule_need_not_be_plain_
     )  # too few to collect from
 
 
-def test_a_study_of_synchronous_sgd_is_written_as_before_there_were_algorithms():
-    fields = load_study("weak-scaling", **SMALL).model_dump(mode="json")
-    assert not {"algorithms", "algorithm_options"} & set(fields)
-    study = load_study("weak-scaling", **SMALL, algorithms=["sync", "easgd"])
-    assert Study.model_validate(study.model_dump(mode="json")) == study
+OPTION = "is not an option of a backend or an algorithm"
+MALFORMED = [
+    (
+        read_options,
+        OPTION,
+        ["horovod", "local_sgd.interval", "cycle_time_ms=1", "horovod.=1", ".a=1", "a.b="],
+    ),
+    (read_options, "empty value", ["gloo.bucket_cap_mb=1|", "gloo.bucket_cap_mb=|2"]),
+    (read_options, "twice", ["gloo.bucket_cap_mb=1|1"]),
+    (OPTIONS["batch"].read, r"16|number", ["16|", "16|16", "16|x"]),
+    (read_ladder, "is no ladder", ["plain", "plain > ", "> compiled"]),
+    (partial(read_step, backend="ring"), "empty value", ["a="]),
+    (partial(read_step, backend="ring"), "twice", ["a=1,a=2"]),
+    (partial(read_step, backend="ring"), "no setting", ["a b c-d"]),
+    (partial(read_step, backend=None), "an option of which backend", ["threads=2"]),
+]
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["horovod", "local_sgd.interval", "cycle_time_ms=1", "horovod.=1", ".a=1", "a.b="],
+    ("read", "words", "text"), [(*case, text) for *case, texts in MALFORMED for text in texts]
 )
-def test_a_malformed_option_is_refused(text):
-    with pytest.raises(ValueError, match="is not an option of a backend or an algorithm"):
-        read_options(text)
+def test_a_malformed_text_is_refused(read, words, text):
+    with pytest.raises(ValueError, match=words):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithms": ["sync", "easgd"]},
+        {"batch": [2, 4], "backend_options": {"gloo": {"bucket_cap_mb": [1, 25]}}},
+        {"backends": ["gloo"], "ladder": ["plain", "bucket_cap_mb=5", "compiled"]},
+    ],
+)
+def test_a_study_is_read_back_as_it_was(changes):
+    study = load_study("weak-scaling", **changes)
+    assert Study.model_validate_json(json.dumps(study.model_dump(mode="json"))) == study
 
 
 def test_values_are_numbers_truths_and_texts():
@@ -137,19 +161,11 @@ def test_a_variable_is_part_of_the_cell():
 
 def test_a_study_without_axes_and_a_cell_without_variables_are_written_as_before():
     study = load_study("weak-scaling")
-    assert not {"axes", "ladder", "environment_variables"} & study.model_dump(mode="json").keys()
+    new = {"axes", "ladder", "environment_variables", "algorithms", "algorithm_options"}
+    assert not new & study.model_dump(mode="json").keys()
     (cell, *_) = trained(plan_of(study.model_copy(update={"launches": 1})))
     assert "variables" not in cell.model_dump()
     assert Cell.model_validate_json(cell.model_dump_json()) == cell
-
-
-def test_a_study_with_axes_is_read_back_as_it_was():
-    study = load_study("weak-scaling", batch=[2, 4], backend_options={"gloo": {"bucket_cap_mb": [1, 25]}})
-    again = Study.model_validate_json(json.dumps(study.model_dump(mode="json")))
-    assert again == study
-    climbed = load_study("weak-scaling", backends=["gloo"], ladder=["plain", "bucket_cap_mb=5", "compiled"])
-    assert Study.model_validate_json(json.dumps(climbed.model_dump(mode="json"))) == climbed
-    assert (study.batch, study.axes) == (2, {"batch": [2, 4], "gloo.bucket_cap_mb": [1, 25]})
 
 
 def test_lists_in_a_file_are_axes_which_the_command_line_replaces(tmp_path):
@@ -213,21 +229,6 @@ def test_a_file_with_nonsense_for_axes_is_refused_in_one_line(tmp_path, line):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["gloo.bucket_cap_mb=1|", "gloo.bucket_cap_mb=1|1", "gloo.bucket_cap_mb=|2"])
-def test_a_malformed_list_of_values_is_refused(text):
-    with pytest.raises(ValueError, match=r"empty value|twice"):
-        read_options(text)
-
-
-def test_values_on_the_command_line_are_read_one_by_one():
-    batch = OPTIONS["batch"]
-    assert batch.read("16|32") == [16, 32]
-    assert batch.read("16") == 16
-    for wrong in ("16|", "16|16", "16|x"):
-        with pytest.raises(ValueError, match=r"16|number"):
-            batch.read(wrong)
-
-
 def test_a_ladder_adds_the_settings_of_each_step_to_those_before():
     steps = read_ladder("plain > gloo.bucket_cap_mb=5 > compiled > bucket_cap_mb=25,precision=bf16")
     study = load_study("weak-scaling", **SMALL, backends=["none", "gloo"], ladder=steps)
@@ -248,22 +249,6 @@ def test_a_ladder_adds_the_settings_of_each_step_to_those_before():
     assert num_comparisons(cells) == 3
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("a=", "empty value"), ("a=1,a=2", "twice"), ("a b c-d", "no setting")]
-)
-def test_a_malformed_step_is_refused(text, message):
-    with pytest.raises(ValueError, match=message):
-        read_step(text, backend="ring")
-
-
-def test_an_option_without_its_backend_needs_a_study_of_one():
-    with pytest.raises(ValueError, match="an option of which backend"):
-        read_step("threads=2", backend=None)
-    for wrong in ("plain", "plain > ", "> compiled"):
-        with pytest.raises(ValueError, match="is no ladder"):
-            read_ladder(wrong)
-
-
 def test_learning_rates_of_a_target_are_an_axis(tmp_path):
     asked = load_study("time-to-solution", axes={"learning_rate": [1e-3, 2e-3]}, ranks=[1, 2], launches=1)
     planned = expand(asked, environment="default", shape=SHAPE, data=None, policy=Policy())
@@ -275,7 +260,3 @@ def test_learning_rates_of_a_target_are_an_axis(tmp_path):
     assert load_study(str(path)).axes == {"learning_rate": [1e-3, 2e-3]}
     named = load_study(str(path), target={"learning_rate": 5e-3})
     assert (named.axes, named.target.learning_rate) == ({}, 5e-3)
-
-
-def test_trainings_in_rounds_are_saved():
-    assert plan(backends=["ring"], algorithms=["local_sgd", "easgd"], rules={"checkpoint_every": 5}).launches

@@ -17,17 +17,6 @@ def test_a_files_content_counts(tmp_path):
     assert data_name(path) != first
 
 
-def test_a_large_file_is_known_by_size_and_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "WHOLE_BYTES", 100)
-    monkeypatch.setattr(module, "END_BYTES", 10)
-    path = tmp_path / "maps.npy"
-    names = set()
-    for content in (b"a" * 200, b"a" * 201, b"b" + b"a" * 199, b"a" * 199 + b"b"):
-        path.write_bytes(content)
-        names.add(data_name(path))
-    assert len(names) == 4
-
-
 def test_a_folders_files_count(tmp_path):
     folder = tmp_path / "train"
     (folder / "cats").mkdir(parents=True)

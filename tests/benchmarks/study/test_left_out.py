@@ -12,7 +12,6 @@ from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import Setup, check_setup
-from dlscale.models import load_workload
 from dlscale.models.workload import Workload
 
 ONE_NODE, NODES = (Size(1, 1),), (Size(1, 1), Size(1, 2), Size(2, 4))
@@ -49,21 +48,11 @@ def test_a_network_that_all_frameworks_would_train_in_one_is_left_out_of_the_oth
     planned = plan(workloads=["hep_cnn", "cosmogan"], frameworks=["all"], backends=["ring"])
     assert trained(planned) == {("hep_cnn", "torch"), ("cosmogan", "torch"), ("cosmogan", "tensorflow")}
     (warning,) = planned.warnings
-    assert warning == (
-        "hep_cnn in tensorflow is left out: hep_cnn has no network in tensorflow; choose --frameworks from: torch"
+    assert warning.startswith(
+        "hep_cnn in tensorflow is left out: hep_cnn has no network in tensorflow; choose"
     )
-
-
-def test_a_framework_that_nothing_is_left_of_leaves_the_study(in_torch_only):
-    planned = plan(frameworks=["all"], backends=["ring"])
-    assert planned.study.frameworks == ["torch"]
-    assert trained(planned) == {("hep_cnn", "torch")}
-
-
-def test_a_network_of_one_framework_has_no_parity(in_torch_only, tmp_path):
-    planned = plan(workloads=["hep_cnn", "cosmogan"], frameworks=["all"], backends=["ring"])
-    campaign = SimpleNamespace(plan=planned, store=SimpleNamespace(folder=tmp_path))
-    assert [request.workloads for request in parity_gate.missing(campaign)] == [["cosmogan"]]
+    alone = plan(frameworks=["all"], backends=["ring"])
+    assert (alone.study.frameworks, trained(alone)) == (["torch"], {("hep_cnn", "torch")})
 
 
 def test_a_framework_that_is_not_installed_is_left_out_among_all_and_refused_when_named():
@@ -83,20 +72,6 @@ def test_a_network_in_a_named_framework_must_be_there(in_torch_only, frameworks)
         UsageError, match="hep_cnn has no network in tensorflow; choose --frameworks from: torch"
     ):
         plan(frameworks=frameworks, backends=["ring"])
-
-
-def test_a_network_is_looked_for_in_its_folder():
-    facts = load_workload("hep_cnn")
-    assert facts.frameworks == ("torch", "tensorflow", "jax")
-    elsewhere = Workload(
-        name="images",  # a folder without networks
-        title="none",
-        presets=facts.presets,
-        default_preset="tiny",
-        target_metric="none",
-        references=(),
-    )
-    assert elsewhere.frameworks == ()
 
 
 def test_a_memory_format_of_one_framework_leaves_the_other_out():
@@ -160,37 +135,17 @@ def test_what_is_left_on_one_rank_alone_is_no_base_case_of_anything():
 @pytest.mark.parametrize(
     ("backend", "options", "setup", "problem"),
     [
-        (
-            "grpc_ps",
-            {"backup_workers": 2},
-            {"framework": "tensorflow", "num_ranks": 2},
-            "backup_workers=2 of 2",
-        ),
-        ("mpi_ps", {"backup_workers": -1}, {"framework": "torch", "num_ranks": 2}, "give 0 to 1"),
-        (
-            "grpc_ps",
-            {},
-            {"framework": "tensorflow", "num_ranks": 2, "compiled": True},
-            "leave compiled out",
-        ),
-        ("horovod", {}, {"framework": "torch", "num_ranks": 2, "device": "gpu"}, "operations=nccl"),
-        (
-            "mpi",
-            {"compression": "topk", "pipelined": True},
-            {"framework": "torch", "num_ranks": 2},
-            "leave one of them out",
-        ),
-        (
-            "ring",
-            {"compression": "fp16", "wire": "bfloat16"},
-            {"framework": "torch", "num_ranks": 2},
-            "compressed once",
-        ),
+        ("grpc_ps", {"backup_workers": 2}, {"framework": "tensorflow"}, "backup_workers=2 of 2"),
+        ("mpi_ps", {"backup_workers": -1}, {}, "give 0 to 1"),
+        ("grpc_ps", {}, {"framework": "tensorflow", "compiled": True}, "leave compiled out"),
+        ("horovod", {}, {"device": "gpu"}, "operations=nccl"),
+        ("mpi", {"compression": "topk", "pipelined": True}, {}, "leave one of them out"),
+        ("ring", {"compression": "fp16", "wire": "bfloat16"}, {}, "compressed once"),
     ],
 )
 def test_a_plan_asks_what_ranks_ask(backend, options, setup, problem):
     with pytest.raises(UsageError, match=problem):
-        check_setup(backend, options, Setup(**setup))
+        check_setup(backend, options, Setup(**{"framework": "torch", "num_ranks": 2} | setup))
     check_setup("ring", {}, Setup(framework="torch", num_ranks=2, one_machine=False))
 
 

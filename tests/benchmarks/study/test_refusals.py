@@ -76,7 +76,6 @@ OF_SPEED = [
         },
         "local batch of 1, but .* needs 2 images or more",
     ),
-    ({"memory_format": "channels_first", "frameworks": ["torch", "tensorflow"]}, "asked for channels_first"),
     ({"target": {"learning_rate": 1e-3}}, r"belongs to time-to-solution: leave target\.learning_rate out"),
 ]
 OF_TARGETS = [

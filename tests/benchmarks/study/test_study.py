@@ -1,11 +1,12 @@
 """What a study expands to, and what it refuses."""
 
+import re
 from collections import Counter
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Count
 from dlscale.benchmarks.study.expand import expand
@@ -13,6 +14,8 @@ from dlscale.benchmarks.study.sizes import default_ranks, shape
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Node, load_system
 from dlscale.models import NAMES as WORKLOADS
+
+WEAK_SCALING = definitions.path_of("weak-scaling", folder="study/studies").read_text()
 
 
 def with_cores(number):
@@ -54,54 +57,55 @@ def test_a_block_holds_every_cell_once_in_an_order_of_its_own():
         assert len(names) == len(set(names)) == 8
         orders.append(tuple(names))
     assert len(set(orders)) == 6
-    other = plan(reference_launches=0, launches=6, seed=2)
-    assert [launch.id for launch in other.launches] != [launch.id for launch in found.launches]
-    assert [launch.id for launch in plan().launches] == [launch.id for launch in plan().launches]
 
 
-def test_weak_scaling_keeps_the_work_per_rank():
-    found = [c for c in cells(plan(ranks=[1, 2, 4], num_cores=4)) if c.control != "whole_machine"]
-    assert {c.local_batch for c in found} == {2}
-    assert {(c.num_ranks, c.global_batch) for c in found} == {(1, 2), (2, 4), (4, 8)}
+@pytest.mark.parametrize(
+    ("study", "batch", "local_batches"),
+    [
+        ("weak-scaling", None, {1: 2, 2: 2, 3: 2, 4: 2}),
+        ("weak-scaling", 1, {1: 1, 2: 1, 4: 1}),
+        ("strong-scaling", None, {1: 8, 2: 4, 8: 1}),
+        ("strong-scaling", 12, {1: 12, 3: 4, 4: 3}),
+    ],
+)
+def test_a_batch_is_per_rank_in_weak_and_in_total_in_strong_scaling(study, batch, local_batches):
+    own = {} if batch is None else {"batch": batch}
+    planned = plan(study, ranks=list(local_batches), num_cores=8, **own)
+    found = [cell for cell in cells(planned) if cell.control == "train"]
+    assert {cell.num_ranks: cell.local_batch for cell in found} == local_batches
+    assert all(cell.global_batch == cell.num_ranks * cell.local_batch for cell in found)
 
 
-def test_strong_scaling_keeps_the_work_in_total():
-    found = [c for c in cells(plan("strong-scaling", ranks=[1, 2, 8], num_cores=8)) if c.control == "train"]
-    assert {c.global_batch for c in found} == {8}
-    assert {(c.num_ranks, c.local_batch) for c in found} == {(1, 8), (2, 4), (8, 1)}
-
-
-def test_a_batch_of_ones_own_is_per_rank_in_weak_and_in_total_in_strong_scaling():
-    weak = cells(plan(batch=1, ranks=[1, 2, 4], num_cores=4))
-    assert {c.local_batch for c in weak} == {1}
-    assert {c.num_ranks: c.global_batch for c in weak} == {1: 1, 2: 2, 4: 4}
-    found = cells(plan("strong-scaling", batch=12, ranks=[1, 3, 4], num_cores=4))
-    strong = [c for c in found if c.control != "alone"]
-    assert {c.global_batch for c in strong} == {12}
-    assert {c.num_ranks: c.local_batch for c in strong} == {1: 12, 3: 4, 4: 3}
-
-
-def test_a_batch_of_ones_own_is_another_study_and_takes_its_own_time():
-    small, default, large = plan(batch=1), plan(), plan(batch=200)
-    assert len({small.digest, default.digest, large.digest}) == 3
-    assert large.seconds(large.launches) > 2 * default.seconds(default.launches)
+def test_other_questions_are_other_studies():
+    changes = [
+        *({}, {"launches": 7}, {"budget": "5min"}, {"ranks": [1]}, {"batch": 1}, {"batch": 200}),
+        *({"compiled": True}, {"precision": "bf16"}, {"memory_format": "channels_first"}),
+    ]
+    assert len({plan(**change).digest for change in changes}) == len(changes)
     # The preset's own batch, asked for by its number, is the same cells.
-    assert {c.id for c in cells(plan(batch=2))} == {c.id for c in cells(default)}
+    assert {c.id for c in cells(plan(batch=2))} == {c.id for c in cells(plan())}
 
 
-def test_a_study_file_can_choose_the_batch(tmp_path: Path):
-    text = resources.files("dlscale.benchmarks").joinpath("study", "studies", "weak-scaling.toml").read_text()
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name = ", "not valid TOML"),
+        ("name = 'x'", "title: field required"),
+        ("nmae = 'x'\n" + WEAK_SCALING, "nmae: extra inputs"),
+    ],
+)
+def test_a_broken_study_file(text: str, words: str, tmp_path: Path):
     path = tmp_path / "mine.toml"
-    path.write_text(text.replace('precision = "fp32"', 'precision = "fp32"\nbatch = 3'))
-    assert {c.local_batch for c in cells(plan(str(path)))} == {3}
-    assert {c.local_batch for c in cells(plan(str(path), batch=5))} == {5}
+    path.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(str(path))) as caught:
+        load_study(str(path))
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["../../../escaped/x", "<script>", "", ".hidden", "a/b", "x" * 101, "a\\nb"])
 def test_a_study_has_a_name_that_stays_in_its_folder(tmp_path: Path, name: str):
-    text = resources.files("dlscale.benchmarks").joinpath("study", "studies", "weak-scaling.toml").read_text()
     path = tmp_path / "mine.toml"
-    path.write_text(text.replace('name = "weak-scaling"', f'name = "{name}"'))
+    path.write_text(WEAK_SCALING.replace('name = "weak-scaling"', f'name = "{name}"'))
     with pytest.raises(UsageError, match=r"name: .* cannot name a folder"):
         load_study(str(path))
 
@@ -133,13 +137,6 @@ def test_more_ranks_than_cores_is_allowed_and_told():
     assert "4 ranks share 2 cores" in found.warnings[0]
 
 
-def test_other_questions_have_other_digests():
-    assert plan().digest == plan().digest
-    assert (
-        len({plan().digest, plan(launches=7).digest, plan(budget="5min").digest, plan(ranks=[1]).digest}) == 4
-    )
-
-
 def test_usual_sizes_that_do_not_divide_a_global_batch_are_left_out_of_that_workload():
     found = plan("strong-scaling", num_cores=4, workloads=["hep_cnn", "cosmogan"], batch=None)
     sizes = {
@@ -149,42 +146,6 @@ def test_usual_sizes_that_do_not_divide_a_global_batch_are_left_out_of_that_work
     assert any(
         "hep_cnn on 3 ranks is left out: they do not divide global batch 8" in w for w in found.warnings
     )
-
-
-def test_unknown_studies():
-    known = (
-        "ablation, algorithms, framework-losses, frameworks, strong-scaling, time-to-solution, tuning, weak-"
-    )
-    with pytest.raises(UsageError, match=f"no study 'week-scaling'; choose one of: {known}"):
-        load_study("week-scaling")
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("name = ", "not valid TOML"),
-        ("name = 'x'", "title: field required"),
-        ("nmae = 'x'", "nmae: extra inputs"),
-    ],
-)
-def test_a_broken_study_file(text: str, words: str, tmp_path: Path):
-    path = tmp_path / "mine.toml"
-    path.write_text(text)
-    with pytest.raises(UsageError) as caught:
-        load_study(str(path))
-    assert str(path) in str(caught.value)
-    if words.startswith("not"):
-        assert words in str(caught.value)
-
-
-def test_a_study_of_ones_own(tmp_path: Path):
-    text = resources.files("dlscale.benchmarks").joinpath("study", "studies", "weak-scaling.toml").read_text()
-    path = tmp_path / "mine.toml"
-    path.write_text(
-        text.replace('"none", "mpi", "gloo", "ring"', '"none"').replace("# launches = 7", "launches = 8 #")
-    )
-    found = [c for c in cells(plan(str(path))) if c.control == "train"]
-    assert Counter(c.num_ranks for c in found) == {1: 8, 2: 8}
 
 
 def test_all_stands_for_everything_that_can_train():
@@ -231,20 +192,6 @@ def test_each_workload_has_its_own_input(tmp_path: Path):
     assert {c.data for c in cells(given) if c.workload == "hep_cnn"} == {"synthetic"}
     with pytest.raises(UsageError, match=r"several workloads.*--data hep_cnn=some.h5"):
         plan(data="some.h5", **both)
-
-
-def test_channels_first_is_torchs_alone():
-    assert {c.memory_format for c in cells(plan(memory_format="channels_first"))} == {"channels_first"}
-
-
-def test_how_it_runs_is_part_of_the_cell():
-    digests = {plan(**change).digest for change in ({}, {"compiled": True}, {"precision": "bf16"})}
-    assert len(digests) == 3
-
-
-def test_slow_networks_are_planned_slower():
-    quick, slow = (plan(preset=preset, data="synthetic") for preset in ("tiny", "paper"))
-    assert slow.seconds(slow.launches) > 10 * quick.seconds(quick.launches)
 
 
 def test_ranks_without_1_get_the_base_case_unless_another_base_is_named():
