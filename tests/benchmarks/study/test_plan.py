@@ -57,30 +57,29 @@ def a_plan(*launches, budget="1s", rules=None, ranks_per_node=4, **options):
     )
 
 
-def test_a_launch_takes_its_start_and_its_windows_with_their_warm_up():
-    launch = a_launch()
-    assert a_plan(launch).seconds([launch]) == pytest.approx(START + 1.35 * 5 * 1.0)
-    assert a_plan(launch).seconds([launch, launch]) == pytest.approx(2 * (START + 1.35 * 5))
-    assert a_plan(launch).seconds([]) == 0
+WINDOWS = 1.35 * 5 * 1.0  # with their warm-up
+LONG_STEPS = START + 2 * (STEP - 1.0)
+COMPILED = {"backend": "none", "compiled": True}
 
 
 @pytest.mark.parametrize(
-    ("rules", "seconds"),
+    ("controls", "cell", "rules", "seconds"),
     [
-        ({"min_window_seconds": 0.0}, 1.35 * 20 * STEP),
-        ({"min_window_seconds": 0.0, "min_windows": 25}, 1.35 * 25 * STEP),
-        ({"min_window_seconds": 0.0, "warmup_steps": 30}, 30 * STEP),
+        ((), {}, {}, START + WINDOWS),
+        ((), {}, {"min_window_seconds": 0.0}, LONG_STEPS + 1.35 * 20 * STEP),
+        ((), {}, {"min_window_seconds": 0.0, "min_windows": 25}, LONG_STEPS + 1.35 * 25 * STEP),
+        ((), {}, {"min_window_seconds": 0.0, "warmup_steps": 30}, LONG_STEPS + 30 * STEP),
+        (("train", "exchange"), {}, {}, START + WINDOWS + 0.6),
+        (("train", "loader"), {}, {}, START + WINDOWS + 0.6),
+        (("train", "synthetic"), COMPILED, {}, 3 * 30 + START + AUDITS + 2 * WINDOWS),  # gate and cases
+        ((), {"framework": "tensorflow"}, {}, 5.7 + 4 * STEP + AUDITS + 0.25 + WINDOWS),
     ],
 )
-def test_where_steps_are_long_their_number_counts(rules, seconds):
-    launch = a_launch()
-    assert a_plan(launch, rules=rules).seconds([launch]) == pytest.approx(START + 2 * (STEP - 1.0) + seconds)
-
-
-@pytest.mark.parametrize("control", ["exchange", "loader"])
-def test_short_controls_take_little_of_their_launch(control):
-    launch = a_launch("train", control)
-    assert a_plan(launch).seconds([launch]) == pytest.approx(START + 1.35 * 5 + 0.6)
+def test_a_launch_takes_its_start_and_its_cases(controls, cell, rules, seconds):
+    launch = a_launch(*controls, **cell)
+    assert a_plan(launch, rules=rules).seconds([launch]) == pytest.approx(seconds)
+    assert a_plan(launch, rules=rules).seconds([launch, launch]) == pytest.approx(2 * seconds)
+    assert a_plan(launch).seconds([]) == 0
 
 
 def test_overheads_that_were_learnt_replace_the_estimate_of_their_cell():
@@ -115,16 +114,6 @@ def test_a_part_of_a_study_has_the_share_of_the_whole():
 def test_a_budget_without_cases_and_one_that_starting_has_used_up():
     assert a_plan(budget="10s").budget_per_case == 10
     assert a_plan(a_launch()).budget_per_case == pytest.approx(1 - START)
-
-
-def test_compiling_takes_half_a_minute_for_the_gate_and_for_each_case():
-    launch = a_launch("train", "synthetic", backend="none", compiled=True)
-    assert a_plan(launch).seconds([launch]) == pytest.approx(3 * 30 + START + AUDITS + 2 * 1.35 * 5)
-
-
-def test_tensorflow_starts_more_slowly():
-    launch = a_launch(framework="tensorflow")
-    assert a_plan(launch).seconds([launch]) == pytest.approx(5.7 + 4 * STEP + AUDITS + 0.25 + 1.35 * 5)
 
 
 def test_a_training_of_fixed_length_takes_all_its_steps():

@@ -23,24 +23,21 @@ def study(**changes):
 @pytest.fixture
 def tuned():
     found = {cell.num_ranks: configuration_of(cell) for cell in study()}
-    return tuned_with({RATES[ranks]: found[ranks] for ranks in RATES})
+    return tuned_with((RATES[ranks], found[ranks]) for ranks in RATES)
 
 
 def tuned_of(cells):
     """A file with the rate 0.001 for each cell alone."""
     configurations = [configuration_of(cell, by_cell=True) for cell in cells]
-    return tuned_with({1e-3 + 1e-12 * place: each for place, each in enumerate(unique(configurations))})
-
-
-def unique(configurations):
-    return [each for place, each in enumerate(configurations) if each not in configurations[:place]]
+    unique = [each for place, each in enumerate(configurations) if each not in configurations[:place]]
+    return tuned_with((1e-3, each) for each in unique)
 
 
 def tuned_with(configurations):
-    """{rate: configuration} as the file of a search."""
+    """Pairs of a rate and its configuration as the file of a search."""
     rates = [
         TunedRate(learning_rate=rate, expected_samples=9000, num_reached=3, configuration=configuration)
-        for rate, configuration in configurations.items()
+        for rate, configuration in configurations
     ]
     return Tuned(
         study="tuning-1a2b3c4d",
@@ -75,7 +72,7 @@ def test_a_rate_that_only_came_close_is_taken_and_the_plan_warns(tuned):
     first, second = tuned.rates
     missed = ClosestRate(learning_rate=4e-3, closest=0.9876, configuration=second.configuration)
     known = tuned.model_copy(update={"rates": [first], "missed": [missed]})
-    assert read_again(known) == known
+    assert Tuned.model_validate(known.model_dump()) == known
     made = plan("time-to-solution", ranks=[1, 2], launches=1, target={"tuned": known})
     rates = {cell.num_ranks: cell.target.learning_rate for cell in cells(made)}
     assert rates == {1: RATES[1], 2: 4e-3}
@@ -83,32 +80,11 @@ def test_a_rate_that_only_came_close_is_taken_and_the_plan_warns(tuned):
     assert "on 2 ranks with global batch 32: trained at 0.004, which came closest with 0.9876" in warning
 
 
-def read_again(tuned):
-    return Tuned.model_validate(tuned.model_dump())
-
-
 def test_scaling_of_the_search_holds_for_the_study():
     """The file has rates of 1 rank, from which that of a larger batch follows as it did in the search."""
     found = {cell.num_ranks: cell for cell in study(target={"learning_rate_scaling": "linear"})}
     assert found[2].target.learning_rate == 2e-3
-    rates = [
-        TunedRate(
-            learning_rate=5e-3,
-            expected_samples=9,
-            num_reached=1,
-            configuration=configuration_of(found[ranks]),
-        )
-        for ranks in (1, 2)
-    ]
-    tuned = Tuned(
-        **dict.fromkeys(("num_seeds", "first_seed", "last_seed", "num_trainings"), 1_000_001),
-        study="x",
-        learning_rates=[5e-3, 1.0],
-        max_samples=1,
-        max_seconds=1,
-        seconds=1,
-        rates=rates,
-    )
+    tuned = tuned_with((5e-3, configuration_of(found[ranks])) for ranks in (1, 2))
     used = study(target={"learning_rate_scaling": "linear", "tuned": tuned})
     assert {(cell.num_ranks, cell.target.learning_rate) for cell in used} == {(1, 5e-3), (2, 1e-2)}
 
@@ -137,12 +113,9 @@ def test_backends_share_a_configuration_and_ranks_batches_and_targets_make_anoth
         ),
         (
             {"target": {"threshold": 0.9}},
-            r"the nearest that it has is for threshold 0\.993; give dlscale run tuning",
+            "the nearest that it has is for threshold .*; give dlscale run tuning",
         ),
-        (
-            {"seed": 1_000_000, "launches": 2},
-            "seeds 1000000 to 1000001 are among those .* --seed, e.g. 1000004",
-        ),
+        ({"seed": 1_000_000, "launches": 2}, "seeds 1000000 to 1000001 are among .* --seed, e.g. 1000004"),
         ({"seed": 1_000_003}, "seeds 1000003 to 1000010 are among those"),
         ({"target": {"learning_rate": 0.1}}, "leave out learning_rate"),
         ({"axes": {"learning_rate": [0.1, 0.2]}}, "leave out"),
