@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from dlscale.base.launchers import Flavour, Start, command_line, flavour_of, mpiexec
-from dlscale.benchmarks.systems.start import cpus_per_rank, start_on
-from dlscale.benchmarks.systems.system import System
 
 PROGRAM = ["python", "-m", "dlscale.benchmarks.rank.worker", "spool/x"]
 
@@ -161,58 +159,6 @@ def test_variables_reach_the_ranks_as_they_are(tmp_path: Path):
         check=True,
     )
     assert done.stdout == "fine,compact,1,0|a $b {{c}}\n"
-
-
-def machine(
-    cores: int, threads: int, *, reserved: int = 0, launcher: str = "srun", options: tuple[str, ...] = ()
-) -> System:
-    fact = {"source": "docs"}
-    return System.model_validate(
-        {
-            "name": "small",
-            "title": "a small machine",
-            "scheduler": "slurm",
-            "launcher": launcher,
-            "sources": {"docs": "the documentation"},
-            "node": {"cores": {"value": cores, **fact}, "threads_per_core": {"value": threads, **fact}},
-            "devices": {"per_node": {"value": 4, **fact}, "model": {"value": "GPU", **fact}},
-            "filesystem": {"results": "/scratch"},
-            "partitions": {"regular": {"num_nodes": {"value": 9, **fact}, "launch_options": ["--mpi=pmi2"]}},
-            "partition": "regular",
-            "placement": {"ranks_per_node": 2, "reserved_cores": reserved, "launch_options": options},
-            "environments": {"site": {"prefix": "/opt/dlscale", "setup": "ask"}},
-        }
-    )
-
-
-@pytest.mark.parametrize(
-    ("cores", "threads", "reserved", "ranks", "cpus"),
-    [
-        (68, 4, 0, 1, 272),
-        (68, 4, 0, 4, 68),
-        (68, 4, 0, 8, 32),
-        (12, 2, 0, 1, 24),
-        (64, 1, 8, 8, 7),
-        (2, 1, 0, 4, 1),
-    ],
-)
-def test_hardware_threads_of_a_rank(cores: int, threads: int, reserved: int, ranks: int, cpus: int):
-    assert cpus_per_rank(machine(cores, threads, reserved=reserved), ranks) == cpus
-
-
-def test_aprun_may_leave_threads_of_a_core_unused():
-    assert cpus_per_rank(machine(64, 4, launcher="aprun", options=("-j", "2", "-cc", "depth")), 4) == 32
-    assert cpus_per_rank(machine(64, 4, launcher="aprun"), 4) == 64
-
-
-def test_a_start_as_the_system_has_it():
-    system = machine(8, 2, options=("-u",))
-    start = start_on(
-        system, system.partitions["regular"], nodes=("a",), num_ranks=1, variables={}, program=PROGRAM
-    )
-    # One rank on a node for two has the share of one of two: a study's ranks are all alike.
-    assert (start.ranks_per_node, start.cpus_per_rank, start.devices_per_rank) == (1, 8, 2)
-    assert start.launch_options == ("--mpi=pmi2", "-u")
 
 
 def test_binding_imports_nothing_heavy():

@@ -122,24 +122,3 @@ def test_where_sources_differ_a_quantity_has_limits():
     assert (wide.factors, wide.text) == ((0.75, 1.25), "8 GB/s (6000 MB/s to 10 GB/s)")
     with pytest.raises(ValidationError, match="does not lie between low '9 GB/s' and high '8 GB/s'"):
         fabric(low="9 GB/s")
-
-
-CORES = {"value": 4, "source": "docs"}
-
-
-@pytest.mark.parametrize(
-    ("node", "text"),
-    [
-        ({"cores": {"value": 4}}, "source"),
-        ({"cores": CORES | {"source": "memory"}}, "node.cores names source 'memory'"),
-        ({"cores": CORES | {"value": 0}}, "greater than 0"),
-        ({"cores": 4}, "node.cores"),
-        ({"cores": CORES, "memory": {"value": "96 GB/s", "source": "docs"}}, "is not in bytes"),
-        ({"cores": CORES, "memory": {"value": "0 GB", "source": "docs"}}, "not positive"),
-        ({"cores": CORES | {"kind": "recalled"}}, "kind"),
-    ],
-)
-def test_a_fact_without_a_unit_or_a_source_is_refused(node, text):
-    with pytest.raises(ValidationError) as caught:
-        described(node=node)
-    assert text in str(caught.value)

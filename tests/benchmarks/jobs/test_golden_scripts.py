@@ -70,34 +70,3 @@ def test_directives_are_options_that_manuals_know(name: str):
             assert found[1] in SBATCH.split(), f"sbatch has no option --{found[1]}"
         else:
             assert re.fullmatch(OPTIONS[scheduler], option), f"{scheduler} has no option {option}"
-
-
-# What the studies' own scripts have, wherever it stands in ours.
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        (
-            "cori",
-            "#SBATCH --constraint=knl,quad,cache|#SBATCH --qos=regular|--nodes=2 --ntasks=2|--cpus-per-task=272| -u |"
-            "export OMP_NUM_THREADS=33|export KMP_BLOCKTIME=1|export KMP_AFFINITY=granularity=fine,compact,1,0",
-        ),
-        (
-            "piz-daint",
-            "#SBATCH --partition=normal|#SBATCH --constraint=gpu|--cpus-per-task=24| -u |export CRAY_CUDA_MPS=1|"
-            "export MPICH_RDMA_ENABLED_CUDA=1|export OMP_NUM_THREADS=12|module load PrgEnv-gnu",
-        ),
-        ("theta", "#COBALT -n 4|aprun -n 8 -N 4 -d 32| -j 2 -cc depth|export KMP_BLOCKTIME=0"),
-        ("cooley", "#COBALT -t 120|#COBALT --attrs=nox11|mpiexec -n 4 "),
-        ("seawulf", "#PBS -l nodes=4:ppn=28|--host cc001:8,cc002:8"),
-        (
-            "perlmutter",
-            "#SBATCH --constraint=gpu|#SBATCH --gpus-per-node=4|--ntasks-per-node=4 --cpus-per-task=32",
-        ),
-        ("frontier", "--nodes=2 --ntasks=16|--cpus-per-task=7 |export MPICH_GPU_SUPPORT_ENABLED=1"),
-        ("alps-daint", "--ntasks-per-node=4|export NCCL_CROSS_NIC=0|export NCCL_PROTO='^LL128'"),
-    ],
-)
-def test_published_recipes_are_in_them(name: str, words: str):
-    text = golden(name)
-    for word in words.split("|"):
-        assert word in text

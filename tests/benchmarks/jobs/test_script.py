@@ -170,26 +170,22 @@ def test_staging_by_each_launcher(launcher: str, mpi: str, line: str, tmp_path: 
     assert f"\n{line} bash -c " in text
 
 
-def test_staging_with_an_mpiexec_of_unknown_mpi(tmp_path: Path):
-    with pytest.raises(UsageError, match="name its MPI"):
-        script(tmp_path, {"stage": ["/data"]}, command=["true"], launcher="mpiexec")
-
-
 @pytest.mark.parametrize(
-    "environment",
+    ("environment", "words"),
     [
-        {"modules": ["a\nb"]}, {"commands": ["a\nb"]}, {"stage": ["a\nb"]}, {"stage": ["a"], "stage_folder": "/x\n"},
-        {"variables": {"A": "1\n2"}}, {"directives": ["-q x\ny"]},
+        ({"modules": ["a\nb"]}, "line break"),
+        ({"commands": ["a\nb"]}, "line break"),
+        ({"stage": ["a\nb"], "mpi": "mpich"}, "line break"),
+        ({"stage": ["a"], "stage_folder": "/x\n", "mpi": "mpich"}, "line break"),
+        ({"variables": {"A": "1\n2"}}, "line break"),
+        ({"directives": ["-q x\ny"]}, "line break"),
+        ({"variables": {"A;touch x": "1"}}, "is not a variable name"),
+        ({"stage": ["/data"]}, "name its MPI"),  # whose mpiexec would copy
     ],
-)  # fmt: skip
-def test_line_breaks_are_refused(environment: dict[str, object], tmp_path: Path):
-    with pytest.raises(UsageError, match="line break"):
-        script(tmp_path, environment, command=["true"])
-
-
-def test_a_name_that_no_shell_could_set_is_refused(tmp_path: Path):
-    with pytest.raises(UsageError, match="is not a variable name"):
-        script(tmp_path, {"variables": {"A;touch x": "1"}}, command=["true"])
+)
+def test_what_no_script_can_do_is_refused(environment: dict[str, object], words: str, tmp_path: Path):
+    with pytest.raises(UsageError, match=words):
+        script(tmp_path, environment, command=["true"], launcher="mpiexec")
 
 
 def test_own_directives_of_an_environment_follow_the_partitions(tmp_path: Path):

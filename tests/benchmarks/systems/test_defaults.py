@@ -32,17 +32,6 @@ def test_where_nodes_have_gpus_ranks_train_on_them(name):
     assert {cell.device for cell in cells(name, nodes=[1], device="cpu")} == {"cpu"}
 
 
-@pytest.mark.parametrize("name", [system.name for system in SYSTEMS if not system.devices])
-def test_elsewhere_on_cores(name):
-    assert load_system(name).default_device == "cpu"
-
-
-@pytest.mark.parametrize("system", [system for system in SYSTEMS if system.defaults], ids=lambda it: it.name)
-def test_defaults_have_a_reason(system):
-    assert len(system.defaults.reason.split()) > 5
-    assert system.defaults.device in (None, system.default_device)
-
-
 def test_cori_trains_what_was_published_there():
     (found,) = {
         (cell.framework, cell.preset, cell.local_batch, cell.cores_per_rank)
@@ -85,14 +74,20 @@ def test_data_belong_to_the_preset(options, data):
     assert data_of(load_system("local"), Request()) is None
 
 
-def test_a_gpu_on_nodes_without_any_is_refused():
-    with pytest.raises(UsageError, match="--device gpu on cori, whose nodes have none; leave it out"):
-        cells("cori", device="gpu", nodes=[1])
-
-
-def test_more_ranks_than_gpus_of_a_node_are_refused_in_the_plan():
-    with pytest.raises(UsageError, match=r"8 ranks per node on device gpu of perlmutter, whose nodes have 4"):
-        cells("perlmutter", nodes=[1], ranks_per_node=8)
+@pytest.mark.parametrize(
+    ("system", "asked", "words"),
+    [
+        ("cori", {"device": "gpu"}, "--device gpu on cori, whose nodes have none; leave it out"),
+        (
+            "perlmutter",
+            {"ranks_per_node": 8},
+            "8 ranks per node on device gpu of perlmutter, whose nodes have 4",
+        ),
+    ],
+)
+def test_gpus_that_nodes_do_not_have_are_refused(system, asked, words):
+    with pytest.raises(UsageError, match=words):
+        cells(system, nodes=[1], **asked)
 
 
 def told(capsys, *words):

@@ -16,7 +16,7 @@ from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.emulation import with_emulation
 from dlscale.benchmarks.systems.system import System, load_system
 
-RUN = (
+RUN = [
     "weak-scaling",
     "--system",
     "emulated-4",
@@ -26,7 +26,7 @@ RUN = (
     "torch",
     "--launches",
     "1",
-)
+]
 
 
 def said(capsys, *words: str) -> tuple[int, str]:

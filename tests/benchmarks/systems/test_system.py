@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.systems.system import Environment, System, find_installation, load_system
+from dlscale.benchmarks.systems.system import Environment, System, find_installation
 
 
 def machine(environment: Environment) -> System:
@@ -31,9 +31,3 @@ def test_variables_name_the_folder_of_their_environment(tmp_path: Path, monkeypa
         "LD_LIBRARY_PATH": f"{tmp_path}/env/lib:{tmp_path}/env/lib/more",
         "FABRIC": "shm:{other}",
     }
-
-
-def test_oneccl_is_found_where_it_is_installed():
-    variables = load_system("local").environments[".venv-ccl"].variables
-    assert variables["CCL_ROOT"] == variables["I_MPI_ROOT"] == "{prefix}"
-    assert variables["HOROVOD_CPU_OPERATIONS"] == "CCL"

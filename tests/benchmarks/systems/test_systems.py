@@ -1,7 +1,6 @@
 """The machines that dlscale knows: what their files say, and what lint says of files that are unfit."""
 
 import json
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from dlscale.base import definitions
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.systems.lint import lint
-from dlscale.benchmarks.systems.start import cpus_per_rank
+from dlscale.benchmarks.systems.start import cpus_per_rank, start_on
 from dlscale.benchmarks.systems.system import default_environment, facts, find_installation, load_system
 
 NAMES = definitions.names("systems")
@@ -58,10 +57,21 @@ def test_a_copy_of_the_template_is_fit(tmp_path):
         ("alps-daint", 4, 72),
         ("theta", 4, 32),
         ("cooley", 2, 6),
+        ("cooley", 24, 1),
     ],
 )
 def test_hardware_threads_per_rank_are_those_of_the_published_recipes(name, ranks_per_node, expected):
     assert cpus_per_rank(load_system(name), ranks_per_node) == expected
+
+
+def test_a_start_as_the_system_has_it():
+    system = load_system("template")
+    start = start_on(
+        system, system.partitions["test"], nodes=("a",), num_ranks=1, variables={}, program=("true",)
+    )
+    # One rank on a node for four has the share of one of four: a study's ranks are all alike.
+    assert (start.ranks_per_node, start.cpus_per_rank, start.devices_per_rank) == (1, 32, 1)
+    assert start.launch_options == ("--overlap", "--cpu-bind=cores")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +144,9 @@ SITE = '[environments.site]\nprefix = "$SCRATCH/dlscale-site"'
     ("old", "new", "expected"),
     [
         ('value = "512 GB"', 'value = "512 GB/s"', "node.memory: '512 GB/s' is not in bytes"),
+        ('value = "512 GB"', 'value = "0 GB"', "not positive"),
+        ('{ value = 64, source = "lscpu"', '{ value = 0, source = "lscpu"', "greater than 0"),
+        ('source = "lscpu", kind = "machine"', 'source = "lscpu", kind = "recalled"', "kind"),
         ('{ value = 64, source = "lscpu", kind = "machine" }', "64", "node.cores: a table is expected"),
         ('{ value = 64, source = "lscpu",', "{ value = 64,", "node.cores.source: field required"),
         (
@@ -255,10 +268,3 @@ def test_show_prints_the_model_as_json(capsys):
     status, text = said(capsys, "show", "cori", "--json")
     assert status == 0
     assert json.loads(text) == load_system("cori").model_dump(mode="json")
-
-
-def test_the_template_is_commented_and_shows_every_section():
-    shown = tomllib.loads(TEMPLATE)
-    wanted = {"node", "devices", "fabric", "filesystem", "partitions", "placement", "policy", "environments"}
-    assert wanted | {"recognised", "sources"} <= set(shown)
-    assert sum(line.startswith("#") for line in TEMPLATE.splitlines()) > 20
