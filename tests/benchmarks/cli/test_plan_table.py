@@ -15,18 +15,8 @@ from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import Policy
 
-SMALL = [
-    "--ranks",
-    "1,2",
-    "--backends",
-    "none,ring",
-    "--preset",
-    "tiny",
-    "--launches",
-    "2",
-    "--data",
-    "synthetic",
-]
+NO_DATA = ["--ranks", "1,2", "--backends", "none,ring", "--preset", "tiny", "--launches", "2"]
+SMALL = [*NO_DATA, "--data", "synthetic"]
 
 
 def a_plan(**changes):
@@ -80,17 +70,14 @@ def test_a_plan_shows_cells_and_commands_only_when_asked(capsys, tmp_path):
     assert "mpiexec -" not in text
     assert "cells, " in text
     assert "workload  framework  backend  ranks" in text
-    assert run(capsys, *command, "--commands").count("dlscale.benchmarks.rank.worker") == 9
+    dry_run = run(capsys, "run", *command[1:], "--dry-run")
+    for shown in (run(capsys, *command, "--commands"), dry_run):
+        assert shown.count("dlscale.benchmarks.rank.worker") == 9
     rows = json.loads(run(capsys, *command, "--json"))
     assert rows["schema"] == 1
     assert {row["backend"] for row in rows["rows"]} == {"none", "ring"}
     assert sum(row["num_launches_left"] for row in rows["rows"]) == 9
     assert list(tmp_path.iterdir()) == [], "nothing was started"
-
-
-def test_a_dry_run_shows_commands(capsys, tmp_path):
-    text = run(capsys, "run", "weak-scaling", "--dry-run", *SMALL, "--results", str(tmp_path))
-    assert text.count("dlscale.benchmarks.rank.worker") == 9
 
 
 @pytest.mark.parametrize("commands", [False, True])
@@ -122,11 +109,9 @@ def test_the_status_has_the_plans_words(capsys, tmp_path):
 def test_the_header_has_the_cores_of_the_shape_whatever_starts_first(capsys, tmp_path):
     seed = next(seed for seed in range(100) if a_plan(seed=seed).launches[0].cell.control == "whole_machine")
     num_cores = len(os.sched_getaffinity(0))
-    command = [word for word in SMALL if word not in ("--data", "synthetic")]
-    text = run(
-        capsys, "plan", "weak-scaling", *command, "--seed", str(seed), "--results", str(tmp_path)
-    ).splitlines()
-    assert text[0].endswith(f"{num_cores // 2} of {num_cores} cores per rank")
+    words = ["plan", "weak-scaling", *NO_DATA, "--seed", str(seed), "--results", str(tmp_path)]
+    first, *_ = run(capsys, *words).splitlines()
+    assert first.endswith(f"{num_cores // 2} of {num_cores} cores per rank")
 
 
 def test_launch_lines_of_a_job_can_be_pasted(capsys, tmp_path):

@@ -104,22 +104,18 @@ def test_a_file_of_ones_own_is_rehearsed_with_a_prediction(tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--system", "cory"), "no system 'cory'"),
-        (("--system", "cori", "--nodes", "10000"), "10000 nodes on partition regular of cori"),
-        (("--system", "cori", "--nodes", "1", "--walltime", "1min"), "too short"),
-        (("--system", "cori", "--nodes", "1", "--walltime", "72h"), "limit of 48 h"),
-        (
-            ("--system", "cori", "--nodes", "1", "--walltime", "soon"),
-            "--walltime soon: 'soon' is not a duration",
-        ),
-        (("--system", "cori", "--set", "max_node_hours=0.5"), "more than max_node_hours = 0.5"),
-        (("--system", "cori", "--partition", "gpu"), "no partition 'gpu' on cori"),
-        (("--system", "cori", "--environment", "conda"), "conda"),
-        (("--system", "local", "--in-allocation"), "--in-allocation"),
+        ("cori --nodes 10000", "10000 nodes on partition regular of cori"),
+        ("cori --nodes 1 --walltime 1min", "too short"),
+        ("cori --nodes 1 --walltime 72h", "limit of 48 h"),
+        ("cori --nodes 1 --walltime soon", "--walltime soon: 'soon' is not a duration"),
+        ("cori --set max_node_hours=0.5", "more than max_node_hours = 0.5"),
+        ("cori --partition gpu", "no partition 'gpu' on cori"),
+        ("cori --environment conda", "conda"),
+        ("local --in-allocation", "--in-allocation"),
     ],
 )
 def test_what_cannot_be_is_one_line(tmp_path, words, text):
-    done = rehearse(tmp_path, *words)
+    done = rehearse(tmp_path, "--system", *words.split())
     assert done.returncode == 1, done.stdout
     (line,) = done.stderr.splitlines()
     assert text in line
@@ -143,17 +139,8 @@ def trained(batch):
 @pytest.fixture
 def rehearsed(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(rehearsal, "local_samples", lambda *_: [trained(16), trained(32)])
-    command = [
-        "run",
-        "time-to-solution",
-        "--system",
-        "cori",
-        "--nodes",
-        "1,2,4,32,64",
-        "--backends",
-        "none,ring",
-    ]
-    assert cli.main([*command, "--results", str(tmp_path)], standalone_mode=False) == 0
+    command = "run time-to-solution --system cori --nodes 1,2,4,32,64 --backends none,ring"
+    assert cli.main([*command.split(), "--results", str(tmp_path)], standalone_mode=False) == 0
     (folder,) = tmp_path.glob("cori/rehearsal-time-to-solution-*")
     return folder, capsys.readouterr().out
 

@@ -86,19 +86,8 @@ def test_more_comparisons_get_more_launches_and_what_has_no_target_is_named(comp
 
 
 def test_options_go_to_the_study_that_has_them(compared):
-    words = (
-        "--ranks",
-        "2",
-        "--target",
-        "auc=0.9",
-        "--budget",
-        "5min",
-        "--launches",
-        "2",
-        "--set",
-        "compiled=no",
-    )
-    _, (speed, losses), _ = compared(*words)
+    words = "--ranks 2 --target auc=0.9 --budget 5min --launches 2 --set compiled=no"
+    _, (speed, losses), _ = compared(*words.split())
     assert (speed.plan.study.budget, losses.plan.study.budget) == (300.0, None)
     assert (speed.plan.study.target, losses.plan.study.target.threshold) == (None, 0.9)
     assert {launch.cell.compiled for launch in speed.plan.launches} == {False}
