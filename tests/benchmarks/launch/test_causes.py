@@ -13,9 +13,9 @@ from dlscale.benchmarks.records.spool import (
     Phase,
     RankEnd,
     RankError,
-    RankInfo,
     RankSpool,
 )
+from tests.benchmarks.spools import rank_info
 
 HYDRA_BLAMES = (
     "= BAD TERMINATION\n=   PID {pid} RUNNING AT here\n=   EXIT CODE: 9\nEXIT STRING: Killed (signal 9)\n"
@@ -28,10 +28,7 @@ def spools(*ranks):
     for rank, events in enumerate(ranks):
         spool = RankSpool(rank)
         if events is not None:
-            info = RankInfo(
-                rank=rank, local_rank=rank, pid=100 + rank, node="n", boot_id="b", affinity=[], num_threads=1
-            )
-            spool.events = [(None, event) for event in (info, *events)]
+            spool.events = [(None, event) for event in (rank_info(rank), *events)]
         made.append(spool)
     return made
 

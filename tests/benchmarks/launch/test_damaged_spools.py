@@ -17,11 +17,11 @@ from dlscale.benchmarks.records.spool import (
     CaseResult,
     Gate,
     MeasuredWindow,
-    RankInfo,
     SpoolWriter,
 )
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.rules import Rules
+from tests.benchmarks.spools import launch_spec, leave_launch, metadata_of, rank_info
+from tests.fuzz.damage import damaged
 
 NUM_RANKS = 2
 
@@ -38,11 +38,7 @@ def left_behind(tmp_path, make_record):
         store = Store(tmp_path / "study")
         store.open({"launches": []})
         folder = store.spool_folder / record.case.id
-        folder.mkdir()
-        spec = LaunchSpec(cases=cases, rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1)
-        fields = {name: getattr(record, name) for name in LaunchMetadata.model_fields}
-        (folder / SPEC_FILE).write_text(spec.model_dump_json())
-        (folder / METADATA_FILE).write_text(LaunchMetadata(**fields).model_dump_json())
+        leave_launch(folder, launch_spec(*cases), metadata_of(record))
         (folder / LOG_FILE).write_text("it said this\n")
         for rank in range(NUM_RANKS):
             write_spool(SpoolWriter(folder, rank), rank)
@@ -52,9 +48,7 @@ def left_behind(tmp_path, make_record):
 
 
 def write_spool(spool, rank):
-    spool.write(
-        RankInfo(rank=rank, local_rank=rank, pid=9, node="n", boot_id="b", affinity=[rank], num_threads=1)
-    )
+    spool.write(rank_info(rank))
     spool.write(Gate(name="gradient", passed=True, value=0.0, tolerance=1e-4, detail="change"))
     for case in range(2):
         for number in range(4):
@@ -154,38 +148,6 @@ def test_a_launch_killed_before_its_ranks_started_leaves_nothing(left_behind):
     assert not folder.exists()
 
 
-PIECES = [
-    b"",
-    b"null",
-    b"-1",
-    b"NaN",
-    b"1e999",
-    b'"x"',
-    b"[]",
-    b"{}",
-    b"\x00",
-    b"\xff",
-    b"9" * 400,
-    b"\n",
-    b"true",
-]
-
-
-def damage(content, choice):
-    """`content` with up to three places changed, cut off, or doubled."""
-    for _ in range(choice.randint(1, 3)):
-        place = choice.randrange(len(content) + 1)
-        end = min(len(content), place + choice.choice([0, 1, 4, 30]))
-        kind = choice.randrange(4)
-        if kind == 0:  # a value, so that the line stays JSON
-            place = content.find(b": ", place) + 2
-            end = min((found for mark in b",}" if (found := content.find(mark, place)) > 0), default=place)
-        elif kind == 1:
-            end = len(content)
-        content = content[:place] + choice.choice([*PIECES, content[place:end] * 2]) + content[end:]
-    return content
-
-
 @pytest.mark.timeout(60)
 def test_damaged_spools_never_stop_later_runs(left_behind, monkeypatch):
     """500 launches with damage at random places; a seed makes it the same 500 for everybody."""
@@ -200,7 +162,7 @@ def test_damaged_spools_never_stop_later_runs(left_behind, monkeypatch):
         start = f"2026-11-22T{number:06d}".encode()  # another launch
         files = whole | {METADATA_FILE: whole[METADATA_FILE].replace(b"2026-11-22T03:47:20", start)}
         name = choice.choice(names)
-        for path, content in (files | {name: damage(files[name], choice)}).items():
+        for path, content in (files | {name: damaged(files[name], choice)}).items():
             (folder / path).write_bytes(content)
         before = set(os.listdir(store.records_folder))
         collect_leftovers(store.spool_folder, store)

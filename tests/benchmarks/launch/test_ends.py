@@ -9,7 +9,8 @@ import pytest
 
 from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import EndWatch
-from dlscale.benchmarks.records.spool import RankError, RankInfo, SpoolWriter, format_event
+from dlscale.benchmarks.records.spool import RankError, SpoolWriter, format_event
+from tests.benchmarks.spools import rank_info
 
 SLEEPER = "import sys, time; print(flush=True); time.sleep(600)"
 
@@ -32,12 +33,6 @@ def start(tmp_path):
         child.stdout.close()
 
 
-def info(rank, child):
-    return RankInfo(
-        rank=rank, local_rank=rank, pid=child.pid, node="n", boot_id="b", affinity=[], num_threads=1
-    )
-
-
 def write(folder, rank, event):
     spool = SpoolWriter(folder, rank)
     spool.write(event)
@@ -56,7 +51,7 @@ def dead(child):
 def test_ends_come_in_their_order_however_late_one_looks(start, tmp_path, order):
     children = [start(str(tmp_path)) for _ in range(8)]
     for rank, child in enumerate(children):
-        write(tmp_path, rank, info(rank, child))
+        write(tmp_path, rank, rank_info(rank, pid=child.pid))
     with EndWatch(tmp_path) as watch:
         assert watch.look() == []
         for rank in order[:6]:
@@ -69,7 +64,7 @@ def test_ends_come_in_their_order_however_late_one_looks(start, tmp_path, order)
 
 def test_a_process_of_another_launch_or_machine_is_not_watched(start, tmp_path):
     stranger = start("another/spool")
-    write(tmp_path, 0, info(0, stranger))
+    write(tmp_path, 0, rank_info(0, pid=stranger.pid))
     write(tmp_path, 1, RankError(time=0.0, message="before it knew its rank", traceback=""))
     with EndWatch(tmp_path) as watch:
         watch.look()
@@ -80,7 +75,7 @@ def test_a_process_of_another_launch_or_machine_is_not_watched(start, tmp_path):
 def test_a_first_line_that_is_half_written_counts_once_it_is_whole(start, tmp_path):
     child = start(str(tmp_path))
     path = tmp_path / "rank-00000.jsonl"
-    line = format_event(info(0, child))
+    line = format_event(rank_info(0, pid=child.pid))
     with EndWatch(tmp_path) as watch:
         path.write_text(line[:20])
         assert watch.look() == []
@@ -92,7 +87,7 @@ def test_a_first_line_that_is_half_written_counts_once_it_is_whole(start, tmp_pa
 
 def test_nothing_stays_open(start, tmp_path):
     child = start(str(tmp_path))
-    write(tmp_path, 0, info(0, child))
+    write(tmp_path, 0, rank_info(0, pid=child.pid))
     before = len(os.listdir("/proc/self/fd"))
     with EndWatch(tmp_path) as watch:
         watch.look()
@@ -103,7 +98,7 @@ def test_a_rank_that_is_stopped_when_another_ends_is_known(start, tmp_path, monk
     monkeypatch.setattr(causes, "STATE_SECONDS", 0.0)
     children = [start(str(tmp_path)) for _ in range(3)]
     for rank, child in enumerate(children):
-        write(tmp_path, rank, info(rank, child))
+        write(tmp_path, rank, rank_info(rank, pid=child.pid))
     with EndWatch(tmp_path) as watch:
         watch.look()
         assert watch.stopped == []

@@ -1,14 +1,12 @@
 """What becomes of the spools that a killed dlscale left behind."""
 
-from dlscale.base.files import make_folder
-from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftovers
+from dlscale.benchmarks.launch.supervisor import collect_leftovers
 from dlscale.benchmarks.rank.checkpoints import save_checkpoint
-from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.records.assemble import LaunchMetadata
-from dlscale.benchmarks.records.spool import SPEC_FILE, MeasuredWindow, Resumption, SpoolWriter
+from dlscale.benchmarks.records.spool import MeasuredWindow, Resumption, SpoolWriter
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.rules import Rules
+from tests.benchmarks.spools import launch_spec, leave_launch, metadata_of
 
 TARGET = Target(
     metric="auc", threshold=0.9, held_out=0.1, evaluate_every=10, max_seconds=60.0, learning_rate=1e-3
@@ -21,13 +19,7 @@ def test_a_launch_killed_between_two_of_its_records_gets_the_other_one_only(tmp_
     first, second = make_record(0), make_record(1)
     store.add(first)
     folder = tmp_path / "spool" / first.case.id
-    make_folder(folder)
-    spec = LaunchSpec(
-        cases=[first.case, second.case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1
-    )
-    fields = {name: getattr(first, name) for name in LaunchMetadata.model_fields}
-    (folder / SPEC_FILE).write_text(spec.model_dump_json())
-    (folder / METADATA_FILE).write_text(LaunchMetadata(**fields).model_dump_json())
+    leave_launch(folder, launch_spec(first.case, second.case), metadata_of(first))
 
     assert collect_leftovers(folder.parent, store) == 1
     records = {(record.case.block, record.attempt): record for record in store.load()}
@@ -43,22 +35,12 @@ def test_each_killed_launch_of_a_training_knows_those_before_it(tmp_path, make_r
     store.open({"launches": []})
     record = make_record(0)
     case = record.case.model_copy(update={"cell": record.case.cell.model_copy(update={"target": TARGET})})
-    spec = LaunchSpec(
-        cases=[case],
-        rules=Rules(checkpoint_every=10),
-        launched_at=0.0,
-        seconds=1.0,
-        data=None,
-        checkpoints=str(tmp_path / "study" / "checkpoints"),
-        seed=1,
-    )
-    fields = {name: getattr(record, name) for name in LaunchMetadata.model_fields}
+    checkpoints = str(tmp_path / "study" / "checkpoints")
+    spec = launch_spec(case, rules=Rules(checkpoint_every=10), checkpoints=checkpoints)
     for begin, saved in ((0, 10), (10, 20)):
-        fields["started_at"] = f"2026-01-01T00:00:{begin:02}+00:00"
+        started = {"started_at": f"2026-01-01T00:00:{begin:02}+00:00"}
         folder = store.spool_folder / case.id
-        make_folder(folder)
-        (folder / SPEC_FILE).write_text(spec.model_dump_json())
-        (folder / METADATA_FILE).write_text(LaunchMetadata(**fields).model_dump_json())
+        leave_launch(folder, spec, metadata_of(record).model_copy(update=started))
         for rank in range(2):
             spool = SpoolWriter(folder, rank)
             if begin:

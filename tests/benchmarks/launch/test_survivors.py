@@ -16,11 +16,9 @@ from dlscale.benchmarks.launch.processes import end_group, start_launcher
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, supervise
 from dlscale.benchmarks.message_sizes.launch import DRIVER
 from dlscale.benchmarks.rank.lifeline import boot_id, follow_lifeline, hold_lifeline
-from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.records.assemble import LaunchMetadata
-from dlscale.benchmarks.records.spool import RankInfo, RankSpool
+from dlscale.benchmarks.records.spool import RankSpool
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.rules import Rules
+from tests.benchmarks.spools import launch_spec, metadata_of, rank_info
 
 # A launcher as MPICH's is: its helper and the rank are in sessions of their own, and it does not end what it started.
 LAUNCHER = """
@@ -45,7 +43,6 @@ folder = Path(sys.argv[1])
 with (folder / "log").open("wb") as log, hold_lifeline(folder):
     start_launcher(sys.argv[2:], log).wait()
 """
-INFO = RankInfo(rank=0, local_rank=0, pid=os.getpid(), node="n", boot_id="b", affinity=[0], num_threads=1)
 LEVELS = {"mpiexec": 2, "proxy": 1, "rank": 0}
 
 
@@ -225,8 +222,7 @@ def supervised(tmp_path, make_record):
     folder = store.spool_folder / record.case.id
 
     def run(how):
-        metadata = LaunchMetadata(**{name: getattr(record, name) for name in LaunchMetadata.model_fields})
-        spec = LaunchSpec(cases=[record.case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1)
+        spec, metadata = launch_spec(record.case), metadata_of(record)
         command = [sys.executable, "-c", DEAF, "launcher", DEAF, str(folder), how]
         begin = time.monotonic()
         (found,) = supervise(
@@ -255,7 +251,7 @@ def test_ranks_that_fall_silent_are_not_waited_for_as_long_as_the_rules_allow(su
 
 
 def test_a_stopped_launcher_is_named_when_nothing_moves():
-    spools = [RankSpool(0, [(None, INFO)])]
+    spools = [RankSpool(0, [(None, rank_info(0, pid=os.getpid()))])]
     with subprocess.Popen(["/bin/sleep", "60"]) as process:
         process.send_signal(signal.SIGSTOP)
         while state(process.pid) != "T":

@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.controls import ExchangeOnly, bucket_sizes, copy_rate, shortened_rules
-from dlscale.benchmarks.study.rules import Rules
+from dlscale.benchmarks.rank.controls import ExchangeOnly, bucket_sizes, copy_rate
+from tests.benchmarks.rank.threads import ALONE
 
 MIB = 1 << 20
 
@@ -29,27 +29,20 @@ class Pair:
         time.sleep(self.seconds_per_byte * buffer.nbytes)
 
 
-class Alone:
-    """A control plane of one rank."""
-
-    def allgather(self, value):
-        return [value]
-
-    def Barrier(self):  # noqa: N802 - mpi4py's name
-        pass
-
-
-def test_the_sizes_are_those_that_the_trainer_has():
-    assert bucket_sizes({"bucket_bytes": "100,24", "overlap": True}, 124) == [100, 24]
-    assert bucket_sizes({"bucket_bytes": 4096}, 4096) == [4096]
-    assert bucket_sizes({}, 124) == [124]
-
-
-def test_fused_gradients_and_staged_ones_come_in_pieces():
-    assert bucket_sizes({"fusion_threshold_bytes": "100"}, 250) == [100, 100, 50]
-    assert bucket_sizes({"fusion_threshold_bytes": "0"}, 250) == [250]
-    assert bucket_sizes({"bucket_bytes": "100,24", "staging_bytes": 64}, 124) == [64, 36, 24]
-    assert bucket_sizes({"bucket_bytes": "128", "staging_bytes": 64}, 128) == [64, 64]
+@pytest.mark.parametrize(
+    ("settings", "num_bytes", "sizes"),
+    [
+        ({"bucket_bytes": "100,24", "overlap": True}, 124, [100, 24]),
+        ({"bucket_bytes": 4096}, 4096, [4096]),
+        ({}, 124, [124]),
+        ({"fusion_threshold_bytes": "100"}, 250, [100, 100, 50]),
+        ({"fusion_threshold_bytes": "0"}, 250, [250]),
+        ({"bucket_bytes": "100,24", "staging_bytes": 64}, 124, [64, 36, 24]),
+        ({"bucket_bytes": "128", "staging_bytes": 64}, 128, [64, 64]),
+    ],
+)
+def test_the_sizes_are_those_of_the_trainers_messages(settings, num_bytes, sizes):
+    assert bucket_sizes(settings, num_bytes) == sizes
 
 
 def test_a_setting_that_is_no_list_of_sizes_is_an_error():
@@ -83,28 +76,22 @@ def test_each_bucket_has_its_own_seconds():
     ],
 )
 def test_the_gate_sees_a_wrong_mean(error, wire, passed):
-    exchange = ExchangeOnly(Pair(error=error), [1000, 24], Alone().Barrier)
+    exchange = ExchangeOnly(Pair(error=error), [1000, 24], ALONE.Barrier)
     for _ in range(4):
         exchange.step()
-    gate = exchange.gate(Alone(), wire=wire)
+    gate = exchange.gate(ALONE, wire=wire)
     assert (gate.name, gate.passed) == ("exchange", passed)
 
 
 @pytest.mark.parametrize(("sizes", "passed"), [([1000, 24], True), ([500, 24], False), ([1000, 28], False)])
 def test_an_exchange_smaller_or_larger_than_the_training_s_fails(sizes, passed):
-    gate = ExchangeOnly(Pair(), sizes, Alone().Barrier).bytes_gate(1024)
+    gate = ExchangeOnly(Pair(), sizes, ALONE.Barrier).bytes_gate(1024)
     assert (gate.name, gate.passed, gate.value) == ("exchange_bytes", passed, abs(sum(sizes) - 1024))
 
 
 def test_before_the_first_step_no_bucket_holds_a_mean():
-    assert not ExchangeOnly(Pair(), [4000], Alone().Barrier).gate(Alone(), wire="float32").passed
-
-
-def test_windows_are_shorter_than_a_training_s_and_as_many():
-    rules = Rules()
-    assert shortened_rules(rules).min_window_seconds < rules.min_window_seconds
-    assert shortened_rules(rules).min_windows == rules.min_windows
+    assert not ExchangeOnly(Pair(), [4000], ALONE.Barrier).gate(ALONE, wire="float32").passed
 
 
 def test_memory_moves_some_bytes():
-    assert 1e8 < copy_rate(Alone()) < 1e13
+    assert 1e8 < copy_rate(ALONE) < 1e13

@@ -7,7 +7,7 @@ import pytest
 
 from dlscale.benchmarks.rank.measure import HostClock, measure, time_fixed_window, time_window
 from dlscale.benchmarks.study.rules import Rules
-from tests.benchmarks.rank.threads import on_ranks
+from tests.benchmarks.rank.threads import ALONE, Communicator, Meeting, on_ranks
 
 RULES = Rules(
     warmup_steps=10, max_warmup_steps=20, min_windows=4, min_window_seconds=0.01, min_steps=8, max_steps=200
@@ -33,14 +33,11 @@ class Sleeper:
         self.num_synchronizations += 1
 
 
-class Alone:
-    """The control plane of one rank."""
+class Late(Communicator):
+    """One rank, whose barriers take long."""
 
     def barrier(self):
         time.sleep(0.05)
-
-    def maximum(self, value):
-        return value
 
 
 def windows_of(*seconds, shared=None):
@@ -72,13 +69,13 @@ def test_all_ranks_run_the_same_windows_and_the_late_one_shows():
 
 
 def test_the_barrier_is_outside_the_interval():
-    window = time_window(Sleeper(0.001), Alone(), phase="steady", num_steps=3)
+    window = time_window(Sleeper(0.001), Late(Meeting(1), 0), phase="steady", num_steps=3)
     assert 0.003 <= window.seconds < 0.03
 
 
 def test_a_window_synchronizes_once_and_stamps_add_up():
     trainer = Sleeper(0.001)
-    window = time_window(trainer, Alone(), phase="steady", num_steps=5, step_timer=HostClock())
+    window = time_window(trainer, ALONE, phase="steady", num_steps=5, step_timer=HostClock())
     assert trainer.num_synchronizations == 1
     assert len(window.step_seconds) == 5
     assert sum(window.step_seconds) <= window.seconds
@@ -97,9 +94,7 @@ def test_ranks_that_do_not_step_together_have_windows_of_fixed_time():
 
 def test_ranks_of_a_group_go_on_as_long_as_they_agree():
     words = iter((True, True, False))
-    window = time_fixed_window(
-        Sleeper(0.0), Alone(), phase="steady", seconds=1e-9, agree=lambda _: next(words)
-    )
+    window = time_fixed_window(Sleeper(0.0), ALONE, phase="steady", seconds=1e-9, agree=lambda _: next(words))
     assert (window.num_steps, window.num_applied) == (2, 2)
 
 

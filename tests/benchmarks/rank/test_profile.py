@@ -11,6 +11,7 @@ from dlscale.benchmarks.rank.profile import PLAIN, ROUND, ProfiledSteps, profile
 from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS, Quantiles, StepProfile
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.training.stamps import StepStamps
+from tests.benchmarks.rank.threads import ALONE
 
 STAMPS = StepStamps(fetched=0.1, forward=[0.4], backward=[0.9], ready=[0.9, 0.5], end=1.0)
 
@@ -34,16 +35,6 @@ class Trainer:
         pass
 
 
-class Alone:
-    """The control plane of one rank."""
-
-    def barrier(self):
-        pass
-
-    def maximum(self, value):
-        return value
-
-
 def profiled(num_steps=4):
     trainer = Trainer()
     steps = ProfiledSteps(trainer)
@@ -59,7 +50,7 @@ def test_a_whole_profile_has_enough_steps_of_each_kind_and_none_of_the_warm_up()
     rules = profile_rules(Rules(min_window_seconds=0, max_steps=100), trainer)
     measure(
         steps,
-        Alone(),
+        ALONE,
         rules,
         deadline=time.perf_counter(),
         emit=windows.append,

@@ -196,21 +196,6 @@ def test_servers_that_apply_what_comes_pass():
     assert sorted(told) == [2, 2] + [OPENING_STEPS] * 2
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_server_that_stops_updating_and_keeps_counting_fails(asynchronous):
-    gates, _ = run(stops_after(3), asynchronous=asynchronous)
-    assert "audit_movement" in failed(gates)
-    assert gates["audit_movement"].value == 0
-
-
-def test_one_that_stops_during_the_windows_is_seen_in_the_steps_after_them():
-    assert "audit_movement" in failed(run(stops_after(2 * WINDOW_STEPS * NUM_WINDOWS))[0])
-    late = stops_after(OPENING_STEPS + WINDOW_STEPS * NUM_WINDOWS)
-    assert "audit_movement" in failed(run(late, asynchronous=False)[0])
-    late = stops_after(WINDOW_STEPS * NUM_WINDOWS)
-    assert "audit_movement" in failed(run(late, asynchronous=False, num_accepted=2)[0])
-
-
 LATER = OPENING_STEPS + WINDOW_STEPS
 
 
@@ -229,35 +214,54 @@ class AnotherShard(Trainer):
             self.replica.rank = 0
 
 
-def test_ranks_that_step_together_train_on_the_samples_of_their_step():
-    assert failed(run(asynchronous=False, trainer_kind=AnotherShard)[0]) == {"audit_samples"}
-    gates, _ = run(asynchronous=False, trainer_kind=StandsStill)
-    assert failed(gates) == {"audit_movement", "audit_count", "audit_samples"}
+class CountsTwice(Server):
+    def push(self, gradients):
+        self.num_counted += 1
+        return super().push(gradients)
 
 
-def test_a_synchronous_server_that_halves_from_its_second_update_fails():
-    def halving(number, gradients):
-        return [one * np.float32(0.5) for one in gradients] if number else gradients
+def halving(number, gradients):
+    return [one * np.float32(0.5) for one in gradients] if number else gradients
 
-    assert failed(run(halving, asynchronous=False)[0]) == {"audit_opening"}
+
+def broken(number, gradients):
+    return gradients if number < 5 else [one * np.float32(np.nan) for one in gradients]
+
+
+TOGETHER = {"asynchronous": False}
+LAST = WINDOW_STEPS * NUM_WINDOWS
+FAULTS = {
+    "stops": ({"update": stops_after(3)}, {"audit_movement"}),
+    "stops, together": ({"update": stops_after(3)} | TOGETHER, {"audit_opening", "audit_movement"}),
+    "stops after the windows": ({"update": stops_after(2 * LAST)}, {"audit_movement"}),
+    "stops after the windows, together": (
+        {"update": stops_after(OPENING_STEPS + LAST)} | TOGETHER,
+        {"audit_movement"},
+    ),
+    "stops after the windows of the first to come": (
+        {"update": stops_after(LAST), "num_accepted": 2} | TOGETHER,
+        {"audit_movement"},
+    ),
+    "halves from its second update": ({"update": halving} | TOGETHER, {"audit_opening"}),
     # One worker's steps can be replayed whatever the servers wait for.
-    assert failed(run(halving, num_ranks=1)[0]) == {"audit_opening"}
+    "halves for one worker": ({"update": halving, "num_ranks": 1}, {"audit_opening"}),
+    "counts twice": ({"kind": CountsTwice}, {"audit_count"}),
+    "no numbers do not count as moved": ({"update": broken}, {"audit_movement"}),
+    "another shard": ({"trainer_kind": AnotherShard} | TOGETHER, {"audit_samples"}),
+    "a worker stands still": (
+        {"trainer_kind": StandsStill} | TOGETHER,
+        {"audit_movement", "audit_count", "audit_samples"},
+    ),
+}
 
 
-def test_a_server_that_counts_twice_fails():
-    class Twice(Server):
-        def push(self, gradients):
-            self.num_counted += 1
-            return super().push(gradients)
-
-    assert failed(run(kind=Twice)[0]) == {"audit_count"}
-
-
-def test_weights_that_are_no_numbers_do_not_count_as_moved():
-    def broken(number, gradients):
-        return gradients if number < 5 else [one * np.float32(np.nan) for one in gradients]
-
-    assert "audit_movement" in failed(run(broken)[0])
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_fails_the_audits_that_see_it(name):
+    options, names = FAULTS[name]
+    gates, _ = run(**options)
+    assert failed(gates) == names
+    if name.startswith("stops,"):
+        assert gates["audit_movement"].value == 0
 
 
 def test_where_only_the_first_gradients_count_the_opening_is_not_replayed():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dlscale.benchmarks.rank import measure
 from dlscale.benchmarks.rank.measure import DeviceEvents, HostClock, step_timer_for, time_window
-from dlscale.benchmarks.records.record import Cell
+from tests.benchmarks.rank.threads import ALONE
+from tests.made_records import make_record
 
 
 class Device:
@@ -49,15 +49,8 @@ class Trainer:
         self.device.idle = True
 
 
-class Alone:
-    def barrier(self) -> None: ...
-
-    def maximum(self, value: float) -> float:
-        return value
-
-
 def window(trainer, step_timer, num_steps):
-    return time_window(trainer, Alone(), phase="steady", num_steps=num_steps, step_timer=step_timer)
+    return time_window(trainer, ALONE, phase="steady", num_steps=num_steps, step_timer=step_timer)
 
 
 def test_a_devices_own_clock_sees_what_the_hosts_does_not():
@@ -90,23 +83,6 @@ def test_without_a_stamper_there_are_no_stamps():
     assert window(Trainer(Device(), [1.0]), None, 1).step_seconds is None
 
 
-CELL = Cell(
-    workload="hep_cnn",
-    preset="tiny",
-    framework="torch",
-    backend="none",
-    environment=".venv",
-    scaling_mode="weak",
-    num_ranks=1,
-    cores_per_rank=1,
-    threads_per_rank=1,
-    local_batch=2,
-    global_batch=2,
-    precision="fp32",
-    data="synthetic",
-)
-
-
 @pytest.mark.parametrize(
     ("changes", "exchanges", "kind"),
     [
@@ -120,11 +96,5 @@ CELL = Cell(
     ],
 )
 def test_who_stamps_what(changes, exchanges, kind):
-    found = step_timer_for(CELL.model_copy(update=changes), exchanges=exchanges)
+    found = step_timer_for(make_record().case.cell.model_copy(update=changes), exchanges=exchanges)
     assert found is None if kind is None else isinstance(found, kind)
-
-
-def test_the_timed_modules_are_measured_code():
-    from dlscale.benchmarks.launch.measured_code import measured_code
-
-    assert measure.__name__.removeprefix("dlscale.").replace(".", "/") + ".py" in measured_code().files

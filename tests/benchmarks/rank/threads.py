@@ -64,6 +64,9 @@ class Communicator:
         part[...] = total[begin : begin + counts[self.rank]]
 
 
+ALONE = Communicator(Meeting(1), 0)
+
+
 def on_ranks(num_ranks, body, *barriers):
     """What `body(communicator)` returns on each rank.
 

@@ -20,11 +20,11 @@ from dlscale.benchmarks.records.spool import (
     Gate,
     MeasuredWindow,
     NodeSettings,
-    RankInfo,
     SpoolWriter,
     read_spools,
 )
 from dlscale.models.slept import Slept
+from tests.benchmarks.spools import rank_info
 
 CELL = Cell(
     workload="hep_cnn", preset="tiny", framework="torch", backend="ring", environment=".venv", scaling_mode="weak",
@@ -42,31 +42,18 @@ METADATA = LaunchMetadata(
     oversubscribed=False,
     environment_variables={},
 )
-GATE = Gate(name="gradient", passed=True, value=0.0, tolerance=1e-4, detail="change")
-
-
-def info(rank, affinity=None):
-    return RankInfo(
-        rank=rank,
-        local_rank=rank,
-        pid=100 + rank,
-        node="n",
-        boot_id="b",
-        affinity=affinity or [rank],
-        num_threads=1,
-    )
 
 
 @pytest.fixture
 def write(tmp_path):
-    """Write one rank's spool: `num_windows` steady windows, and the end unless it died before."""
+    """Write one rank's spool: three steady windows, and the end unless it died before."""
 
-    def rank(index, *, num_windows=3, ends=True, gate=GATE):
+    def rank(index, *, ends=True):
         spool = SpoolWriter(tmp_path, index)
-        spool.write(info(index))
-        spool.write(gate)
+        spool.write(rank_info(index))
+        spool.write(Gate(name="gradient", passed=True, value=0.0, tolerance=1e-4, detail="change"))
         spool.write(MeasuredWindow("warmup", 1, 10.0, 0.5), case=0)
-        for number in range(num_windows):
+        for number in range(3):
             window = MeasuredWindow("steady", 4, 11.0 + number + index / 100, 0.4 + index / 10)
             spool.write(window, case=0)
         if ends:
@@ -106,7 +93,7 @@ def test_starts_count_on_each_machine_from_its_own_first_window(tmp_path):
     """A clock counts from its machine's boot, and these two booted a day apart."""
     for index, (boot, uptime) in enumerate((("boot 0", 10.0), ("boot 0", 10.25), ("boot 1", 86_410.0))):
         spool = SpoolWriter(tmp_path, index)
-        spool.write(info(index).model_copy(update={"boot_id": boot}))
+        spool.write(rank_info(index, boot_id=boot))
         for number in range(2):
             spool.write(MeasuredWindow("steady", 4, uptime + number, 0.5), case=0)
         spool.write(CaseEnd(peak_rss_bytes=10**8, load=2.5), case=0)
@@ -117,28 +104,6 @@ def test_starts_count_on_each_machine_from_its_own_first_window(tmp_path):
     assert found.clocks == [[0, 1], [2]]
 
 
-def test_windows_that_not_all_ranks_finished_do_not_count(tmp_path, write):
-    write(0, num_windows=3, ends=False)
-    write(1, num_windows=1, ends=False)
-    found = record(tmp_path, KILLED)
-    assert found.failure == KILLED
-    assert len(found.windows) == 2
-
-
-def test_a_line_cut_by_death_is_left_out(tmp_path, write):
-    write(0, ends=False)
-    write(1, ends=False)
-    path = tmp_path / "rank-00001.jsonl"
-    path.write_text(path.read_text() + '{"event": "window", "case": 0, "pha')
-    assert len(record(tmp_path, KILLED).windows) == 4
-
-
-def test_a_case_that_had_ended_keeps_its_result(tmp_path, write):
-    write(0)
-    write(1)
-    assert record(tmp_path, KILLED).good
-
-
 def test_a_rank_that_never_started(tmp_path, write):
     write(0, ends=False)
     found = record(tmp_path, KILLED)
@@ -147,48 +112,8 @@ def test_a_rank_that_never_started(tmp_path, write):
     assert found.phases.warm_up == [0.5, None]
 
 
-def test_a_failed_gate_is_a_failure(tmp_path, write):
-    for rank in (0, 1):
-        write(rank, gate=GATE.model_copy(update={"passed": False, "value": 0.5}))
-    found = record(tmp_path)
-    assert not found.good
-    assert found.failure.kind == "gate"
-    assert "gradient" in found.failure.message
-    assert "0.5" in found.failure.message
-
-
 def test_silence_is_a_failure(tmp_path):
     assert record(tmp_path).failure.kind == "error"
-
-
-def test_servers_are_kept_apart_from_the_ranks_that_train(tmp_path, write):
-    served = CELL.model_copy(update={"backend": "grpc_ps", "num_servers": 1})
-    for rank in range(2):
-        write(rank)
-    server = SpoolWriter(tmp_path, 2)
-    server.write(info(2, affinity=[0, 1]))
-    server.write(CaseEnd(peak_rss_bytes=5, load=None), case=0)
-    server.close()
-    case = CASE.model_copy(update={"cell": served})
-    spools = read_spools(tmp_path, served.num_processes)
-    found = assemble(case, 0, spools, attempt=1, metadata=METADATA, failure=None)
-    assert found.good
-    assert [facts.rank for facts in found.ranks] == [0, 1]
-    assert [(facts.rank, facts.peak_rss_bytes) for facts in found.servers] == [(2, 5)]
-    assert all(len(window.seconds) == 2 for window in found.windows)
-
-
-def test_windows_of_fixed_time_keep_every_ranks_steps(tmp_path, write):
-    for rank, num_steps in enumerate((7, 5)):
-        spool = SpoolWriter(tmp_path, rank)
-        spool.write(info(rank))
-        spool.write(GATE)
-        spool.write(MeasuredWindow("steady", num_steps, 1.0, 0.5, num_applied=12), case=0)
-        spool.write(CaseResult(steady=True, loss=0.7, settings={}), case=0)
-        spool.write(CaseEnd(peak_rss_bytes=1, load=None), case=0)
-        spool.close()
-    (window,) = record(tmp_path).windows
-    assert (window.num_steps, window.rank_steps, window.num_applied) == (7, [7, 5], 12)
 
 
 def test_what_was_asked_and_where_it_ran(tmp_path, write):

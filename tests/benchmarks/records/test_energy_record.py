@@ -11,20 +11,12 @@ from dlscale.benchmarks.records.record import Configuration
 from dlscale.benchmarks.records.spool import CaseEnd, EnergyReading, SpoolWriter, read_spools
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.models.workload import Input, Shard
-from tests.benchmarks.records.test_assemble import CASE, METADATA, info
+from tests.benchmarks.rank.threads import ALONE
+from tests.benchmarks.records.test_assemble import CASE, METADATA
+from tests.benchmarks.spools import rank_info
 
 CELL = CASE.cell.model_copy(update={"num_nodes": 2, "control": "loader"})
 READING = EnergyReading(source="rapl", parts="1 package", joules=42.0, seconds=4.0)
-
-
-class Alone:
-    """The control of a single rank."""
-
-    def barrier(self):
-        pass
-
-    def maximum(self, value):
-        return value
 
 
 class Loader:
@@ -61,7 +53,7 @@ def test_counters_are_read_between_windows_and_told_once(tmp_path):
     )
     context = LaunchContext(
         backend=None,
-        control=Alone(),
+        control=ALONE,
         world=None,
         shard=Shard(index=0, count=1),
         rules=rules,
@@ -94,9 +86,8 @@ def record(tmp_path):
     def make(*per_rank, local_ranks=(0, 0), cell=CELL, metadata=METADATA):
         for rank, readings in enumerate(per_rank):
             spool = SpoolWriter(tmp_path, rank)
-            local = local_ranks[rank]
-            where = {"local_rank": local, "node": f"n{rank}", "boot_id": f"b{rank}"}
-            spool.write(info(rank).model_copy(update=where))
+            where = {"local_rank": local_ranks[rank], "node": f"n{rank}", "boot_id": f"b{rank}"}
+            spool.write(rank_info(rank, **where))
             for reading in readings or ():
                 spool.write(reading, case=0)
             spool.write(CaseEnd(peak_rss_bytes=1, load=None), case=0)
@@ -119,30 +110,25 @@ def test_counters_that_emulated_hosts_share_are_not_summed(record):
     ]
 
 
-def test_each_node_s_readings_are_in_the_record(record):
-    found = record([READING], [READING.model_copy(update={"joules": 43.0})]).energy
-    assert [(energy.rank, energy.node, energy.joules) for energy in found] == [
-        (0, "n0", 42.0),
-        (1, "n1", 43.0),
-    ]
+OTHER = READING.model_copy(update={"joules": 43.0})
+
+
+@pytest.mark.parametrize(
+    ("per_rank", "local_ranks", "num_servers", "found"),
+    [
+        ([[READING], [OTHER]], (0, 0), 0, [("n0", 42.0), ("n1", 43.0)]),
+        ([[READING], None], (0, 1), 0, [("n0", 42.0)]),  # other ranks of a node do not count it again
+        ([[READING], [OTHER], None], (0, 0, 0), 1, [("n0", 42.0), ("n1", 43.0), ("n2", None)]),
+        ([None, None], (0, 0), 0, []),  # a launch that never came so far
+    ],
+)
+def test_each_node_is_in_the_record_once(record, per_rank, local_ranks, num_servers, found):
+    cell = CELL.model_copy(update={"num_servers": num_servers})
+    energies = record(*per_rank, local_ranks=local_ranks, cell=cell).energy
+    assert [(energy.node, energy.joules) for energy in energies] == found
 
 
 def test_a_node_that_nobody_read_is_named_with_the_reason(record):
-    found = record([READING], None).energy
-    assert (found[1].node, found[1].joules, found[1].source) == ("n1", None, None)
-    assert "did not train to the end" in found[1].reason
-
-
-def test_other_ranks_of_a_node_do_not_count_it_again(record):
-    assert len(record([READING], None, local_ranks=(0, 1)).energy) == 1
-
-
-def test_a_server_s_node_is_named_too(record):
-    found = record(
-        [READING], [READING], None, local_ranks=(0, 0, 0), cell=CELL.model_copy(update={"num_servers": 1})
-    )
-    assert [(energy.rank, energy.joules) for energy in found.energy] == [(0, 42.0), (1, 42.0), (2, None)]
-
-
-def test_a_launch_that_never_came_so_far_has_none(record):
-    assert record(None, None).energy == []
+    found = record([READING], None).energy[1]
+    assert (found.rank, found.node, found.joules, found.source) == (1, "n1", None, None)
+    assert "did not train to the end" in found.reason

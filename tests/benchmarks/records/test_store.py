@@ -1,11 +1,6 @@
-from pathlib import Path
-
 import pytest
 
-from dlscale.base import redaction
 from dlscale.base.errors import UsageError
-from dlscale.base.files import write_atomically
-from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.records import store as module
 from dlscale.benchmarks.records.files import file_names
 from dlscale.benchmarks.records.store import Store
@@ -16,21 +11,6 @@ def store(tmp_path):
     opened = Store(tmp_path / "results" / "study")
     opened.open({"launches": []})
     return opened
-
-
-def test_files_are_private_and_whole(tmp_path):
-    path = tmp_path / "x.json"
-    write_atomically(path, "one")
-    write_atomically(path, b"two")
-    assert path.read_text() == "two"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
-
-
-def test_what_cannot_be_written_is_told_and_leaves_nothing(tmp_path):
-    with pytest.raises(UsageError, match="cannot write"):
-        write_atomically(tmp_path / "no folder" / "x.json", "one")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_one_holds_the_lock(store):
@@ -56,15 +36,6 @@ def test_an_unreadable_plan_is_told(store):
 def test_study_json_is_written_once(store):
     store.open({"launches": ["other"]})
     assert (store.folder / "study.json").read_text() == '{\n "launches": []\n}', "for people, too"
-
-
-def test_secrets_and_homes_stay_out(monkeypatch):
-    monkeypatch.setattr(Path, "home", lambda: Path("/home/jane"))
-    assert redaction.redact("/home/jane/data.h5 of jane") == "~/data.h5 of <user>"
-    kept = environment.recorded_variables(
-        {"OMP_NUM_THREADS": "2", "AWS_SECRET": "x", "UCX_TLS": "/home/jane/lib", "HOME": "/home/jane"}
-    )
-    assert kept == {"OMP_NUM_THREADS": "2", "UCX_TLS": "~/lib"}
 
 
 def test_attempts_are_counted_without_looking_at_the_folder_again(store, make_record, monkeypatch):
