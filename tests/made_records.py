@@ -20,6 +20,7 @@ from dlscale.benchmarks.records.record import (
     RankFacts,
     Record,
 )
+from dlscale.benchmarks.records.target import Evaluation, Solution
 from dlscale.benchmarks.records.windows import Window
 
 CONFIGURATION = Configuration(
@@ -218,6 +219,41 @@ def profile_record(
 
 def _moment(seconds: float) -> Quantiles:
     return Quantiles(low=0.9 * seconds, median=seconds, high=1.2 * seconds)
+
+
+TARGET = {
+    "metric": "auc",
+    "threshold": 0.9,
+    "held_out": 0.125,
+    "evaluate_every": 10,
+    "max_seconds": 60.0,
+    "learning_rate": 1e-3,
+}
+
+
+def solved(
+    record: Record,
+    *evaluations: dict[str, Any],
+    end: str = "reached",
+    set_up_seconds: float = 0.1,
+    **fields: Any,
+) -> Record:
+    """The record of a training to a target, with evaluations of which the step, the seconds and the AUC are given."""
+    batch = record.case.cell.global_batch
+    found = [
+        Evaluation(
+            samples=one.get("samples", one["step"] * batch),
+            training_seconds=one["seconds"],
+            evaluating_seconds=one.get("evaluating", 0.1),
+            loss=0.5,
+            metrics={"auc": one["auc"]},
+            step=one["step"],
+            noise=one.get("noise"),
+        )
+        for one in evaluations
+    ]
+    known = {"end": end, "set_up_seconds": set_up_seconds, "num_held_out": 500, "evaluations": found}
+    return record.model_copy(update={"solution": Solution.model_validate(known | fields)})
 
 
 def make_study(

@@ -2,20 +2,17 @@
 
 import pytest
 
-from dlscale.analysis.families import base_ranks
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, scaling
-from dlscale.analysis.findings.efficiency import EFFICIENCY, efficiency_figure
+from dlscale.analysis.findings.efficiency import efficiency_figure
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.step_time import step_time_figure
 from dlscale.analysis.findings.throughput import throughput_figure
-from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.measured import measure
 from dlscale.analysis.proposal import section
 from dlscale.analysis.proposal.sizes import curves
 from dlscale.analysis.render.data import study_json
-from dlscale.analysis.render.html.page import page_of
 
 RATES = {"none": {4: 400.0, 8: 800.0, 16: 1600.0}, "ring": {4: 380.0, 8: 720.0, 16: 1200.0}}
 
@@ -85,12 +82,6 @@ def test_a_base_that_failed_is_no_base(make_record, study):
     )
 
 
-def test_the_base_is_that_of_the_family(study):
-    cells = [record.case.cell for record in study({1: 100.0})]
-    assert [base_ranks(cells, base) for base in ("1", "node", "smallest")] == [1, 8, 1]
-    assert base_ranks([], "smallest") == 1
-
-
 def test_speed_up_and_rows_are_relative_to_it(study):
     table = measure(study(), base="smallest")
     (row,) = [
@@ -122,25 +113,8 @@ def test_every_figure_names_it(study, mode):
     assert ("T(p) / T(4)" in words(timed)) == (mode == "strong")
 
 
-def test_page_and_screen_name_it(study):
-    records = study()
-    table = measure(records, base="smallest")
-    titles = {section.name: section.title for section in page_of(table, collect(load_all(), table)).sections}
-    assert titles["own"] == "Relative to the same backend"
-    (plot,) = EFFICIENCY.plots(EFFICIENCY.of(table))
-    assert "against 4 ranks without a communication layer" in plot.notes[0]
-    own = [row for row in scaling.FINDING.of(table) if row.cell.backend == "ring"]
-    assert "75.0 %" in verdict(own, None)[0]
-
-
 def test_a_proposal_names_it(study):
     (curve,) = curves(measure(study(), base="smallest"), threshold=0.8)
     said = section.result_sentence(curve)
     assert "a scaled speed-up of 3.00" in said
     assert "relative to 4 ranks without a communication layer, which alone does 420" in said
-    assert "80 % up to 8 ranks" in section.threshold_sentence(curve)
-    assert "Speed-up and efficiency relative to 4 ranks" in section.curve_table(curve, "stem").caption
-    machine = section.machine_sentence(curve.records)
-    assert machine.startswith("Nodes: ")
-    assert "; network between nodes: none used and not stated" in machine
-    assert "; software: PyTorch 2, " in machine

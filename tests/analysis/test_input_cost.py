@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from dlscale.analysis.findings import scaling
@@ -74,17 +72,3 @@ def test_without_a_control_that_gave_a_number_there_is_no_stall(make_record):
     row = training(records)
     assert (row.input_stall, row.input_loss, input_cost(row)) == (None, None, "")
     assert scaling_row(row)["input_stall"] is None
-
-
-def test_the_cost_of_input_is_told_in_a_sentence(make_record):
-    assert input_cost(training(launches(make_record, num_ranks=2))) == (
-        "input on 2 ranks: fetching a batch takes 5.00 % [5.00, 5.00] of a step; "
-        "training on resident tensors saves 20.0 % [20.0, 20.0] of a step."
-    )
-    noisy = replace(training(launches(make_record)).input_loss, center=-0.102, low=-0.249, high=0.028)
-    assert input_cost(replace(training(launches(make_record)), input_loss=noisy)).endswith(
-        "; reading data costs no measurable time (-10.2 % [-24.9, 2.80] of a step)."
-    )
-    assert input_cost(training(launches(make_record, synthetic=0, num_blocks=2))) == (
-        "input on 1 rank: fetching a batch takes 5.00 % (no interval) of a step."
-    )

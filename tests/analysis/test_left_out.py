@@ -8,7 +8,6 @@ from click.testing import CliRunner
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.compare import compare
 from dlscale.benchmarks.cli.figures import figures
-from dlscale.benchmarks.cli.report import report
 
 
 @pytest.fixture
@@ -56,14 +55,3 @@ def test_a_spoiled_record_is_named_and_the_others_are_shown(run, command, words,
 def test_a_study_without_numbers_has_no_figure(run):
     done = run(figures, ranks=())
     assert (done.return_value, done.stdout) == (INSUFFICIENT_DATA, "no figures: no training has a number\n")
-
-
-def test_on_one_rank_there_is_nothing_to_compare(run):
-    done = run(compare, "weak-scaling", ranks=(1,))
-    assert "of backend there is no training on several ranks" in str(done.exception)
-
-
-def test_on_one_rank_there_is_a_report(run):
-    done = run(report, ranks=(1,))
-    assert done.return_value == 0
-    assert "none: no number on more than 1 rank" not in done.stdout

@@ -138,24 +138,19 @@ def report_status(tmp_path):
     return ask
 
 
-def test_report_exits_with_3_if_the_gate_failed(both, report_status):
-    status, rows = report_status(both(), [verdict(False)])
-    assert status == NOT_COMPARABLE == 3
-    assert [row["comparable"] for row in rows] == [False, False]
-
-
-def test_report_exits_with_0_if_the_gate_passed(both, report_status):
-    assert report_status(both(), [verdict(True)])[0] == 0
-
-
-def test_a_failed_case_is_worse_than_a_failed_gate(both, make_record, report_status):
-    records = [*both(), make_record(block=6, failure="hung")]
-    assert report_status(records, [verdict(False)])[0] == FAILED_CASES
-
-
-def test_a_failed_gate_is_worse_than_missing_intervals(both, report_status):
-    assert report_status(both(num_blocks=2), [verdict(False)])[0] == NOT_COMPARABLE
-
-
-def test_without_a_failed_gate_missing_intervals_are_told(both, report_status):
-    assert report_status(both(num_blocks=2), [verdict(True)])[0] == INSUFFICIENT_DATA
+@pytest.mark.parametrize(
+    ("passed", "num_blocks", "failure", "status"),
+    [
+        (True, 6, None, 0),
+        (False, 6, None, NOT_COMPARABLE),
+        (False, 6, "hung", FAILED_CASES),
+        (False, 2, None, NOT_COMPARABLE),
+        (True, 2, None, INSUFFICIENT_DATA),
+    ],
+)
+def test_a_report_exits_with_the_worst_of_what_it_shows(
+    both, make_record, report_status, passed, num_blocks, failure, status
+):
+    failed = [make_record(block=6, failure=failure)] if failure else []
+    found, rows = report_status([*both(num_blocks=num_blocks), *failed], [verdict(passed)])
+    assert (found, {row["comparable"] for row in rows}) == (status, {passed})

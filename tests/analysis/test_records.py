@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from dlscale.analysis.launches import good_by_cell, latest_good, launches_of, select_attempts
+from dlscale.analysis.launches import good_by_cell, latest_good, launches_of
 from dlscale.analysis.metrics import flaws
 from dlscale.analysis.records import start_skew, why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError
@@ -27,12 +27,6 @@ def write(study, record):
     path = study / "records" / f"{record.case.id}.{record.attempt}.json"
     path.write_text(record.model_dump_json())
     return path
-
-
-def test_records_come_back_as_they_were_written(study, make_record):
-    record = make_record(backend="ring", num_ranks=2)
-    write(study, record)
-    assert load_records(study) == ([record], [])
 
 
 def test_bad_files_are_listed_with_a_reason_and_hide_nothing(study, make_record):
@@ -62,11 +56,6 @@ def test_bad_files_are_listed_with_a_reason_and_hide_nothing(study, make_record)
     assert reasons["odd.json"].startswith("not a record: evidence: ")
     assert "not complete JSON" in reasons["cut.json"]
     assert "cannot be read" in reasons["folder.json"]
-
-
-def test_a_folder_without_records_is_a_mistake_of_the_user(tmp_path):
-    with pytest.raises(UsageError, match="no records in"):
-        load_records(tmp_path / "tpyo")
 
 
 def test_the_slowest_rank_decides(make_record):
@@ -215,15 +204,6 @@ def test_good_records_that_have_something_are_grouped_by_cell(make_record):
     others = [make_record(failure="killed", peak_rss_bytes=[7]), make_record(block=2, peak_rss_bytes=[0])]
     grouped = good_by_cell([two, *others, one, again], lambda record: record.ranks[0].peak_rss_bytes)
     assert grouped == [[two, again], [one]]
-
-
-def test_no_records_are_no_launches():
-    assert launches_of([]) == select_attempts([]) == []
-
-
-def test_the_order_of_records_does_not_matter(make_study):
-    records = make_study(num_blocks=3)
-    assert launches_of(records) == launches_of(records[::-1])
 
 
 def test_where_ranks_do_not_step_together_only_what_was_applied_counts(make_record):

@@ -121,16 +121,6 @@ def test_a_small_communication_of_the_slower_one_is_noted_and_changes_no_verdict
     assert len(backend_notes(found.values())) == noted, "once per pair"
 
 
-def test_more_backends_need_more_blocks_for_a_verdict_and_none_for_a_difference(records):
-    two = contenders(records(none=1.0, ring=1.48, mpi=1.6), order=("ring",))
-    assert two["mpi"].verdict == "slower"
-    three = contenders(records(none=1.0, ring=1.48, mpi=1.6, gloo=1.9), order=("ring",))
-    assert three["mpi"].difference == two["mpi"].difference
-    assert three["mpi"].reason == "6 launches cannot decide 2 comparisons: --launches 7 can"
-    one = contenders(records(none=1.0, ring=1.4, mpi=1.6, num_blocks=1))
-    assert (one["ring"].verdict, one["ring"].difference.low) == ("cannot be shown", None)
-
-
 def test_why_there_is_no_difference(records, make_record):
     failed = [make_record(backend="mpi", num_ranks=2, block=block, failure="hung") for block in range(6)]
     ring = records(none=1.0, ring=1.4)
@@ -188,19 +178,3 @@ def test_each_number_of_ranks_and_kind_of_evidence_is_compared_for_itself(record
         (one.cell.num_ranks, one.evidence): one.verdict for one in found if one.cell.backend == "ring"
     }
     assert verdicts == {(2, "emulated"): "faster", (2, "measured"): "faster", (3, "measured"): "slower"}
-
-
-def test_launches_that_exchange_differently_are_mixed(records):
-    either = [
-        one.model_copy(update={"backend_settings": {"overlap": one.case.block > 2}})
-        for one in records(ring=1.4)
-    ]
-    assert contenders(records(none=1.0, gloo=1.6) + either)["ring"].exchange == "mixed"
-
-
-@pytest.mark.parametrize("width", [120, 64])
-def test_the_section_fits_every_terminal(records, table_text, width):
-    text = table_text(measure(records(none=1.0, ring=1.4, mpi=1.5, gloo=2.25)), width=width)
-    assert "…" not in text
-    for word in ("overlapped", "compared", "125.0", "-10.0", "+10.0"):
-        assert word in text

@@ -2,9 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.findings import checkpoints
-from dlscale.analysis.findings.checkpoints import savings, to_saving_row
-from dlscale.analysis.measured import measure
+from dlscale.analysis.findings.checkpoints import savings
 from dlscale.benchmarks.records.record import Checkpoint, Resumption
 
 
@@ -53,15 +51,6 @@ def test_a_launch_that_ended_before_its_first_checkpoint_lost_all(make_record):
     again = saved(make_record(backend="ring", attempt=2), seconds=(1.0,), every=40)
     (found,) = savings([make_record(backend="ring"), again])
     assert found.num_lost_steps == 51
-
-
-def test_it_is_shown(make_record, table_text):
-    table = measure([saved(make_record(backend="ring"), seconds=(0.5,))])
-    text = table_text(table, width=140)
-    assert "What saving the trainings cost" in text
-    assert "HEP-CNN torch ring 1 1 2 0.5 4 3.70 0 - 0 1" in text
-    row = to_saving_row(checkpoints.FINDINGS[0].of(table)[0])
-    assert (row["seconds"], row["num_bytes"], row["share"]) == (0.5, 2_000_000, pytest.approx(0.5 / 13.5))
 
 
 def test_a_control_that_was_measured_again_lost_nothing(make_record):

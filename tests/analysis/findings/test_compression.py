@@ -1,10 +1,8 @@
 """Compressed cells beside uncompressed ones, from records with known speeds and qualities."""
 
-import io
 import json
 
 import pytest
-from rich.console import Console
 
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all
@@ -13,19 +11,10 @@ from dlscale.analysis.findings.compression import compressed_cells
 from dlscale.analysis.measured import measure
 from dlscale.analysis.records import wire_bytes, wire_share
 from dlscale.analysis.render.data import study_json
-from dlscale.analysis.render.screen import render_screen
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.records.target import Evaluation, Solution
+from tests.made_records import TARGET, solved
 
-TARGET = {
-    "metric": "auc",
-    "threshold": 0.9,
-    "held_out": 0.125,
-    "evaluate_every": 10,
-    "max_seconds": 60.0,
-    "learning_rate": 1e-3,
-}
 TOPK = {"compression": "topk", "topk_share": 0.02}
 
 
@@ -39,23 +28,11 @@ def record(make_record, options, *, told=None, target=None, block=0, **fields):
         **fields,
     )
     settings = {"bucket_bytes": "300,100", **(told or {})}
-    update = {"backend_settings": settings}
-    if target:
-        evaluations = [
-            Evaluation(
-                step=step,
-                samples=step * made.case.cell.global_batch,
-                training_seconds=step * 0.1,
-                evaluating_seconds=0.1,
-                loss=0.5,
-                metrics={"auc": auc},
-            )
-            for step, auc in target["auc"].items()
-        ]
-        update["solution"] = Solution(
-            end=target.get("end", "reached"), set_up_seconds=0.1, num_held_out=500, evaluations=evaluations
-        )
-    return made.model_copy(update=update)
+    made = made.model_copy(update={"backend_settings": settings})
+    if not target:
+        return made
+    found = [{"step": step, "seconds": step * 0.1, "auc": auc} for step, auc in target["auc"].items()]
+    return solved(made, *found, end=target.get("end", "reached"))
 
 
 def study(make_record, *, plain, compressed, blocks=3):
@@ -147,14 +124,12 @@ def test_a_study_of_throughput_says_that_quality_was_not_measured(make_record):
     assert "--set backend_options='mpi.compression=none|topk,mpi.topk_share=0.02' --ranks 2" in cell.text
 
 
-def test_the_row_is_in_every_report(make_record):
+def test_the_row_is_in_every_report(make_record, screen_text):
     records = study(make_record, plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.7, 30: 0.95}})
     table = measure(records)
     (row,) = study_json(collect(load_all(), table))["compression"]
     assert (row["accuracy_gate"], row["wire_bytes"], row["quality_tolerance"]) == ("failed", 40, 0.01)
-    console = Console(record=True, width=200, file=io.StringIO())
-    console.print(render_screen(table, collect(load_all(), table)))
-    assert "accuracy gate failed: 12.5 % worse" in console.export_text()
+    assert "accuracy gate failed: 12.5 % worse" in screen_text(table)
     assert not study_json(collect(load_all(), measure([records[0]])))["compression"]
 
 

@@ -2,10 +2,8 @@
 
 import pytest
 
-from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.drift import drifts
 from dlscale.analysis.launches import launches_of
-from dlscale.analysis.measured import measure
 
 
 @pytest.mark.parametrize(
@@ -35,11 +33,3 @@ def test_the_latest_good_attempt_counts_and_without_one_nothing_is_known(make_re
     again = make_record(control="canary", block=1, attempt=2, samples_per_second=101.0)
     (drift,) = drifts(launches_of([again, first, failed]))
     assert drift.ratio == pytest.approx(1.01)
-
-
-def test_canaries_are_no_rows_and_are_shown_below_the_table(make_record, table_text):
-    records = [make_record(block=block) for block in range(6)]
-    records += [make_record(control="canary", block=block, samples_per_second=100.0) for block in (0, 1)]
-    table = measure(records)
-    assert {row.cell.control for row in scaling.FINDING.of(table)} == {"train"}
-    assert "Drift of the nodes while jobs ran" in table_text(table)

@@ -39,11 +39,28 @@ def powered(make_record):
 
 def test_joules_of_all_nodes_over_samples_of_all_ranks(powered):
     found = reading(powered({"rapl": [3000.0, 5000.0]}))
-    assert found.joules == 8000
     assert found.samples == 2 * SAMPLES
     assert found.joules_per_sample == pytest.approx(10)
     assert found.watts == pytest.approx(400)
-    assert found.sources == ("rapl",)
+
+
+@pytest.mark.parametrize(
+    ("joules", "fields", "total", "sources"),
+    [
+        ({"rapl": [3000.0, 5000.0]}, {}, 8000, ("rapl",)),
+        # Whole nodes are preferred to their parts and never added.
+        ({"rapl": [3000.0, 3000.0], "pm_counters": [4000.0, 6000.0]}, {}, 10_000, ("pm_counters",)),
+        ({"rapl": [3000.0, 3000.0], "pm_counters": [4000.0, None]}, {}, 6000, ("rapl",)),
+        # Processors and GPUs are added.
+        ({"rapl": [1000.0, 1000.0], "nvml": [3000.0, 4000.0]}, {"device": "gpu"}, 9000, ("rapl", "nvml")),
+        ({"nvml": [3000.0, 4000.0]}, {"device": "gpu"}, 7000, ("nvml",)),
+        # Nodes that share a machine share its counters.
+        ({"rapl": [3000.0, 3010.0]}, {"machines": ["m", "m"], "evidence": "emulated"}, 3010, ("rapl",)),
+    ],
+)
+def test_what_was_read_counts_once(powered, joules, fields, total, sources):
+    found = reading(powered(joules, **fields))
+    assert (found.joules, found.sources) == (total, sources)
 
 
 def test_a_node_without_a_number_leaves_none(powered):
@@ -51,24 +68,6 @@ def test_a_node_without_a_number_leaves_none(powered):
     record = powered({"rapl": [3000.0, 5000.0]})
     silent = record.model_copy(update={"energy": record.energy[:1]})
     assert not isinstance(reading(silent), Reading)
-
-
-def test_whole_nodes_are_preferred_to_their_parts_and_never_added(powered):
-    found = reading(powered({"rapl": [3000.0, 3000.0], "pm_counters": [4000.0, 6000.0]}))
-    assert (found.joules, found.sources) == (10_000, ("pm_counters",))
-    partly = reading(powered({"rapl": [3000.0, 3000.0], "pm_counters": [4000.0, None]}))
-    assert (partly.joules, partly.sources) == (6000, ("rapl",))
-
-
-def test_processors_and_gpus_are_added(powered):
-    found = reading(powered({"rapl": [1000.0, 1000.0], "nvml": [3000.0, 4000.0]}, device="gpu"))
-    assert (found.joules, found.sources) == (9000, ("rapl", "nvml"))
-    assert reading(powered({"nvml": [3000.0, 4000.0]}, device="gpu")).sources == ("nvml",)
-
-
-def test_nodes_that_share_a_machine_share_its_counters(powered):
-    found = reading(powered({"rapl": [3000.0, 3010.0]}, machines=["m", "m"], evidence="emulated"))
-    assert found.joules == 3010
 
 
 def test_a_server_s_node_counts_and_is_missed(powered):
@@ -110,20 +109,8 @@ def test_json_has_joules_and_sources_or_a_reason(powered):
     assert (row["joules_per_sample"], row["sources"], row["reason"]) == (None, None, "rapl: no counter")
 
 
-def blocks(records):
-    found = collect(load_all(), measure(records))
-    return next(one.blocks for one in found if one.finding.name == "energy")
-
-
-def test_cells_of_which_it_is_not_known_are_counted(powered):
-    known = powered({"rapl": [3000.0, 5000.0]}, backend="ring")
-    said, table = blocks([known, powered({"rapl": [None, 5000.0]})])
-    assert {row.data["backend"] for row in table.rows} == {"ring"}
-    assert said.text == "Energy per sample of 1 cell of 2 is not known: rapl: no counter."
-
-
 def test_nodes_that_count_different_parts_are_told(powered):
     records = [powered({"rapl": [3000.0, 5000.0]}, block=block) for block in range(2)]
     records[1].energy[0] = records[1].energy[0].model_copy(update={"parts": "2 packages"})
-    (table,) = blocks(records)
-    assert {row.data["parts"] for row in table.rows} == {"2 packages | node"}
+    (row,) = study_json(collect(load_all(), measure(records)))["energy"]
+    assert row["parts"] == "2 packages | node"

@@ -2,13 +2,10 @@
 
 import pytest
 
-from dlscale.analysis.declare import Plot
-from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.data_formats import data_is_prepared, format_uses, to_format_row
 from dlscale.analysis.findings.framework_choice import (
     choices,
-    framework_findings,
     num_pairs,
     pays_after,
     to_answer_row,
@@ -16,8 +13,6 @@ from dlscale.analysis.findings.framework_choice import (
 )
 from dlscale.analysis.findings.programs import loss_rows, programs, to_program_row
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.html.document import render
-from dlscale.analysis.render.html.page import page_of_several
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.preparation import Preparation
 from dlscale.benchmarks.records.record import Checkpoint, Gate, Parity
@@ -205,16 +200,6 @@ def test_trainings_to_a_target_are_joined_to_the_speed_of_their_cells(study, mak
     losses = list(loss_rows(items))
     assert len(losses) == 2 * 6 * 2, "two evaluations of each training"
     assert (losses[1]["step"], losses[1]["samples"], losses[1]["auc"]) == (100, 3200, 0.95)
-    found = collect(framework_findings(items, [choice], []), table_of(saved))
-    page = page_of_several([table_of(saved)], found, title="", facts=[], summary=[], warnings=[], origin="")
-    assert [block.name for block in page.sections[0].blocks if isinstance(block, Plot)] == [
-        *("throughput-0", "quality-time-0", "loss-time-0", "loss-steps-0")
-    ]
-    assert {series.name for block in page.sections[0].blocks for series in block.series} == {
-        "torch eager",
-        "tensorflow graph",
-    }
-    assert "HEP-CNN tiny over ring: training loss against step" in render(page)
     assert programs([table_of(saved)])[0].solution, "also without a study of speed"
 
 

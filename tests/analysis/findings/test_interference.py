@@ -1,9 +1,6 @@
 """CPU time of other programs: what a report of a busy study says, and what it does not claim."""
 
-import io
-
 import pytest
-from rich.console import Console
 
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import interference, load_all
@@ -12,7 +9,6 @@ from dlscale.analysis.launches import select_attempts
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.screen import render_screen
 
 
 @pytest.fixture
@@ -52,12 +48,6 @@ def study(disturbed):
     return make
 
 
-def screen(records):
-    console = Console(file=io.StringIO(), width=100)
-    console.print(render_screen(measure(records), collect(load_all(), measure(records))))
-    return " ".join(console.file.getvalue().split())
-
-
 def test_shares_are_weighted_by_time_and_noise_below_0_cancels(disturbed):
     assert disturbed(0.3, -0.1, 0.1).foreign_cpu == pytest.approx(0.1)
     assert disturbed(-0.1, -0.1).foreign_cpu == 0
@@ -73,15 +63,14 @@ def test_of_two_attempts_the_undisturbed_one_counts(disturbed):
     assert select_attempts([first, again])[0].record == again, "the latest, if all are disturbed"
 
 
-def test_a_busy_study_says_so_first_and_claims_nothing(study):
-    records = study(2, 3)
-    text = screen(records)
+def test_a_busy_study_says_so_first_and_claims_nothing(study, screen_text):
+    table = measure(study(2, 3))
+    text = screen_text(table)
     assert text.startswith(
         "The machine was busy: other programs took 40 % of the CPU time in 24 of 96 windows, so nothing is claimed."
     )
     assert "Insufficient data to compare ring and mpi: the machine was busy" in text
     assert "Largest loss" not in text
-    table = measure(records)
     first, *others = page_of(table, collect(load_all(), table)).summary
     assert text.startswith(first), "the page too"
     assert not any("largest" in sentence for sentence in others)
@@ -97,15 +86,15 @@ def test_a_busy_study_says_so_first_and_claims_nothing(study):
     }
 
 
-def test_single_disturbed_launches_are_told_and_forbid_nothing(study, disturbed, make_record):
+def test_single_disturbed_launches_are_told_and_forbid_nothing(study, disturbed, make_record, screen_text):
     records = [record for record in study() if record.case.block or record.case.cell.backend != "none"]
     records.append(disturbed(*[0.4] * 4, samples_per_second=100.0))
-    text = screen(records)
+    text = screen_text(measure(records))
     assert text.startswith(
         "1 of 24 launches were disturbed by other programs, which took 40 % of the CPU time in 4"
     )
     assert "ring is faster than mpi" in text
-    quiet = screen(study())
+    quiet = screen_text(measure(study()))
     assert "other programs" not in quiet
     assert "ring is faster than mpi" in quiet
     assert interference.FINDING.of(measure([make_record()])) == ()

@@ -18,16 +18,9 @@ from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.statistics import ratio_of_sums
 from dlscale.benchmarks.cli.study_report import load
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.records.target import Evaluation, GradientNoise, Solution
+from dlscale.benchmarks.records.target import GradientNoise
+from tests.made_records import TARGET, solved
 
-TARGET = {
-    "metric": "auc",
-    "threshold": 0.9,
-    "held_out": 0.125,
-    "evaluate_every": 240,
-    "max_seconds": 60.0,
-    "learning_rate": 1e-3,
-}
 LEAST, SCALE = 16_000, 64.0  # samples, of E(B) = LEAST (1 + B / SCALE)
 SQUARE, LOCAL_BATCH = 2.0, 16
 
@@ -48,7 +41,7 @@ def training(
 ):
     backend = "ring" if num_ranks > 1 else "none"
     record = make_record(
-        target=TARGET | (target or {}),
+        target=TARGET | {"evaluate_every": 240} | (target or {}),
         local_batch=LOCAL_BATCH,
         backend=backend,
         num_ranks=num_ranks,
@@ -56,19 +49,9 @@ def training(
     )
     batch = record.case.cell.global_batch
     steps = round(least * (1 + batch / scale) / batch)
-    last = Evaluation(
-        step=steps,
-        samples=steps * batch,
-        training_seconds=steps * batch / rate,
-        evaluating_seconds=0.1,
-        loss=0.5,
-        metrics={"auc": 0.95},
-        noise=noise(max(num_ranks, 2), factor=1 + 0.1 * (block - 2.5)) if drawn else None,
-    )
-    solution = Solution(
-        end=end, set_up_seconds=0.4, num_held_out=500, noise_every=120 * drawn, evaluations=[last]
-    )
-    return record.model_copy(update={"solution": solution})
+    norms = noise(max(num_ranks, 2), factor=1 + 0.1 * (block - 2.5)) if drawn else None
+    last = {"step": steps, "seconds": steps * batch / rate, "auc": 0.95, "noise": norms}
+    return solved(record, last, end=end, set_up_seconds=0.4, noise_every=120 * drawn)
 
 
 @pytest.fixture

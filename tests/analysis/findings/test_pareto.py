@@ -10,16 +10,8 @@ from dlscale.analysis.findings.pareto import PARETO, front_text, pareto_figure, 
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import measure
 from dlscale.analysis.statistics import Interval
-from dlscale.benchmarks.records.target import Evaluation, Solution
+from tests.made_records import TARGET, solved
 
-TARGET = {
-    "metric": "auc",
-    "threshold": 0.9,
-    "held_out": 0.125,
-    "evaluate_every": 240,
-    "max_seconds": 60.0,
-    "learning_rate": 1e-3,
-}
 LAUNCH = 2.1  # start 1, import 0.1 and connect 1, as the made-up records have them
 SECONDS = {("none", 1): 100.0, ("ring", 2): 60.0, ("gloo", 2): 70.0, ("ring", 4): 55.0}
 
@@ -33,22 +25,14 @@ def solutions(make_record):
         for (backend, num_ranks), own in seconds.items():
             for block in range(6):
                 record = make_record(
-                    target=TARGET,
+                    target=TARGET | {"evaluate_every": 240},
                     backend=backend,
                     num_ranks=num_ranks,
                     num_nodes=2 if num_ranks > 2 else 1,
                     block=block,
                 )
-                last = Evaluation(
-                    step=100,
-                    samples=3200,
-                    training_seconds=own,
-                    evaluating_seconds=0.0,
-                    loss=0.5,
-                    metrics={"auc": 0.95},
-                )
-                solution = Solution(end="reached", set_up_seconds=0.0, num_held_out=500, evaluations=[last])
-                records.append(record.model_copy(update={"solution": solution}))
+                last = {"step": 100, "samples": 3200, "seconds": own, "evaluating": 0.0, "auc": 0.95}
+                records.append(solved(record, last, set_up_seconds=0.0))
         return measure(records)
 
     return make

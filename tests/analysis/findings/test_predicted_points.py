@@ -1,25 +1,21 @@
 """Predictions beside measured numbers: which belong to a study, their errors, and where they are shown."""
 
-import io
 import json
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, predicted_points, scaling
+from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.predicted_points import (
     comparison_sentence,
     place_predictions,
     placed_row,
-    to_scaling_columns,
 )
-from dlscale.analysis.findings.scaling import scaling_row, scaling_rows
+from dlscale.analysis.findings.scaling import scaling_rows
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.markdown import study_markdown
-from dlscale.analysis.render.screen import render_screen
 from dlscale.base.errors import UsageError
 from tests.analysis.made_predictions import prediction, predictions
 
@@ -159,28 +155,9 @@ def test_nothing_measured_changes_by_what_stands_beside_it(table):
     assert scaling_rows(beside(table, *predictions())) == scaling_rows(table)
 
 
-def test_columns_beside_a_scaling_table_are_its_own(table):
-    (point, *_) = predicted_points.FINDING.of(beside(table, *predictions()))
-    assert set(to_scaling_columns(point)) <= set(scaling_row(scaling.FINDING.of(table)[0]))
-
-
-def text(renderable, width=100):
-    console = Console(file=io.StringIO(), width=width)
-    console.print(renderable)
-    return console.file.getvalue()
-
-
-def test_tables_have_predictions_apart_and_say_what_they_are(table, table_text):
+def test_predictions_are_shown_apart_and_only_where_there_are_some(table, table_text, screen_text):
     both = beside(table, *predictions(doubts=("beyond 64 times",)), prediction("mpi", 4))
-    markdown = [study_markdown(collect(load_all(), one), origin="here") for one in (both, table)]
-    for shown in (table_text(both), markdown[0]):
+    for shown in (table_text(both), study_markdown(collect(load_all(), both), origin="here")):
         assert "Predicted: simulated, nothing of it was run" in shown
-        assert "Predictions over ring are not to be trusted: beyond 64 times" in shown
-        assert "Simulated by loggp 1 from measured profile (a profile)" in shown
-        assert "Predictions against 2 measured sizes: 2 inside the band" in shown
-    assert "Predicted" not in table_text(table)
-    assert "Predicted" not in markdown[1]
-    screen = text(render_screen(both, collect(load_all(), both)))
-    assert "Predicted (simulated): ring on 16 ranks (8 nodes)" in screen
-    assert "Predictions over ring are not to be trusted: beyond 64 times" in screen
-    assert "Predict" not in text(render_screen(table, collect(load_all(), table)))
+    assert "Predictions over ring are not to be trusted: beyond 64 times" in screen_text(both)
+    assert "Predict" not in table_text(table) + screen_text(table)

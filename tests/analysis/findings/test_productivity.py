@@ -93,7 +93,7 @@ def test_every_backend_for_scripts_has_one_in_each_of_its_frameworks():
     assert pairs - {(one.framework, one.backend) for one in stored_changes()} == set()
 
 
-def test_a_report_shows_the_backends_of_its_study(make_record, table_text):
+def test_a_report_shows_the_backends_of_its_study(make_record):
     records = [
         make_record(framework=framework, backend=backend, num_ranks=2)
         for framework, backend in (("torch", "none"), ("torch", "gloo"), ("tensorflow", "mpi"))
@@ -102,10 +102,5 @@ def test_a_report_shows_the_backends_of_its_study(make_record, table_text):
     shown = study_json(collect(load_all(), table))["productivity"]
     assert [(row["framework"], row["backend"]) for row in shown] == [("tensorflow", "mpi"), ("torch", "gloo")]
     assert set(shown[0]) == {"framework", "backend", "added", "changed", "removed", "script"}
-    text = table_text(table)
-    assert "Lines to make a single-process script distributed" in text
-    assert all(row["script"] in text for row in shown)
-    assert "torch/ring.py" not in text
     without = measure([make_record(backend="none")])
     assert study_json(collect(load_all(), without))["productivity"] == []
-    assert "single-process" not in table_text(without)

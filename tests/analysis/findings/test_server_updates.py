@@ -1,9 +1,6 @@
 """What servers counted of pushes and gradients, from the records to the screen and `--json`."""
 
-import io
-
 import pytest
-from rich.console import Console
 
 from dlscale.analysis.declare import Table
 from dlscale.analysis.finding import collect
@@ -12,7 +9,6 @@ from dlscale.analysis.findings.server_updates import late_gradients, stalenesses
 from dlscale.analysis.measured import measure
 from dlscale.analysis.records import num_samples
 from dlscale.analysis.render.data import study_json
-from dlscale.analysis.render.screen import render_screen
 from dlscale.benchmarks.records.record import LateGradients, Record
 from dlscale.benchmarks.records.windows import arrays_of
 
@@ -56,17 +52,15 @@ def test_gradients_of_all_launches_are_counted_together(late):
     assert late_gradients([late([50, 40], [0, 10], failure="hangs")]) == []
 
 
-def test_screen_table_and_json_have_both(stale, late, make_record):
+def test_screen_table_and_json_have_both(stale, late, make_record, screen_text):
     records = [stale({0: 6, 2: 1}, num_ranks=2), late([50, 40], [0, 9], num_ranks=2, block=1)]
     for record in records:
         assert Record.model_validate_json(record.model_dump_json()) == record
     study = measure(records)
     found = collect(load_all(), study)
-    screen = io.StringIO()
-    Console(file=screen, width=200).print(render_screen(study, found))
-    assert all(
-        text in screen.getvalue() for text in ("a push had missed 0.286 updates", "10.0 % of the gradients")
-    )
+    screen = screen_text(study)
+    assert "a push had missed 0.286 updates" in screen
+    assert "10.0 % of the gradients" in screen
     tables = {block.name: block for one in found for block in one.blocks if isinstance(block, Table)}
     assert len(tables["staleness"].rows) == len(tables["late_gradients"].rows) == 1
     data = study_json(found)

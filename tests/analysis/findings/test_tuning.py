@@ -1,10 +1,8 @@
 """Searches of learning rates, from records with known numbers of samples and ends."""
 
-import io
 import json
 
 import pytest
-from rich.console import Console
 
 from dlscale.analysis.curves import with_curve_names
 from dlscale.analysis.figures.figure import draw
@@ -12,29 +10,19 @@ from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, scaling, solution_table, tuning
 from dlscale.analysis.findings.solution_plots import solution_figure
 from dlscale.analysis.findings.solutions import unequal_tuning
-from dlscale.analysis.findings.tuning import rate_searches, search_sentences
+from dlscale.analysis.findings.tuning import rate_searches
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.data import study_json
-from dlscale.analysis.render.html.page import page_of
-from dlscale.analysis.render.screen import render_screen
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.study_report import Loaded
 from dlscale.benchmarks.cli.tuned_file import put_tuned
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.records.target import Evaluation, Solution
 from dlscale.benchmarks.study.study import StudyFile, load_study
 from dlscale.benchmarks.study.tuned import read_tuned
 from dlscale.benchmarks.systems.system import load_system
+from tests.made_records import TARGET, solved
 
-TARGET = {
-    "metric": "auc",
-    "threshold": 0.9,
-    "held_out": 0.125,
-    "evaluate_every": 10,
-    "max_seconds": 60.0,
-    "max_samples": 4000,
-}
 GRID = (1e-3, 2e-3, 4e-3)
 
 
@@ -44,36 +32,21 @@ def tried(make_record):
 
     def make(rate, *outcomes, seconds=1.0, **fields):
         fields = {"backend": "ring", "num_ranks": 2} | fields
-        target = TARGET | {"learning_rate": rate} | fields.pop("target", {})
+        target = TARGET | {"max_samples": 4000, "learning_rate": rate} | fields.pop("target", {})
         records = []
         for block, outcome in enumerate(outcomes):
             samples, end = outcome if isinstance(outcome, tuple) else (outcome, "reached")
             record = make_record(target=target, local_batch=16, block=block, **fields)
-            last = Evaluation(
-                step=samples // record.case.cell.global_batch,
-                samples=samples,
-                training_seconds=seconds,
-                evaluating_seconds=0.1,
-                loss=0.5,
-                metrics={"auc": 0.95 if end == "reached" else 0.8},
-            )
-            solution = Solution(end=end, set_up_seconds=0.1, num_held_out=500, evaluations=[last])
-            records.append(record.model_copy(update={"solution": solution}))
+            last = {
+                "step": samples // record.case.cell.global_batch,
+                "samples": samples,
+                "seconds": seconds,
+                "auc": 0.95 if end == "reached" else 0.8,
+            }
+            records.append(solved(record, last, end=end))
         return records
 
     return make
-
-
-@pytest.fixture
-def screen_text():
-    """What a terminal shows, every run of white space as one blank."""
-
-    def text(screen):
-        console = Console(file=io.StringIO(), width=100)
-        console.print(screen)
-        return " ".join(console.file.getvalue().split())
-
-    return text
 
 
 def search(*groups, planned=()):
@@ -149,19 +122,8 @@ def test_each_rate_is_relative_to_the_same_one_on_1_rank(tried):
     assert ratios == {1e-3: pytest.approx(1.5), 2e-3: pytest.approx(4.0)}
 
 
-def test_screen_page_and_json_show_every_rate(tried, screen_text):
-    records = [record for rate in GRID for record in tried(rate, 1000, 1000, 1000)]
-    table = measure(records)
-    shown = screen_text(render_screen(table, collect(load_all(), table)))
-    assert (
-        "Budget of each configuration: 3 rates x 3 seeds, each training at most 4000 samples and 60 s."
-        in shown
-    )
-    assert "Equal: 0.002 and 0.004" in shown
-    page = page_of(table, collect(load_all(), table))
-    (section,) = [section for section in page.sections if section.name == "learning_rates"]
-    assert page.summary[0] == next(search_sentences(tuning.FINDING.of(table))).text
-    assert section.blocks
+def test_json_has_every_rate(tried):
+    table = measure([record for rate in GRID for record in tried(rate, 1000, 1000, 1000)])
     rows = json.loads(json.dumps(study_json(collect(load_all(), table))))["learning_rates"]
     assert [(row["learning_rate"], row["chosen"]) for row in rows] == [
         (1e-3, True),
@@ -263,24 +225,14 @@ def test_a_report_writes_the_file_and_fails_where_a_configuration_has_no_rate(tr
     assert "(1 of 2 configurations)" in capsys.readouterr().out
 
 
-def test_the_figure_names_rates_and_draws_no_ideal_line_of_one_of_them(tried):
+def test_the_figure_draws_no_ideal_line_of_one_of_several_rates(tried):
     alone = {"backend": "none", "num_ranks": 1}
-    records = [
-        record for rate in reversed(GRID) for record in [*tried(rate, 900, **alone), *tried(rate, 600)]
-    ]
-    named, _ = with_curve_names(records, ())
-    table = measure(named)
-    assert [row.target.learning_rate for row in solution_table.FINDING.of(table)] == [*GRID, *GRID]
-    print_of, lines_of = {}, {}
-    untried = measure([*tried(1e-3, 900, **alone), *tried(1e-3, 600)])
-    for name, drawn in (("search", table), ("study", untried)):
-        (family,) = drawn.families
-        figure = draw(solution_figure(family, solution_table.FINDING.of(drawn), drawn.provenance))
-        print_of[name] = " ".join(" ".join(text.get_text() for text in figure.texts).split())
-        lines_of[name] = [line for line in figure.axes[1].lines if line.get_label() == "ideal"]
-    assert "Curves are named by their learning rates." in print_of["search"]
-    assert "the same at all sizes; not tuned." in print_of["study"]
-    assert (len(lines_of["search"]), len(lines_of["study"])) == (0, 1)
+    searched = [record for rate in GRID for record in [*tried(rate, 900, **alone), *tried(rate, 600)]]
+    one_rate = [*tried(1e-3, 900, **alone), *tried(1e-3, 600)]
+    for records, num_ideal in ((with_curve_names(searched, ())[0], 0), (one_rate, 1)):
+        table = measure(records)
+        figure = draw(solution_figure(table.families[0], solution_table.FINDING.of(table), table.provenance))
+        assert [line.get_label() for line in figure.axes[1].lines].count("ideal") == num_ideal
 
 
 def status_of(words):
@@ -313,8 +265,7 @@ def test_results_say_how_their_rates_were_tuned(tried, screen_text):
     table = measure(records)
     (headline,) = unequal_tuning(solution_table.FINDING.of(table))
     assert headline.endswith("not tuned: none on 1 rank; tuned: 5 rates x 3 seeds: ring on 2 ranks.")
-    assert headline in screen_text(render_screen(table, collect(load_all(), table)))
-    assert page_of(table, collect(load_all(), table)).summary[0] == headline
+    assert headline in screen_text(table)
     rows = study_json(collect(load_all(), table))["time_to_solution"]
     assert [(row["tuned"], row["tuning_rates"], row["tuning_seeds"]) for row in rows] == [
         (False, None, None),
@@ -322,11 +273,6 @@ def test_results_say_how_their_rates_were_tuned(tried, screen_text):
     ]
 
 
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [({}, "learning rates not tuned"), ({"tuning": TUNING}, "learning rates tuned: 5 rates x 3")],
-)
-def test_rates_that_were_tuned_alike_are_told_once(tried, screen_text, target, words):
-    table = measure(tried(2e-3, 900, 900, target=target))
-    assert not unequal_tuning(solution_table.FINDING.of(table))
-    assert words in screen_text(render_screen(table, collect(load_all(), table)))
+@pytest.mark.parametrize("target", [{}, {"tuning": TUNING}], ids=["not tuned", "tuned"])
+def test_rates_that_were_tuned_alike_are_no_headline(tried, target):
+    assert not unequal_tuning(solution_table.FINDING.of(measure(tried(2e-3, 900, 900, target=target))))

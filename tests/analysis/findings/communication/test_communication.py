@@ -1,7 +1,5 @@
 """The planted share of an exchange that is hidden, the step predicted of its parts, and what is said of both."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -156,32 +154,3 @@ def test_the_most_ranks_of_each_backend(plant, make_study):
     places = [[(one.cell.backend, one.cell.num_ranks) for one in each] for each in (found, shown)]
     assert places == [[("mpi", 4), ("ring", 2), ("ring", 8)], [("mpi", 4), ("ring", 8)]]
     assert found_in(make_study()) == found_in([]) == ()
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"hidden": 0.5, "overlap": True}, "50.0 % [50.0, 50.0] of it is hidden"),
-        ({"overlap": False}, "a step is 1.00 [1.00, 1.00] of computation plus exchange"),
-        ({"hidden": -0.5, "overlap": True}, "longer by 1.50 [1.50, 1.50] of that time"),
-    ],
-)
-def test_a_sentence_has_time_rate_and_what_is_hidden(plant, options, said):
-    link = Link(latency=0.0, bandwidth=4e9, num_ranks=2, sizes=(4_000_000,))
-    text = communication_sentence(only(plant(link, drift=False, **options)))
-    assert "ring on 2 ranks: the exchange of 4 MB takes 1 ms alone [1, 1] at 4 GB/s (busbw); " in text
-    assert said in text
-
-
-def test_rows_are_flat_and_ready_for_json(plant):
-    rows = communication_rows([only(plant(hidden=0.5, overlap=True))])
-    assert [row["bucket_bytes"] for row in rows] == [64 << 10, 1 << 20, 4 << 20]
-    assert [row["num_buckets"] for row in rows] == [1, 1, 2]
-    assert sum(row["bucket_bytes"] * row["num_buckets"] for row in rows) == rows[0]["step_bytes"]
-    one = rows[-1]
-    assert one["busbw_gb_per_second"] == pytest.approx(1.5 * one["algbw_gb_per_second"])
-    assert one["hidden"] == pytest.approx(0.5)
-    assert one["predicted_low_seconds"] < one["predicted_high_seconds"]
-    assert (one["exchange"], one["reason"]) == ("overlapped", None)
-    assert "control" not in one
-    json.dumps(rows, allow_nan=False)

@@ -62,12 +62,6 @@ def test_what_ranks_do_between_buckets_does_not_count(exchange_record):
     assert slow.by_block == found.by_block
 
 
-def test_fewer_than_6_launches_have_no_interval(exchange_record):
-    (found,) = communication_only(launches_of(of(exchange_record, Link(), 5)))
-    assert (found.seconds.low, found.seconds.method) == (None, "insufficient data")
-    assert found.sizes[0].busbw.low is None
-
-
 def test_one_rank_exchanges_nothing_and_other_controls_are_none(exchange_record, make_record):
     others = [make_record(backend="ring", num_ranks=4), make_record(num_ranks=4, control="loader")]
     assert communication_only(launches_of([exchange_record(Link(num_ranks=1)), *others])) == []

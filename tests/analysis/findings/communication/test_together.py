@@ -1,22 +1,16 @@
 """A study with records of all controls: the exchange alone is told of by itself, and nowhere else."""
 
 import json
-from collections import Counter
 
 import pytest
 
-from dlscale.analysis.declare import Plot, Sentence, Table, flat
 from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import communication, load_all, scaling
-from dlscale.analysis.findings.communication import communication_rows
+from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.launches import by_start
 from dlscale.analysis.measured import measure
-from dlscale.analysis.records import why_unusable
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.extrap import extrap_models
-from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.tidy import counting, frame_of
-from dlscale.analysis.text import backend_name
 
 from .conftest import Link, node
 
@@ -68,14 +62,6 @@ def without(everything):
     return [one for one in everything if one.case.cell.control != "exchange"]
 
 
-def test_all_controls_are_there(everything):
-    assert {one.case.cell.control for one in everything} == ALL
-    assert Counter(why_unusable(one) for one in everything) == {
-        None: len(everything) - 1,
-        "hang on rank 3: no partner": 1,
-    }
-
-
 def test_nothing_else_changes(everything, without):
     """But for what exchanges alone tell: themselves, the bound by memory, failures, and the hash of the data."""
     full, bare = measure(everything), measure(without)
@@ -91,37 +77,14 @@ def test_nothing_else_changes(everything, without):
     assert {row.cell.control for row in scaling.FINDING.of(full)} == ALL - {"exchange", "canary"}
 
 
-def test_its_failures_are_among_the_failures(everything, table_text):
-    table = measure(everything)
-    assert [one.case.cell.control for one in table.failures] == ["exchange"]
-    assert "no partner" in table_text(table)
-
-
 def test_planned_exchanges_make_no_rows(everything):
     planned = [one.case for one in everything if one.case.cell.control != "canary"]
     table = measure([], planned=planned)
     assert {row.cell.control for row in scaling.FINDING.of(table)} == ALL - {"exchange", "canary"}
 
 
-def test_the_page_has_a_section_of_them_and_no_launches(everything, without):
-    table = measure(everything)
-    assert by_start(table.launches) == by_start(measure(without).launches)
-    page = page_of(table, collect(load_all(), table))
-    (section,) = (one for one in page.sections if one.name == "exchanges")
-    texts = [block.text for block in section.blocks if isinstance(block, Sentence)]
-    assert sum("the exchange of 9.50 MB takes" in text for text in texts) == 2
-    (plot,) = (block for block in section.blocks if isinstance(block, Plot))
-    drawn = {series.name: [(point.x, point.y) for point in series.points] for series in plot.series}
-    assert drawn.keys() <= page.looks.keys()
-    for one in communication.FINDING.of(table):
-        sizes = [(size.num_bytes, size.busbw.center / 1e9) for size in one.alone.sizes]
-        assert drawn.pop(backend_name(one.cell)) == [pytest.approx(pair) for pair in sizes]
-    assert not drawn
-    steps, numbers = (block for block in section.blocks if isinstance(block, Table))
-    assert len(steps.rows) == len(communication.FINDING.of(table))
-    assert [row.data for row in numbers.rows] == [
-        flat(row) for row in communication_rows(communication.FINDING.of(table))
-    ]
+def test_launches_of_exchanges_are_not_in_the_strip_of_the_page(everything, without):
+    assert by_start(measure(everything).launches) == by_start(measure(without).launches)
 
 
 def test_raw_exports_have_them_as_a_control_of_their_own(everything):

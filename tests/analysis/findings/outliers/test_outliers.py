@@ -1,13 +1,11 @@
 """Planted launches and windows that stand out, and how often any that do not are flagged."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.findings.outliers import outlier_columns, outlier_notes
+from dlscale.analysis.findings.outliers import outlier_notes
 from dlscale.analysis.launches import launches_of, outliers
 from dlscale.analysis.outliers import median_of_others, outlying, without_block_effects
 
@@ -128,17 +126,6 @@ def test_notes(study):
     )
     (unsteady,) = outlier_notes(ring_of(study({3: 1.12}, noise=0.0, steady=False)))
     assert "(block 3, never steady)" in unsteady
-
-
-def test_rows(study):
-    found = outlier_columns(ring_of(study({3: 1.12})))
-    json.dumps(found)
-    assert found["num_launches_out"] == 1
-    assert found["launches_out"] == "weak-scaling 3: 1.119"
-    assert found["samples_per_second_without_launches_out"] > 0
-    assert (found["num_windows"], found["num_windows_out"]) == (80, 0)
-    assert set(outlier_columns(None)) == set(found)
-    assert set(outlier_columns(None).values()) == {None}
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=12))

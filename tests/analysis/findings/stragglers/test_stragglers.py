@@ -1,15 +1,10 @@
 """Planted slow hosts, ranks and links, and what may not be concluded."""
 
-import json
-
-import numpy as np
 import pytest
 
 from dlscale.analysis.findings.heat_maps import rank_times, to_heat_rows
 from dlscale.analysis.findings.stragglers import (
     HOST_ALPHA,
-    relative_seconds,
-    straggler_rows,
     straggler_sentences,
     stragglers,
 )
@@ -145,24 +140,7 @@ def test_the_heat_map_has_a_row_per_rank_and_a_column_per_window(cluster):
     assert none.values[4] == pytest.approx(0.1)
 
 
-def test_relative_seconds_have_a_median_of_one_in_every_window(cluster):
-    for record in cluster(noise=0.05):
-        assert np.median(relative_seconds(record), axis=0) == pytest.approx(np.ones(10))
-
-
 def test_hosts_that_change_have_no_name_in_the_heat_map(cluster):
     none, _ = rank_times(launches_of(cluster(hosts=NESTED, num_blocks=6)))
     assert none.moved
     assert {row["host"] for row in to_heat_rows(none)} == {None}
-
-
-def test_rows_are_plain(cluster):
-    records = cluster(hosts=("a", "[bold]b"), slow={"[bold]b": 1.2}, per_host=1)
-    found = stragglers(launches_of(records))
-    (row,) = straggler_rows(found)
-    assert (row["host"], row["rank"], row["verdict"], row["num_ranks"]) == ("[bold]b", None, "late", 2)
-    assert json.loads(json.dumps(straggler_rows(found))) == [row]
-    heat = rank_times(launches_of(records))[0]
-    rows = to_heat_rows(heat)
-    assert len(rows) == 2 * 60
-    assert rows[-1]["slower"] == heat.values[1, 59]

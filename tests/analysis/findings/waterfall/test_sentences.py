@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dlscale.analysis.findings.waterfall import headline, largest_loss, loss_rows, waterfall_rows
+from dlscale.analysis.findings.waterfall import headline, largest_loss, waterfall_rows
 from dlscale.analysis.findings.waterfall_parts import LEAD_LEVEL, launches_to_separate
 from dlscale.analysis.statistics import Interval
 
@@ -84,12 +84,6 @@ def test_the_largest_losses_are_named_where_a_loss_is_certain(plant):
     assert largest_loss(replace(of_uncertain, loss=interval(0.1, 0.1))).startswith("no loss is significant")
 
 
-def test_other_evidence_and_unpaired_ratios_are_named(plant):
-    text = headline(only(plant(ALL, base_block=50, evidence="emulated")))
-    assert "on ring (emulated): scaling efficiency 8" in text
-    assert " at 4 ranks, unpaired; " in text
-
-
 def test_rows_add_up_and_have_stable_keys(plant):
     rows = waterfall_rows([only(plant(ALL))])
     assert json.loads(json.dumps(rows)) == rows
@@ -104,19 +98,6 @@ def test_rows_add_up_and_have_stable_keys(plant):
     assert empty.keys() == rows[0].keys()
     assert (empty["part"], empty["reason"]) == (None, "no base case (a), none on 1 rank: not measured")
     assert empty["reason"] in headline(unknown)
-
-
-def test_the_rows_of_the_table_add_up_to_the_time_that_is_lost(plant):
-    one = only(plant(ALL))
-    *parts, total = loss_rows([one])
-    assert [row.largest for row in parts] == [False, False, False, True]
-    assert [row.milliseconds.center for row in parts] == pytest.approx(
-        [1000 * part.seconds.center for part in one.parts]
-    )
-    assert (total.label, total.largest, total.loss) == ("in total", False, one.loss)
-    assert total.milliseconds.center == pytest.approx(1000 * (one.measured_seconds - one.ideal_seconds))
-    assert (total.milliseconds.low, total.milliseconds.high) == (None, None)
-    assert list(loss_rows([replace(one, parts=(), loss=None)])) == []
 
 
 def test_one_rank_over_a_backend_has_no_waterfall(plant):
