@@ -133,22 +133,6 @@ def test_horovod_can_make_a_class_of_layerwise_optimizers(name):
         np.testing.assert_allclose(parameter.detach(), weight - RATES[0] * scaled, rtol=1e-5, atol=1e-6)
 
 
-def test_a_rate_outside_the_momentum_needs_no_correction():
-    """Goyal et al. 2017, equations 9 and 10: with the rate inside it does, and then both are equal."""
-    (weight, *_), momentum = (w.astype(float) for w in FIRST), 0.9
-    inside = {True: weight.copy(), False: weight.copy()}
-    velocity = {True: np.zeros_like(weight), False: np.zeros_like(weight)}
-    for step, (rate, (gradient, *_)) in enumerate(zip(RATES, GRADIENTS, strict=True)):
-        for corrected in inside:
-            correction = rate / RATES[max(0, step - 1)] if corrected else 1.0
-            velocity[corrected] = momentum * correction * velocity[corrected] + rate * gradient
-            inside[corrected] = inside[corrected] - velocity[corrected]
-    rule = optimizer_rule("sgd", momentum=momentum)
-    for train in (in_torch, in_tensorflow):
-        np.testing.assert_allclose(train(rule)[0], inside[True], rtol=1e-5, atol=1e-6)
-    assert not np.allclose(inside[False], inside[True], atol=0.1)
-
-
 def test_the_rate_rises_linearly_and_then_falls_in_steps():
     schedule = RateSchedule(first_rate=0.1, warm_up_samples=100, decay_samples=[300, 500], decay_factor=0.5)
     rates = {samples: schedule.rate(0.5, samples) for samples in (0, 25, 50, 100, 299, 300, 499, 500, 10**9)}
@@ -239,20 +223,6 @@ def test_replicas_of_both_frameworks_take_the_same_steps(name):
     for begin, one, other in zip(first, torches.weights(), flows.weights(), strict=True):
         assert np.any(one != begin)
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_states_hold_what_layerwise_optimizers_keep(framework):
-    factory = build(framework, name="lars", trust_coefficient=0.05)
-    one, other = (factory(shard=Shard(), seed=seed) for seed in (1, 2))
-    gradients = one.gradients()
-    one.apply(gradients)
-    other.apply([0 * gradient for gradient in gradients])
-    other.restore(one.state())
-    for replica in (one, other):
-        replica.apply(gradients)
-    for mine, theirs in zip(one.weights(), other.weights(), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

@@ -1,14 +1,11 @@
-"""The parts of the event generation that need no generator: components, calorimeter, selection, refusals."""
+"""The parts of the event generation that need no generator: components, calorimeter, selection."""
 
 from __future__ import annotations
-
-import sys
 
 import numpy as np
 import pytest
 
-from dlscale.base.errors import UsageError
-from dlscale.models.hep_cnn.events import calorimeter, generate
+from dlscale.models.hep_cnn.events import calorimeter
 from dlscale.models.hep_cnn.events.calorimeter import LEAST_COUNT_GEV, Particles, image_counts
 from dlscale.models.hep_cnn.events.components import load_components, share_events
 from dlscale.models.hep_cnn.events.pythia import in_signal_region, passes_preselection
@@ -132,37 +129,3 @@ def test_signal_region(pt, eta, mass, expected):
 def test_preselection(pt, eta, expected):
     pt, eta = np.array(pt, dtype=np.float64), np.array(eta, dtype=np.float64)
     assert passes_preselection(pt, eta) is expected
-
-
-@pytest.mark.parametrize(
-    ("wish", "message"),
-    [
-        ({"image_size": 128}, r"no 128x128 images; choose --size 64 or 224"),
-        ({"num_events": 11}, r"11 events are too few .* at least --events 12"),
-        ({"seed": -1}, r"seed is at least 0"),
-        ({"num_processes": 0}, r"processes at least 1"),
-    ],
-)
-def test_impossible_wishes_are_refused(tmp_path, wish, message):
-    with pytest.raises(UsageError, match=message):
-        generate(**{"num_events": 20, "out": tmp_path / "events.h5"} | wish)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_existing_file_is_not_overwritten(tmp_path):
-    out = tmp_path / "events.h5"
-    out.write_text("precious")
-    with pytest.raises(UsageError, match=r"events\.h5 exists; choose another --out"):
-        generate(20, out)
-    assert out.read_text() == "precious"
-
-
-def test_a_folder_is_not_overwritten_even_if_told(tmp_path):
-    with pytest.raises(UsageError, match=r"exists; choose another --out"):
-        generate(20, tmp_path, overwrite=True)
-
-
-def test_without_pythia_the_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pythia8mc", None)
-    with pytest.raises(UsageError, match=r"pip install 'dlscale\[science\]'"):
-        generate(20, tmp_path / "events.h5")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import resource
 from collections import Counter
 from itertools import islice
 
@@ -12,7 +10,6 @@ import h5py
 import numpy as np
 import pytest
 
-from dlscale.base.errors import UsageError
 from dlscale.models.hep_cnn import WORKLOAD
 from dlscale.models.hep_cnn.data import check_input, default_input
 from dlscale.models.hep_cnn.events import DEFAULT_SEED, block, generate, pythia
@@ -113,38 +110,6 @@ def test_larger_images_show_the_same_events(made, tmp_path):
             file["data"][:, 2].sum(axis=(1, 2)) * file.attrs["channel_maxima"][2] for file in (small, large)
         ]
         np.testing.assert_allclose(*tracks, rtol=1e-4)
-
-
-@pytest.mark.parametrize("folder", ["missing", "file"])
-def test_an_unwritable_folder_is_one_line(tmp_path, folder):
-    (tmp_path / "file").touch()
-    out = tmp_path / folder / "events.h5"
-    with pytest.raises(
-        UsageError, match=rf"^cannot write {re.escape(str(out))}: No(t| such)[^\n]*--out[^\n]*$"
-    ):
-        generate(20, out)
-
-
-@pytest.mark.parametrize("max_bytes", [10_000, 50_000], ids=["blocks", "whole"])
-def test_a_file_that_cannot_grow_is_one_line_and_leaves_nothing(tmp_path, max_bytes):
-    """As on a full disk: writes fail, those of the blocks' files or only the larger one of the whole."""
-    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, unlimited[1]))
-    try:
-        with pytest.raises(UsageError, match=r"^cannot write [^\n]*: File too large; [^\n]*$"):
-            generate(40, tmp_path / "events.h5", num_processes=2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_interrupt_leaves_nothing(tmp_path):
-    def interrupt(_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        generate(1000, tmp_path / "events.h5", num_processes=2, progress=interrupt)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_shipped_sample_is_what_this_code_makes(tmp_path):

@@ -47,25 +47,6 @@ def test_signal_efficiency_is_that_of_the_best_allowed_threshold(events, rejecti
     assert curve.signal_efficiency_at(rejection) == pytest.approx(best, abs=1e-12)
 
 
-@given(EVENTS, st.randoms(use_true_random=False))
-def test_neither_order_nor_scale_of_the_scores_matters(events, random):
-    curve = roc_curve(*columns(events)[:2], weights=columns(events)[2])
-    random.shuffle(events)
-    scores, labels, weights = columns(events)
-    again = roc_curve(np.exp(scores), labels, weights=7 * weights)
-    np.testing.assert_allclose(again.background_efficiency, curve.background_efficiency, atol=1e-12)
-    np.testing.assert_allclose(again.signal_efficiency, curve.signal_efficiency, atol=1e-12)
-
-
-def test_equal_scores_are_one_step_without_interpolation():
-    curve = roc_curve([2, 1, 1, 0], [1, 1, 0, 0])
-    assert curve.background_efficiency.tolist() == [0, 0, 0.5, 1]
-    assert curve.signal_efficiency.tolist() == [0, 0.5, 1, 1]
-    assert curve.auc == 0.875
-    assert curve.signal_efficiency_at(0.51) == 0.5  # the tie at 1 passes as a whole or not at all
-    assert curve.signal_efficiency_at(0.5) == 1.0
-
-
 def test_a_rejection_that_was_measured_is_met_in_spite_of_rounding():
     weights = np.array([0.1] * 10 + [1.0] * 3)
     labels = np.array([0] * 10 + [1] * 3)

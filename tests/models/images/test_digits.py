@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.models import load_workload
 from dlscale.models.images.digits import write_digits
 from dlscale.models.images.opening import open_store
 
@@ -33,13 +32,6 @@ def test_they_are_ten_classes_of_bright_strokes_in_a_dark_frame(path):
     coarse = pixels[:, 2:30, 2:30, 0].reshape(1797, 7, 4, 7, 4).mean(axis=(2, 4))
     middle = {label: coarse[[s.label == label for s in found]].mean(axis=0)[3, 3] for label in (0, 1)}
     assert middle[0] < 60 < 150 < middle[1], "a zero is empty in the middle, a one is not"
-
-
-@pytest.mark.parametrize("name", ["resnet50", "inception_v3"])
-def test_the_classifiers_take_them(path, name):
-    facts = load_workload(name)
-    source = facts.input("tiny", path, num_samples=1000)
-    assert source.path == path
 
 
 def test_refusals(path, tmp_path, monkeypatch):

@@ -42,24 +42,6 @@ def test_the_published_numbers_themselves():
     assert all(module.bias is None for module in convolutions)
 
 
-def test_a_bottleneck_halves_in_its_3x3_convolution():
-    stages = published().stages
-    first = [stage[0] for stage in stages]
-    assert [block.spatial.convolution.stride for block in first] == [(1, 1), (2, 2), (2, 2), (2, 2)]
-    assert all(block.reduce.convolution.stride == (1, 1) for block in first)
-    assert [block.shortcut is not None for stage in stages for block in stage].count(True) == 4
-    assert [len(stage) for stage in stages] == [3, 4, 6, 3]
-
-
-def test_sizes_on_the_way():
-    network = published()
-    sizes = []
-    for module in (network.stem, *network.stages):
-        module.register_forward_hook(lambda _module, _given, found: sizes.append(tuple(found.shape[1:])))
-    assert network(torch.zeros(2, 3, 224, 224, device="meta")).shape == (2, 1000)
-    assert sizes == [(64, 112, 112), (256, 56, 56), (512, 28, 28), (1024, 14, 14), (2048, 7, 7)]
-
-
 @pytest.mark.parametrize("gate", [False, True])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_blocks_begin_as_the_identity_but_not_in_the_gate(framework, gate):
