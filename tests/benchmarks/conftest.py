@@ -1,9 +1,10 @@
-"""Records as the supervisor writes them, made up."""
+"""The command line as a user calls it, and records as the supervisor writes them, made up."""
 
 from collections.abc import Callable
 
 import pytest
 
+from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.records.record import Failure, Record
 from tests import made_records
 
@@ -31,3 +32,29 @@ def _make_record(
 @pytest.fixture
 def make_record() -> MakeRecord:
     return _make_record
+
+
+@pytest.fixture
+def dlscale(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line: (exit status, standard output, standard error)."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def mistake(dlscale: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Run a command line with a mistake: the one line that it says."""
+
+    def run(*words: object) -> str:
+        status, _, error = dlscale(*words)
+        assert status == 1, error
+        (line,) = error.splitlines()
+        assert line.startswith("dlscale: ")
+        return line
+
+    return run

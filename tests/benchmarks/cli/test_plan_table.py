@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dlscale.benchmarks.cli import main, run_here
+from dlscale.benchmarks.cli import run_here
 from dlscale.benchmarks.cli.plan_table import axes_text, counted, plan_json, planned_cells, show_plan
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.study.expand import expand
@@ -28,11 +28,14 @@ def a_plan(**changes):
     return expand(study, environment="default", shape=shape, data=None, policy=Policy())
 
 
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as caught:
-        main(list(words))
-    assert not caught.value.code
-    return capsys.readouterr().out
+@pytest.fixture
+def run(dlscale):
+    def out_of(*words):
+        status, out, _ = dlscale(*words)
+        assert not status
+        return out
+
+    return out_of
 
 
 def test_cells_that_share_their_launches_are_one_row():
@@ -64,16 +67,16 @@ def test_a_reference_over_a_backend_that_is_not_compared_has_its_row():
     assert [row.name for row in planned_cells(plan, plan.launches)] == ["ring", "ring", "none"]
 
 
-def test_a_plan_shows_cells_and_commands_only_when_asked(capsys, tmp_path):
+def test_a_plan_shows_cells_and_commands_only_when_asked(run, tmp_path):
     command = ["plan", "weak-scaling", *SMALL, "--results", str(tmp_path)]
-    text = run(capsys, *command)
+    text = run(*command)
     assert "mpiexec -" not in text
     assert "cells, " in text
     assert "workload  framework  backend  ranks" in text
-    dry_run = run(capsys, "run", *command[1:], "--dry-run")
-    for shown in (run(capsys, *command, "--commands"), dry_run):
+    dry_run = run("run", *command[1:], "--dry-run")
+    for shown in (run(*command, "--commands"), dry_run):
         assert shown.count("dlscale.benchmarks.rank.worker") == 9
-    rows = json.loads(run(capsys, *command, "--json"))
+    rows = json.loads(run(*command, "--json"))
     assert rows["schema"] == 1
     assert {row["backend"] for row in rows["rows"]} == {"none", "ring"}
     assert sum(row["num_launches_left"] for row in rows["rows"]) == 9
@@ -81,9 +84,9 @@ def test_a_plan_shows_cells_and_commands_only_when_asked(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("commands", [False, True])
-def test_scripts_are_shown_only_when_asked(capsys, tmp_path, commands):
+def test_scripts_are_shown_only_when_asked(run, tmp_path, commands):
     words = ["--system", "cori", "--nodes", "1,2", "--data", "synthetic", "--results", str(tmp_path)]
-    text = run(capsys, "plan", "weak-scaling", *words, *(["--commands"] if commands else []))
+    text = run("plan", "weak-scaling", *words, *(["--commands"] if commands else []))
     assert ("#SBATCH" in text) == commands
     assert " cells, " in text
     assert "in 1 job, and 2 canary launches" in " ".join(text.split())
@@ -94,35 +97,35 @@ def test_a_finished_study_has_nothing_left(capsys):
     assert capsys.readouterr().out == "nothing is left to run: all 19 cases are done\n"
 
 
-def test_the_status_has_the_plans_words(capsys, tmp_path):
+def test_the_status_has_the_plans_words(run, tmp_path):
     plan = a_plan()
     folder = tmp_path / "local" / "weak-scaling-1"
     (folder / "records").mkdir(parents=True)
     launches = [[case.model_dump(mode="json") for case in launch.cases] for launch in plan.launches]
     (folder / "study.json").write_text(json.dumps({"study": {"name": "mine"}, "launches": launches}))
-    text = run(capsys, "status", "--results", str(tmp_path))
+    text = run("status", "--results", str(tmp_path))
     assert "0 of 19 cases done, 0 failed (10 cells, 9 launches, 19 cases)" in text
-    (row,) = json.loads(run(capsys, "status", "--results", str(tmp_path), "--json"))["rows"]
+    (row,) = json.loads(run("status", "--results", str(tmp_path), "--json"))["rows"]
     assert (row["num_cells"], row["num_launches"], row["planned"]) == (10, 9, 19)
 
 
-def test_the_header_has_the_cores_of_the_shape_whatever_starts_first(capsys, tmp_path):
+def test_the_header_has_the_cores_of_the_shape_whatever_starts_first(run, tmp_path):
     seed = next(seed for seed in range(100) if a_plan(seed=seed).launches[0].cell.control == "whole_machine")
     num_cores = len(os.sched_getaffinity(0))
     words = ["plan", "weak-scaling", *NO_DATA, "--seed", str(seed), "--results", str(tmp_path)]
-    first, *_ = run(capsys, *words).splitlines()
+    first, *_ = run(*words).splitlines()
     assert first.endswith(f"{num_cores // 2} of {num_cores} cores per rank")
 
 
-def test_launch_lines_of_a_job_can_be_pasted(capsys, tmp_path):
+def test_launch_lines_of_a_job_can_be_pasted(run, tmp_path):
     words = ["--system", "cori", "--nodes", "1,2", "--data", "synthetic", "--results", str(tmp_path)]
-    lines = run(capsys, "run", "weak-scaling", "--dry-run", *words).splitlines()
+    lines = run("run", "weak-scaling", "--dry-run", *words).splitlines()
     launches = [line for line in lines if "dlscale.benchmarks.rank.worker" in line]
     assert len(launches) > 30
     assert all(line.startswith("env OMP_NUM_THREADS=33 ") and " srun " in line for line in launches)
 
 
-def test_what_cannot_be_started_here_is_said_before_it_is(capsys, tmp_path, monkeypatch):
+def test_what_cannot_be_started_here_is_said_before_it_is(run, tmp_path, monkeypatch):
     reason = "Horovod for torch cannot be loaded here; make horovod builds it"
     report = environment.probe
 
@@ -130,7 +133,7 @@ def test_what_cannot_be_started_here_is_said_before_it_is(capsys, tmp_path, monk
         return report(*arguments).model_copy(update={"problems": {"ring/torch": reason}})
 
     monkeypatch.setattr(environment, "probe", without_ring)
-    text = run(capsys, "plan", "weak-scaling", *SMALL, "--results", str(tmp_path))
+    text = run("plan", "weak-scaling", *SMALL, "--results", str(tmp_path))
     assert f"warning: ring in torch cannot be started, its cases will be failures: {reason}" in text
 
 

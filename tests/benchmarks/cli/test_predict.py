@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from dlscale.analysis.predict.profile import Gradient
 from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.analysis.records import prediction_row
-from dlscale.benchmarks.cli import cli, main, profiles
+from dlscale.benchmarks.cli import cli, profiles
 from dlscale.benchmarks.records.prediction import read_predictions
 from dlscale.benchmarks.systems.system import load_system
 
@@ -133,12 +133,8 @@ def test_options_change_what_is_predicted():
         (["--grid", "batch=" + "|".join(map(str, range(1, 2000)))], "more than 50,000"),
     ],
 )
-def test_a_mistake_is_one_line(words, text, capsys, tmp_path):
-    with pytest.raises(SystemExit) as caught:
-        main([*ASKED, *words, "--results", str(tmp_path)])
-    assert caught.value.code == 1
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert text in line
+def test_a_mistake_is_one_line(words, text, mistake, tmp_path):
+    assert text in mistake(*ASKED, *words, "--results", tmp_path)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -176,14 +172,12 @@ def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path, m
     assert asked[0] == (1, "hep_cnn", "torch", {"preset": "tiny"})
 
 
-def test_strong_scaling_needs_nodes_that_divide_the_batch(capsys):
-    with pytest.raises(SystemExit):
-        main(["predict", "strong-scaling", "--system", "cori", "--nodes", "1,48"])
-    assert "global batch 64 is not a multiple of 48 ranks" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as caught:
-        main(["predict", "strong-scaling", "--system", "cori", "--json"])
-    assert caught.value.code == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+def test_strong_scaling_needs_nodes_that_divide_the_batch(dlscale, mistake):
+    asked = ("predict", "strong-scaling", "--system", "cori")
+    assert "global batch 64 is not a multiple of 48 ranks" in mistake(*asked, "--nodes", "1,48")
+    status, out, _ = dlscale(*asked, "--json")
+    assert status == 0
+    rows = json.loads(out)["rows"]
     assert [row["local_batch"] for row in rows] == [64, 32, 16, 8, 4, 2, 1]
 
 

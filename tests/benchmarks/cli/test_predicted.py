@@ -8,7 +8,7 @@ import pytest
 from dlscale.analysis.predict.grid import grid_rows, read_axes, to_csv
 from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.analysis.predict.scenario import scenario_of
-from dlscale.benchmarks.cli import INSUFFICIENT_DATA, main
+from dlscale.benchmarks.cli import INSUFFICIENT_DATA
 from dlscale.benchmarks.records.prediction import GRID, write_predictions
 from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.made_predictions import prediction, predictions
@@ -37,16 +37,9 @@ def place(tmp_path):
 
 
 @pytest.fixture
-def told(place, capsys):
+def told(place, dlscale):
     """Run a verb on these results: (exit status, standard output, standard error)."""
-
-    def run(*words):
-        with pytest.raises(SystemExit) as caught:
-            main([*words, "--results", str(place.parent)])
-        out, err = capsys.readouterr()
-        return caught.value.code, out, err
-
-    return run
+    return lambda *words: dlscale(*words, "--results", place.parent)
 
 
 @pytest.mark.parametrize("named", ["latest", "hep_cnn", "PATH"])
@@ -154,13 +147,6 @@ def test_tidy_tables_and_markdown_have_them_apart(told, place):
     assert "### Predicted: simulated, nothing of it was run" in out
 
 
-def test_other_tools_get_what_was_measured_alone(told):
-    for words in (["extrap"], ["mllog"]):
-        status, _, err = told("export", *words, STUDY, "--predicted", "latest")
-        assert status == 1
-        assert "predicted" in err
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -170,21 +156,18 @@ def test_other_tools_get_what_was_measured_alone(told):
         (["compare", STUDY, STUDY, "--predicted", "latest"], "held against the numbers of one study"),
         (["compare", STUDY, "--ranks", "2", "--predicted", "latest"], "leave out --factor"),
         (["figures", "--published", "--predicted", "latest"], "are of a study's figures"),
+        (["export", "extrap", STUDY, "--predicted", "latest"], "predicted"),  # other tools: measured alone
+        (["export", "mllog", STUDY, "--predicted", "latest"], "predicted"),
     ],
 )
-def test_a_mistake_is_one_line(told, words, text):
-    status, _, err = told(*words)
-    assert status == 1
-    (line,) = err.strip().splitlines()
-    assert text in line
+def test_a_mistake_is_one_line(place, mistake, words, text):
+    assert text in mistake(*words, "--results", place.parent)
 
 
-def test_predictions_of_another_system_belong_to_no_study_here(told, place):
+def test_predictions_of_another_system_belong_to_no_study_here(mistake, place):
     path = place / "cori.jsonl"
     write_predictions([prediction(system="cori")], path)
-    status, _, err = told("report", "--predicted", str(path))
-    assert status == 1
-    (line,) = err.strip().splitlines()
+    line = mistake("report", "--predicted", path, "--results", place.parent)
     assert "predicted is hep_cnn tiny in torch, weak scaling on cori, batch 8; the study has" in line
     assert not (place / STUDY / "report.html").exists()
 

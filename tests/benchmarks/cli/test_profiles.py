@@ -7,7 +7,7 @@ import pytest
 from dlscale.analysis.predict.profile import slept_by
 from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import main, profiles
+from dlscale.benchmarks.cli import profiles
 from dlscale.benchmarks.cli.profiles import with_profiles
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system
@@ -16,7 +16,10 @@ from dlscale.models.slept import ByProfile
 from dlscale.models.workload import Input, Shard
 from tests.analysis.conftest import make_record, profile_record  # noqa: F401
 
-STORED = ["--workloads", "hep_cnn", "--preset", "paper", "--batch", "128", "--frameworks", "tensorflow"]
+STORED = [
+    *("plan", "weak-scaling", "--system", "emulated-4", "--data", "synthetic", "--workloads", "hep_cnn"),
+    *("--preset", "paper", "--batch", "128", "--frameworks", "tensorflow"),
+]
 
 
 @pytest.fixture
@@ -77,12 +80,11 @@ def test_a_profile_of_sleep_is_none(study):
 
 
 @pytest.mark.parametrize("name", ["profile", "profile:cori"])
-def test_a_stored_profile_is_in_the_plan(capsys, name):
-    words = ["plan", "weak-scaling", "--system", "emulated-4", "--nodes", "1,2", "--backends", "none,ring"]
-    with pytest.raises(SystemExit) as caught:
-        main([*words, *STORED, "--data", "synthetic", "--set", f"compute={name}"])
-    assert caught.value.code == 0
-    said = capsys.readouterr().out
+def test_a_stored_profile_is_in_the_plan(dlscale, name):
+    status, said, _ = dlscale(
+        *STORED, "--nodes", "1,2", "--backends", "none,ring", "--set", f"compute={name}"
+    )
+    assert status == 0
     assert "hep_cnn paper in tensorflow, fp32, batch 128: sleep of " in said
     assert "(40 ms per sample (Kurth et al., TensorFlow at Scale, CUG 2018, slides))" in said
 
@@ -90,25 +92,13 @@ def test_a_stored_profile_is_in_the_plan(capsys, name):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (
-            ["--frameworks", "torch"],
-            "no profile of hep_cnn paper in torch, fp32, batch 128; stored of cori: ",
-        ),
-        (
-            ["--workloads", "resnet50", "--preset", "tiny"],
-            "0 stored profiles of resnet50; stored are: cori-hep",
-        ),
-        (["--system", "local"], "compute=profile on local, which is not emulated"),
+        ("--frameworks torch", "no profile of hep_cnn paper in torch, fp32, batch 128; stored of cori: "),
+        ("--workloads resnet50 --preset tiny", "0 stored profiles of resnet50; stored are: cori-hep"),
+        ("--system local", "compute=profile on local, which is not emulated"),
     ],
 )
-def test_no_stored_profile_fits(capsys, words, problem):
-    asked = ["plan", "weak-scaling", "--system", "emulated-4", *STORED, "--data", "synthetic", *words]
-    with pytest.raises(SystemExit) as caught:
-        main([*asked, "--set", "compute=profile"])
-    assert caught.value.code == 1
-    line = capsys.readouterr().err
-    assert problem in line
-    assert line.count("\n") == 1
+def test_no_stored_profile_fits(mistake, words, problem):
+    assert problem in mistake(*STORED, *words.split(), "--set", "compute=profile")
 
 
 @pytest.mark.requires("torch")

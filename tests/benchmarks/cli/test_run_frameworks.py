@@ -116,16 +116,12 @@ def test_failed_cases_are_answered_and_told(compared):
         ),
     ],
 )
-def test_mistakes_are_one_line(words, said, capsys, tmp_path):
-    with pytest.raises(SystemExit) as ended:
-        main(["run", "frameworks", *words, "--results", str(tmp_path)])
-    assert ended.value.code == 1
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert said in line
+def test_mistakes_are_one_line(words, said, mistake, tmp_path):
+    assert said in mistake("run", "frameworks", *words, "--results", tmp_path)
 
 
 @pytest.fixture
-def answer(capsys, tmp_path):
+def answer(dlscale, tmp_path):
     """Answer from both frameworks over `none` and `ring`, 3 launches of each cell; gives back status and output."""
     folder = tmp_path / "local" / STUDY
     records = [
@@ -152,9 +148,7 @@ def answer(capsys, tmp_path):
 
     def verb(*words, parity=PARITY):
         (folder / "parity.json").write_text(json.dumps([parity.model_dump(mode="json")]))
-        with pytest.raises(SystemExit) as ended:
-            main(["compare", "--frameworks", "strong", *words, "--results", str(tmp_path)])
-        return ended.value.code, capsys.readouterr().out
+        return dlscale("compare", "--frameworks", "strong", *words, "--results", tmp_path)[:2]
 
     return verb
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from dlscale.base.redaction import home_folder, redact
-from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.streams import plain
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
@@ -90,13 +89,8 @@ def test_nothing_but_colours_reaches_a_terminal(text, shown):
 
 
 @pytest.mark.parametrize("name", ["\x1b]0;pwned\x07", "\x1b[2J", "\udcff"])
-def test_a_name_with_escape_sequences_is_told_without_them(name, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["system", "show", name])
-    assert caught.value.code == 1
-    told = capsys.readouterr().err
-    assert len(told.splitlines()) == 1
-    assert not set(told) & {"\x1b", "\x07"}
+def test_a_name_with_escape_sequences_is_told_without_them(name, mistake):
+    assert not set(mistake("system", "show", name)) & {"\x1b", "\x07"}
 
 
 def test_on_a_terminal_too(tmp_path):

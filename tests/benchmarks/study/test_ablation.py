@@ -2,7 +2,6 @@
 
 import pytest
 
-from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.request import request_of, study_of
 from dlscale.benchmarks.cli.run import run
 from dlscale.benchmarks.study.sizes import shape
@@ -58,10 +57,5 @@ def test_a_ladder_in_a_file_is_a_study(tmp_path):
         (["--ranks", "2", "--batch", "2|4", *PLAIN_AND_COMPILED], "no axis beside it"),
     ],
 )
-def test_a_mistake_is_one_line(capsys, words, message):
-    with pytest.raises(SystemExit) as ended:
-        main(["run", "ablation", *words, "--dry-run"])
-    assert ended.value.code == 1
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+def test_a_mistake_is_one_line(mistake, words, message):
+    assert message in mistake("run", "ablation", *words, "--dry-run")

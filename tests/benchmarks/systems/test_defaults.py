@@ -4,7 +4,6 @@ import pytest
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.request import Request, data_of, request_of
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
@@ -90,31 +89,33 @@ def test_gpus_that_nodes_do_not_have_are_refused(system, asked, words):
         cells(system, nodes=[1], **asked)
 
 
-def told(capsys, *words):
-    with pytest.raises(SystemExit) as caught:
-        main(list(words))
-    printed = capsys.readouterr()
-    return caught.value.code or 0, " ".join((printed.out + printed.err).split())
-
-
-def test_a_plan_says_what_it_took_from_the_system_and_why(capsys, tmp_path):
-    status, text = told(
-        capsys, "plan", "weak-scaling", "--system", "cori", "--nodes", "1,2", "--results", str(tmp_path)
-    )
+def test_a_plan_says_what_it_took_from_the_system_and_why(dlscale, tmp_path):
+    command = "plan weak-scaling --system cori --nodes 1,2 --results"
+    status, text, _ = dlscale(*command.split(), tmp_path)
     assert status == 0
-    assert "defaults of cori: frameworks tensorflow; preset paper; data synthetic (as published" in text
+    said = "defaults of cori: frameworks tensorflow; preset paper; data synthetic (as published"
+    assert said in " ".join(text.split())
 
 
-def test_gpu_nodes_without_a_way_to_exchange_are_not_billed(capsys, tmp_path, monkeypatch):
-    command = ["plan", "weak-scaling", "--system", "perlmutter", "--nodes", "1,2,4", "--walltime", "4h"]
+def test_gpu_nodes_without_a_way_to_exchange_are_not_billed(dlscale, mistake, tmp_path, monkeypatch):
+    command = [
+        "plan",
+        "weak-scaling",
+        "--system",
+        "perlmutter",
+        "--nodes",
+        "1,2,4",
+        "--walltime",
+        "4h",
+        "--results",
+    ]
     for words in ([], ["--set", "allow_open_ports=yes"]):
-        status, text = told(capsys, *command, *words, "--results", str(tmp_path))
+        status, out, err = dlscale(*command, tmp_path, *words)
+        text = " ".join((out + err).split())
         assert status == 0
         assert "hep_cnn torch nccl (allow_open_ports=True) 16 4 128 train" in text
         assert ("rehearsed with allow_open_ports=yes, which perlmutter itself must be given" in text) == (
             not words
         )
     monkeypatch.setattr(System, "is_here", lambda _: True)
-    status, text = told(capsys, *command, "--results", str(tmp_path))
-    assert status == 1
-    assert "backend nccl was asked for across machines" in text
+    assert "backend nccl was asked for across machines" in mistake(*command, tmp_path)

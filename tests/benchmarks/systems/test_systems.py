@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from dlscale.base import definitions
-from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.systems.lint import lint
 from dlscale.benchmarks.systems.start import cpus_per_rank, start_on
 from dlscale.benchmarks.systems.system import default_environment, facts, find_installation, load_system
@@ -14,14 +13,6 @@ from dlscale.benchmarks.systems.system import default_environment, facts, find_i
 NAMES = definitions.names("systems")
 TEMPLATE = definitions.path_of("template", folder="systems").read_text(encoding="utf-8")
 CLUSTERS = [name for name in NAMES if load_system(name).has_jobs]
-
-
-def said(capsys, *words: str) -> tuple[int, str]:
-    """(exit status, stdout and stderr together)."""
-    with pytest.raises(SystemExit) as caught:
-        main(["system", *words])
-    found = capsys.readouterr()
-    return int(caught.value.code or 0), found.out + found.err
 
 
 def edited(tmp_path: Path, *changes: tuple[str, str]) -> str:
@@ -205,15 +196,16 @@ def test_recognised_nowhere(tmp_path):
     assert ["recognised nowhere" in line for line in lint(edited(tmp_path, *changes))] == [True]
 
 
-def test_lint_on_the_command_line(capsys, tmp_path):
+def test_lint_on_the_command_line(dlscale, tmp_path):
     unfit = edited(tmp_path, ("peak.bf16", "peak.half"))
-    status, text = said(capsys, "lint", "cori-knl", unfit)
-    assert (status, len(text.splitlines())) == (1, 1)
-    assert text.startswith(f"{unfit}: devices.peak.half")
-    assert said(capsys, "lint", "cori-knl") == (0, "1 system: OK\n")
-    assert said(capsys, "lint") == (0, f"{len(NAMES)} systems: OK\n")
-    status, text = said(capsys, "lint", unfit, "--json")
-    assert [row["system"] for row in json.loads(text)["rows"]] == [unfit]
+    status, *said = dlscale("system", "lint", "cori-knl", unfit)
+    (line,) = "".join(said).splitlines()
+    assert status == 1
+    assert line.startswith(f"{unfit}: devices.peak.half")
+    assert dlscale("system", "lint", "cori-knl") == (0, "1 system: OK\n", "")
+    assert dlscale("system", "lint") == (0, f"{len(NAMES)} systems: OK\n", "")
+    _, out, _ = dlscale("system", "lint", unfit, "--json")
+    assert [row["system"] for row in json.loads(out)["rows"]] == [unfit]
 
 
 @pytest.mark.parametrize(
@@ -224,14 +216,13 @@ def test_lint_on_the_command_line(capsys, tmp_path):
         (("lint", "nowhere.toml"), ["no file nowhere.toml"]),
     ],
 )
-def test_unknown_systems_are_one_line(capsys, words, expected):
-    status, text = said(capsys, *words)
-    assert (status, len(text.splitlines())) == (1, 1)
-    assert all(part in text for part in expected)
+def test_unknown_systems_are_one_line(mistake, words, expected):
+    line = mistake("system", *words)
+    assert all(part in line for part in expected)
 
 
-def test_list_has_a_row_for_each_system_with_stable_keys(capsys):
-    status, text = said(capsys, "list", "--json")
+def test_list_has_a_row_for_each_system_with_stable_keys(dlscale):
+    status, text, _ = dlscale("system", "list", "--json")
     rows = {row["system"]: row for row in json.loads(text)["rows"]}
     assert status == 0
     assert list(rows) == NAMES
@@ -247,13 +238,13 @@ def test_list_has_a_row_for_each_system_with_stable_keys(capsys):
         "here": False,
     }
     assert (rows["local"]["here"], rows["local"]["num_nodes"]) == (True, None)
-    status, text = said(capsys, "list")
+    _, text, _ = dlscale("system", "list")
     assert all(name in text for name in NAMES)
 
 
-def test_show_prints_every_fact_with_kind_and_source(capsys, monkeypatch):
+def test_show_prints_every_fact_with_kind_and_source(dlscale, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
-    status, text = said(capsys, "show", "daint")
+    status, text, _ = dlscale("system", "show", "daint")
     system = load_system("daint")
     assert status == 0
     for place, fact in facts(system):
@@ -264,7 +255,7 @@ def test_show_prints_every_fact_with_kind_and_source(capsys, monkeypatch):
     assert "CRAY_CUDA_MPS" in text
 
 
-def test_show_prints_the_model_as_json(capsys):
-    status, text = said(capsys, "show", "cori", "--json")
+def test_show_prints_the_model_as_json(dlscale):
+    status, text, _ = dlscale("system", "show", "cori", "--json")
     assert status == 0
     assert json.loads(text) == load_system("cori").model_dump(mode="json")
