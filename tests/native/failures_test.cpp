@@ -64,19 +64,7 @@ void somebody_is_late(int size, std::size_t count, bool oversubscribed) {
   }
 }
 
-// Somebody notices, and nobody goes on as if nothing had been.
-void lengths_differ(int size, std::size_t count, std::size_t count_of_last) {
-  const std::vector<std::string> texts = said(size, 0.5, true, [&](Node& node, int rank) {
-    std::vector<float> values(rank == size - 1 ? count_of_last : count);
-    node.allreduce(bytes(values), values.size(), Type::float32, Op::sum, 1.0);
-    node.barrier();
-  });
-  for (const std::string& text : texts) {
-    g_complaints.add_if(text.empty(), "lengths " + std::to_string(count) + " and " +
-                                          std::to_string(count_of_last) + ": a rank noticed nothing");
-  }
-}
-
+// Somebody notices; of lengths and parts that differ: tests/contract/test_ring_safety.py.
 void operations_differ() {
   const std::vector<std::string> texts = said(2, 0.5, true, [](Node& node, int rank) {
     std::vector<float> values(2000);
@@ -85,28 +73,6 @@ void operations_differ() {
   });
   for (const std::string& text : texts)
     g_complaints.add_if(text.empty(), "sum and min: a rank noticed nothing");
-}
-
-// All ranks refuse, nothing was written, and they can go on.
-void parts_differ() {
-  on_ranks(3, [](ThreadBootstrap& bootstrap) {
-    const SharedArray array(bootstrap, 4096, {}, 1);
-    Node node(bootstrap, names_of_ranks(3), true, small_areas(5), kernels());
-    auto* values = reinterpret_cast<float*>(array.own());
-    for (int i = 0; i < 1024; ++i) values[i] = 1.0F;
-    node.barrier();
-    try {
-      const std::size_t begin = bootstrap.rank() == 2 ? 64 : 0;
-      node.allreduce(array, array.own() + begin, 100, Type::float32, Op::sum, 1.0);
-      g_complaints.add("different parts were reduced");
-    } catch (const std::invalid_argument&) {
-    }
-    for (int i = 0; i < 1024; ++i) g_complaints.add_if(values[i] != 1.0F, "a refused reduction wrote");
-    node.barrier();
-    node.allreduce(array, array.own(), 100, Type::float32, Op::sum, 1.0);
-    g_complaints.add_if(values[0] != 3.0F || values[99] != 3.0F || values[100] != 1.0F, "after a refusal");
-    bootstrap.wait_for_all();
-  });
 }
 
 // A rank that leaves an operation by an exception of its own does not let the others wait for the timeout.
@@ -131,16 +97,7 @@ int main() {
   for (const int size : {2, 3, 5}) {
     for (const std::size_t count : {3u, 100u, 2000u}) somebody_is_late(size, count, size != 3);
   }
-  for (const int size : {2, 4}) {
-    lengths_differ(size, 5, 6);        // in the line
-    lengths_differ(size, 20, 100);     // in the slot
-    lengths_differ(size, 1000, 2000);  // in chunks, of which one has more
-    lengths_differ(size, 2000, 2001);  // in as many chunks
-    lengths_differ(size, 5, 100);      // one on each of two paths
-    lengths_differ(size, 100, 3000);
-  }
   operations_differ();
-  parts_differ();
   somebody_fails();
   return g_complaints.verdict("failures");
 }

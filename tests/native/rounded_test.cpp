@@ -2,9 +2,6 @@
 // other operations, while ranks hesitate, against plain arithmetic one element at a time.
 //
 //   rounded_test [ROUNDS]
-#include <sched.h>
-#include <time.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -72,9 +69,6 @@ struct Model {
   Floats results;
 };
 
-// ---- kernels
-// ---------------------------------------------------------------------------------------------------
-
 void check_kernels(const Kernels& k, std::size_t count, Values values, bool keeps, std::uint64_t seed) {
   const std::string what = std::string(k.instruction_set) + ", " + std::to_string(count) + " elements: ";
   constexpr int kNumRanks = 3;
@@ -112,27 +106,6 @@ void check_kernels(const Kernels& k, std::size_t count, Values values, bool keep
     }
   }
 }
-
-// ---- a node
-// ----------------------------------------------------------------------------------------------------
-
-class Hesitation {
- public:
-  explicit Hesitation(std::uint64_t seed) : chance_(seed) {}
-  void operator()() {
-    const auto kind = chance_() % 8;
-    if (kind < 4) return;
-    if (kind < 7) {
-      sched_yield();
-      return;
-    }
-    const timespec nap{0, static_cast<long>(chance_() % 300'000)};
-    nanosleep(&nap, nullptr);
-  }
-
- private:
-  std::mt19937_64 chance_;
-};
 
 // Two buckets by turns, a plain operation now and then, and other ways of moving from time to time.
 void on_a_node(int size, bool keeps, std::uint64_t seed) {

@@ -3,7 +3,6 @@
 //
 //   sequences_test [ROUNDS] [OPERATIONS] [KERNELS]
 #include <sched.h>
-#include <time.h>
 
 #include <random>
 #include <string>
@@ -17,25 +16,6 @@ using namespace dlscale::testing;
 namespace {
 
 Complaints g_complaints;
-
-// Nothing, a turn for other threads, or a nap of up to 2 ms: longer than the spin, so that ranks fall asleep.
-class Hesitation {
- public:
-  explicit Hesitation(std::uint64_t seed) : chance_(seed) {}
-  void operator()() {
-    const auto kind = chance_() % 16;
-    if (kind < 8) return;
-    if (kind < 13) {
-      for (auto i = chance_() % 4; i > 0; --i) sched_yield();
-      return;
-    }
-    const timespec nap{0, static_cast<long>(chance_() % (kind < 15 ? 100'000 : 2'000'000))};
-    nanosleep(&nap, nullptr);
-  }
-
- private:
-  std::mt19937_64 chance_;
-};
 
 void one_operation(NodeRank& me, const std::vector<const SharedArray*>& arrays, std::mt19937_64& chance,
                    std::uint64_t seed) {

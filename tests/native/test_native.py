@@ -27,12 +27,12 @@ def test_all_instruction_sets_agree_with_the_plain_reduction(plain):
 
 
 @pytest.mark.parametrize("kernels", kernels_here())
-def test_every_operation_by_every_path(plain, kernels):
-    plain.check("operations_test", 8 if kernels == kernels_here()[-1] else 4, kernels)
+def test_sequences_of_mixed_operations(plain, kernels):
+    plain.check("sequences_test", 40, 300, kernels)
 
 
-def test_sequences_of_mixed_operations(plain):
-    plain.check("sequences_test", 40, 300)
+def test_the_exchange_between_nodes(plain):
+    plain.check("exchange_test", 6)
 
 
 def test_what_travels_as_bfloat16(plain):

@@ -1,6 +1,9 @@
 // Ranks that are threads of this process, so that sanitizers see both sides of every access.
 #pragma once
 
+#include <sched.h>
+#include <time.h>
+
 #include <condition_variable>
 #include <cstddef>
 #include <cstdio>
@@ -8,6 +11,7 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -87,6 +91,25 @@ void on_ranks(int size, Rank rank) {
   }
   for (std::thread& thread : threads) thread.join();
 }
+
+// Nothing, a turn for other threads, or a nap of up to 2 ms: longer than the spin, so that ranks fall asleep.
+class Hesitation {
+ public:
+  explicit Hesitation(std::uint64_t seed) : chance_(seed) {}
+  void operator()() {
+    const auto kind = chance_() % 16;
+    if (kind < 8) return;
+    if (kind < 13) {
+      for (auto i = chance_() % 4; i > 0; --i) sched_yield();
+      return;
+    }
+    const timespec nap{0, static_cast<long>(chance_() % (kind < 15 ? 100'000 : 2'000'000))};
+    nanosleep(&nap, nullptr);
+  }
+
+ private:
+  std::mt19937_64 chance_;
+};
 
 // Local rank q is called q in messages.
 inline std::vector<int> names_of_ranks(int size) {

@@ -1,21 +1,27 @@
-"""Hosts made of network namespaces: apart, joined by slow links, and gone afterwards."""
+"""Ranks on hosts of this machine that are network namespaces (benchmarks/launch/hosts.py), joined by slow links.
+
+Ranks see the processes of their host only, and end with mpiexec however it ends.
+"""
 
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from .hosts import run_on_hosts
+from dlscale.benchmarks.launch.hosts import WITH_PARENT, HostsShape, addresses
 
-HOSTS = [sys.executable, str(Path(__file__).with_name("hosts.py"))]
+NUM_HOSTS, RANKS_PER_HOST = 4, 2
+LIMIT_SECONDS = 100
+TOP = Path(__file__).parents[2]
+# Without these UCX sees that the hosts are one, and takes shared memory: the links carry nothing then.
+OVER_TCP = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "all"}
 
 pytestmark = [
     pytest.mark.requires("mpiexec", "hydra", "namespaces"),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(LIMIT_SECONDS + 20),
     pytest.mark.nightly,
 ]
 
@@ -36,61 +42,52 @@ if world.Get_rank() == 0:
 """
 
 
-def on_hosts(*arguments, limit_seconds=100):
-    return subprocess.run(
-        [*HOSTS, *arguments], capture_output=True, text=True, timeout=limit_seconds, check=False
+def run_on_hosts(*command, ranks_per_host=RANKS_PER_HOST, slow_links=None, variables=None):
+    """What ranks of a Python program said, host by host, with messages over TCP."""
+    shape = HostsShape(
+        num_hosts=NUM_HOSTS,
+        bytes_per_second=125e6,
+        queue_bytes=6_000_000,
+        slow_links=slow_links or {},
+        own_processes=True,
     )
-
-
-def named(marker):
-    """Processes with this word in their command line."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
+    full = [*WITH_PARENT, *shape.prefix(sys.executable), str(Path(sys.prefix) / "bin" / "mpiexec")]
+    full += ["-hosts", ",".join(addresses(NUM_HOSTS)), "-ppn", str(ranks_per_host)]
+    full += ["-n", str(ranks_per_host * NUM_HOSTS), sys.executable, *command]
+    with subprocess.Popen(
+        full,
+        cwd=TOP,
+        env={**os.environ, **OVER_TCP, **(variables or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
         try:
-            if marker.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-        except OSError:
-            continue  # ended meanwhile
-    return found
-
-
-def gone(marker, seconds=10):
-    deadline = time.monotonic() + seconds
-    while named(marker) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not named(marker)
+            said, _ = process.communicate(timeout=LIMIT_SECONDS)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, said
+    return said
 
 
 def test_ranks_are_apart_and_talk_over_the_links():
-    done = run_on_hosts(
-        [sys.executable, "-c", ABOUT_A_RANK], num_hosts=4, ranks_per_host=2, slow_links={3: 0.5}
-    )
-    assert done.returncode == 0, done.stdout
-    told, seconds = eval(done.stdout)  # noqa: S307  our own words
+    told, seconds = eval(run_on_hosts("-c", ABOUT_A_RANK, slow_links={3: 0.5}))  # noqa: S307  our own words
     assert told == [(f"h{host}", 2, 8.0) for host in (1, 1, 2, 2, 3, 3, 4, 4)]
     # Every host has to send 3/4 of 8 MiB twice, at 0.125 GB/s, and one of them at half of it.
     assert seconds > 0.16, "the links are not slow, or carry nothing"
 
 
-def test_a_failure_is_passed_on():
-    done = on_hosts("--hosts", "2", sys.executable, "-c", "import os; os.write(1, b'said\\n'); os._exit(3)")
-    assert (done.returncode, done.stdout.split()) == (3, ["said", "said"])
-
-
-def test_ranks_that_take_too_long_are_ended():
-    marker = f"77{os.getpid()}"  # seconds to sleep, and recognised by
-    done = on_hosts("--hosts", "2", "--limit-seconds", "1", "sleep", marker)
-    assert done.returncode == 124
-    assert gone(marker)
-
-
-def test_nothing_outlives_a_killed_test_bed():
-    marker = f"78{os.getpid()}"
-    process = subprocess.Popen([*HOSTS, "--hosts", "2", "sleep", marker], start_new_session=True)
-    deadline = time.monotonic() + 30
-    while len(named(marker)) < 4 and time.monotonic() < deadline:  # the test bed, mpiexec and two ranks
-        time.sleep(0.05)
-    assert len(named(marker)) >= 4
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert gone(marker)
+@pytest.mark.requires("ring")
+def test_the_ring_between_hosts_does_what_it_does_between_nodes_of_one(tmp_path):
+    """By every schedule, and where ranks disagree."""
+    names = ("ring.py::test_any_switch_points_give_the_right_sums", "ring_properties.py")
+    run_on_hosts(
+        str(TOP / "tests/mpi/rank_pytest.py"),
+        str(tmp_path),
+        *(f"tests/contract/test_{name}" for name in names),
+        *("-k", "not order_of_rank", "-p", "no:cacheprovider"),  # of one node
+        ranks_per_host=1,
+        variables={"DLSCALE_UNDER_MPIEXEC": str(NUM_HOSTS)},
+    )

@@ -1,6 +1,6 @@
 // Every operation of an exchange on ranks that are threads of this process, for the sanitizers.
 //
-//   thread_ranks MOST_RANKS        ends with 0 and prints "ok" if all is well
+//   exchange_test MOST_RANKS        ends with 0 and prints "ok" if all is well
 #include <sched.h>
 
 #include <cstdio>
