@@ -3,6 +3,7 @@
 from collections import deque
 from threading import Lock
 
+import numpy as np
 import pytest
 import torch
 
@@ -55,3 +56,32 @@ class LateStaging(ThroughHost):
 def late_staging():
     """Makes a staging per worker."""
     return LateStaging
+
+
+class OthersHaveZeros:
+    """The collective of rank 0; what it lends is not cleared."""
+
+    rank = 0
+
+    def __init__(self, size):
+        self.size = size
+
+    def empty(self, count, dtype="float32"):
+        return np.full(count, np.nan, dtype)
+
+    def allreduce(self, buffer, op="sum"):
+        if op == "average":
+            buffer /= self.size
+
+    def settings(self):
+        return {}
+
+
+@pytest.fixture
+def alone():
+    return OthersHaveZeros(1)
+
+
+@pytest.fixture
+def of_two():
+    return OthersHaveZeros(2)

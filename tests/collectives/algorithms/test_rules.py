@@ -85,15 +85,6 @@ def test_local_sgd_averages_weights_after_every_round(interval, start):
     assert all(np.array_equal(found[0][1][start:], learnt[start:]) for _, learnt, _ in found)
 
 
-def test_local_sgd_of_every_step_is_synchronous_sgd():
-    found, weights = trained("local_sgd", 6, interval=1), START
-    for step in range(6):
-        weights = weights - RATE * np.mean([gradient(r, weights, step) for r in range(NUM_RANKS)], axis=0)
-        for own, learnt, _ in found:
-            np.testing.assert_allclose(own[step], weights, atol=1e-5)
-            np.testing.assert_array_equal(own[step], learnt[step])
-
-
 @pytest.mark.parametrize(("interval", "momentum"), [(1, 0.0), (3, 0.0), (1, 0.5), (3, 0.5)])
 def test_elastic_averaging_follows_the_papers_equations(interval, momentum):
     """Section 3 of arXiv:1412.6651, and its algorithm 2 for the momentum; all exchange in the same steps."""

@@ -34,16 +34,6 @@ def test_without_masters_every_worker_sends_to_every_server():
     assert [ranks.name(rank) for rank in (0, 3, 4)] == ["worker 0", "server 0", "server 1"]
 
 
-def test_ranks_are_called_what_they_do():
-    ranks = Ranks(num_workers=3, num_servers=3, num_masters=2)
-    assert [ranks.name(rank) for rank in (2, 3, 4, 5)] == [
-        "worker 2",
-        "the super-master",
-        "master 0",
-        "master 1",
-    ]
-
-
 @pytest.mark.parametrize(
     ("options", "num_servers", "said"),
     [

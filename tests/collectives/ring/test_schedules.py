@@ -331,14 +331,14 @@ def elements_sent(plan, size, count):
 
 
 @EACH_PLAN
-@pytest.mark.parametrize("count", [1, 64, 1001])
-def test_elements_sent(plan, count):
+@pytest.mark.parametrize(("count", "max_segment"), [(1, 500), (64, 500), (1001, 500), (2**33 + 1, 2**32)])
+def test_elements_sent(plan, count, max_segment):
     if plan[0] == "barrier":
         count = 1
     for size in SIZES:
         sent = [
             sum(end - begin for _, (begin, end), _ in schedule.sends)
-            for schedule in schedules(plan, size, count, max_segment=500)
+            for schedule in schedules(plan, size, count, max_segment)
         ]
         assert sum(sent) == elements_sent(plan, size, count)
         power, guests = surplus(size)

@@ -1,4 +1,4 @@
-"""Which step applies which gradients, and what options of an exchange are refused."""
+"""Options of an exchange, and which are refused; which step applies which gradients: tests/contract."""
 
 from dataclasses import dataclass
 
@@ -7,39 +7,6 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.collectives.registry import read_kinds
 from dlscale.collectives.training.communication import Training
-
-
-def applied(training, num_steps):
-    """For each step, the steps whose gradients it applies."""
-    found, left_over = [], None
-    for step in range(num_steps):
-        now = []
-        if training.drains(step):
-            now.append(left_over)
-        if training.is_delayed(step):
-            now += [left_over] if step > 0 else []
-            left_over = step
-        else:
-            now.append(step)
-        found.append(now)
-    return found
-
-
-def test_a_synchronous_step_applies_its_own_gradients():
-    assert applied(Training(), 4) == [[0], [1], [2], [3]]
-
-
-def test_a_pipelined_step_applies_those_of_the_step_before():
-    assert applied(Training(pipelined=True), 4) == [[], [0], [1], [2]]
-
-
-@pytest.mark.parametrize("until", [1, 2, 3, 7])
-def test_the_cool_down_applies_every_gradient_once(until):
-    found = applied(Training(pipelined=True, pipelined_until_step=until), 6)
-    if until < 6:
-        assert found[until] == [until - 1, until]
-        assert sorted(step for now in found for step in now) == list(range(6))
-    assert found[until + 1 :] == [[step] for step in range(until + 1, 6)]
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 from dlscale.base.errors import UsageError
 from dlscale.collectives.training.communication import Training
 from dlscale.collectives.training.deferral import (
-    LEAST_BUCKET_BYTES,
     NUM_MEASURED_STEPS,
-    PART_BYTES,
     Timing,
     agreed,
-    bucket_limit,
     is_deferred,
     planned_order,
 )
@@ -51,12 +48,6 @@ def test_every_part_goes_once_and_the_link_is_never_idle_beside_something_ready(
 
     by_readiness = sorted(range(len(timings)), key=lambda index: timings[index].ready)
     assert end(order) == pytest.approx(end(by_readiness))
-
-
-def test_buckets_grow_smaller_towards_the_front():
-    assert bucket_limit(100 << 20) == PART_BYTES
-    assert bucket_limit(1 << 20) == 256 << 10
-    assert bucket_limit(0) == LEAST_BUCKET_BYTES
 
 
 class OnNodes:
@@ -131,7 +122,7 @@ class TestTorch:
         torch.manual_seed(3)
         return nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
 
-    def trainer(self, network, forward, **options):
+    def trainer(self, collective, network, forward, **options):
         import torch
         from torch import nn
 
@@ -159,9 +150,9 @@ class TestTorch:
             next_batch=lambda: (torch.randn(3, 4, generator=generator, requires_grad=True),),
             weights=lambda: [p.detach().numpy().copy() for p in network.parameters()],
         )
-        return _torch_buckets.over(replica, [Alone()], Training(teams=1, **options))
+        return _torch_buckets.over(replica, [collective], Training(teams=1, **options))
 
-    def test_a_layer_is_updated_before_it_is_called_and_not_earlier(self, network, monkeypatch):
+    def test_a_layer_is_updated_before_it_is_called_and_not_earlier(self, alone, network, monkeypatch):
         monkeypatch.setattr("dlscale.collectives.training.deferral.LEAST_BUCKET_BYTES", 80)  # a layer each
         seen = []
 
@@ -171,7 +162,7 @@ class TestTorch:
                 seen.append((index, [float(p.detach().sum()) for p in network[4].parameters()]))
             return batch
 
-        trainer = self.trainer(network, forward, deferred=1)
+        trainer = self.trainer(alone, network, forward, deferred=1)
         for _ in range(7):
             trainer.step()
         trainer.close()
@@ -180,7 +171,7 @@ class TestTorch:
         assert seen[4][1] == seen[0][1]  # and in a measured step before it began
         assert trainer.settings()["deferred_buckets"] == "3 of 3"
 
-    def test_weights_of_layers_that_are_never_called_are_updated_at_once(self, network, monkeypatch):
+    def test_weights_of_layers_that_are_never_called_are_updated_at_once(self, alone, network, monkeypatch):
         from torch.nn import functional
 
         monkeypatch.setattr("dlscale.collectives.training.deferral.LEAST_BUCKET_BYTES", 80)
@@ -191,7 +182,7 @@ class TestTorch:
         found = {}
         for deferred in (0, 1):
             state = {name: value.clone() for name, value in network.state_dict().items()}
-            trainer = self.trainer(network, forward, deferred=deferred)
+            trainer = self.trainer(alone, network, forward, deferred=deferred)
             for _ in range(9):
                 trainer.step()
             found[deferred] = trainer.weights()
@@ -201,13 +192,13 @@ class TestTorch:
         assert settings["deferred_buckets"] == "2 of 3"
         assert all(np.array_equal(a, b) for a, b in zip(found[0], found[1], strict=True))
 
-    def test_weights_that_are_read_before_their_own_layer_is_called_are_an_error(self, network):
+    def test_weights_that_are_read_before_their_own_layer_is_called_are_an_error(self, alone, network):
         from torch.nn import functional
 
         def forward(network, batch):
             return network(functional.linear(batch, network[4].weight))
 
-        trainer = self.trainer(network, forward, deferred=1)
+        trainer = self.trainer(alone, network, forward, deferred=1)
         for _ in range(NUM_MEASURED_STEPS + 1):  # all are up to date when the order is planned
             trainer.step()
         with pytest.raises(UsageError, match="give deferred=0"):
@@ -222,16 +213,3 @@ class TestTorch:
             compiled=False, objectives=[types.SimpleNamespace(optimizer=optimizer)]
         )
         assert "Clipping may need all gradients at once" in obstacle_to_deferral(replica)
-
-
-class Alone:
-    rank, size = 0, 1
-
-    def empty(self, count, dtype="float32"):
-        return np.full(count, np.nan, dtype)
-
-    def allreduce(self, buffer, op="sum"):
-        pass
-
-    def settings(self):
-        return {}

@@ -23,21 +23,6 @@ pytestmark = pytest.mark.skipif(not is_built(), reason="TensorFlow's operations 
 FORWARD, BACKWARD = 0.02, 0.06
 
 
-class Collective:
-    """Two ranks, as far as a graph that does not run can tell."""
-
-    rank, size = 0, 2
-
-    def empty(self, count, dtype="float32"):
-        return np.zeros(count, dtype)
-
-    def allreduce(self, buffer, op="sum"):
-        pass
-
-    def settings(self):
-        return {}
-
-
 def make_replica(workload):
     slept = Slept(forward_seconds=FORWARD, backward_seconds=BACKWARD)
     factory = load_workload(workload).factory(
@@ -76,11 +61,11 @@ def test_gradients_are_the_mean_of_the_batch_in_their_sizes():
     assert replica.losses() == [pytest.approx(expected)]
 
 
-def test_an_exchange_waits_for_its_own_gradients_alone(monkeypatch):
+def test_an_exchange_waits_for_its_own_gradients_alone(of_two, monkeypatch):
     """An operation with state would put every sleep of a step before the first exchange."""
     monkeypatch.setattr(_tensorflow_native, "FIRST_BUCKET_BYTES", 60)
-    replica, collective = make_replica("hep_cnn"), Collective()
-    exchange = NativeExchange([collective], threads=True)
+    replica = make_replica("hep_cnn")
+    exchange = NativeExchange([of_two], threads=True)
     trainer = TensorFlowTrainer(replica, exchange)
     graph = trainer._step.get_concrete_function(*replica.next_batch()).graph
     trainer.close()

@@ -2,7 +2,6 @@
 
 import types
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,22 +11,6 @@ from dlscale.collectives.training._torch_staging import InPlace, ThroughHost, st
 from dlscale.collectives.training.communication import Training
 
 NUM_STEPS = 4
-
-
-class Halving:
-    """A collective of two ranks, the other of which has gradients of 0."""
-
-    rank, size = 0, 2
-
-    def empty(self, count, dtype="float32"):
-        return np.full(count, np.nan, dtype)
-
-    def allreduce(self, buffer, op="sum"):
-        assert op == "average"
-        buffer *= 0.5
-
-    def settings(self):
-        return {}
 
 
 class Replica:
@@ -71,9 +54,9 @@ def _small_buckets(monkeypatch):
     monkeypatch.setattr(communication, "threads_may_communicate", lambda: True)
 
 
-def trained(training):
+def trained(training, collective):
     replica = Replica()
-    trainer = _torch_buckets.over(replica, [Halving()] * max(training.teams, 1), training)
+    trainer = _torch_buckets.over(replica, [collective] * max(training.teams, 1), training)
     for _ in range(NUM_STEPS):
         trainer.step()
     trainer.synchronize()
@@ -84,12 +67,14 @@ def trained(training):
 
 @pytest.mark.parametrize("teams", [0, 2])
 @pytest.mark.parametrize("pipelined", [False, True])
-def test_staged_gradients_train_bit_by_bit_as_those_in_place(monkeypatch, late_staging, teams, pipelined):
+def test_staged_gradients_train_bit_by_bit_as_those_in_place(
+    monkeypatch, of_two, late_staging, teams, pipelined
+):
     training = Training(teams=teams, pipelined=pipelined)
-    expected, in_place = trained(training)
+    expected, in_place = trained(training, of_two)
     late = late_staging()
     monkeypatch.setattr(_torch_buckets, "staging_of", lambda _: late)
-    found, staged = trained(training)
+    found, staged = trained(training, of_two)
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one, other)
     assert len(staged["bucket_bytes"].split(",")) >= 3
@@ -100,12 +85,12 @@ def test_staged_gradients_train_bit_by_bit_as_those_in_place(monkeypatch, late_s
     assert late.num_delivered == (NUM_STEPS - pipelined) * size
 
 
-def test_settings_count_the_copies(monkeypatch):
-    _, in_place = trained(Training(teams=0))
+def test_settings_count_the_copies(monkeypatch, of_two):
+    _, in_place = trained(Training(teams=0), of_two)
     assert in_place["staging_copies"] == 1
     assert "staged_through" not in in_place
     monkeypatch.setattr(_torch_buckets, "staging_of", lambda _: ThroughHost(torch.device("cpu")))
-    _, staged = trained(Training(teams=0))
+    _, staged = trained(Training(teams=0), of_two)
     assert (staged["staging_copies"], staged["staged_through"]) == (2, "host memory")
 
 

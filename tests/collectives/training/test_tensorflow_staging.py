@@ -5,33 +5,19 @@ Graphs are looked at, not run: their devices need not be here.
 
 import types
 
-import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 
 from dlscale.collectives.grpc_ps._tensorflow_server import own_gpu, session_config  # noqa: E402
 from dlscale.collectives.grpc_ps._tensorflow_worker import local_statistics, on_servers  # noqa: E402
-from dlscale.collectives.training import _tensorflow, _tensorflow_buckets, _tensorflow_native  # noqa: E402
+from dlscale.collectives.training import _tensorflow  # noqa: E402
 from dlscale.collectives.training._tensorflow_buckets import NumpyExchange  # noqa: E402
 from dlscale.collectives.training._tensorflow_native import NativeExchange, is_built  # noqa: E402
 from dlscale.collectives.training.communication import Training  # noqa: E402
 
 GPU = "/device:GPU:0"
 WORKER_GPU = "/job:worker/task:1/device:GPU:0"
-
-
-class Collective:
-    rank, size = 0, 2
-
-    def empty(self, count, dtype="float32"):
-        return np.zeros(count, dtype)
-
-    def allreduce(self, buffer, op="sum"):
-        pass
-
-    def settings(self):
-        return {}
 
 
 class Replica:
@@ -63,8 +49,8 @@ def devices_of(function, kinds):
 
 @pytest.mark.skipif(not is_built(), reason="the operations were not built")
 @pytest.mark.parametrize("threads", [False, True])
-def test_our_operations_are_on_the_host(threads):
-    exchange = NativeExchange([Collective()], threads=threads, computed_on_gpu=True)
+def test_our_operations_are_on_the_host(threads, of_two):
+    exchange = NativeExchange([of_two], threads=threads, computed_on_gpu=True)
 
     def pipelined(gradients):
         exchange.send(gradients)
@@ -78,31 +64,13 @@ def test_our_operations_are_on_the_host(threads):
     exchange.close()
 
 
-def test_numpys_exchange_is_on_the_host():
-    exchange = NumpyExchange(Replica(GPU), Collective())
+def test_numpys_exchange_is_on_the_host(of_two):
+    exchange = NumpyExchange(Replica(GPU), of_two)
     found = devices_of(exchange.average, "PyFunc")
     assert found
     assert all(device.endswith("CPU:0") for device in found.values()), found
     assert exchange.settings()["staging_copies"] == 5
-    assert "staged_through" not in NumpyExchange(Replica("/device:CPU:0"), Collective()).settings()
-
-
-@pytest.mark.parametrize(("device", "expected"), [(GPU, 1), ("/device:CPU:0", 4)])
-def test_a_gpu_leaves_the_host_all_threads_but_one(device, expected, monkeypatch):
-    asked = []
-    monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: 4)
-    monkeypatch.setattr(
-        _tensorflow_native,
-        "has_spare_core",
-        lambda _, *, num_threads: asked.append(num_threads) or False,
-    )
-    monkeypatch.setattr(_tensorflow_native, "threads_may_communicate", lambda: True)
-    monkeypatch.setattr(_tensorflow_buckets, "is_built", lambda: True)
-    monkeypatch.setattr(_tensorflow_buckets, "NativeExchange", lambda *_, **given: given)
-    monkeypatch.setattr(_tensorflow_buckets, "TensorFlowTrainer", lambda _, exchange: exchange)
-    given = _tensorflow_buckets.over(Replica(device), [Collective()], Training())
-    assert asked == [expected]
-    assert given == {"threads": False, "computed_on_gpu": device == GPU, "deferred": False}
+    assert "staged_through" not in NumpyExchange(Replica("/device:CPU:0"), of_two).settings()
 
 
 def test_a_pipelined_window_waits_for_the_gpu(monkeypatch):

@@ -41,27 +41,6 @@ def test_without_the_token_nothing_is_served(cluster, replica, tools, token):
     assert cluster.num_sessions() == [0]
 
 
-def rpc(cluster, tools, method, *, metadata):
-    """A call of one message, past the worker's own code; its status and details if it is not answered."""
-    import grpc
-
-    with grpc.insecure_channel(f"ipv4:{tools.loopback}:{cluster.ports[0]}") as channel:
-        try:
-            return channel.unary_unary(method)(bytes(8), metadata=metadata, timeout=tools.seconds)
-        except grpc.RpcError as error:
-            return error.code().name, error.details()
-
-
-@pytest.mark.parametrize(
-    "method", ["/dlscale.ParameterServer/Stop", "/other/Train", "/grpc.health.v1.Health/Check"]
-)
-@pytest.mark.parametrize("known", [True, False])
-def test_there_are_no_other_methods(cluster, tools, method, known):
-    metadata = (("dlscale-token", tools.token),) if known else ()
-    code, _ = rpc(cluster, tools, method, metadata=metadata)
-    assert code == "UNIMPLEMENTED"
-
-
 @pytest.mark.parametrize("request_of", [bytes(8), bytes(7), b"", bytes(9)])
 def test_what_is_not_trained_is_not_counted(cluster, request_of):
     with pytest.raises(RuntimeError, match=r"there is no such trainer$"):

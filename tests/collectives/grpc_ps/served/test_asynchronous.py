@@ -63,18 +63,6 @@ def expected(make_replica):
     return first.weights()
 
 
-def test_a_worker_may_leave_early(make_cluster, make_replica, tools):
-    cluster = make_cluster(asynchronous=True)
-    replicas = [make_replica(worker) for worker in range(2)]
-    one, other = tools.together(lambda worker: cluster.trainer(worker, replicas[worker]), 2)
-    other.close()
-    one.step()
-    assert one.num_applied() == 1
-    assert cluster.num_sessions() == [1, 1]
-    one.close()
-    assert cluster.num_sessions() == [0, 0]
-
-
 def test_the_servers_weights_of_now_can_be_had_between_two_steps_and_what_gradients_missed_is_counted(
     make_cluster, make_replica, tools
 ):

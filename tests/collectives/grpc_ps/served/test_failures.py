@@ -81,16 +81,6 @@ def test_a_worker_that_closes(pair, leaving):
     pair.cluster.assert_freed()
 
 
-def test_a_worker_whose_connection_breaks(pair):
-    def disconnect():
-        for channel in pair.channels[1]:
-            channel.close()
-
-    assert pair.error_of(0, disconnect).endswith("ended the session: worker 1 went away")
-    pair.close()
-    pair.cluster.assert_freed()
-
-
 def test_a_worker_that_goes_away_from_one_server(pair):
     """The other server keeps the session until the worker that is left has heard of it."""
     text = pair.error_of(0, pair.channels[1][1].close)

@@ -51,14 +51,6 @@ def test_what_workers_sent_is_not_written_to():
     assert [mean.add(worker, rows[worker]) is None for worker in (1, 0, 2)] == [True, True, False]
 
 
-def test_one_workers_gradient_is_the_mean_and_is_not_copied():
-    (gradient,) = gradients(1)
-    mean = OrderedMean(count=7, num_workers=1)
-    assert mean.add(0, gradient) is gradient
-    assert mean.add(0, gradient) is gradient
-    assert not mean.is_partial
-
-
 @pytest.mark.parametrize("worker", [0, 2])
 def test_a_second_gradient_in_a_step_is_refused(worker):
     """Worker 0's is added at once, worker 2's waits for worker 1's."""

@@ -51,15 +51,3 @@ def test_groups_keep_their_settings(make_cluster, tools, num_servers):
     tools.assert_close(one, tools.plain(make, num_workers=2, num_steps=4))
     for mine, theirs in zip(one, other, strict=True):
         np.testing.assert_array_equal(mine, theirs)
-
-
-def test_as_many_servers_as_weights(make_cluster, tools):
-    def make(worker):
-        torch.manual_seed(1)
-        network = torch.nn.Linear(2, 1)
-        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-        return tools.Replica(network, optimizer, index=worker, num_inputs=2)
-
-    one, other = make_cluster(num_servers=3).train(make, num_steps=3)
-    tools.assert_close(one, tools.plain(make, num_workers=2, num_steps=3))
-    tools.assert_close(one, other)

@@ -83,14 +83,3 @@ def test_the_worker_that_opened_it_leaves_before_another_does_not_fit(make_clust
     with pytest.raises(RefusedError, match="worker 0 trains other weights, or in another way"):
         next(server._train(iter([hello(0, session(num_workers=2, rate=0.2))])))
     assert cluster.num_sessions() == [0]
-
-
-def test_the_only_worker_goes_away(make_cluster, replica):
-    cluster = make_cluster(num_workers=1, num_servers=1)
-    channels = cluster.channels()
-    trainer = cluster.trainer(0, replica, channels=channels)
-    channels[0].close()
-    cluster.assert_freed()
-    with pytest.raises(RuntimeError, match="server 0"):
-        trainer.step()
-    trainer.close()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.collectives.grpc_ps.messages import Chunk, Piece, Region, ServerShard, chunks, pieces, shards
+from dlscale.collectives.grpc_ps.messages import Chunk, Piece, Region, chunks, pieces, shards
 
 pytestmark = pytest.mark.requires("grpc_ps-torch")
 
@@ -15,17 +15,6 @@ SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=6)
 
 def elements(shard):
     return sum(region.count for region in shard.regions)
-
-
-def test_borders_may_lie_inside_objectives():
-    assert shards([5, 3], num_servers=3) == [
-        ServerShard(start=0, regions=(Region(count=2, optimizer=0),)),
-        ServerShard(start=2, regions=(Region(count=3, optimizer=0),)),
-        ServerShard(start=5, regions=(Region(count=3, optimizer=1),)),
-    ]
-    assert shards([5, 3], num_servers=1) == [
-        ServerShard(start=0, regions=(Region(count=5, optimizer=0), Region(count=3, optimizer=1)))
-    ]
 
 
 @given(objective_sizes=SIZES, num_servers=st.integers(1, 9))

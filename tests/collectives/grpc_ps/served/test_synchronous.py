@@ -100,42 +100,10 @@ def test_a_parameter_that_is_not_used_has_no_gradient(make_cluster, tools):
     assert moved == [True, True, False, False]
 
 
-def test_objectives_keep_their_optimizers(make_cluster, tools):
-    """Two networks, each with its own loss and rate, and a border between servers inside the first."""
-
-    def make(worker):
-        replicas = [
-            tools.Replica(network := tools.perceptron(seed), torch.optim.SGD(network.parameters(), lr=rate))
-            for seed, rate in ((1, 0.3), (2, 0.01))
-        ]
-        both = replicas[0]
-        both.objectives += replicas[1].objectives
-        return both
-
-    weights = make_cluster(num_servers=3, num_workers=1).train(make, num_steps=3)
-    replica = make(0)
-    for _ in range(3):
-        batch = replica.next_batch()
-        for objective in replica.objectives:
-            objective.optimizer.zero_grad()
-            objective.loss(*batch).backward()
-            objective.optimizer.step()
-    tools.assert_close(weights[0], replica.weights())
-
-
 def test_every_local_batch_is_counted(make_cluster, make_replica):
     counts = []
     make_cluster().train(make_replica, num_steps=3, before_close=lambda t: counts.append(t.num_applied()))
     assert counts == [6, 6]
-
-
-def test_settings_say_how_the_weights_are_cut(make_cluster, make_replica):
-    found = []
-    make_cluster().train(make_replica, num_steps=0, before_close=lambda t: found.append(t.settings()))
-    assert found[0] == found[1]
-    assert found[0]["num_servers"] == 2
-    assert found[0]["chunk_bytes"] == 1024
-    assert found[0]["bucket_bytes"] == f"{361 * 4},{362 * 4}"
 
 
 def test_trainers_come_and_go(make_cluster, make_replica, tools):
