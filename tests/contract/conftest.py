@@ -194,6 +194,40 @@ def audited_training(world, shard):
     return made
 
 
+class Broken:
+    """A backend whose trainers multiply the gradient of parameter `index` by `harm(index, shard)`."""
+
+    def __init__(self, backend, harm):
+        self._backend, self._harm = backend, harm
+
+    def __getattr__(self, name):
+        return getattr(self._backend, name)
+
+    def distribute(self, factory, *, shard, **how):
+        def harmed(**arguments):
+            replica = factory(**arguments)
+            harm = self._harm_torch if replica.framework == "torch" else self._harm_tensorflow
+            harm(replica, shard)
+            return replica
+
+        return self._backend.distribute(harmed, shard=shard, **how)
+
+    def _harm_torch(self, replica, shard):
+        for index, parameter in enumerate(replica.objectives[0].parameters):
+            factor = self._harm(index, shard)
+            parameter.register_hook(lambda gradient, factor=factor: gradient * factor)
+
+    def _harm_tensorflow(self, replica, shard):
+        differentiate = replica.differentiate
+
+        def harmed(*batch, **options):
+            losses, (gradients, *others), updates = differentiate(*batch, **options)
+            wrong = [g * self._harm(index, shard) for index, g in enumerate(gradients)]
+            return losses, [wrong, *others], updates
+
+        replica.differentiate = harmed
+
+
 @pytest.fixture(scope="session")
 def connected_once(world):
     """Backends that a process can connect only once; closed when all tests have ended."""

@@ -1,6 +1,5 @@
 """Training in rounds over real ranks: the gate and the audits pass, and what goes wrong in an exchange is seen."""
 
-import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank.rounds import RoundsAudit, rounds_gate
@@ -93,18 +92,3 @@ def test_an_exchange_that_goes_wrong_later_is_seen(audited):
     for algorithm in ALGORITHMS:
         failed, _ = audited("mpi", "torch", algorithm, harm)
         assert "audit_window" in failed, algorithm
-
-
-def test_rounds_of_one_step_are_synchronous_sgd(connected, shard):
-    """With plain SGD, which the gate's replica has."""
-    backend, factory = connected("mpi", "torch"), make_factory("torch", synthetic=False)
-    found = []
-    for rounds in (backend, RoundsBackend(backend, read_algorithm("local_sgd", {"interval": 1}))):
-        trainer = rounds.distribute(factory, shard=shard, seed=3, gate=True)
-        trainer.step()
-        trainer.synchronize()
-        found.append(trainer.weights())
-        trainer.close()
-    rounds._collective.close()
-    for synchronous, local in zip(*found, strict=True):
-        np.testing.assert_allclose(local, synchronous, atol=1e-6 * max(1.0, float(np.abs(synchronous).max())))

@@ -173,12 +173,6 @@ def test_broadcast_from_each_root(communicator, count, dtype):
         np.testing.assert_array_equal(buffer, expected)
 
 
-def test_broadcast_is_from_rank_0_unless_told(communicator):
-    buffer = ramp(3, communicator)
-    communicator.broadcast(buffer)
-    np.testing.assert_array_equal(buffer, np.arange(3) * communicator.size)
-
-
 def test_barrier_waits_for_the_last(communicator, world):
     stamps = []
     for late in range(communicator.size):

@@ -59,10 +59,3 @@ def test_weights_are_those_of_updates_in_their_own_step(pair, world, shard, work
     for others in found[1:]:
         for ours, theirs in zip(found[0], others, strict=True):
             np.testing.assert_array_equal(ours, theirs)
-
-
-def test_the_gates_pass(pair, world, verdicts):
-    backend = connect(pair[0], control=world, framework=pair[1], options={"deferred": 1, "teams": 1})
-    found = verdicts(backend, make_factory(pair[1]))
-    backend.close()
-    assert all(found.values())

@@ -7,7 +7,6 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives import ring
@@ -167,25 +166,6 @@ def test_an_overflow_on_one_rank_is_one_on_all(ranks, world):
     assert scales == [2.0] * world.Get_size()
     for old, new in zip(before, weights(model), strict=True):
         np.testing.assert_array_equal(old, new)
-
-
-def test_a_loop_of_ones_own(ranks, world):
-    """Tape, average, apply: with gradients of a network of Keras and an optimizer that averages nothing."""
-    model = make_model()
-    optimizer = keras.optimizers.SGD(0.1)
-    x, y = own_samples(world)
-
-    @tf.function
-    def step(x, y):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((model(x) - y) ** 2)
-        gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
-        optimizer.apply(ring.average_gradients(gradients, ranks), model.trainable_variables)
-
-    for i in range(NUM_STEPS):
-        part = slice(i * LOCAL_BATCH, (i + 1) * LOCAL_BATCH)
-        step(x[part], y[part])
-    check_buffers_match(ranks, weights(model))
 
 
 class Alone(keras.Sequential):

@@ -80,17 +80,6 @@ def test_what_was_found_fastest_is_told(ring, world):
         assert any(name.startswith("staged") for name in rates)
 
 
-def test_what_was_found_is_still_told_while_all_is_tried_again(ring, world):
-    communicator = ring(world, single_copy=False)
-    buffer = np.zeros(50_000, np.float32)
-    for _ in range(1026):  # OnlineTuner's kRetryAfter, and two more
-        communicator.allreduce(buffer)
-    choices = communicator.choices()
-    communicator.close()
-    if world.Get_size() > 1:
-        assert choices[0].variant in choices[0].gigabytes_per_second
-
-
 @pytest.mark.parametrize("domains", ["numa", "socket"])
 def test_a_node_of_one_domain_stays_whole(ring, world, domains):
     if len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) > 1:

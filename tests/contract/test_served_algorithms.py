@@ -93,33 +93,6 @@ def test_the_first_to_come_make_the_update_and_every_rank_makes_it(
     trainer.close()
 
 
-def test_one_worker_with_intervals_of_one_step_is_plain_sgd_bit_for_bit(downpour, factory, world, shard):
-    """In NumPy and by the framework's own optimizer, whose products with a power of two have no rounding either."""
-    rate = 2.0**-7
-    trainer = downpour(learning_rate=rate).distribute(factory, shard=shard, seed=3)
-    if shard.index == 0:  # the other one does nothing
-        plain = factory(shard=shard, seed=3)
-        for _ in range(5):
-            trainer.step()
-            pairs = zip(plain.weights(), plain.gradients(), strict=True)
-            plain.load([weight - np.float32(rate) * gradient for weight, gradient in pairs])
-        own = factory(shard=shard, seed=3)
-        if own.framework == "torch":
-            import torch
-
-            sgd = torch.optim.SGD(own.objectives[0].parameters, lr=rate)
-            for _ in range(5):
-                loss = own.objectives[0].loss(*own.next_batch())
-                sgd.zero_grad()
-                loss.backward()
-                sgd.step()
-            assert all(map(np.array_equal, own.weights(), plain.weights()))
-        assert all(map(np.array_equal, trainer.weights(), plain.weights()))
-        assert trainer.num_applied() == 5
-    world.Barrier()
-    trainer.close()
-
-
 def test_one_group_is_synchronous_training(downpour, factory, world, shard):
     rate = 2.0**-7
     trainer = downpour(learning_rate=rate, groups=1).distribute(factory, shard=shard, seed=3)

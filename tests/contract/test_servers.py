@@ -7,7 +7,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.benchmarks.rank.turns import turns_gate
 
-from .conftest import make_factory
+from .conftest import Broken, make_factory
 
 
 @pytest.fixture
@@ -24,36 +24,12 @@ def test_the_gates_of_asynchronous_training_pass(pair, connected, workload, verd
     assert found == {"broadcast": True, "gradient": True}
 
 
-class Doubling:
-    """A backend whose last rank sends twice its gradient."""
-
-    asynchronous, served = True, None
-
-    def __init__(self, backend, shard):
-        self._backend, self._factor = backend, 2 if shard.index == shard.count - 1 else 1
-
-    def distribute(self, factory, *, shard, seed, gate):
-        def harmed(**arguments):
-            replica = factory(**arguments)
-            if replica.framework == "torch":
-                for parameter in replica.objectives[0].parameters:
-                    parameter.register_hook(lambda gradient: gradient * self._factor)
-            else:
-                differentiate = replica.differentiate
-
-                def doubled(*batch, **options):
-                    losses, (gradients,), updates = differentiate(*batch, **options)
-                    return losses, [[gradient * self._factor for gradient in gradients]], updates
-
-                replica.differentiate = doubled
-            return replica
-
-        return self._backend.distribute(harmed, shard=shard, seed=seed, gate=gate)
-
-
 @pytest.mark.on_ranks(2)
-def test_a_gradient_that_counts_twice_does_not_pass(pair, connected, shard, verdicts):
-    backend = Doubling(connected(*pair, {"asynchronous": True}), shard)
+def test_a_gradient_that_counts_twice_does_not_pass(pair, connected, verdicts):
+    def of_the_last_rank(_, shard):
+        return 2.0 if shard.index == shard.count - 1 else 1.0
+
+    backend = Broken(connected(*pair, {"asynchronous": True}), of_the_last_rank)
     assert not all(verdicts(backend, make_factory(pair[1]), turns_gate).values())
 
 

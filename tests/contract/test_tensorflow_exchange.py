@@ -7,7 +7,7 @@ import tensorflow as tf
 from dlscale.base.errors import UsageError
 from dlscale.collectives import ring
 from dlscale.collectives.mpi.collective import MpiCollective
-from dlscale.collectives.training._tensorflow_native import BUCKET_BYTES, NODE_STAGING_BYTES, NativeExchange
+from dlscale.collectives.training._tensorflow_native import NODE_STAGING_BYTES, NativeExchange
 
 pytestmark = pytest.mark.on_ranks(1, 2, 3)
 
@@ -79,18 +79,6 @@ def test_means_over_ranks(make, collectives, world, threads, in_graph, monkeypat
     sizes = [int(size) for size in settings["bucket_bytes"].split(",")]
     assert sum(sizes) == sum(4 * int(np.prod(shape)) for shape in SHAPES)
     assert len(sizes) == (2 if threads else 1)
-
-
-@pytest.mark.parametrize("threads", [False, True])
-def test_the_bits_are_those_of_the_ring(make, ranks, world, threads):
-    generator = np.random.default_rng([8, world.Get_rank()])
-    mine = [generator.standard_normal(shape, dtype=np.float32) for shape in SHAPES]
-    expected = [array.copy() for array in mine]
-    for array in expected:
-        ranks.allreduce(array, "average")
-    found = tf.function(make([ranks], threads=threads).average)([tf.constant(array) for array in mine])
-    for mean, array in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(mean.numpy(), array)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
@@ -165,23 +153,6 @@ def test_calls_in_one_graph_keep_their_order(make, ranks, world):
         np.testing.assert_array_equal(mean.numpy(), np.full(i + 1, i * (p - 1) / 2, dtype=np.float32))
 
 
-@pytest.mark.parametrize("threads", [False, True])
-def test_what_was_sent_is_collected_in_a_later_graph(make, ranks, world, threads, monkeypatch):
-    monkeypatch.setattr("dlscale.collectives.training._tensorflow_native.FIRST_BUCKET_BYTES", 60)
-    exchange = make([ranks], threads=threads)
-    shapes = [tf.TensorSpec(shape, tf.float32) for shape in SHAPES]
-    send = tf.function(lambda *gradients: exchange.send([gradient * 1.0 for gradient in gradients]))
-    collect = tf.function(lambda: exchange.collect(shapes))
-    found = []
-    for _ in range(2):
-        send(*map(tf.constant, whole_numbers(world)))
-        exchange.synchronize()
-        found.append([mean.numpy() for mean in collect()])
-    for means in found:
-        for mean, expected in zip(means, means_of_whole_numbers(world), strict=True):
-            np.testing.assert_array_equal(mean, expected)
-
-
 def test_a_step_that_breaks_off_leaves_memory_in_peace(make, ranks):
     """What was sent goes on being exchanged, and must not be freed under the thread's hands."""
     exchange = make([ranks], threads=True)
@@ -199,13 +170,6 @@ def test_a_step_that_breaks_off_leaves_memory_in_peace(make, ranks):
     assert all(np.unique(values.numpy()) == 7.0 for values in taken_again)
     with pytest.raises(tf.errors.InternalError, match="an earlier step broke off"):
         step(tf.ones((many,)))
-
-
-def test_buckets_go_backward(make, ranks):
-    exchange = make([ranks], threads=True)
-    shapes = [(5,), (BUCKET_BYTES // 4,), (10,), (1 << 18,), (3,)]
-    tensors = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
-    assert exchange._buckets(tensors) == [[4, 3], [2, 1], [0]]
 
 
 def test_gradients_through_the_ring(ranks, world):
@@ -258,30 +222,3 @@ def test_a_closed_exchange_refuses(make, ranks, world):
     if world.Get_size() > 1:
         with pytest.raises(tf.errors.InternalError, match="exchange of gradients is closed"):
             step(tf.ones((3,)))
-
-
-class Broken(MpiCollective):
-    """Fails at the second operation."""
-
-    num_left = 1
-
-    def allreduce(self, buffer, op="sum"):
-        if self.num_left == 0:
-            raise ConnectionError("rank 1 is dead")
-        self.num_left -= 1
-        super().allreduce(buffer, op)
-
-
-@pytest.mark.parametrize("threads", [False, True])
-def test_errors_keep_their_words(make, world, threads):
-    if world.Get_size() == 1:
-        pytest.skip("one rank exchanges nothing")
-    collective = Broken(world)
-    exchange = make([collective], threads=threads)
-    step = tf.function(lambda x: exchange.average([x]))
-    step(tf.ones((3,)))
-    for _ in range(2):  # it stays broken: ranks may be out of step
-        with pytest.raises(tf.errors.InternalError, match="rank 1 is dead"):
-            step(tf.ones((3,)))
-    assert isinstance(exchange.failure, ConnectionError)
-    collective.close()

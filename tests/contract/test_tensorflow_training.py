@@ -7,14 +7,10 @@ import pytest
 import tensorflow as tf
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.rank.gates import gradient_gate, identity_gate
 from dlscale.collectives import ring
 from dlscale.collectives.mpi.collective import MpiCollective
-from dlscale.collectives.registry import connect
 from dlscale.collectives.training import _tensorflow_buckets
 from dlscale.collectives.training.communication import Training
-from dlscale.models import load_workload
-from dlscale.models.workload import Input, Shard
 
 pytestmark = pytest.mark.on_ranks(2)
 
@@ -115,24 +111,6 @@ def test_every_step_applies_what_it_ought_to(make_collective, world, name, teams
     assert settings["staging_copies"] == (2 if size > 1 or pipelined else 0)
     if pipelined:
         assert (settings["pipelined"], settings["pipelined_until_step"]) == (True, until or 0)
-
-
-def test_the_gates_pass_with_two_threads(world):
-    """With two objectives, batch norm and random inputs; late gradients are in test_delayed.py."""
-    backend = connect("ring", control=world, options={"teams": 2})
-    shard = Shard(index=world.Get_rank(), count=world.Get_size())
-    factory = load_workload("cosmogan").factory(
-        framework="tensorflow", preset="tiny", local_batch=2, source=Input()
-    )
-    gates = gradient_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
-    trainer = backend.distribute(factory, shard=shard, seed=7)
-    for _ in range(5):
-        trainer.step()
-    trainer.synchronize()
-    gates.append(identity_gate(trainer.weights(), control=world, name="identity"))
-    trainer.close()
-    backend.close()
-    assert [gate.name for gate in gates if not gate.passed] == []
 
 
 def test_without_the_operations_numpy_does_it(world, make_collective, monkeypatch):

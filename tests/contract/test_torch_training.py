@@ -21,7 +21,6 @@ from dlscale.collectives import ring
 from dlscale.collectives.mpi.collective import MpiCollective
 from dlscale.collectives.training import _torch_buckets, _torch_exchange
 from dlscale.collectives.training._torch import Update
-from dlscale.collectives.training._torch_staging import ThroughHost
 from dlscale.collectives.training.communication import Training
 
 pytestmark = pytest.mark.on_ranks(2)
@@ -257,21 +256,6 @@ def test_own_buckets_train_as_one_rank(world, small_buckets, teams, collective):
     assert settings["teams"] == teams
     assert len(settings["bucket_bytes"].split(",")) >= 3
     check(found, alone(world.Get_size()), world)
-
-
-@pytest.mark.parametrize("collective", [ring.join, MpiCollective], ids=["ring", "mpi"])
-@pytest.mark.parametrize("pipelined", [False, True])
-def test_gradients_of_a_device_train_as_those_of_the_host(
-    world, small_buckets, pipelined, collective, monkeypatch
-):
-    """The host stands for the device: what differs is whose memory is exchanged, and that means are copied back."""
-    training = Training(teams=1, pipelined=pipelined)
-    expected, _ = own_buckets(world, training, collective=collective)
-    monkeypatch.setattr(_torch_buckets, "staging_of", lambda _: ThroughHost(torch.device("cpu")))
-    found, settings = own_buckets(world, training, collective=collective)
-    assert settings["staging_copies"] == 2
-    for one, other in zip(found, expected, strict=True):
-        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("teams", [0, 1, 2])

@@ -68,10 +68,7 @@ def trainers():
     return ["tests/contract", *(f"--ignore=tests/contract/test_{name}.py" for name in left_out)]
 
 
-OVER_ONE_BACKEND = (
-    *("tests/contract/test_trainer.py", "tests/contract/test_servers.py"),
-    "--deselect=tests/contract/test_trainer.py::test_overlap_gives_the_same_weights",
-)
+OVER_ONE_BACKEND = ("tests/contract/test_trainer.py", "tests/contract/test_servers.py")
 
 
 def run_contract(num_ranks, folder, words, *, backend=None, num_servers=0, prefix=None, variables=()):
