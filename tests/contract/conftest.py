@@ -6,6 +6,7 @@ import json
 import os
 import re
 
+import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank.affinity import local_rank
@@ -192,6 +193,24 @@ def audited_training(world, shard):
         )
 
     return made
+
+
+def widened(values, dtype):
+    """In float32 what a ring has as half precision; bfloat16 is the upper half of float32."""
+    if dtype == "bfloat16":
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32) if dtype == "float16" else values
+
+
+def narrowed(values, dtype):
+    """Rounded to nearest, ties to even."""
+    if dtype == "float16":
+        return values.astype(np.float16)
+    if dtype != "bfloat16":
+        return values
+    bits = values.view(np.uint32)
+    rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(values), (bits >> 16).astype(np.uint16) | np.uint16(0x40), rounded)
 
 
 class Broken:

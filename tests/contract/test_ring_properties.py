@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from .conftest import narrowed, widened
+
 pytestmark = pytest.mark.on_ranks(2, 3, 4)
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
@@ -43,23 +45,6 @@ def draw_values(dtype, count, seed, rank, *, wild):
         return np.frombuffer(generator.bytes(count * kind.itemsize), kind).copy()
     values = generator.standard_normal(count) * 2.0 ** generator.integers(-6, 6, count)
     return narrowed(values.astype(np.float32), dtype) if kind.itemsize == 2 else values.astype(kind)
-
-
-def widened(values, dtype):
-    if dtype == "bfloat16":
-        return (values.astype(np.uint32) << 16).view(np.float32)
-    return values.astype(np.float32) if dtype == "float16" else values
-
-
-def narrowed(values, dtype):
-    """Rounded to nearest, ties to even."""
-    if dtype == "float16":
-        return values.astype(np.float16)
-    if dtype != "bfloat16":
-        return values
-    bits = values.view(np.uint32)
-    rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return np.where(np.isnan(values), (bits >> 16).astype(np.uint16) | np.uint16(0x40), rounded)
 
 
 def reduced(inputs, dtype, op):

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from .conftest import narrowed
+
 pytestmark = pytest.mark.on_ranks(4)
 
 NUM_OPERATIONS = int(os.environ.get("DLSCALE_STRESS", "300"))
@@ -54,11 +56,7 @@ def operations(generator, count):
 
 
 def stored(numbers, dtype):
-    """As the ring takes them: bfloat16 is the upper half of float32, rounded to nearest, ties to even."""
-    if dtype != "bfloat16":
-        return numbers.astype(dtype)
-    bits = numbers.astype(np.float32).view(np.uint32)
-    return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return narrowed(numbers.astype(np.float32), dtype) if dtype == "bfloat16" else numbers.astype(dtype)
 
 
 def numbers_of(operation, rank, count):

@@ -7,6 +7,8 @@ import pytest
 
 from dlscale.base.errors import UsageError
 
+from .conftest import narrowed, widened
+
 LAYOUTS = (0, 1, 2)  # ranks per node; 0 leaves the node whole
 COUNTS = (1, 2, 31, 32, 33, 1000, 65_537, 300_001)
 
@@ -27,11 +29,8 @@ def join(world):
 
 
 def to_bfloat16(values):
-    """The nearest bfloat16 values, ties to even, as float32."""
-    bits = values.view(np.uint32)
-    nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
-    quiet = (bits | 0x400000) & np.uint32(0xFFFF0000)
-    return np.where(np.isnan(values), quiet, nearest).astype(np.uint32).view(np.float32)
+    """The nearest bfloat16 values, as float32."""
+    return widened(narrowed(values, "bfloat16"), "bfloat16")
 
 
 class Model:

@@ -15,6 +15,9 @@ from dlscale.benchmarks.systems.system import load_system
 
 TOP = Path(__file__).parents[2]
 LIMIT_SECONDS = 900
+
+pytestmark = [pytest.mark.requires("mpiexec"), pytest.mark.timeout(LIMIT_SECONDS + 40)]
+
 ENDING_SECONDS = 10  # a killed process is not gone at once where others want the cores
 # Operations on buffers; all other files train.
 COMMUNICATORS = (
@@ -137,8 +140,6 @@ def story(folder, num_ranks):
     return "\n".join(parts)
 
 
-@pytest.mark.requires("mpiexec")
-@pytest.mark.timeout(LIMIT_SECONDS + 40)
 @pytest.mark.parametrize(
     "num_ranks",
     [
@@ -150,8 +151,6 @@ def test_contract_of_communicators(num_ranks, tmp_path):
     check(tmp_path, num_ranks, *run_contract(num_ranks, tmp_path, communicators(num_ranks)))
 
 
-@pytest.mark.requires("mpiexec")
-@pytest.mark.timeout(LIMIT_SECONDS + 40)
 @pytest.mark.parametrize(
     "num_ranks",
     [
@@ -166,8 +165,7 @@ def test_contract_of_trainers(num_ranks, tmp_path):
 SERVERS = {1: 1, 2: 1, 3: 2}
 
 
-@pytest.mark.requires("mpiexec", "grpc_ps-torch", "grpc_ps-tensorflow")
-@pytest.mark.timeout(LIMIT_SECONDS + 40)
+@pytest.mark.requires("grpc_ps-torch", "grpc_ps-tensorflow")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "num_ranks", [2, *(pytest.param(ranks, marks=pytest.mark.nightly) for ranks in (1, 3))]
@@ -178,8 +176,6 @@ def test_contract_of_servers(num_ranks, tmp_path):
     check(tmp_path, num_ranks + num_servers, *found)
 
 
-@pytest.mark.requires("mpiexec")
-@pytest.mark.timeout(LIMIT_SECONDS + 40)
 @pytest.mark.slow
 def test_contract_of_servers_over_mpi(tmp_path):
     """In torch; its servers know no framework, and a study over every backend trains over them in both."""
@@ -188,8 +184,7 @@ def test_contract_of_servers_over_mpi(tmp_path):
     check(tmp_path, 3, *found)
 
 
-@pytest.mark.requires("mpiexec", "tf_collective-tensorflow")
-@pytest.mark.timeout(LIMIT_SECONDS + 40)
+@pytest.mark.requires("tf_collective-tensorflow")
 @pytest.mark.slow
 @pytest.mark.parametrize("num_ranks", [2, pytest.param(1, marks=pytest.mark.nightly)])
 def test_contract_of_tensorflows_collectives(num_ranks, tmp_path):
@@ -197,8 +192,7 @@ def test_contract_of_tensorflows_collectives(num_ranks, tmp_path):
     check(tmp_path, num_ranks, *found)
 
 
-@pytest.mark.requires("mpiexec", "ring")
-@pytest.mark.timeout(LIMIT_SECONDS + 40)
+@pytest.mark.requires("ring")
 @pytest.mark.nightly
 @pytest.mark.any_mpi
 def test_twenty_thousand_random_operations(tmp_path):
@@ -206,8 +200,7 @@ def test_twenty_thousand_random_operations(tmp_path):
     check(tmp_path, 4, *run_contract(4, tmp_path, words, variables=variables))
 
 
-@pytest.mark.requires("mpiexec", "ring")
-@pytest.mark.timeout(LIMIT_SECONDS + 40)
+@pytest.mark.requires("ring")
 @pytest.mark.nightly
 def test_messages_of_more_than_an_int_counts(tmp_path):
     """6 GiB on each of 2 ranks."""
@@ -220,7 +213,6 @@ ONECCL = TOP / "build" / "ccl"
 
 @pytest.mark.nightly
 @pytest.mark.requires("oneccl")
-@pytest.mark.timeout(LIMIT_SECONDS + 40)
 def test_contract_of_horovod_over_oneccl(tmp_path):
     """With a worker beside each rank, on its training core: where tests run there may be no other."""
     environment = load_system("local").environments[".venv-ccl"].variables
