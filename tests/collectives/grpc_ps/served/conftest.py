@@ -218,3 +218,19 @@ def tools():
         loopback=LOOPBACK,
         seconds=SECONDS,
     )
+
+
+@pytest.fixture
+def make_replica():
+    """Makes a worker's, with its own batches and first weights."""
+
+    def make(worker):
+        network = perceptron(seed=5 + worker)
+        return Replica(network, torch.optim.SGD(network.parameters(), lr=0.1), index=worker)
+
+    return make
+
+
+@pytest.fixture
+def replica(make_replica):
+    return make_replica(0)

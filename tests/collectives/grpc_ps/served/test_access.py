@@ -3,7 +3,6 @@
 import socket
 
 import pytest
-import torch
 
 from dlscale.base.errors import UsageError
 
@@ -18,12 +17,6 @@ DENIED = (
 @pytest.fixture
 def cluster(make_cluster):
     return make_cluster(num_workers=1, num_servers=1)
-
-
-@pytest.fixture
-def replica(tools):
-    network = tools.perceptron(1)
-    return tools.Replica(network, torch.optim.SGD(network.parameters(), lr=0.1))
 
 
 @pytest.mark.parametrize("token", ["", "another", "the token of this launc", "the token of this launch."])

@@ -4,20 +4,10 @@ import re
 from threading import Event, Thread
 
 import pytest
-import torch
 
 pytestmark = pytest.mark.requires("grpc_ps-torch")
 
 SOON_SECONDS = 20  # milliseconds on a quiet machine
-
-
-@pytest.fixture
-def make_replica(tools):
-    def make(worker):
-        network = tools.perceptron(seed=5 + worker)
-        return tools.Replica(network, torch.optim.SGD(network.parameters(), lr=0.1), index=worker)
-
-    return make
 
 
 class Pair:

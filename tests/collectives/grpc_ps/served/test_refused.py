@@ -1,18 +1,8 @@
 """What a server does not accept: everybody in the session is told, in one line, and it is freed."""
 
 import pytest
-import torch
 
 pytestmark = pytest.mark.requires("grpc_ps-torch")
-
-
-@pytest.fixture
-def make_replica(tools):
-    def make(worker):
-        network = tools.perceptron(seed=5 + worker)
-        return tools.Replica(network, torch.optim.SGD(network.parameters(), lr=0.1), index=worker)
-
-    return make
 
 
 def test_workers_that_train_different_things(make_cluster, make_replica, tools):

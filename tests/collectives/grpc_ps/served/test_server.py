@@ -8,12 +8,6 @@ import torch
 pytestmark = pytest.mark.requires("grpc_ps-torch")
 
 
-@pytest.fixture
-def replica(tools):
-    network = tools.perceptron(1)
-    return tools.Replica(network, torch.optim.SGD(network.parameters(), lr=0.1))
-
-
 def test_it_fails_before_the_worker_that_opened_it_takes_part(make_cluster, replica, monkeypatch):
     """Another worker may come in between, with something else to train."""
     from dlscale.collectives.grpc_ps._torch_session import ServedSession
