@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dlscale.analysis.statistics import block_ratio, median_interval
+from dlscale.analysis.statistics import block_ratio
 
 NUM_STUDIES = 2000  # the standard error of a coverage near 0.95 is then 0.5 %
 TRUTH = 0.9
@@ -58,12 +58,3 @@ def test_what_skew_of_one_side_only_costs_is_known():
 
     coverage, _ = simulate(6, exponential, still)
     assert 0.88 <= coverage <= 0.91
-
-
-@pytest.mark.parametrize("num_launches", [6, 8, 10])
-def test_the_median_interval_holds_its_level_for_a_skewed_distribution(num_launches):
-    generator = np.random.default_rng(1991)
-    draws = generator.lognormal(0, 1, (NUM_STUDIES, num_launches))  # median 1, strongly skewed
-    intervals = [median_interval(list(draw)) for draw in draws]
-    coverage = np.mean([(one.low or 0) <= 1 <= (one.high or 0) for one in intervals])
-    assert 0.95 <= coverage <= 0.98

@@ -9,16 +9,8 @@ from pydantic import BaseModel
 from dlscale.analysis.findings.record_fields import covers, field_at, field_table, short_name
 from dlscale.analysis.findings.study_comparison import compare_studies
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Configuration, NodeFacts, Record
-
-CONFIGURATION = Configuration(
-    study_digest="s", system_digest="y", skip_bad=False, budget_seconds=60, rules={"min_windows": 10}, fabric={}
-)  # fmt: skip
-NODE = NodeFacts(
-    rank=0, node="n", num_cpus=2, memory_bytes=1 << 30, cache_bytes=1 << 25, numa_domains=1, cpu_governor="performance",
-    cpu_boost=True, transparent_huge_pages="madvise", clock_source="tsc", device_driver=None, devices=None,
-    container=None, switch_path=None, results_filesystem="ext4", data_filesystem=None, load_before=0.1, load_after=2.0,
-)  # fmt: skip
+from dlscale.benchmarks.records.record import Record
+from tests.made_records import CONFIGURATION, NODE
 
 
 def paths_of(kind: type[BaseModel], place: str = "") -> list[str]:
@@ -164,7 +156,7 @@ def test_the_fabric_blocks_where_several_nodes_used_it(make_record, num_nodes, b
     record = make_record(num_ranks=2, num_nodes=num_nodes)
     slow = configured(record, fabric={"bandwidth": 8e9})
     # A fabric that one side does not state is as good as another one.
-    for other in (configured(record, fabric={"bandwidth": 25e9}), configured(record)):
+    for other in (configured(record, fabric={"bandwidth": 25e9}), configured(record, fabric={})):
         (found,) = compare_studies([slow], [other]).differences
         assert (found.field.kind, found.blocks) == ("blocking-warn", blocks)
 
@@ -172,7 +164,9 @@ def test_the_fabric_blocks_where_several_nodes_used_it(make_record, num_nodes, b
 def test_rules_and_code_block_and_what_is_not_recorded_is_not_taken_for_equal(make_record):
     record = make_record()
     ten = configured(record)
-    (found,) = compare_studies([ten], [configured(record, rules={"min_windows": 3})]).blocking
+    (found,) = compare_studies(
+        [ten], [configured(record, rules=CONFIGURATION.rules | {"min_windows": 3})]
+    ).blocking
     assert found.field.title == "rule min_windows"
     assert "rules.min_windows" in [one.field.name for one in compare_studies([ten], [record]).blocking]
     code = record.fingerprint.model_copy(update={"source_digest": "other", "commit": "abc+dirty"})

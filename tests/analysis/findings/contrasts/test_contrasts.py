@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dlscale.analysis.families import family_of
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Side
-from dlscale.analysis.findings.contrast_table import contrast_sentences, contrasts_json, probability_text
+from dlscale.analysis.findings.contrast_table import contrast_sentences, probability_text
 from dlscale.analysis.findings.contrasts import contrasts, within_band
 from dlscale.analysis.statistics import Interval
 from tests.analysis.findings.contrasts.conftest import steadily
@@ -102,20 +102,6 @@ def test_the_numbers_of_a_contrast_and_their_row(declaration):
     assert ring.ratio.low < 1.08 < ring.ratio.high
     assert (ring.ratio.method, ring.p_value, ring.p_adjusted) == ("paired t", 1 / 32, 1 / 32)
     assert ring.standardised.low > 1
-    data = contrasts_json(found)
-    assert (data["schema"], data["factor"], data["num_declared"], data["blocks_needed"]) == (
-        1,
-        "backend",
-        1,
-        6,
-    )
-    (row,) = data["rows"]
-    assert (row["contender"], row["reference"], row["num_ranks"], row["workload"]) == (
-        *("ring", "mpi"),
-        *(2, "hep_cnn"),
-    )
-    assert (row["ratio"], row["p_value"], row["reason"]) == (ring.ratio.center, 1 / 32, None)
-    assert (row["ratio_without_outliers"], row["effect_method"]) == (None, "noncentral t")
 
 
 def test_who_fails_still_counts_as_declared(declaration, make_side):

@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.outliers import outlier_notes
+from dlscale.analysis.findings.scaling import scaling_row
 from dlscale.analysis.launches import launches_of, outliers
+from dlscale.analysis.measured import measure
 from dlscale.analysis.outliers import median_of_others, outlying, without_block_effects
 
 KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
@@ -14,13 +17,13 @@ KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
 
 @pytest.fixture
 def study(make_study, make_record):
-    """Records of a study; some launches of ring on 2 ranks, block -> factor, take so many times as long."""
+    """Records of a study; some launches `of` a cell, block -> factor, take so many times as long."""
 
-    def make(factors=(), num_blocks=8, noise=0.002, efficiency=None, **fields):
+    def make(factors=(), num_blocks=8, noise=0.002, efficiency=None, of=("ring", 2), **fields):
         found = []
         for record in make_study(efficiency=efficiency or KEPT, num_blocks=num_blocks, noise=noise, **fields):
             cell, block = record.case.cell, record.case.block
-            factor = dict(factors).get(block, 1.0) if (cell.backend, cell.num_ranks) == ("ring", 2) else 1.0
+            factor = dict(factors).get(block, 1.0) if (cell.backend, cell.num_ranks) == of else 1.0
             windows = [
                 window.model_copy(update={"seconds": [one * factor for one in window.seconds]})
                 for window in record.windows
@@ -179,3 +182,46 @@ def test_how_often_a_clean_launch_is_flagged(num_cells, num_launches, most):
 def test_how_often_one_that_stands_out_is_found(planted, least):
     """5, 10 and 20 standard deviations, by 8 launches of 8 cells."""
     assert flagged(8, 8, planted=planted)[1] >= least
+
+
+def row_of(table, backend="ring", num_ranks=2):
+    found = [
+        row
+        for row in scaling.FINDING.of(table)
+        if (row.cell.backend, row.cell.num_ranks) == (backend, num_ranks)
+    ]
+    return found[0]
+
+
+def test_nothing_is_dropped_and_both_numbers_are_there(study, table_text):
+    clean, slow = measure(study()), measure(study({3: 1.5}, noise=0.001))
+    row = row_of(slow)
+    assert row.num_launches == 8
+    assert row.throughput.n == 8
+    assert row.efficiency_none.n == 8
+    assert row.efficiency_none.center < row_of(clean).efficiency_none.center - 0.02
+    assert row_of(clean).notes == ()
+    assert len(row.notes) == 2
+    assert row.notes[0].startswith("1 launch of 8 is 50 % slower (block 3) than the others; without it ")
+    assert row.notes[1].startswith(
+        "without outlying launches, its own and the base case's, efficiency (a) is 92"
+    )
+    assert "1 launch of 8 is 50 % slower" in table_text(slow)
+    assert scaling_row(row)["num_launches_out"] == 1
+    assert scaling_row(row)["samples_per_second"] == row.throughput.center
+
+
+def test_an_outlying_base_case_is_told_where_it_matters(study):
+    slow = measure(study({3: 1.5}, noise=0.001, of=("none", 1)))
+    assert any("efficiency (a) is 92" in note for note in row_of(slow).notes)
+    assert not any("of 8 is" in note for note in row_of(slow).notes)
+    assert any("of 8 is 50 % slower" in note for note in row_of(slow, backend="none", num_ranks=1).notes)
+
+
+def test_canaries_and_failed_launches_stand_out_nowhere(make_record, make_study):
+    records = make_study(efficiency=KEPT, noise=0.001)
+    records += [make_record(control="canary", block=block, samples_per_second=1.0) for block in range(2)]
+    records += [make_record(backend="gloo", num_ranks=2, block=block, failure="hung") for block in range(6)]
+    found = measure(records)
+    assert all(row.outliers is None or not row.outliers.launches for row in scaling.FINDING.of(found))
+    assert row_of(found, backend="gloo").outliers is None

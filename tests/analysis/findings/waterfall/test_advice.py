@@ -10,7 +10,8 @@ from dlscale.analysis.measured import measure
 from .conftest import MS, Planted
 
 CAUSES = {
-    "exposed": (Planted(exposed=4 * MS), r"twice the --batch that would be (\d+) %"),
+    # Of a step of 12 ms the exchange takes 4 ms; twice the computation of 8 ms leaves it 4 of 20.
+    "exposed": (Planted(exposed=4 * MS), r"33 % of a step.*twice the --batch that would be 20 %"),
     "exposed, strong": (
         Planted(exposed=1.5 * MS, strong=True),
         "a larger --batch, or fewer ranks, leaves more",
@@ -30,13 +31,6 @@ def test_each_cause_has_its_rule(plant, cause):
     truth, words = CAUSES[cause]
     (sentence,) = advice(measure(plant(truth, noise=0.002)))
     assert re.search(words, sentence), sentence
-
-
-def test_twice_the_batch_halves_what_an_exchange_costs_of_the_computation(plant):
-    """Of a step of 12 ms the exchange takes 4 ms; twice the computation of 8 ms leaves it 4 of 20."""
-    (sentence,) = advice(measure(plant(Planted(exposed=4 * MS), noise=0.002)))
-    assert "33 % of a step" in sentence
-    assert "would be 20 %" in sentence
 
 
 def test_without_a_certain_loss_there_is_no_advice(plant):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -57,11 +56,3 @@ def test_parts_add_up_to_the_loss_whatever_was_measured(
         assert (one.method, one.n) == (other.method, other.n)
         assert (one.center, one.low, one.high) == pytest.approx((other.center, other.low, other.high))
     assert {name for part in found.parts for name in part.names} == set(truth.parts)
-
-
-def test_the_late_rank_is_found_by_stamps_where_totals_do_not_show_it(plant):
-    truth = Planted(**LOSSES["late in turn"])
-    records = plant(truth)
-    windows = [record.windows[-1] for record in records if record.case.cell.num_ranks == 4]
-    assert all(np.ptp(window.seconds) < 1e-12 for window in windows)
-    assert losses(only(records))["stragglers"] == pytest.approx(1.2 * MS / truth.measured)
