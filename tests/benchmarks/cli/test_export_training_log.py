@@ -39,12 +39,8 @@ def made(*, metric="auc", workload="hep_cnn", **fields):
     )
 
 
-def text_of(record):
-    return log_text(record)
-
-
 def events_of(record):
-    return [json.loads(line.removeprefix(":::MLLOG ")) for line in text_of(record).splitlines()]
+    return [json.loads(line.removeprefix(":::MLLOG ")) for line in log_text(record).splitlines()]
 
 
 @pytest.fixture
@@ -74,7 +70,7 @@ def accepts(tmp_path):
     ids=["reached", "missed", "less is better", "gate failed"],
 )
 def test_the_checker_accepts_it(record, accepts):
-    assert accepts(text_of(record))
+    assert accepts(log_text(record))
 
 
 def test_it_keeps_the_common_rules_of_the_checker_itself(accepts):
@@ -85,7 +81,7 @@ def test_it_keeps_the_common_rules_of_the_checker_itself(accepts):
     assert len(chain) == 1
     kept = [line for line in rules if line not in chain]
     assert accepts(
-        text_of(made()), "\n".join(kept).replace("'compile_time_mins': 0", "'compile_time_mins': 240")
+        log_text(made()), "\n".join(kept).replace("'compile_time_mins': 0", "'compile_time_mins': 240")
     )
 
 
@@ -97,7 +93,7 @@ def test_a_training_that_diverged_before_any_metric_is_aborted_and_accepted(acce
     record = record.model_copy(
         update={"solution": record.solution.model_copy(update={"evaluations": evaluations})}
     )
-    assert accepts(text_of(record))
+    assert accepts(log_text(record))
     found = events_of(record)
     assert found[-1]["metadata"]["status"] == "aborted"
     assert not [event for event in found if event["key"] in ("eval_accuracy", "train_loss")]
@@ -116,12 +112,12 @@ def test_a_training_that_diverged_before_any_metric_is_aborted_and_accepted(acce
     ],
 )
 def test_the_checker_complains_of_a_missing_event(key, accepts):
-    lines = text_of(made()).splitlines()
+    lines = log_text(made()).splitlines()
     assert not accepts("\n".join(line for line in lines if f'"key": "{key}"' not in line))
 
 
 def test_a_success_that_reached_nothing_is_refused(accepts):
-    text = text_of(made(end="budget", auc=0.7))
+    text = log_text(made(end="budget", auc=0.7))
     assert not accepts(text.replace('"status": "aborted"', '"status": "success"'))
 
 

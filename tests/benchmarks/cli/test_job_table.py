@@ -39,10 +39,7 @@ def test_each_backend_against_the_first_on_every_number_of_ranks_above_1():
     assert num_comparisons(cells(["none", "mpi"], [1, 2, 4])) == 0
     assert num_comparisons(cells(["mpi", "ring"], [1])) == 0
     assert num_comparisons(cells(["none", "ring", "mpi"], [2], control="loader")) == 0
-
-
-def test_launches_of_a_cell_count_once():
-    assert num_comparisons(cells(["mpi", "ring"], [2]) * 6) == 1
+    assert num_comparisons(cells(["mpi", "ring"], [2]) * 6) == 1  # launches of a cell count once
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def run(tmp_path):
 
 
 def test_it_says_the_verdict_and_where_the_section_is(run):
-    status, out, _, folder = run(records(), "--samples", "1_000_000", "--runs", "3")
+    status, out, _, folder = run(records(), "--system", "local", "--samples", "1_000_000", "--runs", "3")
     assert status == 0
     assert "Efficiency stays at or above 75 % up to 2 ranks" in out
     assert "3 trainings take" in out
