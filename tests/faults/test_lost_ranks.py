@@ -60,12 +60,11 @@ def test_a_stopped_rank_is_late_at_the_timeout(launch, path):
     assert 1.4 < error["time"] - stopped < 1.5 + SOON_SECONDS
 
 
-def goes_on(ranks, seconds=SOON_SECONDS):
-    """Every rank beats again, later than now."""
+def goes_on(ranks, those=None):
+    """Every rank, or those, beats again, later than now."""
     now = time.monotonic()
-    end = now + seconds
-    while time.monotonic() < end:
-        beats = [ranks.wait_for("beat", [rank])[0] for rank in range(ranks.num_ranks)]
+    while time.monotonic() < now + SOON_SECONDS:
+        beats = ranks.wait_for("beat", those)
         if all(beat["time"] > now for beat in beats):
             return True
         time.sleep(0.02)
@@ -112,17 +111,19 @@ def test_a_rank_that_raised_and_lives_is_late(launch):
     assert ranks.events(2, "refused")
 
 
+def says(ranks, text, seconds=10):
+    end = time.monotonic() + seconds
+    while text not in ranks.story():
+        assert time.monotonic() < end, ranks.story()
+        time.sleep(0.05)
+
+
 def test_a_killed_worker_is_dropped_by_its_server_and_a_killed_server_is_named(launch):
     ranks = launch("train_over_server", num_ranks=3)
     ranks.wait_for("beat", [0, 1])
-    killed = ranks.signal(1, signal.SIGKILL)
-    dropped = f"mpi_ps: worker 1 (process {ranks.pid(1)}) died and was dropped; 1 goes on"
-    while dropped not in ranks.story():
-        assert time.monotonic() < killed + 10, ranks.story()
-        time.sleep(0.05)
-    since = time.monotonic()
-    while ranks.wait_for("beat", [0])[0]["time"] < since:
-        assert time.monotonic() < since + SOON_SECONDS, ranks.story()
+    ranks.signal(1, signal.SIGKILL)
+    says(ranks, f"mpi_ps: worker 1 (process {ranks.pid(1)}) died and was dropped; 1 goes on")
+    assert goes_on(ranks, [0]), ranks.story()
     ranks.signal(2, signal.SIGKILL)
     (error,) = ranks.wait_for("error", [0], seconds=SOON_SECONDS)
     expected = f"mpi_ps: server 0 (rank 2, process {ranks.pid(2)}) died, and its weights with it"
@@ -135,15 +136,11 @@ def test_a_worker_under_a_master_is_dropped_by_it_and_a_killed_master_is_named(l
     ranks.wait_for("beat", [0, 1])
     assert [event["passed"] for event in ranks.wait_for("gates", [0, 1])] == [[True, True]] * 2
     assert all(event["equal"] for event in ranks.wait_for("compared", [0, 1]))
-    killed = ranks.signal(1, signal.SIGKILL)
-    dropped = f"mpi_ps: worker 1 (process {ranks.pid(1)}) died and was dropped; 1 goes on"
-    while dropped not in ranks.story():
-        assert time.monotonic() < killed + 10, ranks.story()
-        time.sleep(0.05)
-    killed = ranks.signal(3, signal.SIGKILL)
+    ranks.signal(1, signal.SIGKILL)
+    says(ranks, f"mpi_ps: worker 1 (process {ranks.pid(1)}) died and was dropped; 1 goes on")
+    ranks.signal(3, signal.SIGKILL)
     (error,) = ranks.wait_for("error", [0], seconds=SOON_SECONDS)
     expected = f"mpi_ps: master 0 (rank 3, process {ranks.pid(3)}) died, and nobody relays for it"
     assert error["text"] == expected, error
-    while f"mpi_ps: master 0 (process {ranks.pid(3)}) died and was dropped; 0 go on" not in ranks.story():
-        assert time.monotonic() < killed + SOON_SECONDS, ranks.story()
-        time.sleep(0.05)
+    dropped = f"mpi_ps: master 0 (process {ranks.pid(3)}) died and was dropped; 0 go on"
+    says(ranks, dropped, SOON_SECONDS)

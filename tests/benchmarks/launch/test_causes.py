@@ -55,37 +55,42 @@ def test_the_first_to_end_without_a_word_is_named_whomever_the_launcher_blames(b
     assert failure.message.startswith(f"server 0 (rank 2) died{how}; ")
 
 
-def test_deaths_after_an_abort_are_its_echo():
-    ranks = [[], [error(8.0, "ValueError: no such file"), Abort(10.0)]]
-    failure = cause(1, [(0, 10.1), (1, 10.2)], ranks, blamed=100)
-    assert (failure.kind, failure.rank, failure.message) == ("error", 1, "ValueError: no such file")
-
-
-def test_the_abort_after_a_death_is_the_echo():
-    failure = cause(9, [(1, 10.0), (0, 12.1)], [[error(10.0), Abort(12.0)], []], blamed=100)
-    assert (failure.kind, failure.rank) == ("killed", 1)
-
-
-def test_without_ends_seen_here_the_launcher_is_believed():
-    failure = cause(9, [], [[], []], blamed=101)
-    assert (failure.kind, failure.rank) == ("killed", 1)
-    assert "Killed (signal 9)" in failure.message
-
-
-def test_a_death_before_the_first_line_has_no_rank():
-    failure = cause(9, [], [None, None], blamed=101)
-    assert (failure.kind, failure.rank) == ("killed", None)
-    assert failure.message.startswith("a process that never said its rank died (Killed (signal 9))")
+@pytest.mark.parametrize(
+    ("status", "ends", "ranks", "blamed", "kind", "rank", "message"),
+    [
+        pytest.param(
+            *(1, [(0, 10.1), (1, 10.2)], [[], [error(8.0, "ValueError: x"), Abort(10.0)]], 100),
+            *("error", 1, "ValueError: x"),
+            id="deaths after an abort are its echo",
+        ),
+        pytest.param(
+            *(9, [(1, 10.0), (0, 12.1)], [[error(10.0), Abort(12.0)], []], 100, "killed", 1, "rank 1 died"),
+            id="the abort after a death is the echo",
+        ),
+        pytest.param(
+            *(9, [], [[], []], 101, "killed", 1, "rank 1 died (Killed (signal 9))"),
+            id="without ends seen here the launcher is believed",
+        ),
+        pytest.param(
+            *(9, [], [None, None], 101, "killed", None),
+            "a process that never said its rank died (Killed (signal 9))",
+            id="a death before the first line has no rank",
+        ),
+        pytest.param(
+            *(1, [], [[error(9.0, "B")], [error(8.0, "A")]], None, "error", 1, "A"),
+            id="of several errors the first is the cause",
+        ),
+    ],
+)
+def test_what_came_first_is_the_cause(status, ends, ranks, blamed, kind, rank, message):
+    failure = cause(status, ends, ranks, blamed)
+    assert (failure.kind, failure.rank) == (kind, rank)
+    assert failure.message.startswith(message)
 
 
 def test_ranks_that_ended_well_are_not_dead():
     assert cause(0, [(0, 10.0), (1, 10.0)], [[END], [END]]) is None
     assert cause(3, [(0, 10.0), (1, 10.0)], [[END], [END]], blamed=100) is None
-
-
-def test_of_several_errors_the_first_is_the_cause():
-    failure = cause(1, [], [[error(9.0, "B")], [error(8.0, "A")]])
-    assert (failure.kind, failure.rank, failure.message) == ("error", 1, "A")
 
 
 def test_a_status_alone_is_reported_with_how_far_the_ranks_came():

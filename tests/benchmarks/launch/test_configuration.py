@@ -1,5 +1,7 @@
 """What records keep of study, system and batch job."""
 
+import pytest
+
 from dlscale.base.quantities import Count, Quantity, Text
 from dlscale.benchmarks.launch.configuration import configuration, stated_fabric
 from dlscale.benchmarks.launch.preparing import campaign_for_rehearsal
@@ -33,42 +35,37 @@ def test_a_fabric_is_told_in_base_units():
     assert found == {"name": "Aries", "bandwidth": 8e9, "nics_per_node": 1}
 
 
-def test_slurm():
-    found = batch_job(
-        HOME
-        | {
-            "SLURM_JOB_ID": "47",
-            "SLURM_JOB_PARTITION": "regular",
-            "SLURM_JOB_NUM_NODES": "4",
-            "SLURM_JOB_NODELIST": "nid0000[1-4]",
-        }
-    )
-    assert found.model_dump() == {
-        "scheduler": "slurm",
-        "job_id": "47",
-        "partition": "regular",
-        "num_nodes": 4,
-        "nodes": "nid0000[1-4]",
-    }
+SLURM = {
+    "SLURM_JOB_ID": "47", "SLURM_JOB_PARTITION": "regular", "SLURM_JOB_NUM_NODES": "4",
+    "SLURM_JOB_NODELIST": "nid0000[1-4]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("variables", "known"),
+    [
+        (SLURM, ["slurm", "47", "regular", 4, "nid0000[1-4]"]),
+        ({"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "odd"}, ["slurm", "1", None, None, None]),
+        ({"PBS_JOBID": "8.server", "PBS_QUEUE": "workq"}, ["pbs", "8.server", "workq", None, None]),
+        ({"COBALT_JOBID": "5", "PBS_JOBID": "5"}, ["cobalt", "5", None, None, None]),
+        ({"LSB_JOBID": "5", "LSB_QUEUE": "batch"}, ["lsf", "5", "batch", None, None]),
+        ({"FLUX_JOB_ID": "f5", "FLUX_JOB_NNODES": "2"}, ["flux", "f5", None, 2, None]),
+    ],
+)
+def test_a_batch_job_without_its_user(variables, known):
+    assert list(batch_job(HOME | variables).model_dump().values()) == known
+
+
+def test_no_batch_job():
+    assert batch_job(HOME | {"SLURM_JOB_NUM_NODES": "odd"}) is None
 
 
 def test_pbs_lists_a_node_once_per_slot(tmp_path):
     path = tmp_path / "nodes"
+    variables = {"PBS_JOBID": "8.server", "PBS_NODEFILE": str(path)}
+    assert batch_job(variables).num_nodes is None
     path.write_text("n1\nn1\nn2\nn2\n")
-    variables = HOME | {"PBS_JOBID": "8.server", "PBS_QUEUE": "workq", "PBS_NODEFILE": str(path)}
-    found = batch_job(variables)
-    assert (found.scheduler, found.num_nodes, found.nodes) == ("pbs", 2, "n1,n2")
-    path.unlink()
-    found = batch_job(variables)
-    assert (found.num_nodes, found.nodes) == (None, None)
-
-
-def test_others():
-    assert batch_job({"COBALT_JOBID": "5", "PBS_JOBID": "5"}).scheduler == "cobalt"
-    assert batch_job({"LSB_JOBID": "5", "LSB_QUEUE": "batch"}).partition == "batch"
-    assert batch_job({"FLUX_JOB_ID": "f5", "FLUX_JOB_NNODES": "2"}).num_nodes == 2
-    assert batch_job(HOME | {"SLURM_JOB_NUM_NODES": "odd"}) is None
-    assert batch_job({"SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "odd"}).num_nodes is None
+    assert (batch_job(variables).num_nodes, batch_job(variables).nodes) == (2, "n1,n2")
 
 
 def test_a_long_list_of_nodes_is_known_by_its_digest():

@@ -28,7 +28,7 @@ NUM_RANKS = 2
 
 @pytest.fixture
 def left_behind(tmp_path, make_record):
-    """left_behind(): the study's store, with the whole spool of a launch that had ended both of its cases."""
+    """left_behind(): the study's store, and the whole spool of a launch that had ended both of its cases."""
     record = make_record(0)
     control = Case(cell=record.case.cell.model_copy(update={"control": "synthetic"}), block=0, position=0)
     cases = [record.case, control]
@@ -42,7 +42,7 @@ def left_behind(tmp_path, make_record):
         (folder / LOG_FILE).write_text("it said this\n")
         for rank in range(NUM_RANKS):
             write_spool(SpoolWriter(folder, rank), rank)
-        return store
+        return store, folder
 
     return make
 
@@ -59,9 +59,8 @@ def write_spool(spool, rank):
     spool.close()
 
 
-def edit(store, old, new, *, rank=1):
-    (folder,) = store.spool_folder.iterdir()
-    path = folder / f"rank-{rank:05d}.jsonl"
+def edit(folder, old, new):
+    path = folder / "rank-00001.jsonl"
     content = path.read_bytes()
     assert old in content
     path.write_bytes(content.replace(old, new, 1))
@@ -82,9 +81,8 @@ def edit(store, old, new, *, rank=1):
     ],
 )
 def test_a_damaged_line_is_a_failure_that_names_it(left_behind, old, new, problem):
-    store = left_behind()
-    (folder,) = store.spool_folder.iterdir()
-    edit(store, old, new)
+    store, folder = left_behind()
+    edit(folder, old, new)
     assert collect_leftovers(store.spool_folder, store) == 1
     records = store.load()
     assert len(records) == 2
@@ -107,9 +105,8 @@ def test_a_damaged_line_is_a_failure_that_names_it(left_behind, old, new, proble
     ],
 )
 def test_a_case_with_impossible_numbers_is_a_failure_and_the_other_case_counts(left_behind, old, new):
-    store = left_behind()
+    store, folder = left_behind()
     for rank in range(NUM_RANKS):
-        (folder,) = store.spool_folder.iterdir()
         path = folder / f"rank-{rank:05d}.jsonl"
         head, mark, tail = path.read_bytes().partition(b'"case": 1')
         path.write_bytes(head + mark + tail.replace(old, new, 1))
@@ -121,8 +118,7 @@ def test_a_case_with_impossible_numbers_is_a_failure_and_the_other_case_counts(l
 
 @pytest.mark.parametrize("name", [SPEC_FILE, METADATA_FILE])
 def test_a_launch_of_which_nobody_knows_what_it_was_is_set_aside(left_behind, name):
-    store = left_behind()
-    (folder,) = store.spool_folder.iterdir()
+    store, folder = left_behind()
     (folder / name).write_bytes(b'{"cases": [')
     assert collect_leftovers(store.spool_folder, store) == 0
     assert [path.name for path in store.damaged_folder.iterdir()] == [folder.name]
@@ -130,17 +126,15 @@ def test_a_launch_of_which_nobody_knows_what_it_was_is_set_aside(left_behind, na
 
 
 def test_a_second_damaged_launch_of_that_name_is_kept_beside_the_first(left_behind):
-    store = left_behind()
-    (folder,) = store.spool_folder.iterdir()
+    store, folder = left_behind()
     (store.damaged_folder / folder.name).mkdir(parents=True)
-    edit(store, b"window", b"widow")
+    edit(folder, b"window", b"widow")
     collect_leftovers(store.spool_folder, store)
     assert {path.name for path in store.damaged_folder.iterdir()} == {folder.name, f"{folder.name}-2"}
 
 
 def test_a_launch_killed_before_its_ranks_started_leaves_nothing(left_behind):
-    store = left_behind()
-    (folder,) = store.spool_folder.iterdir()
+    store, folder = left_behind()
     for path in [*folder.glob("rank-*"), folder / METADATA_FILE]:
         path.unlink()
     assert collect_leftovers(store.spool_folder, store) == 0
@@ -152,8 +146,7 @@ def test_a_launch_killed_before_its_ranks_started_leaves_nothing(left_behind):
 def test_damaged_spools_never_stop_later_runs(left_behind, monkeypatch):
     """500 launches with damage at random places; a seed makes it the same 500 for everybody."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    store, choice = left_behind(), random.Random(36)  # noqa: S311
-    (folder,) = store.spool_folder.iterdir()
+    (store, folder), choice = left_behind(), random.Random(36)  # noqa: S311
     whole = {path.name: path.read_bytes() for path in folder.iterdir()}
     names = ["rank-00000.jsonl", "rank-00001.jsonl", "rank-00001.jsonl", SPEC_FILE, METADATA_FILE]
     known: set[str] = set()
@@ -177,9 +170,8 @@ def test_damaged_spools_never_stop_later_runs(left_behind, monkeypatch):
 
 
 def test_a_damaged_spool_of_a_launch_that_runs_is_a_failure_too(left_behind):
-    store = left_behind()
-    (folder,) = store.spool_folder.iterdir()
-    edit(store, b"window", b"widow")
+    store, folder = left_behind()
+    edit(folder, b"window", b"widow")
     spec = LaunchSpec.model_validate_json((folder / SPEC_FILE).read_bytes())
     metadata = LaunchMetadata.model_validate_json((folder / METADATA_FILE).read_bytes())
     records = supervisor.collect(folder, store, metadata, spec, None)

@@ -60,12 +60,15 @@ def test_a_crash_keeps_what_was_finished(run: Run):
     assert "rank 1 is dead" in record.log_tail
 
 
-def test_an_end_without_results_is_a_failure(run: Run):
-    assert run(lines(HEADER)).failure == "it ended without an error and without its results"
-
-
-def test_a_mute_failure_says_its_status(run: Run):
-    assert run("exit 7").failure == "mpiexec ended with exit status 7"
+@pytest.mark.parametrize(
+    ("body", "failure"),
+    [
+        (lines(HEADER), "it ended without an error and without its results"),
+        ("exit 7", "mpiexec ended with exit status 7"),
+    ],
+)
+def test_an_end_without_a_word_is_a_failure(run: Run, body: str, failure: str):
+    assert run(body).failure == failure
 
 
 def test_no_mpiexec(order: LaunchOrder, place: Place):

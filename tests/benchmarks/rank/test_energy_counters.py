@@ -80,15 +80,13 @@ def test_a_counter_that_only_root_may_read(zone, tmp_path, monkeypatch):
         rapl(tmp_path)
 
 
-def test_a_part_whose_file_is_gone_or_empty_makes_all_of_it_unreadable(zone, tmp_path):
+@pytest.mark.parametrize("content", ["", "\n", None])
+def test_a_part_whose_file_is_gone_or_empty_makes_all_of_it_unreadable(zone, tmp_path, content):
     zone("intel-rapl:0", "package-0", 1.0)
     zone("intel-rapl:1", "package-1", 1.0)
     path = tmp_path / "sys/class/powercap/intel-rapl:1/energy_uj"
-    path.write_text("\n")
-    with pytest.raises(UnreadableError, match=r"intel-rapl:1/energy_uj holds no number"):
-        rapl(tmp_path)
-    path.unlink()
-    with pytest.raises(UnreadableError, match=r"intel-rapl:1/energy_uj: No such file"):
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(UnreadableError, match=r"intel-rapl:1/energy_uj(: No such file| holds no number)"):
         rapl(tmp_path)
 
 
@@ -128,13 +126,15 @@ def test_every_gpu_counts_in_joules(nvml):
     assert (counter.parts, counter.read(), counter.ranges) == ("2 GPUs", [5.0, 7.5], [None, None])
 
 
-def test_why_gpus_do_not_count(nvml):
-    nvml(5000, fails="nvmlDeviceGetTotalEnergyConsumption")
-    with pytest.raises(UnreadableError, match="energy counter: Not Supported"):
-        Nvml()
-    nvml(5000, fails="nvmlInit")
-    with pytest.raises(UnreadableError, match="NVML: Not Supported"):
-        Nvml()
-    nvml()
-    with pytest.raises(UnreadableError, match="NVML shows no GPU"):
+@pytest.mark.parametrize(
+    ("millijoules", "fails", "why"),
+    [
+        ([5000], "nvmlDeviceGetTotalEnergyConsumption", "energy counter: Not Supported"),
+        ([5000], "nvmlInit", "NVML: Not Supported"),
+        ([], None, "NVML shows no GPU"),
+    ],
+)
+def test_why_gpus_do_not_count(nvml, millijoules, fails, why):
+    nvml(*millijoules, fails=fails)
+    with pytest.raises(UnreadableError, match=why):
         Nvml()

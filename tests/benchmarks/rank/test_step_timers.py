@@ -73,14 +73,11 @@ def test_events_serve_again_and_what_came_before_a_window_is_not_in_it():
     assert device.num_events == 4
 
 
-def test_a_host_clock_serves_again():
-    step_timer, trainer = HostClock(), Trainer(Device(), [0.0] * 5)
+def test_a_host_clock_serves_again_and_without_one_there_are_no_stamps():
+    step_timer, trainer = HostClock(), Trainer(Device(), [0.0] * 6)
     assert len(window(trainer, step_timer, 4).step_seconds) == 4
     assert len(window(trainer, step_timer, 1).step_seconds) == 1
-
-
-def test_without_a_stamper_there_are_no_stamps():
-    assert window(Trainer(Device(), [1.0]), None, 1).step_seconds is None
+    assert window(trainer, None, 1).step_seconds is None
 
 
 @pytest.mark.parametrize(

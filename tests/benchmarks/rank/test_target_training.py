@@ -211,14 +211,6 @@ def test_scores_that_are_no_numbers_end_it(monkeypatch):
 BY_SECONDS = {"evaluate_every": None, "evaluate_seconds": 4.0}
 
 
-def test_evaluations_by_seconds_come_at_multiples_of_the_interval(monkeypatch):
-    end, evaluations, windows = run(monkeypatch, [0.5, 0.6, 0.95], **BY_SECONDS)
-    assert end == "reached"
-    assert [evaluation.step for evaluation in evaluations] == [8, 16, 24], "of 0.5 s, from the first step on"
-    assert [evaluation.training_seconds for evaluation in evaluations] == [4, 8, 12]
-    assert [window.num_steps for window in windows] == [1, 7, 8, 8]
-
-
 class Uneven(Trainer):
     """Steps take what `seconds` say, the last for ever."""
 
@@ -230,25 +222,24 @@ class Uneven(Trainer):
         self.now += self._seconds.pop(0) if len(self._seconds) > 1 else self._seconds[0]
 
 
-def test_a_slow_first_step_does_not_bring_the_evaluation_forward(monkeypatch):
-    """Of 3 s, as TensorFlow's, before steps of 0.01 s."""
-    clock = Uneven([0.95], [3.0, 0.01])
-    _, (evaluation,), windows = run(monkeypatch, [], clock=clock, **BY_SECONDS)
-    assert evaluation.training_seconds == pytest.approx(4.0, abs=0.2)
-    assert [window.num_steps for window in windows] == [1, 1, 99]
-
-
-def test_an_interval_shorter_than_a_step_evaluates_after_every_step(monkeypatch):
-    clock = Uneven([0.5, 0.5, 0.95], [6.0])
-    _, evaluations, _ = run(monkeypatch, [], clock=clock, **BY_SECONDS)
-    assert [evaluation.step for evaluation in evaluations] == [2, 3, 4]
-
-
-def test_an_evaluation_that_came_late_moves_no_later_one(monkeypatch):
-    """The machine is four times slower for 7 steps, then as before."""
-    clock = Uneven([0.5, 0.6, 0.95], [0.5, *[2.0] * 7, 0.5])
-    _, evaluations, _ = run(monkeypatch, [], clock=clock, **BY_SECONDS)
-    assert [evaluation.training_seconds for evaluation in evaluations] == [14.5, 16.0, 20.0]
+@pytest.mark.parametrize(
+    ("step_seconds", "at_seconds", "windows"),
+    [
+        ([0.5], [4, 8, 12], [1, 7, 8, 8]),
+        ([3.0, 0.01], [4], [1, 1, 99]),  # a slow first step, as TensorFlow's, does not bring it forward
+        ([6.0], [12, 18, 24], [1, 1, 1, 1]),  # an interval shorter than a step
+        # The machine is four times slower for 7 steps: an evaluation that came late moves no later one.
+        ([0.5, *[2.0] * 7, 0.5], [14.5, 16.0, 20.0], [1, 7, 1, 2, 8]),
+    ],
+)
+def test_evaluations_by_seconds_come_at_multiples_of_the_interval(
+    monkeypatch, step_seconds, at_seconds, windows
+):
+    clock = Uneven([*[0.5] * (len(at_seconds) - 1), 0.95], step_seconds)
+    end, evaluations, found = run(monkeypatch, [], clock=clock, **BY_SECONDS)
+    assert end == "reached"
+    assert [evaluation.training_seconds for evaluation in evaluations] == pytest.approx(at_seconds, abs=0.02)
+    assert [window.num_steps for window in found] == windows
 
 
 @pytest.mark.parametrize(

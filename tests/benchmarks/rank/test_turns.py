@@ -55,12 +55,6 @@ def test_what_is_left_of_a_first_update_is_adagrads_root():
     )
 
 
-def test_the_gates_intervals_are_short():
-    assert Options(fetch_every=9, push_every=7).for_gate() == Options(
-        fetch_every=2, push_every=2, learning_rate=1.0
-    )
-
-
 def test_a_first_update_is_that_of_the_servers_rule():
     (by_itself,) = first_update(None, Replica(), settings={})
     (sgd,) = first_update(Options(), Replica(), settings={"learning_rate": 0.5})

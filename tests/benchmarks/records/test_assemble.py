@@ -7,11 +7,8 @@ import pytest
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
 from dlscale.benchmarks.records.record import (
     Allocation,
-    Case,
-    Cell,
     Configuration,
     Failure,
-    Fingerprint,
     Record,
 )
 from dlscale.benchmarks.records.spool import (
@@ -24,24 +21,11 @@ from dlscale.benchmarks.records.spool import (
     read_spools,
 )
 from dlscale.models.slept import Slept
-from tests.benchmarks.spools import rank_info
+from tests.benchmarks.spools import metadata_of, rank_info
+from tests.made_records import make_record
 
-CELL = Cell(
-    workload="hep_cnn", preset="tiny", framework="torch", backend="ring", environment=".venv", scaling_mode="weak",
-    num_ranks=2, cores_per_rank=1, threads_per_rank=1, local_batch=2, global_batch=4, precision="fp32",
-    data="synthetic",
-)  # fmt: skip
-CASE = Case(cell=CELL, block=0, position=0)
-METADATA = LaunchMetadata(
-    study="tiny-1",
-    system="local",
-    fingerprint=Fingerprint(digest="d", code_digest="c", commit="unknown", versions={}, node={}),
-    started_at="2026-01-01T00:00:00+00:00",
-    order_seed=1,
-    command="mpiexec",
-    oversubscribed=False,
-    environment_variables={},
-)
+MADE = make_record(backend="ring", num_ranks=2, local_batch=2)
+CASE, METADATA = MADE.case, metadata_of(MADE)
 
 
 @pytest.fixture

@@ -94,17 +94,17 @@ def test_a_training_of_three_launches_says_what_each_of_them_took_and_lost():
     assert Record.model_validate_json(last.model_dump_json()) == last
 
 
-def test_one_that_began_anew_has_none_before_it():
-    """Somebody deleted the checkpoint, or the training had ended and is measured again."""
-    first = launch(steps=20, saved=(15,))
-    again = launch(steps=40, ends=True, before=first.launches)
-    assert [(one.attempt, one.first_step, one.kept_step) for one in again.launches] == [(2, 0, 40)]
-
-
-def test_what_was_lost_before_the_first_checkpoint_is_told():
-    first = launch(steps=20)
-    again = launch(steps=40, ends=True, before=first.launches)
-    assert [(one.kept_step, one.lost_steps) for one in again.launches] == [(0, 20), (40, 0)]
+@pytest.mark.parametrize(
+    ("saved", "launches"),
+    [
+        ((15,), [(2, 0, 40, 0)]),  # somebody deleted the checkpoint, or the training had ended: it began anew
+        ((), [(1, 0, 0, 20), (2, 0, 40, 0)]),  # what was lost before the first checkpoint is told
+    ],
+)
+def test_one_that_begins_at_0_has_no_saved_ones_before_it(saved, launches):
+    again = launch(steps=40, ends=True, before=launch(steps=20, saved=saved).launches)
+    found = [(one.attempt, one.first_step, one.kept_step, one.lost_steps) for one in again.launches]
+    assert found == launches
 
 
 @pytest.mark.parametrize("steps", [0, 20])
