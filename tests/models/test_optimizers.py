@@ -1,6 +1,7 @@
 """Optimizers by name: both frameworks against the formulas in NumPy, and how the learning rate changes."""
 
 import importlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,6 +39,8 @@ RULES = {
         "larc": {"weight_decay": 0.05, "trust_coefficient": 0.3},
     }.items()
 }
+RESNET = "resnet50"  # its own optimizer has Nesterov's momentum
+RULES[RESNET] = RULES["sgd"]
 
 
 def ratio(rule, weight, gradient, decay, rate):
@@ -49,8 +52,9 @@ def ratio(rule, weight, gradient, decay, rate):
     return min(1.0, local / rate) if rule.name == "larc" else local
 
 
-def by_hand(rule):
+def by_hand(case):
     """The weights after all steps, in float64."""
+    rule = RULES[case]
     weights = [weight.astype(float) for weight in FIRST]
     first, second = ([np.zeros_like(weight) for weight in weights] for _ in range(2))
     for step, (rate, gradients) in enumerate(zip(RATES, GRADIENTS, strict=True), start=1):
@@ -65,13 +69,20 @@ def by_hand(rule):
             decay = 0.0 if ".norm." in name else rule.weight_decay
             scaled = ratio(rule, weight, gradient, decay, rate) * (gradient + decay * weight)
             first[place] = rule.momentum * first[place] + scaled
-            weights[place] = weight - rate * first[place]
+            ahead = scaled + rule.momentum * first[place] if case == RESNET else first[place]
+            weights[place] = weight - rate * ahead
     return weights
 
 
-def in_torch(rule):
+def in_torch(case):
     parameters = [torch.nn.Parameter(torch.from_numpy(weight.copy())) for weight in FIRST]
-    optimizer = _torch_optimizers.named_optimizer(rule, NAMES, parameters, learning_rate=1.0)
+    if case == RESNET:
+        network = SimpleNamespace(named_parameters=lambda: zip(NAMES, parameters, strict=True))
+        optimizer = _torch_optimizers.momentum_sgd(
+            network, learning_rate=1.0, momentum=0.9, weight_decay=0.05
+        )
+    else:
+        optimizer = _torch_optimizers.named_optimizer(RULES[case], NAMES, parameters, learning_rate=1.0)
     for rate, gradients in zip(RATES, GRADIENTS, strict=True):
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -83,9 +94,12 @@ def in_torch(rule):
     return [parameter.detach().numpy() for parameter in parameters]
 
 
-def in_tensorflow(rule):
+def in_tensorflow(case):
     variables = [tf.Variable(weight, name=name) for name, weight in zip(NAMES, FIRST, strict=True)]
-    optimizer = _tensorflow_optimizers.named_optimizer(rule, learning_rate=1.0)
+    if case == RESNET:
+        optimizer = _tensorflow_optimizers.MomentumSgd(learning_rate=1.0, momentum=0.9, weight_decay=0.05)
+    else:
+        optimizer = _tensorflow_optimizers.named_optimizer(RULES[case], learning_rate=1.0)
     optimizer.make_slots(variables)
 
     @tf.function
@@ -99,21 +113,22 @@ def in_tensorflow(rule):
     return [variable.numpy() for variable in variables]
 
 
-def in_jax(rule):
+def in_jax(case):
     optimizers = importlib.import_module("dlscale.models.frameworks._jax_optimizers")
+    rule = optimizers.Rule(RULES[case], nesterov=case == RESNET)
     weights = [weight.copy() for weight in FIRST]
-    slots = optimizers.first_slots(optimizers.Rule(rule), weights)
+    slots = optimizers.first_slots(rule, weights)
     for rate, gradients in zip(RATES, GRADIENTS, strict=True):
-        weights, slots = optimizers.update(optimizers.Rule(rule), NAMES, weights, slots, gradients, rate)
+        weights, slots = optimizers.update(rule, NAMES, weights, slots, gradients, rate)
     return weights
 
 
 @pytest.mark.parametrize(
     "train", [in_torch, in_tensorflow, pytest.param(in_jax, marks=pytest.mark.requires("jax"))]
 )
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", [*OPTIMIZERS, RESNET])
 def test_updates_are_those_of_the_formulas(name, train):
-    for found, expected in zip(train(RULES[name]), by_hand(RULES[name]), strict=True):
+    for found, expected in zip(train(name), by_hand(name), strict=True):
         # TensorFlow's Adam keeps powers of 0.999 in float32, whose distance from 1 is known less well.
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 if name == "adam" else 1e-6)
 

@@ -68,11 +68,6 @@ def taken(found, num_batches):
     return [int(n) for (part,) in itertools.islice(found.samples(), num_batches) for n in part]
 
 
-def test_an_epoch_of_all_shards_is_every_sample_once():
-    seen = [n for index in range(5) for n in taken(batches(index=index, count=5), 10)]
-    assert sorted(seen) == list(range(100))
-
-
 def test_a_bad_sample_is_an_error_that_names_it():
     found = batches(Numbers(10, bad=[3]))
     with pytest.raises(BadSample, match="sample 3 is bad") as caught:

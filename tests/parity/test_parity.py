@@ -55,12 +55,6 @@ def test_jax_is_the_same_as_torch(name):
     assert set(found.num_parameters) == {"torch", "jax"}
 
 
-def test_a_whole_check():
-    found = parity.check_parity(load_workload("hep_cnn"), preset="tiny", precision="fp32")
-    assert found.passed
-    assert found.num_parameters == {"torch": 9634, "tensorflow": 9634}
-
-
 def harmed(harm) -> Workload:
     """HEP-CNN with replicas that differ in TensorFlow."""
 

@@ -62,10 +62,6 @@ def test_autocast_follows_the_device():
     assert _torch.autocast(Execution()).device == "cpu"
 
 
-def test_a_replica_says_where_it_is():
-    assert replica("hep_cnn", device="cpu").device == "cpu"
-
-
 @pytest.mark.parametrize(
     ("local_rank", "num_gpus", "words"),
     [(0, 0, ["sees no GPU", "docs/gpu.md"]), (2, 2, ["rank 2", "sees 2", "at most 2 ranks per node"])],

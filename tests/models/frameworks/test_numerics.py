@@ -36,17 +36,16 @@ def tensorflow_precision():
     return lambda: switch(was)
 
 
-@pytest.mark.parametrize("change", [torch_precision, torch_products, torch_threads])
-def test_torch_says_what_it_computes_with(change):
-    said_differently("torch", change)
-
-
-@pytest.mark.requires("tensorflow")
-def test_tensorflow_says_what_it_computes_with():
-    said_differently("tensorflow", tensorflow_precision)
-
-
-def said_differently(framework, change):
+@pytest.mark.parametrize(
+    ("framework", "change"),
+    [
+        ("torch", torch_precision),
+        ("torch", torch_products),
+        ("torch", torch_threads),
+        pytest.param("tensorflow", tensorflow_precision, marks=pytest.mark.requires("tensorflow")),
+    ],
+)
+def test_a_framework_says_what_it_computes_with(framework, change):
     module = framework_module(framework)
     before = module.numerics()
     undo = change()

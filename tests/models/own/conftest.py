@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from dlscale.models.own import FilePlace, own_workload
+from dlscale.models.own.facts import read_facts
+from dlscale.models.workload import Execution
+
 TORCH = """
 import numpy as np
 import torch
@@ -38,3 +42,16 @@ def write_file(tmp_path: Path) -> WriteFile:
         return path
 
     return write
+
+
+def factory(path, *, source=None, **execution):
+    """What makes replicas of a file's network, in batches of 8."""
+    facts = read_facts(path)
+    workload = own_workload(facts, FilePlace(path, path.absolute()))
+    return workload.factory(
+        framework=facts.framework,
+        preset="own",
+        local_batch=8,
+        source=source or workload.input("own"),
+        execution=Execution(**execution),
+    )

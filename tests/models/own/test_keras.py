@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.models.own import FilePlace, own_workload
 from dlscale.models.own.facts import read_facts
-from dlscale.models.workload import Execution, Shard
+from dlscale.models.workload import Shard
+
+from .conftest import factory
 
 tf = pytest.importorskip("tensorflow")
 
@@ -35,20 +36,9 @@ def data():
 """
 
 
-def factory(path, **execution):
-    facts = read_facts(path)
-    workload = own_workload(facts, FilePlace(path, path.absolute()))
-    return facts, workload.factory(
-        framework="tensorflow",
-        preset="own",
-        local_batch=8,
-        source=workload.input("own"),
-        execution=Execution(**execution),
-    )
-
-
 def test_facts_and_first_weights_are_those_of_the_file(write_file):
-    facts, make = factory(write_file(text=KERAS))
+    path = write_file(text=KERAS)
+    facts, make = read_facts(path), factory(path)
     assert (facts.framework, facts.optimizer, facts.learning_rate) == ("tensorflow", "Adam", 2e-3)
     assert facts.num_parameters == 6 * 8 + 8 + 2 * 8 + 8 * 2 + 2
     assert facts.forward_flops_per_sample == 2 * (6 * 8 + 8 * 2)
@@ -65,7 +55,7 @@ def test_facts_and_first_weights_are_those_of_the_file(write_file):
 
 
 def test_a_state_goes_on_where_it_was_with_optimizer_dropout_and_statistics(write_file):
-    _, make = factory(write_file(text=KERAS), learning_rate=0.25)
+    make = factory(write_file(text=KERAS), learning_rate=0.25)
     one, other = make(shard=Shard(), seed=3), make(shard=Shard(), seed=3)
     other.gradients()  # draws, and moves statistics
     one.make_slots()
@@ -92,7 +82,7 @@ def test_an_embedding_and_bfloat16(write_file):
         "keras.Input((6,)),", "keras.Input((6,)), keras.layers.Embedding(3, 4), keras.layers.Flatten(),"
     )
     text = text.replace("features = np.random", "features = 0 * np.random")
-    _, make = factory(write_file(text=text), precision="bf16")
+    make = factory(write_file(text=text), precision="bf16")
     replica = make(shard=Shard(), seed=3)
     gradients = replica.gradients()
     assert gradients[0].shape == (3, 4)

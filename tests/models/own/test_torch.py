@@ -9,17 +9,7 @@ from dlscale.models.own import FilePlace, own_workload
 from dlscale.models.own.facts import read_facts
 from dlscale.models.workload import Execution, Input, Shard
 
-
-def factory(path, *, local_batch=8, source=None, **execution):
-    facts = read_facts(path)
-    workload = own_workload(facts, FilePlace(path, path.absolute()))
-    return workload.factory(
-        framework="torch",
-        preset="own",
-        local_batch=local_batch,
-        source=source or workload.input("own"),
-        execution=Execution(**execution),
-    )
+from .conftest import factory
 
 
 def test_facts_are_those_of_the_file(write_file):
@@ -63,17 +53,6 @@ def test_a_step_can_be_repeated_whatever_was_drawn_meanwhile(write_file):
     other.restore(state_after)
     for left, right in zip(other.gradients(), second, strict=True):
         np.testing.assert_array_equal(left, right)
-
-
-def test_ranks_share_the_samples_without_overlap(write_file):
-    make = factory(write_file())
-    seen = []
-    for index in range(2):
-        replica = make(shard=Shard(index=index, count=2), seed=3 + index)
-        for _ in range(12):
-            replica.next_batch()
-            seen += replica.last_samples().tolist()
-    assert len(set(seen)) == len(seen) == 192
 
 
 def test_the_learning_rate_of_a_target_takes_the_place_of_the_files(write_file):
