@@ -231,6 +231,12 @@ def test_a_chained_waterfall_has_the_efficiency_of_the_table(plant, seed):
     assert sum(part.loss.center for part in found.parts) == pytest.approx(found.loss.center, abs=1e-12)
 
 
+def test_fewer_than_3_blocks_are_insufficient(plant):
+    found = only(plant(ALL, num_blocks=2))
+    assert not found.sufficient
+    assert {(part.loss.method, part.loss.low) for part in found.parts} == {("insufficient data", None)}
+
+
 @pytest.mark.parametrize(
     ("num_ranks", "reason"),
     [(1, "no base case (a), none on 1 rank: not measured"), (4, "none on 4 ranks was not measured")],
@@ -241,6 +247,15 @@ def test_without_its_controls_there_is_a_reason_instead(plant, num_ranks, reason
     )
     found = only(records)
     assert (found.parts, found.efficiency, found.reason) == ((), None, reason)
+
+
+def test_the_latest_good_attempt_counts(plant):
+    truth = Planted(**LOSSES["exposed"])
+    ring = [one for one in plant(truth) if one.case.cell.backend == "ring"]
+    slow = [one.model_copy(update=of_windows(seconds=[9.0] * 4)(one)) for one in ring]
+    later = [one.model_copy(update={"attempt": 2}) for one in ring]
+    others = [one for one in plant(truth) if one.case.cell.backend != "ring"]
+    assert losses(only([*slow, *others, *later])) == pytest.approx(truth.losses, abs=1e-12)
 
 
 def test_controls_of_the_same_kind_of_evidence_come_first(plant):

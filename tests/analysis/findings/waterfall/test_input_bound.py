@@ -111,3 +111,10 @@ def test_a_gain_is_never_among_the_largest_losses(plant):
         assert {verdicts[name] for name in gains} <= {"gain"}
         told += bool(gains) and not found.separated and not found.rivals and bool(found.largest_names)
     assert told
+
+
+def test_a_part_that_certainly_exceeds_all_others_is_the_largest(plant):
+    found = only(plant(Planted(**LOSSES["exposed"])))
+    verdicts = {row["cause"]: row["verdict"] for row in waterfall_rows([found])}
+    assert found.separated
+    assert verdicts["exposed communication"] == "largest"

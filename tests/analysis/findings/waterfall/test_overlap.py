@@ -24,6 +24,15 @@ def drifting(seconds, study="weak-scaling", noise=(1.0,) * 6):
     return {(study, block): seconds * DRIFT[block] * noise[block] for block in range(6)}
 
 
+def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed(plant):
+    records = plant(ALL)
+    (one,) = waterfalls_of(launches_of(records))
+    for factor, share in ((4, 0.75), (1, 0.0), (0.5, -1.0)):
+        found = overlap(one, drifting(factor * ALL.exposed), measured(records), exchange="overlapped")
+        assert (found.center, found.low, found.high) == pytest.approx((share,) * 3)
+        assert (found.method, found.n) == ("paired t", 6)
+
+
 def test_the_interval_of_an_overlap_has_both_uncertainties(plant):
     records = plant(ALL, noise=0.02)
     (one,) = waterfalls_of(launches_of(records))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.measured import measure
 
-from .conftest import LOSSES, MS, Planted, losses, only
+from .conftest import LOCAL_BATCH, LOSSES, MS, Planted, losses, only
 
 
 @pytest.mark.parametrize("kind", LOSSES)
@@ -20,6 +21,17 @@ def test_what_was_planted_is_found_exactly_without_noise(plant, kind):
     # The drift is common to a block and cancels.
     assert all(part.loss.high - part.loss.low < 1e-9 for part in found.parts)
     assert all(part.loss.method == "paired t" for part in found.parts)
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_what_was_planted_lies_within_its_interval(plant, kind):
+    """Of 40 studies; the share is that of all parts of all studies, which are not independent."""
+    truth = Planted(**LOSSES[kind])
+    hits = []
+    for seed in range(40):
+        found = only(plant(truth, noise=0.01, seed=seed, num_windows=2))
+        hits += [part.loss.low <= truth.losses[part.name] <= part.loss.high for part in found.parts]
+    assert np.mean(hits) >= 0.9
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -56,3 +68,37 @@ def test_parts_add_up_to_the_loss_whatever_was_measured(
         assert (one.method, one.n) == (other.method, other.n)
         assert (one.center, one.low, one.high) == pytest.approx((other.center, other.low, other.high))
     assert {name for part in found.parts for name in part.names} == set(truth.parts)
+
+
+def test_parts_add_up_to_the_loss_in_every_block(plant):
+    truth = Planted(**LOSSES["all in strong scaling"])
+    records = plant(truth, noise=0.05)
+    found = only(records)
+    seconds = {
+        (record.case.cell.backend, record.case.cell.num_ranks, record.case.block): record
+        for record in records
+        if record.case.cell.control == "train" and record.case.cell.local_batch in (LOCAL_BATCH, 2)
+    }
+    assert len(found.by_block) == 6
+    for (study, block), parts in found.by_block:
+        base = next(
+            one
+            for one in records
+            if one.case.cell.num_ranks == 1
+            and one.case.cell.local_batch == LOCAL_BATCH
+            and one.case.cell.control == "train"
+            and one.case.block == block
+        )
+        window = seconds["ring", 4, block].windows[-1]
+        measured = max(window.seconds) / window.num_steps
+        ideal = max(base.windows[-1].seconds) / base.windows[-1].num_steps / 4
+        assert study == "weak-scaling"
+        assert sum(parts) == pytest.approx(1 - ideal / measured, abs=1e-12)
+
+
+def test_the_late_rank_is_found_by_stamps_where_totals_do_not_show_it(plant):
+    truth = Planted(**LOSSES["late in turn"])
+    records = plant(truth)
+    windows = [record.windows[-1] for record in records if record.case.cell.num_ranks == 4]
+    assert all(np.ptp(window.seconds) < 1e-12 for window in windows)
+    assert losses(only(records))["stragglers"] == pytest.approx(1.2 * MS / truth.measured)
