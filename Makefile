@@ -92,7 +92,7 @@ PARALLEL = -n $(shell nproc) --dist loadfile --durations=10
 IN_ORDER = --no-loadscope-reorder
 # Tests of many processes may fail by what else the machine does: such a test is tried once more, and the summary names it
 # with its first failure. One that fails twice is a fault.
-TWICE = --reruns 1 --rerun-show-tracebacks -r R
+TWICE = --reruns 1 --rerun-show-tracebacks -r Rs
 ONE_THREAD = OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1
 
 test: .venv  ## Unit tests, communicators on 2 ranks, a study, one that is killed and resumed, an own model (6 minutes)
