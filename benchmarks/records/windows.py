@@ -22,7 +22,7 @@ from pydantic import NonNegativeInt, PositiveInt, TypeAdapter
 from dlscale.base.definitions import Frozen, where_given
 
 Numbers = NDArray[np.float64]
-MOST = 2.0**53  # integers up to here are exact in arrays
+MOST = 2**53  # integers up to here are exact in arrays
 
 
 class Window(Frozen):
@@ -171,11 +171,10 @@ def parse_windows(text: bytes) -> Windows | None:
     """
     try:
         rows = _usual_windows().decode(text)
-        columns = {name: [getattr(row, name) for row in rows] for name in _COLUMNS} if rows else None
-        arrays = _arrays(columns) if columns else None
+        arrays = _arrays({name: [getattr(row, name) for row in rows] for name in _COLUMNS})
     except (ValueError, OverflowError):
         return None
-    if arrays is None or arrays.seconds.shape != arrays.start_seconds.shape:
+    if not rows or arrays.seconds.shape != arrays.start_seconds.shape:
         return None
     # NaN is below nothing.
     possible = all((np.abs(times) < MOST).all() for times in (arrays.seconds, arrays.start_seconds))
@@ -186,15 +185,15 @@ class _UsualWindow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A `Window` without what only some controls have, read in a third of pydantic's time."""
 
     phase: Literal["warmup", "steady"]
-    num_steps: Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
+    num_steps: Annotated[int, msgspec.Meta(ge=1, lt=MOST)]
     start_seconds: list[float]
     seconds: list[float]
-    num_applied: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None = None
+    num_applied: Annotated[int, msgspec.Meta(ge=0, lt=MOST)] | None = None
     rank_steps: None = None
     step_seconds: None = None
     bucket_seconds: None = None
     foreign_cpu: float | None = None
-    num_samples: Annotated[int, msgspec.Meta(ge=1, lt=2**53)] | None = None
+    num_samples: Annotated[int, msgspec.Meta(ge=1, lt=MOST)] | None = None
 
 
 _COLUMNS = ("phase", *(field.name for field in fields(WindowArrays) if field.name != "steady"))
