@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
+from dlscale.models.hdf5 import check_stored
 from dlscale.models.own import FilePlace, OwnModel, known_place
 from dlscale.models.own.file import OwnFile, load_file
 from dlscale.models.samples import Arrays, BadSample
@@ -73,6 +74,8 @@ class Hdf5Source:
             try:
                 file = h5py.File(path, "r")
                 part = file["features"], file["labels"]
+                for dataset in part:
+                    check_stored(dataset, path)
             except (OSError, KeyError) as error:
                 raise UsageError(
                     f"{own.name}: {path.name} is no HDF5 file with features and labels "
