@@ -56,10 +56,14 @@ def objective(
     network: Network, make_optimizer: Callable[[], Any], *, gate: bool, prefix: str = ""
 ) -> TensorFlowObjective:
     """A loss differentiated for all of `network`; the gate's optimizer is plain SGD of rate 1."""
-    variables = tuple(variable for variable in network.ordered if variable.trainable)
+    trained = [
+        (name, variable)
+        for name, variable in zip(network.names, network.ordered, strict=True)
+        if variable.trainable
+    ]
     return TensorFlowObjective(
-        names=tuple(prefix + variable.name.removesuffix(":0") for variable in variables),
-        parameters=variables,
+        names=tuple(prefix + name for name, _ in trained),
+        parameters=tuple(variable for _, variable in trained),
         optimizer=tf.compat.v1.train.GradientDescentOptimizer(1.0) if gate else make_optimizer(),
     )
 

@@ -16,11 +16,15 @@ Updates = list[tuple[Any, Any]] | None
 
 
 class Network(tf.Module):  # type: ignore[misc]
-    """A module that knows its variables in the order of their creation, `tf.Module` sorts them by attribute."""
+    """A module that knows its variables in the order of their creation, `tf.Module` sorts them by attribute.
+
+    `names` are as given: a graph of TensorFlow 1 gives the second network's "dense.bias" the name "dense.bias_1".
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.ordered: list[Any] = []
+        self.names: list[str] = []
 
     def variable(
         self, name: str, shape: tuple[int, ...], *, value: float = 0.0, trainable: bool = True
@@ -30,6 +34,7 @@ class Network(tf.Module):  # type: ignore[misc]
         local = tf.VariableSynchronization.AUTO if trainable else tf.VariableSynchronization.ON_READ
         made = tf.Variable(tf.fill(shape, value), name=name, trainable=trainable, synchronization=local)
         self.ordered.append(made)
+        self.names.append(name)
         return made
 
 
