@@ -6,29 +6,25 @@ launches claims nothing: chance did not choose which backend was hit.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-
-import numpy as np
 
 from dlscale.analysis.declare import Sentence
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.measured import Measured
-from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.record import DISTURBED, Record
 
-BUSY_WINDOW = 0.15  # of CPU time; in a shorter window a tick of the kernel's clock is a few percent
 MOST_DISTURBED = 0.1  # of the launches of a study that claims something
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interference:
-    """The launches whose foreign CPU time is known, their steady windows, and those in which it was high."""
+    """The launches whose foreign CPU time is known, and those that it disturbed."""
 
     num_launches: int
     num_disturbed: int
-    num_windows: int
-    num_busy: int
-    share: float  # of CPU time in the busy windows, to other programs; 0 without any
+    share: float  # of the disturbed launches' CPU time, to other programs; 0 without any
 
     @property
     def busy(self) -> bool:
@@ -40,38 +36,23 @@ class Interference:
         """What happened, in a sentence; empty if nothing did."""
         if not self.num_disturbed:
             return ""
-        disturbed = (
-            f"{self.num_disturbed} of {self.num_launches} launches were disturbed by other programs, which took "
-            f"{100 * self.share:.0f} % of the CPU time in {self.num_busy} of {self.num_windows} windows"
-        )
-        if not self.busy:
-            return f"{disturbed}."
-        return (
-            f"The machine was busy: other programs took {100 * self.share:.0f} % of the CPU time in {self.num_busy} of "
-            f"{self.num_windows} windows, so nothing is claimed."
-        )
+        share, launches = f"{100 * self.share:.0f} %", f"{self.num_disturbed} of {self.num_launches} launches"
+        if self.busy:
+            taken = f"other programs took {share} of the CPU time of {launches}"
+            return f"The machine was busy: {taken}, so nothing is claimed."
+        return f"Other programs took {share} of the CPU time of {launches}."
 
 
 def interference(records: Iterable[Record]) -> Interference | None:
     """Over good launches of trainings; None where nothing is known, as in records from before it was read."""
-    records = [record for record in records if record.foreign_cpu is not None]
-    if not records:
+    shares = [record.foreign_cpu for record in records if record.foreign_cpu is not None]
+    if not shares:
         return None
-    windows = [record.columns.where(record.columns.steady) for record in records]
-    shares = np.concatenate(
-        [np.full(len(one), np.nan) if one.foreign_cpu is None else one.foreign_cpu for one in windows]
-    )
-    seconds = np.concatenate([one.world for one in windows])
-    with np.errstate(invalid="ignore"):
-        busy = shares > BUSY_WINDOW
-    num_busy = int(busy.sum())
-    taken = float((seconds[busy] * shares[busy]).sum() / seconds[busy].sum()) if num_busy else 0.0
+    disturbed = [share for share in shares if share > DISTURBED]
     return Interference(
-        num_launches=len(records),
-        num_disturbed=sum(record.disturbed for record in records),
-        num_windows=int((~np.isnan(shares)).sum()),
-        num_busy=num_busy,
-        share=taken,
+        num_launches=len(shares),
+        num_disturbed=len(disturbed),
+        share=statistics.fmean(disturbed) if disturbed else 0.0,
     )
 
 

@@ -31,11 +31,11 @@ def disturbed(make_record):
 def study(disturbed):
     """Eight blocks of three backends of which ring is faster; some blocks are disturbed."""
 
-    def make(*busy_blocks):
+    def make(*busy_blocks, share=0.4):
         sides = {"none": (1, 100.0), "mpi": (2, 150.0), "ring": (2, 180.0)}
         return [
             disturbed(
-                *[0.4 if block in busy_blocks else 0.01] * 4,
+                *[share if block in busy_blocks else 0.01] * 4,
                 backend=backend,
                 num_ranks=num_ranks,
                 block=block,
@@ -67,7 +67,7 @@ def test_a_busy_study_says_so_first_and_claims_nothing(study, screen_text):
     table = measure(study(2, 3))
     text = screen_text(table)
     assert text.startswith(
-        "The machine was busy: other programs took 40 % of the CPU time in 24 of 96 windows, so nothing is claimed."
+        "The machine was busy: other programs took 40 % of the CPU time of 6 of 24 launches, so nothing is claimed."
     )
     assert "Insufficient data to compare ring and mpi: the machine was busy" in text
     assert "Largest loss" not in text
@@ -79,20 +79,23 @@ def test_a_busy_study_says_so_first_and_claims_nothing(study, screen_text):
     assert study_json(collect(load_all(), table))["interference"] == {
         "num_launches": 24,
         "num_disturbed": 6,
-        "num_windows": 96,
-        "num_busy": 24,
         "share": pytest.approx(0.4),
         "busy": True,
     }
+
+
+def test_a_study_that_is_little_disturbed_in_many_launches_says_how_much(study, screen_text):
+    text = screen_text(measure(study(2, 3, share=0.07)))
+    assert text.startswith(
+        "The machine was busy: other programs took 7 % of the CPU time of 6 of 24 launches"
+    )
 
 
 def test_single_disturbed_launches_are_told_and_forbid_nothing(study, disturbed, make_record, screen_text):
     records = [record for record in study() if record.case.block or record.case.cell.backend != "none"]
     records.append(disturbed(*[0.4] * 4, samples_per_second=100.0))
     text = screen_text(measure(records))
-    assert text.startswith(
-        "1 of 24 launches were disturbed by other programs, which took 40 % of the CPU time in 4"
-    )
+    assert text.startswith("Other programs took 40 % of the CPU time of 1 of 24 launches.")
     assert "ring is faster than mpi" in text
     quiet = screen_text(measure(study()))
     assert "other programs" not in quiet
