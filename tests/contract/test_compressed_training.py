@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.compressed import compressed_gate
 from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives.compression.collective import CompressedCollective
@@ -91,12 +90,3 @@ def test_one_after_the_other_trainers_share_no_residuals(backend, shard):
         assert not any(trainer.bucket_states())
         trainer.step()
         trainer.close()
-
-
-def test_what_cannot_be_compressed_is_refused(world):
-    for name, options, words in (
-        ("mpi", {"pipelined": True}, "applied in its own step"),
-        ("ring", {"wire": "bfloat16"}, "compressed once"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            connect(name, control=world, options={"compression": "topk", **options})

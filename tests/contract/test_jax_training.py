@@ -5,7 +5,6 @@ import functools
 import numpy as np
 import pytest
 
-from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.controls import bucket_sizes
 from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives.registry import connect
@@ -68,10 +67,3 @@ def test_weights_stay_equal_and_go_on_from_a_state(name, world, shard):
     for expected, found in zip(last, resumed.weights(), strict=True):
         np.testing.assert_array_equal(found, expected)
     backend.close()
-
-
-@pytest.mark.parametrize("name", EXCHANGING)
-@pytest.mark.parametrize("options", [{"pipelined": True}, {"teams": 2}])
-def test_what_its_exchange_does_not_do_is_said(name, options, world):
-    with pytest.raises(UsageError, match=r"but in jax all gradients of a step are there at once"):
-        connect(name, control=world, framework="jax", options=options)

@@ -163,23 +163,3 @@ def test_what_cannot_be_used_alone_is_one_line(bench, broken_horovod):
     left_out = bench.run("--backends", "all", "--ranks", "1", "--dry-run", PYTHONPATH=broken_horovod)
     assert left_out.returncode == 0
     assert "horovod in torch is left out: Horovod for torch cannot be loaded" in left_out.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--backends", "nccl"), "gpu"),
-        (("--backends", "tf_collective"), "does not support torch"),
-        ((*SERVED, "--set", "servers=3"), "more servers than workers"),
-        ((*SERVED, "--set", "backend_options=grpc_ps.chunk_kib=big"), "give a int"),
-        ((*SERVED, "--set", "backend_options=chunk_kib=4"), "write OWNER.OPTION=VALUE"),
-    ],
-)
-def test_a_mistake_is_one_line_before_anything_starts(bench, options, said):
-    done = bench.run(*options)
-    assert done.returncode == 1, done.stdout + done.stderr
-    line = done.stderr.strip().splitlines()
-    assert len(line) == 1, done.stderr
-    assert said in line[0]
-    assert not bench.record_files()

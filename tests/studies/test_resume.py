@@ -140,9 +140,3 @@ def test_resume_of_a_study_on_another_system_is_one_line(bench):
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert "was measured with another torch" in line
-
-
-def test_nothing_to_resume_is_one_line(bench):
-    done = bench.ask("resume")
-    assert done.returncode == 1
-    assert done.stderr.startswith("dlscale: no study in")

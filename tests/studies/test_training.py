@@ -78,10 +78,3 @@ def test_a_damaged_checkpoint_is_one_line_and_not_passed_over(bench):
     assert last.failure.kind == "error"
     assert str(path.name) in last.failure.message
     assert "delete it, and the training begins anew" in last.failure.message
-
-
-def test_servers_have_no_checkpoints(bench):
-    done = bench.run("--backends", "grpc_ps", "--ranks", "1", "--set", "rules.checkpoint_every=10")
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert "do not work with backend grpc_ps, whose servers hold part" in line

@@ -44,10 +44,3 @@ def test_verbs_are_completed_without_loading_them():
     verbs, loaded = done.stdout.splitlines()
     assert verbs == str(list(VERBS))
     assert loaded == "['dlscale.benchmarks.cli.streams']", "what every call has, and no verb"
-
-
-def test_bash_takes_the_completion():
-    source = 'eval "$(_DLSCALE_COMPLETE=bash_source dlscale)"; complete -p dlscale'
-    variables = os.environ | {"PATH": f"{Path(DLSCALE).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", source], env=variables, capture_output=True, text=True, check=True)
-    assert "-F _dlscale_completion" in done.stdout

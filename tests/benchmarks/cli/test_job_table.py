@@ -6,29 +6,14 @@ import pytest
 
 from dlscale.benchmarks.cli.request import request_of, study_of
 from dlscale.benchmarks.cli.run import run
-from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.systems.system import load_system
+from tests.made_records import make_record
 
 
 def cells(backends, ranks, frameworks=("torch",), **fields):
     return [
-        Cell(
-            workload="hep_cnn",
-            preset="tiny",
-            framework=framework,
-            backend=backend,
-            environment="default",
-            scaling_mode="weak",
-            num_ranks=num_ranks,
-            cores_per_rank=1,
-            threads_per_rank=1,
-            local_batch=8,
-            global_batch=8 * num_ranks,
-            precision="fp32",
-            data="synthetic",
-            **fields,
-        )
+        make_record(backend=backend, num_ranks=num_ranks, framework=framework, **fields).case.cell
         for backend, num_ranks, framework in itertools.product(backends, ranks, frameworks)
     ]
 

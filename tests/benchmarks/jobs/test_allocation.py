@@ -15,7 +15,7 @@ LONG, SHORT = SimpleNamespace(full=7200.0, least=60.0), SimpleNamespace(full=30.
 class Job:
     """A campaign whose launches take as long as planned, times `slower`, on a clock of its own."""
 
-    def __init__(self, folder, launches, *, slower=1.0):
+    def __init__(self, folder, launches, *, slower):
         self.now, self.started, self._launches, self._slower = 1000.0, [], launches, slower
         self.spool_folder = folder / "spool"
         self.store = SimpleNamespace(summaries=list)
@@ -37,8 +37,8 @@ class Job:
 def left(monkeypatch, tmp_path):
     """left(launches, seconds): (launches that were started, how many were not) in a job of so many seconds."""
 
-    def run(launches, seconds, **options):
-        job = Job(tmp_path, launches, **options)
+    def run(launches, seconds, *, slower):
+        job = Job(tmp_path, launches, slower=slower)
         monkeypatch.setattr(allocation.parity_gate, "missing", lambda _: [])
         monkeypatch.setattr(allocation, "run_launch", job.run)
         monkeypatch.setattr(allocation, "_say", lambda *_: None)
@@ -48,21 +48,19 @@ def left(monkeypatch, tmp_path):
     return run
 
 
-def test_what_cannot_end_is_not_started(left):
-    assert left([SHORT, SHORT, SHORT], 70) == ([SHORT, SHORT], 1)
-
-
-def test_a_job_keeps_its_own_pace_in_mind(left):
-    assert left([SHORT, SHORT, SHORT], 130, slower=2.0) == ([SHORT, SHORT], 1)
-
-
-def test_a_saved_training_starts_if_it_reaches_a_checkpoint(left):
-    assert left([LONG], 100) == ([LONG], 0)
-    assert left([LONG], 50) == ([], 1)
-
-
-def test_a_long_training_does_not_make_the_job_look_slow(left):
-    assert left([LONG, SHORT], 7300) == ([LONG, SHORT], 0)
+@pytest.mark.parametrize(
+    ("launches", "seconds", "slower", "num_started"),
+    [
+        ([SHORT, SHORT, SHORT], 70, 1.0, 2),  # what cannot end is not started
+        ([SHORT, SHORT, SHORT], 130, 2.0, 2),  # a job keeps its own pace in mind
+        ([LONG], 100, 1.0, 1),  # a saved training starts if it reaches a checkpoint
+        ([LONG], 50, 1.0, 0),
+        ([LONG, SHORT], 7300, 1.0, 2),  # a long training does not make the job look slow
+    ],
+)
+def test_what_is_started_in_the_time_that_is_left(left, launches, seconds, slower, num_started):
+    expected = (launches[:num_started], len(launches) - num_started)
+    assert left(launches, seconds, slower=slower) == expected
 
 
 @pytest.mark.parametrize("value", [None, "nid[1-", "a[1-9999]b[1-9999]"])

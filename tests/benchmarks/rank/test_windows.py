@@ -192,7 +192,7 @@ def test_ranks_that_do_not_step_together_have_windows_of_the_time_of_as_many_ste
     assert found == [(4, 4, 8), (4, 4, 8), (2, 6, 4), (2, 6, 4)]
 
 
-def test_a_window_ends_when_the_work_of_its_steps_is_done(monkeypatch):
+def test_a_window_has_the_work_of_its_steps_and_not_the_barrier_before_it(monkeypatch):
     """On a GPU steps only hand in work: a stamp before the trainer is synchronised would time the handing in."""
 
     class Device(Clock):
@@ -203,12 +203,24 @@ def test_a_window_ends_when_the_work_of_its_steps_is_done(monkeypatch):
         def synchronize(self):
             self.now += 7 * STEP
 
+        def barrier(self):
+            self.now += 100 * STEP
+
     clock = Device([STEP])
     monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    window = measure.time_window(clock, clock, phase="steady", num_steps=3)
-    assert window.seconds == 10 * STEP
+    window = measure.time_window(clock, clock, phase="steady", num_steps=3, step_timer=measure.HostClock())
+    assert (window.seconds, window.step_seconds) == (10 * STEP, [STEP] * 3)
     fixed = measure.time_fixed_window(clock, clock, phase="steady", seconds=3 * STEP)
     assert (fixed.num_steps, fixed.seconds) == (3, 10 * STEP)
+
+
+def test_ranks_of_a_group_go_on_as_long_as_they_agree():
+    words = iter((True, True, False))
+    clock = Clock([STEP])
+    window = measure.time_fixed_window(
+        clock, clock, phase="steady", seconds=1e-9, agree=lambda _: next(words)
+    )
+    assert (window.num_steps, window.num_applied) == (2, 4)
 
 
 class Looking:

@@ -8,7 +8,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell
-from dlscale.benchmarks.study.axes import read_ladder, read_options, read_step, read_variables
+from dlscale.benchmarks.study.axes import read_ladder, read_options, read_step
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.settings import OPTIONS
@@ -148,15 +148,6 @@ def test_settings_of_the_training_make_curves_of_every_backend_with_base_cases_o
     for num_ranks in (1, 2):
         found = sorted((c.backend, c.local_batch, c.precision) for c in trained(planned, num_ranks))
         assert found == [(b, n, p) for b in ("none", "ring") for n in (2, 4) for p in ("bf16", "fp32")]
-
-
-def test_a_variable_is_part_of_the_cell():
-    planned = plan(
-        backends=["ring"], environment_variables=read_variables("MPICH_ASYNC_PROGRESS=0|1,OTHER=x")
-    )
-    assert [cell.variables for cell in sorted(trained(planned), key=lambda cell: repr(cell.variables))] == [
-        {"MPICH_ASYNC_PROGRESS": value, "OTHER": "x"} for value in "01"
-    ]
 
 
 def test_a_study_without_axes_and_a_cell_without_variables_are_written_as_before():

@@ -8,15 +8,6 @@ from dlscale.benchmarks.study import cells as module
 from dlscale.benchmarks.study.cells import data_name
 
 
-def test_a_files_content_counts(tmp_path):
-    path = tmp_path / "events.h5"
-    path.write_bytes(b"one")
-    first = data_name(path)
-    assert first.startswith("events.h5:")
-    path.write_bytes(b"two")
-    assert data_name(path) != first
-
-
 def test_a_folders_files_count(tmp_path):
     folder = tmp_path / "train"
     (folder / "cats").mkdir(parents=True)

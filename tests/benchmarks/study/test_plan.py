@@ -2,12 +2,13 @@
 
 import pytest
 
-from dlscale.benchmarks.records.record import Case, Cell
+from dlscale.benchmarks.records.record import Case
 from dlscale.benchmarks.study.plan import Launch, Plan, step_seconds
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study
 from dlscale.models import load_workload
 from dlscale.models.slept import Slept
+from tests.made_records import make_record
 
 STEP = 0.08  # 4 ranks per node with a batch of 2, at a published 0.01 s per sample of a node
 BEGIN = 2.4 + 4 * STEP
@@ -17,22 +18,8 @@ RULES = {"warmup_steps": 10, "min_windows": 5, "min_window_seconds": 1.0, "min_s
 
 
 def a_cell(**changes):
-    fields = {
-        "workload": "hep_cnn",
-        "preset": "paper",
-        "framework": "torch",
-        "backend": "ring",
-        "environment": "default",
-        "scaling_mode": "weak",
-        "num_ranks": 2,
-        "cores_per_rank": 1,
-        "threads_per_rank": 1,
-        "local_batch": 2,
-        "global_batch": 4,
-        "precision": "fp32",
-        "data": "synthetic",
-    }
-    return Cell.model_validate(fields | changes)
+    fields = {"backend": "ring", "num_ranks": 2, "preset": "paper", "local_batch": 2}
+    return make_record(**fields | changes).case.cell
 
 
 def a_launch(*controls, block=0, **changes):

@@ -7,8 +7,14 @@ import pytest
 
 from dlscale.base import definitions
 from dlscale.benchmarks.systems.lint import lint
-from dlscale.benchmarks.systems.start import cpus_per_rank, start_on
-from dlscale.benchmarks.systems.system import default_environment, facts, find_installation, load_system
+from dlscale.benchmarks.systems.start import start_on
+from dlscale.benchmarks.systems.system import (
+    Environment,
+    default_environment,
+    facts,
+    find_installation,
+    load_system,
+)
 
 NAMES = definitions.names("systems")
 TEMPLATE = definitions.path_of("template", folder="systems").read_text(encoding="utf-8")
@@ -35,26 +41,6 @@ def test_a_copy_of_the_template_is_fit(tmp_path):
     assert lint(edited(tmp_path)) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks_per_node", "expected"),
-    [
-        ("cori", 1, 272),
-        ("cori", 4, 68),
-        ("cori", 8, 32),
-        ("cori-haswell", 1, 64),
-        ("piz-daint", 1, 24),
-        ("perlmutter", 4, 32),
-        ("frontier", 8, 7),
-        ("alps-daint", 4, 72),
-        ("theta", 4, 32),
-        ("cooley", 2, 6),
-        ("cooley", 24, 1),
-    ],
-)
-def test_hardware_threads_per_rank_are_those_of_the_published_recipes(name, ranks_per_node, expected):
-    assert cpus_per_rank(load_system(name), ranks_per_node) == expected
-
-
 def test_a_start_as_the_system_has_it():
     system = load_system("template")
     start = start_on(
@@ -63,13 +49,6 @@ def test_a_start_as_the_system_has_it():
     # One rank on a node for four has the share of one of four: a study's ranks are all alike.
     assert (start.ranks_per_node, start.cpus_per_rank, start.devices_per_rank) == (1, 32, 1)
     assert start.launch_options == ("--overlap", "--cpu-bind=cores")
-
-
-@pytest.mark.parametrize(
-    ("alias", "name"), [("cori-knl", "cori"), ("daint", "piz-daint"), ("alps-daint", "alps-daint")]
-)
-def test_aliases(alias, name):
-    assert load_system(alias).name == name
 
 
 # Recalled numbers must not creep in: these are in no source that was read.
@@ -108,6 +87,19 @@ def test_a_nodes_own_copy_of_the_environment_is_used_where_there_is_one(tmp_path
     assert on_login_node.mpiexec.name == "srun"  # which starts ranks there; no mpiexec is needed
     (copy / "bin" / "python").touch(mode=0o755)
     assert find_installation(system, "site").python == copy / "bin" / "python"
+
+
+def test_variables_name_the_folder_of_their_environment(tmp_path, monkeypatch):
+    for program in ("python", "mpiexec"):
+        (tmp_path / "env" / "bin").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "env" / "bin" / program).touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    variables = {"LD_LIBRARY_PATH": "{prefix}/lib:{prefix}/lib/more", "FABRIC": "shm:{other}"}
+    own = Environment(prefix="env", variables=variables, setup="make")
+    found = find_installation(load_system("local").model_copy(update={"environments": {"one": own}}), "one")
+    assert found.prefix == tmp_path / "env"
+    libraries = f"{tmp_path}/env/lib:{tmp_path}/env/lib/more"
+    assert found.variables == {"LD_LIBRARY_PATH": libraries, "FABRIC": "shm:{other}"}
 
 
 @pytest.mark.parametrize(
