@@ -5,14 +5,15 @@ Where a rule gives a number that was not measured, its sentence says "would" and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 
 from dlscale.analysis.declare import Block, Sentence
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import scaling, solution_table
+from dlscale.analysis.findings import communication, scaling, solution_table
+from dlscale.analysis.findings.communication_only import CommunicationOnly
 from dlscale.analysis.findings.contrasts import Contrast, study_contrasts
 from dlscale.analysis.findings.interference import is_busy
 from dlscale.analysis.findings.scaling import ScalingRow, rows_of
@@ -26,6 +27,7 @@ from dlscale.base.quantities import format_seconds
 
 MOST_LAUNCHES = 40  # of each cell; what needs more is not worth it
 MOST_SENTENCES = 3
+MOST_OF_IT = 0.8  # of the waiting for an exchange, which then is all of it
 
 
 def advice(study: Measured) -> list[str]:
@@ -111,6 +113,11 @@ def _loss(study: Measured, family: Family) -> Iterator[str]:
     part = waterfall.largest
     if waterfall.rivals or part is None or len(part.names) > 1:
         return
+    if part.name == EXPOSED:
+        cell = waterfall.cell
+        exchanges = [one.alone for one in communication.FINDING.of(study) if one.cell == cell]
+        yield _communicate_less(waterfall, part.loss.center, exchanges)
+        return
     alone = [
         row
         for row in rows_of(scaling.FINDING.of(study), family)
@@ -120,7 +127,6 @@ def _loss(study: Measured, family: Family) -> Iterator[str]:
         (row for row in alone if row.cell.num_ranks == most), None
     )  # the input controls share its launches
     rule = {
-        EXPOSED: _communicate_less,
         INPUT: _read_faster,
         CO_RUNNING: _share_less,
         STRAGGLERS: _find_stragglers,
@@ -130,16 +136,24 @@ def _loss(study: Measured, family: Family) -> Iterator[str]:
         yield rule(waterfall, row)
 
 
-def _communicate_less(waterfall: Waterfall, _row: ScalingRow | None) -> str:
-    name, share = _backend(waterfall), waterfall.largest.loss.center if waterfall.largest else 0.0
+def _communicate_less(waterfall: Waterfall, share: float, exchanges: Sequence[CommunicationOnly]) -> str:
+    """A larger batch helps against what the exchange takes by itself, and not against other waiting."""
+    name = _backend(waterfall)
     if waterfall.cell.scaling_mode == "strong":
         return (
             f"{name} waits for its exchange: a larger --batch, or fewer ranks, leaves more computation to each "
             "exchange."
         )
+    waits, rest = f"{name} waits for its exchange {100 * share:.0f} % of a step", ""
+    if exchanges and waterfall.measured_seconds:
+        explained = exchanges[0].seconds.center / waterfall.measured_seconds
+        if explained < MOST_OF_IT * share:
+            waits += f", of which the exchange by itself takes {100 * explained:.0f} %"
+            rest = " The rest is other waiting, which a larger batch need not lessen."
+            share = explained
     return (
-        f"{name} waits for its exchange {100 * share:.0f} % of a step: with twice the --batch that would be "
-        f"{100 * share / (2 - share):.0f} %, if computation grows with the batch and the exchange does not."
+        f"{waits}: with twice the --batch that would be {100 * share / (2 - share):.0f} %, if computation grows with "
+        f"the batch and the exchange does not.{rest}"
     )
 
 

@@ -220,7 +220,8 @@ LOSSES = TableOf[LossRow](
         "Parts of the loss, in percent of the ideal speed, which is that of 1 rank without a communication layer, with "
         f"{100 * LEVEL:.0f} % t intervals over n blocks of launches; together they are what is lost. Batch effect: the "
         "local batch is smaller. Co-running: ranks share the machine. Input stall: by how much longer ranks wait for "
-        "samples than 1 rank. Late ranks: every step waits for its latest one. Exposed communication: the rest."
+        "samples than 1 rank. Late ranks: every step waits for its latest one. Exposed communication: the rest, which "
+        "is the exchange and all other waiting."
     ),
     tags=lambda row: tags_of(row.waterfall.cell),
     strong=lambda row: row.largest,

@@ -1,8 +1,11 @@
 """The planted share of an exchange that is hidden, the step predicted of its parts, and what is said of both."""
 
+import re
+
 import numpy as np
 import pytest
 
+from dlscale.analysis.findings.advice import advice
 from dlscale.analysis.findings.communication import communication_rows, communication_sentence
 from dlscale.analysis.findings.overlap import (
     NOT_OVERLAPPED,
@@ -12,6 +15,7 @@ from dlscale.analysis.findings.overlap import (
 )
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import measure
 
 from .conftest import DRIFT, MS, Link
 
@@ -64,6 +68,22 @@ def test_an_exchange_longer_than_the_computation_cannot_be_hidden_whole(plant):
     assert found.step.hidden.center == pytest.approx(1.0)  # all that can be
     assert found.hidden.center == pytest.approx(share)  # of the exchange
     assert found.step.shortest == pytest.approx(found.alone.seconds.center, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "words"),
+    [
+        (0.0, r"waits for its exchange 34 % of a step: with twice the --batch that would be 20 %"),
+        (
+            -1.5,
+            r"56 % of a step, of which the exchange by itself takes 22 %: .* would be 12 %.*other waiting",
+        ),
+    ],
+)
+def test_a_larger_batch_is_advised_against_what_the_exchange_takes_by_itself(plant, hidden, words):
+    link = Link(bandwidth=0.7e9)  # 20.6 ms, beside a computation of 40 ms
+    (sentence,) = advice(measure(plant(link, hidden=hidden, overlap=True)))
+    assert re.search(words, sentence), sentence
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
