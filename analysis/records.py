@@ -19,6 +19,7 @@ from dlscale.analysis.families import Family, environment_text
 from dlscale.analysis.statistics import median
 from dlscale.benchmarks.records.prediction import LOSS, PredictionRecord
 from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting
+from dlscale.benchmarks.records.required_gates import missing_gates
 from dlscale.benchmarks.records.windows import Window, WindowArrays, Windows
 from dlscale.collectives.backend import BUCKET_SIZES
 from dlscale.collectives.compression.links import allreduce_bytes
@@ -186,6 +187,8 @@ def why_unusable(record: Record) -> str | None:
     if record.failure is not None:
         where = "" if record.failure.rank is None else f" on rank {record.failure.rank}"
         return " ".join(f"{record.failure.kind}{where}: {record.failure.message}".split())
+    if missing := missing_gates(record):
+        return f"gates that it must have are missing: {', '.join(missing)}"
     num_ranks, windows = record.case.cell.num_ranks, record.counted
     if len(windows) and windows.seconds.shape[1] == num_ranks and _are_possible(windows):
         return None

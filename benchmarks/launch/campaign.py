@@ -28,6 +28,7 @@ from dlscale.benchmarks.records.assemble import LaunchMetadata
 from dlscale.benchmarks.records.files import Summary
 from dlscale.benchmarks.records.provenance import batch_job
 from dlscale.benchmarks.records.record import Fingerprint, Record
+from dlscale.benchmarks.records.required_gates import GATES_VERSION
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import chosen_partition
@@ -194,6 +195,7 @@ class Campaign:
                 environment_variables=environment.recorded_variables(os.environ | variables),
                 configuration=configuration(self.plan.study, self.system),
                 allocation=batch_job(os.environ),
+                gates_version=GATES_VERSION,
             ),
         )
 

@@ -8,8 +8,10 @@ which no trainer can know. An audited step is an ordinary step of the training.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import secrets
+import struct
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank import deviation
 from dlscale.benchmarks.rank.compressed import Replay
@@ -32,6 +35,7 @@ from dlscale.models.workload import Indices, Replica, State, Weights
 Averaging = Callable[[Weights], Weights]
 """From this rank's gradients of a step to the means that are applied."""
 
+NUM_LAST_STEPS = 4  # after a training in which no stretch of steps was replayed
 LEAST_LOSS = 1e-2  # a smaller one's rounding is not judged
 
 
@@ -46,6 +50,14 @@ class AuditedTraining:
     bounds: Bounds
     passed: Callable[[int], None]  # told of steps outside of the windows
     num_skipped: Callable[[], int]  # samples that this rank left out so far
+    held_out: float = 0.0  # share of the input's samples that no batch has
+    order: int = 0  # of the samples, beside the order that all trainings share
+    # Samples over all ranks before a step of the training; None: all batches are alike.
+    samples_before: Callable[[int], int] | None = None
+    follow: Callable[[Replica, int], None] = lambda *_: (
+        None
+    )  # sets what that step of the training has of its own
+    step: Callable[[], None] | None = None  # takes an audited step; None: the trainer's own
     # Around what is no part of the training, so that nothing else is counted meanwhile.
     aside: Callable[[], AbstractContextManager[Any]] = nullcontext
 
@@ -68,6 +80,15 @@ class TrainingAudit(Audit, Protocol):
         ...
 
 
+REPLAY_GATES = {
+    "audit_step": "change of each tensor in {where} of the timed trainer against a replay, of the expected change",
+    "audit_scale": "projection of the deviation in {where} on the expected change, less rounding",
+    "audit_batches": "batches drawn beyond the steps that were counted, or missing",
+    "audit_samples": "samples in {where} that are not those of this rank's shard and step",
+    "audit_loss": "loss that the trainer gave for {where} against a replay's",
+}
+
+
 class ReplayAudit:
     """Replays steps of a trainer that gives its state (`measure.Audit`). Collective."""
 
@@ -83,7 +104,7 @@ class ReplayAudit:
         self._steps: list[Deviation] = []
         self._places: list[int] = []  # the steps that were replayed one by one
         self._window_share: float | None = None
-        self._window_steps = 0
+        self._window_steps, self._window = 0, "a stretch drawn by lot"
         self._wrong_batches = 0  # by which the trainer drew more or fewer than it took steps
         self._wrong_samples = 0
         self._loss_error = 0.0
@@ -102,71 +123,90 @@ class ReplayAudit:
 
     def before(self, window: int) -> None:
         """Note the state that the drawn window begins with."""
-        if window == self._drawn and not self._training.backend.delay and not self._has_skipped():
-            with self._training.aside():
-                self._before = *self._look(), self._num_taken, self._averaging()
+        if window == self._drawn:
+            self.open_stretch()
 
     def after(self, window: int) -> None:
         """Replay the drawn window."""
-        if window != self._drawn or self._before is None:
+        if window == self._drawn:
+            self._window = f"timed window {self._drawn + 1} of {self._num_windows}, drawn by lot"
+            self.close_stretch(whole=True)
+
+    @property
+    def num_opening(self) -> int:
+        """One step is looked at by itself: further ones have its optimizer's state."""
+        return 1
+
+    def open_stretch(self) -> None:
+        """Note the state that some steps begin with, unless a state is not all that they depend on."""
+        if not self._training.backend.delay and not self._has_skipped():
+            with self._training.aside():
+                self._before = *self._look(), self._num_taken, self._averaging()
+
+    def close_stretch(self, *, whole: bool = False) -> None:
+        """Replay the steps since, which were counted: a single one as such, unless `whole`; several as a window."""
+        if self._before is None or self._has_skipped():
+            self._before = None
             return
         with self._training.aside():
             (old, state, num_taken, mean), self._before = self._before, None
             new, _ = self._look()
             reference = self._restored(old, state)
             noisy: set[str] = set()
-            self._window_steps = self._num_taken - num_taken
             self._mean = mean
             for step in range(num_taken, self._num_taken):
                 gradients = self._gradients(reference, step)
                 noisy |= self._noisy(gradients)
                 self._apply(reference, gradients, step)
             expected = self._replayed(reference)
-            self._window_share = deviation.whole_share(old, new, expected, noisy=noisy)
+            self._check_samples(reference, state, self._num_taken - num_taken)
+            if self._num_taken - num_taken == 1 and not whole:
+                self._check_losses(self._training.trainer.losses(), reference.losses())
+                self._judge(old, new, expected, noisy)
+            else:
+                self._window_steps = self._num_taken - num_taken
+                share = deviation.whole_share(old, new, expected, noisy=noisy)
+                self._window_share = max(self._window_share or 0.0, share)
+
+    def _judge(self, old: Snapshot, new: Snapshot, expected: Snapshot, noisy: set[str]) -> None:
+        found = deviation.deviation(old, new, expected, bounds=self._training.bounds, noisy=noisy)
+        self._steps.append(found)
+        self._places.append(self._num_taken)
 
     def end(self) -> None:
         """Replay one step after the last window: what went wrong and stayed so is seen whenever it began."""
         self._audit_step()
 
+    def end_training(self) -> None:
+        """The same; and a stretch of steps, where the training was too short for one."""
+        self.end()
+        if self._window_share is None and not self._training.backend.delay and not self._has_skipped():
+            self.open_stretch()
+            for _ in range(NUM_LAST_STEPS):
+                self._step(self._training.trainer)
+            self.close_stretch()
+
     def gates(self) -> list[Gate]:
         """The worst of all ranks; collective."""
-        bounds = self._training.bounds
+        bounds, late = self._training.bounds, self._training.backend.delay
         if not self._steps:
-            return [
-                unaudited(
-                    "audit_step", "samples were left out, and the next ones cannot be found from a state"
-                )
-            ]
+            why = "samples were left out, and the next ones cannot be found from a state"
+            return [unaudited(name, why) for name in (*REPLAY_GATES, "audit_window")]
         where = f"step{'s' * (len(self._places) > 1)} {', '.join(map(str, self._places))}"
+        found = {
+            "audit_step": (max(found.share for found in self._steps), bounds.share),
+            "audit_scale": (max(found.scale for found in self._steps), bounds.scale),
+            "audit_batches": (float(self._wrong_batches), 0.0),
+            "audit_samples": (float(self._wrong_samples), 0.0),
+            "audit_loss": (self._loss_error, bounds.loss),
+        }
         gates = [
-            self._gate(
-                "audit_step",
-                max(found.share for found in self._steps),
-                bounds.share,
-                f"change of each tensor in {where} of the timed trainer against a replay, of the expected change",
-            ),
-            self._gate(
-                "audit_scale",
-                max(found.scale for found in self._steps),
-                bounds.scale,
-                f"projection of the deviation in {where} on the expected change, less rounding",
-            ),
-            self._gate(
-                "audit_batches",
-                float(self._wrong_batches),
-                0.0,
-                "batches drawn beyond the steps that were counted, or missing",
-            ),
-            self._gate(
-                "audit_samples",
-                float(self._wrong_samples),
-                0.0,
-                f"samples in {where} that are not those of this rank's shard and step",
-            ),
+            self._gate(name, value, tolerance, REPLAY_GATES[name].format(where=where))
+            for name, (value, tolerance) in found.items()
+            if name != "audit_loss" or not late
         ]
-        if not self._training.backend.delay:
-            what = f"loss that the trainer gave for {where} against a replay's"
-            gates.append(self._gate("audit_loss", self._loss_error, bounds.loss, what))
+        if late:
+            gates.append(unaudited("audit_loss", "gradients are applied late"))
         return [*gates, self._window_gate()]
 
     def _window_gate(self) -> Gate:
@@ -174,13 +214,12 @@ class ReplayAudit:
             why = (
                 "samples were left out" if not self._training.backend.delay else "gradients are applied late"
             )
-            return unaudited("audit_window", f"{why}, and the drawn window cannot be replayed from its state")
+            return unaudited("audit_window", f"{why}, and no window can be replayed from its state")
         return self._gate(
             "audit_window",
             self._window_share,
             self._training.bounds.window,
-            f"change of the weights in the {self._window_steps} steps of timed window {self._drawn + 1} of "
-            f"{self._num_windows}, drawn by lot, against a replay",
+            f"change of the weights in the {self._window_steps} steps of {self._window}, against a replay",
         )
 
     def _gate(self, name: str, value: float, tolerance: float, detail: str) -> Gate:
@@ -192,7 +231,7 @@ class ReplayAudit:
         """Take the steps until gradients of now are applied, one where they are not late, and replay the last."""
         if self._has_skipped():
             return
-        trainer, bounds = self._training.trainer, self._training.bounds
+        trainer = self._training.trainer
         with self._training.aside():
             taken_before = self._num_taken
             delay = self._settle()
@@ -206,17 +245,15 @@ class ReplayAudit:
             reference = self._restored(begin, state)
             self._mean = mean
             last = self._num_taken - 1
-            gradients = self._gradients(reference, last)
-            wrong = num_wrong_samples(reference, _num_drawn(state), control=self._training.control)
-            self._wrong_samples = max(self._wrong_samples, wrong)
+            gradients = self._gradients(reference, last - delay)
+            self._check_samples(reference, state, 1)
             if not delay:
                 self._check_losses(trainer.losses(), reference.losses())
             if delay:
                 reference.restore(late_state)
+                self._training.follow(reference, self._first_batch + last)
             self._apply(reference, gradients, last)
-            expected, noisy = self._replayed(reference), self._noisy(gradients)
-            self._steps.append(deviation.deviation(late, after, expected, bounds=bounds, noisy=noisy))
-            self._places.append(self._num_taken)
+            self._judge(late, after, self._replayed(reference), self._noisy(gradients))
         self._training.passed(self._num_taken - taken_before)
 
     def _check_losses(self, found: list[float], expected: list[float]) -> None:
@@ -224,8 +261,21 @@ class ReplayAudit:
             error = abs(own - replayed) / (abs(replayed) + LEAST_LOSS)
             self._loss_error = max(self._loss_error, error if math.isfinite(error) else math.inf)
 
+    def _check_samples(self, reference: Replica, state: State, num_steps: int) -> None:
+        """Of the last of so many steps that the reference took from `state` on."""
+        training, last = self._training, _num_drawn(state) + num_steps - 1
+        wrong = num_wrong_samples(
+            reference,
+            last,
+            control=training.control,
+            before=training.samples_before,
+            held_out=training.held_out,
+            order=training.order,
+        )
+        self._wrong_samples = max(self._wrong_samples, wrong)
+
     def _step(self, trainer: Trainer) -> None:
-        trainer.step()
+        (self._training.step or trainer.step)()
         self._num_taken += 1
 
     def _settle(self) -> int:
@@ -270,8 +320,9 @@ class ReplayAudit:
         reference.restore(state)
         return reference
 
-    def _gradients(self, reference: Replica, step: int) -> Weights:  # noqa: ARG002 - all steps are alike here
+    def _gradients(self, reference: Replica, step: int) -> Weights:
         """What the update of that step (0 is this launch's first) is made of; collective."""
+        self._training.follow(reference, self._first_batch + step)
         return self._mean(reference.gradients())
 
     def _averaging(self) -> Averaging:
@@ -309,23 +360,49 @@ def mean_over_ranks(gradients: Sequence[Any], *, control: Any, num_accepted: int
     return means
 
 
-def num_wrong_samples(replica: Replica, step: int, *, control: Any) -> int:
-    """How many samples that a replica read last are not, by definition, those of this rank's shard of `step`."""
+def num_wrong_samples(
+    replica: Replica,
+    step: int,
+    *,
+    control: Any,
+    before: Callable[[int], int] | None = None,
+    held_out: float = 0.0,
+    order: int = 0,
+) -> int:
+    """How many samples that a replica read last are not, by definition, those of this rank's shard of `step`.
+
+    `before` gives the samples of all ranks before a step; None: all steps have as many.
+    """
     found = replica.last_samples()
     if found is None:
         return 0
-    place = step * control.Get_size() + control.Get_rank()
-    return int(np.sum(found != samples_at(place * len(found), len(found), num_samples=replica.num_samples())))
+    passed = before(step) if before else step * control.Get_size() * len(found)
+    place = passed + control.Get_rank() * len(found)
+    trained = np.arange(replica.num_samples())
+    if held_out:
+        trained = trained[~is_held_out(trained, share=held_out)]
+    wanted = samples_at(place, len(found), num_samples=len(trained), order=order)
+    return int(np.sum(found != trained[wanted]))
 
 
-def samples_at(first: int, count: int, *, num_samples: int) -> Indices:
+def is_held_out(samples: Indices, *, share: float) -> NDArray[np.bool_]:
+    """Which samples no training may see: those whose index's hash, as a part of all hashes, is below the share.
+
+    What `models.held_out` selects by, said a second time.
+    """
+    limit = math.ceil(share * 2**64)
+    hashes = (hashlib.blake2b(struct.pack("<Q", index), digest_size=8).digest() for index in samples)
+    return np.array([int.from_bytes(found, "little") < limit for found in hashes], np.bool_)
+
+
+def samples_at(first: int, count: int, *, num_samples: int, order: int = 0) -> Indices:
     """Samples at so many places, from `first` on, of the endless row of shuffled epochs that all ranks train on.
 
     What `models.samples.shard_indices` cuts shards from, said a second time: an audit by the same lines would be none.
     """
     places = np.arange(first, first + count)
     orders = {
-        epoch: np.random.default_rng((ORDER_SEED, int(epoch))).permutation(num_samples)
+        epoch: np.random.default_rng((ORDER_SEED + order, int(epoch))).permutation(num_samples)
         for epoch in np.unique(places // num_samples)
     }
     return np.array([orders[place // num_samples][place % num_samples] for place in places])

@@ -15,6 +15,8 @@ from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, CountingTrainer, Trainer
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
+StepsAudit = RoundsAudit | ReplayAudit | ServerAudit
+
 
 def update_gates(
     backend: Backend, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
@@ -39,6 +41,9 @@ def training_gates(
     """
     results = [finite_gate(trainer, control=control)]
     if backend.asynchronous:
+        results.append(
+            Gate.unchecked("identity", "not checked: no rank waits for another, and weights differ")
+        )
         if first_losses is not None:
             last_losses = losses_of_further_steps(trainer, len(first_losses))
             results.append(falling_gate(first_losses, last_losses, control=control))
@@ -47,12 +52,18 @@ def training_gates(
     return results
 
 
-def begin_audit(training: AuditedTraining, replica: Replica) -> TrainingAudit:
+def make_audit(training: AuditedTraining, replica: Replica) -> StepsAudit:
     """The audit of a trainer that holds `replica`, before its first step."""
     if training.backend.rounds is not None:
         return RoundsAudit(training)
-    if not training.backend.capabilities.servers:
-        return ReplayAudit(training)
-    audit = ServerAudit(training, cast(CountingTrainer, training.trainer), replica)
-    audit.opening()
+    if training.backend.capabilities.servers:
+        return ServerAudit(training, cast(CountingTrainer, training.trainer), replica)
+    return ReplayAudit(training)
+
+
+def begin_audit(training: AuditedTraining, replica: Replica) -> TrainingAudit:
+    """The same, of a training whose steps are timed: what looks at the first ones takes them."""
+    audit = make_audit(training, replica)
+    if isinstance(audit, ServerAudit):
+        audit.opening()
     return audit

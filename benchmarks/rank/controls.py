@@ -7,14 +7,16 @@ backend is at the sizes that a network really has.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.benchmarks.rank.audit import num_wrong_samples, unaudited
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.deviation import nan_last
 from dlscale.benchmarks.rank.measure import measure
@@ -22,15 +24,17 @@ from dlscale.benchmarks.records.record import Gate, Setting
 from dlscale.benchmarks.records.spool import CaseResult
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.backend import BUCKET_SIZES, Collective, Trainer
-from dlscale.models.workload import Replica
+from dlscale.models.weights import NUM_DRAWN
+from dlscale.models.workload import Indices, Replica
 
 
 def measure_loader(case: CaseRun) -> list[Gate]:
     """Time fetching alone (`case.Measurement`)."""
     context = case.context
     replica = case.factory(shard=context.shard, seed=context.seed)
+    loader = LoaderOnly(replica)
     steady = measure(
-        LoaderOnly(replica),
+        loader,
         context.control,
         shortened_rules(context.rules),
         deadline=time.perf_counter(),
@@ -38,7 +42,7 @@ def measure_loader(case: CaseRun) -> list[Gate]:
     )
     case.write_observed()
     case.write(CaseResult(steady=steady, settings={}, skipped=replica.num_skipped()))
-    return []
+    return [loader.gate(context.world, reread=lambda indices: _read_anew(case, indices))]
 
 
 def measure_exchange(case: CaseRun) -> list[Gate]:
@@ -94,14 +98,58 @@ class LoaderOnly:
     """The loader-only control: a step fetches a batch and drops it."""
 
     def __init__(self, replica: Replica) -> None:
-        self._replica = replica
+        self._replica, self._num_steps = replica, 0
+        self._batch: tuple[Any, ...] = ()
 
     def step(self) -> None:
         """Fetch one local batch."""
-        self._replica.next_batch()
+        self._batch = self._replica.next_batch()
+        self._num_steps += 1
 
     def synchronize(self) -> None:
         """A fetched batch is there."""
+
+    def gate(self, control: Any, *, reread: Callable[[Indices], Sequence[NDArray[Any]]]) -> Gate:
+        """Whether every step drew a batch, and the last one has this rank's samples; collective over `control`.
+
+        `reread` reads samples anew; nothing where that gives something else each time.
+        """
+        if any(control.allgather(self._replica.num_skipped())):
+            return unaudited("loader", "samples were left out, and the next ones cannot be found")
+        num_drawn = int(self._replica.state()[NUM_DRAWN][0])
+        wrong = abs(num_drawn - self._num_steps)
+        wrong += num_wrong_samples(self._replica, num_drawn - 1, control=control)
+        if (indices := self._replica.last_samples()) is not None:
+            pairs = zip(self._batch, reread(indices), strict=False)
+            wrong += sum(not _is_same_content(found, wanted) for found, wanted in pairs)
+        worst = max(control.allgather(wrong))
+        detail = (
+            "batches that steps did not draw, and samples of the last one that are not those of this shard"
+        )
+        return Gate.at_most(0.0, float(worst), name="loader", detail=detail)
+
+
+def _read_anew(case: CaseRun, indices: Indices) -> Sequence[NDArray[Any]]:
+    """What the input has at those places; nothing where each reading draws at random, as crops."""
+    facts = case.facts or case.cell.facts
+    preset = facts.preset(case.cell.preset)
+    readings = [
+        facts.data().open_samples(case.source, preset, seed=(seed, 0)).read(indices) for seed in range(2)
+    ]
+    same = all(map(np.array_equal, *readings))
+    found: Sequence[NDArray[Any]] = readings[0] if same else ()
+    return found
+
+
+def _is_same_content(found: Any, wanted: NDArray[Any]) -> bool:
+    """Whether a framework's tensor, in whatever order of axes, has the values of an array."""
+    values = np.asarray(found.cpu() if hasattr(found, "cpu") else found, np.float64)
+    exact = wanted.astype(np.float64)
+    same_sums = all(
+        math.isclose(np.sum(one), np.sum(other), rel_tol=SAME_SUM, abs_tol=SAME_SUM)
+        for one, other in ((values, exact), (values**2, exact**2))
+    )
+    return values.size == exact.size and same_sums
 
 
 ELEMENT_BYTES = 4  # gradients are float32
@@ -113,6 +161,7 @@ PERIOD = (
 )
 # Of what is added and of the sum, with room for the order of the sum; relative.
 ROUNDING = {"float32": 2**-20, "bfloat16": 2**-7}
+SAME_SUM = 1e-6  # of the same values in another order; relative
 COPIED_BYTES = 64 << 20  # per array; larger than a share of any cache
 NUM_COPIES = 3
 

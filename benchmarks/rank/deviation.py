@@ -19,6 +19,7 @@ from dlscale.models.workload import State, Weights
 
 WEIGHT = "weight"
 CENTRE = "centre"  # of ranks in rounds
+VELOCITY = "velocity"  # likewise, where their algorithm has momentum
 QUADRATIC = frozenset({"exp_avg_sq", "v"})  # second moments: rounding does not cancel in squares
 
 # A float32 that was stored, and the few operations before: in units of its value.
@@ -27,7 +28,7 @@ LAST_PLACE = 2.0**-22
 Snapshot = dict[str, NDArray[Any]]
 """What a step changes, by name: `weight.<place>`, and what optimizers keep as `state` names it.
 
-Of ranks in rounds also `centre.<place>`."""
+Of ranks in rounds also `centre.<place>` and `velocity.<place>`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
+from dlscale.benchmarks.rank.witness import Witness
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.spool import Event, MeasuredWindow
 from dlscale.benchmarks.study.rules import Rules
@@ -216,18 +217,21 @@ def time_window(
     if step_timer:
         step_timer.begin(num_steps)
     control.barrier()  # outside the interval
+    witness = Witness(trainer)
     start = time.perf_counter()
     if step_timer is None:
         for _ in range(num_steps):
-            trainer.step()
+            witness.step()
     else:
         step_timer.stamp()
         for _ in range(num_steps):
-            trainer.step()
+            witness.step()
             step_timer.stamp()
     trainer.synchronize()  # a GPU is not done when Python is
     seconds = time.perf_counter() - start
-    return MeasuredWindow(phase, num_steps, start, seconds, step_timer.seconds() if step_timer else None)
+    seen = witness.seen()
+    stamps = step_timer.seconds() if step_timer else None
+    return MeasuredWindow(phase, num_steps, start, seconds, stamps, witnessed=seen)
 
 
 def time_fixed_window(
@@ -248,15 +252,18 @@ def time_fixed_window(
     before = trainer.num_applied()
     control.barrier()
     num_steps = 0
+    witness = Witness(trainer)
     start = time.perf_counter()
     end = start + seconds
     while agree(time.perf_counter() < end) if agree else time.perf_counter() < end:
-        trainer.step()
+        witness.step()
         num_steps += 1
     trainer.synchronize()
     taken = time.perf_counter() - start
+    seen = witness.seen()
     control.barrier()
-    return MeasuredWindow(phase, num_steps, start, taken, num_applied=trainer.num_applied() - before)
+    applied = trainer.num_applied() - before
+    return MeasuredWindow(phase, num_steps, start, taken, num_applied=applied, witnessed=seen)
 
 
 def measure(

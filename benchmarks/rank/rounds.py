@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank import gates
 from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, mean_over_ranks
-from dlscale.benchmarks.rank.deviation import CENTRE, WEIGHT, Snapshot, snapshot
+from dlscale.benchmarks.rank.deviation import CENTRE, VELOCITY, WEIGHT, Snapshot, snapshot
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.algorithms import easgd, local_sgd
 from dlscale.collectives.algorithms.rounds import RoundsOptions, RoundsTrainer
@@ -136,10 +136,7 @@ def rounds_gate(
 
 
 class RoundsAudit(ReplayAudit):
-    """Replays steps and a window of ranks in rounds, with their exchanges (`measure.Audit`). Collective.
-
-    Nothing with momentum of the algorithm's own: it is trained to a target alone, which is not audited.
-    """
+    """Replays steps and a window of ranks in rounds, with their exchanges (`measure.Audit`). Collective."""
 
     _replay: Replay
     _start: Weights  # of the step that is replayed, on this rank
@@ -160,19 +157,27 @@ class RoundsAudit(ReplayAudit):
 
     def _seen(self, trainer: Trainer, state: State) -> Snapshot:
         rounds = cast(RoundsTrainer, trainer)
-        return _snapshot(rounds.own_weights(), state, rounds.weights() if self._has_centre else [])
+        return _snapshot(
+            rounds.own_weights(), state, rounds.weights() if self._has_centre else [], rounds.velocity()
+        )
 
     def _replayed(self, reference: Replica) -> Snapshot:
         centre = self._replay.centre if self._has_centre else []
-        return _snapshot(reference.weights(), reference.state(), centre)
+        return _snapshot(reference.weights(), reference.state(), centre, self._replay.velocity)
 
     def _restored(self, old: Snapshot, state: State) -> Replica:
-        centre = [value for name, value in old.items() if name.startswith(f"{CENTRE}.")]
-        self._replay = Replay(self._options, control=self._training.control, centre=centre)
+        centre, velocity = (
+            [value for name, value in old.items() if name.startswith(f"{kind}.")]
+            for kind in (CENTRE, VELOCITY)
+        )
+        self._replay = Replay(self._options, control=self._training.control, centre=centre, velocity=velocity)
         return super()._restored(old, state)
 
     def _gradients(self, reference: Replica, step: int) -> Weights:
+        self._training.follow(reference, self._num_before + step)
         self._start = reference.weights()
+        if self._replay.velocity:
+            reference.load(self._replay.ahead(self._start))
         gradients = reference.gradients()
         if self._replay.averages_gradients(self._num_before + step):
             return mean_over_ranks(gradients, control=self._training.control)
@@ -186,8 +191,10 @@ class RoundsAudit(ReplayAudit):
     def _noisy(self, gradients: Weights) -> set[str]:
         """The names of all ranks: the others' rounding arrives here with their weights."""
         names = set().union(*self._training.control.allgather(super()._noisy(gradients)))
-        return names | {name.replace(WEIGHT, CENTRE, 1) for name in names}
+        return names | {name.replace(WEIGHT, kind, 1) for name in names for kind in (CENTRE, VELOCITY)}
 
 
-def _snapshot(weights: Weights, state: State, centre: Sequence[Any]) -> Snapshot:
-    return snapshot(weights, state) | {f"{CENTRE}.{place}": value for place, value in enumerate(centre)}
+def _snapshot(weights: Weights, state: State, centre: Sequence[Any], velocity: Sequence[Any]) -> Snapshot:
+    kept = {CENTRE: centre, VELOCITY: velocity}
+    named = {f"{kind}.{place}": value for kind, values in kept.items() for place, value in enumerate(values)}
+    return snapshot(weights, state) | named

@@ -24,6 +24,7 @@ from dlscale.benchmarks.rank.audit import (
 from dlscale.benchmarks.rank.deviation import snapshot
 from dlscale.benchmarks.rank.turns import first_update, left_of_first_update, num_turn_steps, turns
 from dlscale.benchmarks.records.record import Gate
+from dlscale.benchmarks.records.required_gates import SERVER_AUDITS
 from dlscale.collectives.backend import BackedUpTrainer, CountingTrainer
 from dlscale.models.workload import Replica, Weights
 
@@ -46,12 +47,16 @@ class ServerAudit:
             self._backed_up = cast(BackedUpTrainer, trainer)
         self._num_taken = 0  # steps of this rank
         self._wrong_samples: int | None = None
-        self._drawn, self._num_windows = -1, 0
+        self._drawn, self._num_windows, self._window = -1, 0, "stretches drawn by lot"
         self._before: tuple[Weights, int] | None = None
         self._update = 0.0  # length of a first update
         self._movements: list[float] = []  # in units of what is left of it
         self._miscounted = 0
         self._opening: float | None = None
+        self._reference: Replica | None = None  # of the opening, of which so many steps were replayed
+        self._num_replayed = 0
+        self._first: Weights = []
+        self._noisy: set[str] = set()
 
     def count(self, num_steps: int) -> None:
         """So many steps were taken in a window."""
@@ -59,26 +64,57 @@ class ServerAudit:
 
     def opening(self) -> None:
         """Replay the first steps, before all others, where ranks step together; else look at one update."""
-        training, backend = self._training, self._training.backend
-        reference, first = training.make_reference(), self._trainer.weights()
-        reference.load(first)
-        by_rule = backend.served is not None or backend.num_accepted is not None
-        if not self._together and (by_rule or training.control.Get_size() > 1):
-            settings = self._trainer.settings() if backend.served else {}
-            self._update = _length(first_update(backend.served, reference, settings=settings))
-            return
-        noisy: set[str] = set()
-        for step in range(OPENING_STEPS):
+        for _ in range(self.num_opening):
+            self.open_stretch()
             self._step()
-            gradients = self._mean(reference)
-            noisy |= deviation.noisy_weights(gradients, bounds=training.bounds)
-            reference.apply(gradients)
-            if step == 0:
-                self._update = _distance(first, reference.weights())
+            self.close_stretch()
+        if self.num_opening:
+            self._training.passed(self.num_opening)
+        else:
+            self._note_first_update()
+
+    @property
+    def num_opening(self) -> int:
+        """How many first steps can be replayed: those of ranks that step together, or of one alone."""
+        backend = self._training.backend
+        by_rule = backend.served is not None or backend.num_accepted is not None
+        alone = not by_rule and self._training.control.Get_size() == 1
+        return OPENING_STEPS if self._together or alone else 0
+
+    def _note_first_update(self) -> None:
+        backend, reference = self._training.backend, self._training.make_reference()
+        reference.load(self._trainer.weights())
+        settings = self._trainer.settings() if backend.served else {}
+        self._update = _length(first_update(backend.served, reference, settings=settings))
+
+    def open_stretch(self) -> None:
+        """Note what is replayed from, or has to move."""
+        if self._num_replayed < self.num_opening and self._reference is None:
+            self._reference, self._first = self._training.make_reference(), self._trainer.weights()
+            self._reference.load(self._first)
+        if self._num_replayed >= self.num_opening:
+            if not self._update:
+                self._note_first_update()
+            self._before = self._trainer.weights(), self._trainer.num_applied()
+
+    def close_stretch(self) -> None:
+        """Replay a first step, or see whether the weights moved, if the servers say so."""
+        if self._num_replayed >= self.num_opening or self._reference is None:
+            if self._before and self._trainer.num_applied() > self._before[1]:
+                self._moved(self._before[0])
+            return
+        training, reference = self._training, self._reference
+        training.follow(reference, self._num_replayed)
+        gradients = self._mean(reference)
+        self._noisy |= deviation.noisy_weights(gradients, bounds=training.bounds)
+        reference.apply(gradients)
+        self._num_replayed += 1
         self._trainer.synchronize()
-        found, wanted = (snapshot(weights, {}) for weights in (self._trainer.weights(), reference.weights()))
-        self._opening = deviation.whole_share(snapshot(first, {}), found, wanted, noisy=noisy)
-        training.passed(OPENING_STEPS)
+        wanted = reference.weights()
+        if self._num_replayed == 1:
+            self._update = _distance(self._first, wanted)
+        pieces = (snapshot(weights, {}) for weights in (self._first, self._trainer.weights(), wanted))
+        self._opening = max(self._opening or 0.0, deviation.whole_share(*pieces, noisy=self._noisy))
 
     def _mean(self, reference: Replica) -> Weights:
         """What the last step's update is made of: the gradients of all ranks, or those that came in time."""
@@ -104,14 +140,13 @@ class ServerAudit:
     def before(self, window: int) -> None:
         """Note the weights that the drawn window begins with."""
         if window == self._drawn:
-            self._before = self._trainer.weights(), self._trainer.num_applied()
+            self.open_stretch()
 
     def after(self, window: int) -> None:
         """See whether they moved, if the servers say so."""
-        if window == self._drawn and self._before:
-            weights, num_applied = self._before
-            if self._trainer.num_applied() > num_applied:
-                self._moved(weights)
+        if window == self._drawn:
+            self._window = f"timed window {self._drawn + 1} of {self._num_windows}, drawn by lot"
+            self.close_stretch()
 
     def end(self) -> None:
         """Ranks take two steps each, in turn where they do not wait for others; the first may only fetch.
@@ -153,17 +188,31 @@ class ServerAudit:
         control.Barrier()
         if self._together and not self._training.num_skipped():
             num_batches = self._backed_up.num_computed() if self._backed_up else self._num_taken
-            self._wrong_samples = num_wrong_samples(self._replica, num_batches - 1, control=control)
+            training = self._training
+            self._wrong_samples = num_wrong_samples(
+                self._replica,
+                num_batches - 1,
+                control=control,
+                before=training.samples_before,
+                held_out=training.held_out,
+                order=training.order,
+            )
         self._training.passed(1 + num_steps)
 
+    def end_training(self) -> None:
+        """The same."""
+        self.end()
+
     def _step(self) -> None:
-        self._trainer.step()
+        (self._training.step or self._trainer.step)()
         self._num_taken += 1
 
     def gates(self) -> list[Gate]:
         """The worst of all ranks; collective."""
         control, bounds = self._training.control, self._training.bounds
         gates = [unaudited("audit_step", "the servers keep what optimizers do, and do not give it")]
+        unseen = dict.fromkeys(SERVER_AUDITS, "it can be known only where ranks step together")
+        unseen["audit_movement"] = "no gradient reaches the weights"
         if self._opening is not None:
             detail = f"change of the weights in the first {OPENING_STEPS} steps against a replay"
             worst = max(control.allgather(self._opening))
@@ -176,8 +225,8 @@ class ServerAudit:
                     passed=bool(least >= LEAST_MOVEMENT),
                     value=least,
                     tolerance=LEAST_MOVEMENT,
-                    detail="least change of the fetched weights, of what first gradients would make, in timed window "
-                    f"{self._drawn + 1} of {self._num_windows}, drawn by lot, and in a step after the last; at least",
+                    detail="least change of the fetched weights, of what first gradients would make, in "
+                    f"{self._window} and in a step after the last; at least",
                 )
             )
         miscounted = max(control.allgather(self._miscounted))
@@ -188,7 +237,8 @@ class ServerAudit:
         if wrong:
             detail = "samples in the last step that are not those of this rank's shard and step"
             gates.append(Gate.at_most(0.0, float(max(wrong)), name="audit_samples", detail=detail))
-        return gates
+        there = {gate.name for gate in gates}
+        return [*gates, *(unaudited(name, why) for name, why in unseen.items() if name not in there)]
 
     def _moved(self, before: Weights) -> None:
         moved = _distance(before, self._trainer.weights())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -18,48 +18,58 @@ import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen
+from dlscale.benchmarks.rank.audit import AuditedTraining
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, share_checkpoint, training_run
-from dlscale.benchmarks.rank.checks import training_gates
+from dlscale.benchmarks.rank.checks import make_audit, training_gates
+from dlscale.benchmarks.rank.deviation import bounds_for
+from dlscale.benchmarks.rank.gates import numerics_gate
 from dlscale.benchmarks.rank.measure import BarrierControl, Emit, Steppable, time_window
 from dlscale.benchmarks.rank.noise import NoiseMeter, unmeasurable_because
+from dlscale.benchmarks.rank.target_audit import EvaluatedPieces, TargetAudit
+from dlscale.benchmarks.rank.witness import CLOCK
 from dlscale.benchmarks.records.record import Cell, Gate
 from dlscale.benchmarks.records.spool import Phase
 from dlscale.benchmarks.records.target import End, Ended, Evaluation, GradientNoise, Target
 from dlscale.collectives import CountingTrainer, Trainer
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.models.frameworks import framework_module
 from dlscale.models.quality.metric import HeldOut
-from dlscale.models.workload import Input, Replica, Shard, State, Workload
+from dlscale.models.workload import Input, Replica, Shard, State, Weights, Workload
 
 INTERVAL_TOLERANCE = 0.05  # of the seconds between two evaluations
 SHORTEST_SECONDS = 1e-7  # of a window, where a clock sees none
 
 
 def train_to_target(case: CaseRun) -> list[Gate]:
-    """Train until the case's target is reached, or time is over (`case.Measurement`).
-
-    Not audited: what it reaches on held-out samples is the proof that it trains.
-    """
+    """Train until the case's target is reached, or time is over, and audit that (`case.Measurement`)."""
     context, backend, cell = case.context, case.context.backend, case.cell
     if cell.target is None:
         raise ValueError(f"{cell.id} has no target")
     begin = time.perf_counter()
+    framework = framework_module(cell.framework)
+    numerics = framework.numerics()
     replicas: list[Replica] = []
     trainer = context.distribute(case.remembering(replicas))
     try:
-        replica = case.reference(seed=context.seed)
+        # With the seed of the trainer's replica, as it replays its steps.
+        replica = case.reference(seed=context.seed + context.shard.index)
         evaluator = Evaluator(
             cell, case.source, replica, world=context.world, shard=context.shard, facts=case.facts
         )
         unmeasured = unmeasurable_because(backend.capabilities, cell.num_ranks)
         noise = NoiseMeter(replica=replica, control=context.control, world=context.world, aside=context.aside)
+        saving = training_run(case, trainer)
+        schedule = TrainingSchedule(cell, cell.target)
+        steps = ScheduledTrainer(trainer, replicas[0], schedule, begin=saving.step if saving else 0)
+        audit = _audit(case, steps, evaluator, replicas)
         set_up_seconds = time.perf_counter() - begin
         case.write(Phase("set_up", set_up_seconds))
         end = TargetTraining(
             cell=cell,
             target=cell.target,
             trainer=trainer,
-            replica=replicas[0],
+            steps=steps,
             control=context.control,
             world=context.world,
             evaluator=evaluator,
@@ -68,18 +78,61 @@ def train_to_target(case: CaseRun) -> list[Gate]:
             noise=None if unmeasured else noise,
             unmeasured=unmeasured,
             set_up_seconds=set_up_seconds,
-            saving=training_run(case, trainer),
+            saving=saving,
+            audit=audit,
             longest_window=context.rules.stall_seconds / 4,
             step_samples=case.step_samples(),
         ).run()
         case.write_observed()
         results: list[Gate] = []
         if end != "diverged":  # that is a result, and its weights are no numbers
-            results = training_gates(backend, trainer, control=context.world, first_losses=None)
+            results = [
+                *audit.gates(),
+                numerics_gate(numerics, framework.numerics(), control=context.world),
+                *training_gates(backend, trainer, control=context.world, first_losses=None),
+            ]
         case.write_result(trainer, replicas, steady=None)
         return results
     finally:
         trainer.close()
+
+
+def _audit(
+    case: CaseRun, steps: ScheduledTrainer, evaluator: Evaluator, replicas: Sequence[Replica]
+) -> TargetAudit:
+    """What looks at the training of a trainer that holds the first of `replicas`; collective."""
+    context, backend, cell, target = case.context, case.context.backend, case.cell, steps.schedule.target
+    compressed = backend.compressor is not None
+    bounds = bounds_for(precision=cell.precision, wire=backend.wire, compressed=compressed)
+    facts = case.facts or cell.facts
+    seed = context.seed + context.shard.index
+    training = AuditedTraining(
+        trainer=steps.trainer,
+        backend=backend,
+        # Servers' first steps are replayed one by one, and nothing else may draw a batch meanwhile.
+        make_reference=lambda: case.reference(seed=seed) if cell.num_servers else evaluator.replica,
+        control=context.world,
+        bounds=bounds,
+        passed=lambda _: None,
+        num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),
+        held_out=target.held_out,
+        order=case.source.order,
+        samples_before=lambda step: target.samples(step, cell.global_batch),
+        follow=steps.schedule.follow,
+        step=steps.step,
+        aside=context.aside,
+    )
+    return TargetAudit(
+        steps=make_audit(training, replicas[0]),
+        world=context.world,
+        target=target,
+        quality=facts.quality(),
+        samples=facts.data().open_samples(case.source, facts.preset(cell.preset), seed=(0, 0)),
+        replica=evaluator.replica,
+        load=lambda: evaluator.load(steps.trainer),
+        learnt=lambda: evaluator.learnt(steps.trainer),
+        tolerance=bounds.loss,
+    )
 
 
 class Evaluator:
@@ -104,7 +157,8 @@ class Evaluator:
         self._held_out = HeldOut(
             facts.data(), facts.quality(), preset=facts.preset(cell.preset), source=source
         )
-        self._replica, self._world, self._shard = replica, world, shard
+        self.replica, self._world, self._shard = replica, world, shard
+        self.evaluated: EvaluatedPieces | None = None  # this rank's part of the last evaluation
         self._by_state = not cell.num_servers
         self._own_weights = cell.algorithm != SYNC  # ranks' states have weights of their own
         self._of_first = facts.running_statistics and cell.num_ranks > 1
@@ -124,13 +178,9 @@ class Evaluator:
 
     def metrics(self, trainer: Trainer) -> dict[str, float]:
         """Every metric of the workload that can be computed, the same on all ranks."""
-        if self._by_state:
-            self._replica.restore(network_state(trainer, self._world, of_first=self._of_first))
-        if not self._by_state:
-            self._replica.load(cast(CountingTrainer, trainer).served_weights())
-        elif self._own_weights:
-            self._replica.load(trainer.weights())
-        pieces = list(self._held_out.measure(self._replica.predict, self._shard))
+        self.load(trainer)
+        pieces = list(self._held_out.measure(self.replica.predict, self._shard))
+        self.evaluated = EvaluatedPieces(indices=self._held_out.indices, pieces=pieces)
         gathered = self._world.gather(pieces)
         found: dict[str, float] | None = None
         if gathered is not None:
@@ -138,12 +188,50 @@ class Evaluator:
         shared: dict[str, float] = self._world.bcast(found)
         return shared
 
+    def load(self, trainer: Trainer) -> None:
+        """The replica gets what the trainer has learnt."""
+        if self._by_state:
+            self.replica.restore(network_state(trainer, self._world, of_first=self._of_first))
+        if not self._by_state or self._own_weights:
+            self.replica.load(self.learnt(trainer))
+
+    def learnt(self, trainer: Trainer) -> Weights:
+        """The trainer's weights, those of all ranks together where each has its own; collective."""
+        return trainer.weights() if self._by_state else cast(CountingTrainer, trainer).served_weights()
+
 
 def network_state(trainer: Trainer, world: Any, *, of_first: bool) -> State:
     """The trainer's state on this rank or, if `of_first`, that of rank 0 on all ranks; collective then."""
     if not of_first:
         return trainer.state()
     return share_checkpoint(world, trainer.state() if world.Get_rank() == 0 else None)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSchedule:
+    """The learning rate and the local batch of each step of a training to a target."""
+
+    cell: Cell
+    target: Target
+
+    def rate(self, step: int) -> float | None:
+        """None: the cell's own, all the time."""
+        samples = self.target.samples(step, self.cell.global_batch)
+        return self.target.rate(samples) if self.target.schedule else None
+
+    def local_batch(self, step: int) -> int | None:
+        """None: the cell's own, all the time."""
+        if not self.target.growth:
+            return None
+        samples = self.target.samples(step, self.cell.global_batch)
+        return self.cell.local_batch * self.target.growth.multiple(samples)
+
+    def follow(self, replica: Replica, step: int) -> None:
+        """Give a replica what that step has."""
+        if rate := self.rate(step):
+            replica.set_learning_rate(rate)
+        if local_batch := self.local_batch(step):
+            replica.set_local_batch(local_batch)
 
 
 class ScheduledTrainer:
@@ -154,31 +242,29 @@ class ScheduledTrainer:
     `replica` is the one that the trainer holds.
     """
 
-    def __init__(self, trainer: Trainer, replica: Replica, cell: Cell, target: Target, *, begin: int) -> None:
-        self._trainer, self._replica, self._cell, self._target = trainer, replica, cell, target
+    def __init__(self, trainer: Trainer, replica: Replica, schedule: TrainingSchedule, *, begin: int) -> None:
+        self.trainer, self._replica, self.schedule = trainer, replica, schedule
         self._step = begin
         self._rate: float | None = None  # that was set last
         self._local_batch: int | None = None
 
     def step(self) -> None:
         """Train on one local batch, with the rate and the size of this step."""
-        samples = self._target.samples(self._step, self._cell.global_batch)
-        if self._target.schedule and (rate := self._target.rate(samples)) != self._rate:
-            if self._trainer.settings().get("deferred"):
-                self._trainer.synchronize()
+        rate, local_batch = self.schedule.rate(self._step), self.schedule.local_batch(self._step)
+        if rate and rate != self._rate:
+            if self.trainer.settings().get("deferred"):
+                self.trainer.synchronize()
             self._replica.set_learning_rate(rate)
             self._rate = rate
-        if self._target.growth:
-            local_batch = self._cell.local_batch * self._target.growth.multiple(samples)
-            if local_batch != self._local_batch:
-                self._replica.set_local_batch(local_batch)
-                self._local_batch = local_batch
-        self._trainer.step()
+        if local_batch and local_batch != self._local_batch:
+            self._replica.set_local_batch(local_batch)
+            self._local_batch = local_batch
+        self.trainer.step()
         self._step += 1
 
     def synchronize(self) -> None:
         """Return when all work that earlier steps began is done."""
-        self._trainer.synchronize()
+        self.trainer.synchronize()
 
 
 class TargetNotes(Frozen):
@@ -197,7 +283,7 @@ class TargetTraining:
     cell: Cell
     target: Target  # the cell's
     trainer: Trainer
-    replica: Replica  # that the trainer holds
+    steps: Steppable  # the trainer's, with what each of them has of its own
     control: BarrierControl
     world: Any  # mpi4py's communicator of the workers
     evaluator: Evaluator
@@ -207,6 +293,7 @@ class TargetTraining:
     noise: NoiseMeter | None = None  # with the evaluator's replica; None where `unmeasured` says why
     unmeasured: str = ""
     saving: TrainingRun | None = None  # of the same trainer; None where it is neither saved nor resumed
+    audit: TargetAudit | None = None
     # Seconds of a window at most: it is written when it has ended, and silence looks like a hang.
     longest_window: float = math.inf
     step_samples: int = 0  # that a step's update takes up; 0: the cell's global batch
@@ -215,6 +302,8 @@ class TargetTraining:
     _step_seconds: float = 0.0  # of the last window
     _evaluating: float = 0.0
     _due: float = math.inf  # seconds of training at the next evaluation
+    _witnessed: float = 0.0  # seconds of this launch's evaluations by another clock
+    _evaluated_before: float = 0.0  # seconds of those of earlier launches
     _evaluations: list[Evaluation] = field(default_factory=list)
 
     def run(self) -> End:
@@ -232,6 +321,14 @@ class TargetTraining:
         while end is None:
             end = self._train(self._num_to_stop(), phase="steady")
         evaluator = self.evaluator
+        if self.audit:
+            self.audit.end(
+                end,
+                self._evaluations[-1],
+                evaluator.evaluated,
+                evaluating_seconds=self._evaluating - self._evaluated_before,
+                witnessed_seconds=self._witnessed,
+            )
         self.write(
             Ended(
                 end=end,
@@ -252,7 +349,7 @@ class TargetTraining:
         except ValueError as error:  # pydantic's is one
             raise saving.of_another(error) from None
         self._step, self._training = notes.step, notes.training_seconds
-        self._evaluating = notes.evaluating_seconds
+        self._evaluating = self._evaluated_before = notes.evaluating_seconds
         for evaluation in notes.evaluations:
             self._report(evaluation)
 
@@ -288,6 +385,8 @@ class TargetTraining:
         num_steps = min(to_evaluation, seconds / self._step_seconds)
         if self.saving:
             num_steps = min(num_steps, self.saving.num_to_save())
+        if self.audit:
+            num_steps = min(num_steps, self.audit.stretches.num_to_next())
         return max(1, math.ceil(num_steps))
 
     def _num_passed(self, step: int, every: int) -> int:
@@ -313,10 +412,9 @@ class TargetTraining:
 
     def _train(self, num_steps: int, *, phase: Literal["warmup", "steady"]) -> End | None:
         """A window, and what is due after it; returns how the training ends there, None if it goes on."""
-        steps: Steppable = self.trainer
-        if self.target.schedule or self.target.growth:
-            steps = ScheduledTrainer(self.trainer, self.replica, self.cell, self.target, begin=self._step)
-        window = time_window(steps, self.control, phase=phase, num_steps=num_steps)
+        if self.audit:
+            self.audit.stretches.before()
+        window = time_window(self.steps, self.control, phase=phase, num_steps=num_steps)
         seconds, before = self.control.maximum(window.seconds), self._samples
         self._step += num_steps
         if self.target.growth or self.step_samples not in (0, self.cell.global_batch):
@@ -324,6 +422,8 @@ class TargetTraining:
         self._training += seconds
         self._step_seconds = max(seconds, SHORTEST_SECONDS) / num_steps
         self.emit(window)
+        if self.audit:
+            self.audit.stretches.after(num_steps)
         end = self._evaluate() if self._is_due() else None
         if self.saving and end is None:
             self.saving.passed(num_steps, self._notes)
@@ -348,10 +448,12 @@ class TargetTraining:
     def _evaluate(self) -> End | None:
         """How the training ends here; None if it goes on."""
         self.control.barrier()
+        witnessed = time.clock_gettime(CLOCK)
         begin = time.perf_counter()
         loss = sum(self.world.allgather(self.trainer.loss())) / self.cell.num_ranks
         metrics = self.evaluator.metrics(self.trainer) if math.isfinite(loss) else {}
         self._evaluating += self.control.maximum(time.perf_counter() - begin)
+        self._witnessed += self.control.maximum(time.clock_gettime(CLOCK) - witnessed)
         self._report(
             Evaluation(
                 step=self._step,

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Literal
 
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.redaction import redact, redacted
 from dlscale.benchmarks.records.record import (
     Allocation,
@@ -30,6 +31,7 @@ from dlscale.benchmarks.records.record import (
     Resumption,
     Setting,
 )
+from dlscale.benchmarks.records.required_gates import missing_gates
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,
@@ -39,6 +41,7 @@ from dlscale.benchmarks.records.spool import (
     RankSpool,
 )
 from dlscale.benchmarks.records.target import Ended, Evaluation, Solution, TrainingLaunch
+from dlscale.benchmarks.records.window_gates import evaluations_gate, window_gates
 from dlscale.benchmarks.records.windows import Window
 
 START_PHASES: tuple[PhaseName, ...] = ("start_up", "import_backend", "connect", "set_up")
@@ -57,6 +60,9 @@ class LaunchMetadata(Frozen):
     environment_variables: dict[str, str]
     configuration: Configuration | None = None
     allocation: Allocation | None = None
+    gates_version: Literal[1] | None = where_given(
+        None
+    )  # of the list of gates that its cases must have passed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +90,18 @@ def assemble(
     target that has checkpoints.
     """
     workers, servers = spools[: case.cell.num_ranks], spools[case.cell.num_ranks :]
-    gates = _gates(workers, index)
+    gates, windows = _gates(workers, index), _windows(workers, index)
+    solution, resumed = _solution(workers[0], index), workers[0].first(Resumption, index)
+    ended = all(spool.of(CaseEnd, index) for spool in workers)
+    if metadata.gates_version and ended:
+        gates += window_gates(windows, [spool.of(MeasuredWindow, index) for spool in workers])
+        if solution:
+            first_step = resumed.step if resumed else 0
+            gates.append(evaluations_gate(solution.evaluations, windows, first_step=first_step))
     failed = next((gate for gate in gates if not gate.passed), None)
     if failed:
         failure = Failure(kind="gate", rank=None, message=f"gate {failed.name} failed: {_compare(failed)}")
-    elif all(spool.of(CaseEnd, index) for spool in workers):
+    elif ended:
         failure = None
     elif failure is None:
         failure = Failure(
@@ -96,7 +109,7 @@ def assemble(
         )
     results = [spool.first(CaseResult, index) for spool in workers]
     first = results[0]
-    return Record(
+    record = Record(
         study=metadata.study,
         system=metadata.system,
         evidence=_evidence(spools, case.cell, metadata.configuration),
@@ -116,13 +129,13 @@ def assemble(
         environment_variables=redacted(metadata.environment_variables),
         phases=_phases(workers, index),
         steady=first.steady if first else None,
-        windows=_windows(workers, index),
+        windows=windows,
         bucket_bytes=first.bucket_bytes if first else [],
         copy_rates=[result.copy_rate for result in results if result and result.copy_rate is not None],
         energy=_energy(spools, index, metadata.configuration),
         checkpoints=workers[0].of(Checkpoint, index),
-        resumed=workers[0].first(Resumption, index),
-        solution=_solution(workers[0], index),
+        resumed=resumed,
+        solution=solution,
         launches=_launches(workers, index, attempt=attempt, saved=saved, ended=not failure) if saved else [],
         profile=first.profile if first else None,
         staleness=first.staleness if first else {},
@@ -130,11 +143,16 @@ def assemble(
         final_loss=[_finite(result.loss) if result else None for result in results],
         skipped_samples=[result.skipped if result else None for result in results],
         gates=gates,
+        gates_version=metadata.gates_version,
         failure=failure
         and failure.model_copy(
             update={"message": redact(failure.message), "log_tail": redact(failure.log_tail)}
         ),
     )
+    if missing := missing_gates(record):
+        failure = Failure(kind="gate", rank=None, message=f"gate {missing[0]} failed: it was never asked")
+        return record.model_copy(update={"failure": failure})
+    return record
 
 
 def _late_gradients(results: Sequence[CaseResult | None]) -> LateGradients | None:

@@ -387,6 +387,8 @@ class Record(Frozen):
     final_loss: list[Annotated[float, Field(allow_inf_nan=True)] | None]  # [P]
     skipped_samples: list[NonNegativeInt | None]  # [P], unreadable samples that were skipped
     gates: list[Gate]
+    # Of the list of gates that its launch had to pass (`required_gates`); None: it was written before there was one.
+    gates_version: Literal[1] | None = where_given(None)
     failure: Failure | None
 
     @property

@@ -56,6 +56,15 @@ class Phase:
 
 
 @checked(frozen=True, slots=True, config=EXACT)
+class Witnessed:
+    """What `rank.witness` saw of a window: steps that were taken, and start and seconds by another clock."""
+
+    num_steps: int
+    start: float
+    seconds: float
+
+
+@checked(frozen=True, slots=True, config=EXACT)
 class MeasuredWindow:
     """A window on one rank, stamped by its own monotonic clock (`windows.Window`)."""
 
@@ -68,6 +77,7 @@ class MeasuredWindow:
     bucket_seconds: list[float] | None = None
     foreign_cpu: float | None = None
     num_samples: int | None = None
+    witnessed: Witnessed | None = None
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=EXACT)

@@ -75,6 +75,7 @@ class HeldOut:
                 f"{source.path}: of {len(self._samples)} samples none is held out at a share of {source.held_out:g}; "
                 "raise the share or give more samples"
             )
+        self.indices = indices
         self.num_samples = len(indices)
         self.num_training = len(self._samples) - len(indices)
         self._pieces = [indices[begin : begin + PIECE] for begin in range(0, len(indices), PIECE)]

@@ -78,7 +78,7 @@ def launch(folder, *, framework="torch", every=3, killed_after=None, **limits):
         cell=cell,
         target=TARGET.model_copy(update=limits),
         trainer=trainer,
-        replica=None,  # neither rate nor batch changes
+        steps=trainer,  # neither rate nor batch changes
         control=CONTROL,
         world=WORLD,
         evaluator=evaluator,

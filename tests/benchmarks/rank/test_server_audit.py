@@ -153,6 +153,10 @@ def run(
     return results[0], told
 
 
+def checked(gates):
+    return {name for name, gate in gates.items() if gate.value is not None}
+
+
 def failed(gates):
     return {name for name, gate in gates.items() if not gate.passed}
 
@@ -186,12 +190,12 @@ def test_updates_of_adagrad_may_shrink_with_their_number(optimizer, share, misse
 def test_servers_that_apply_what_comes_pass():
     gates, told = run()
     assert failed(gates) == set()
-    assert set(gates) == {"audit_step", "audit_movement", "audit_count"}
+    assert checked(gates) == {"audit_movement", "audit_count"}
     assert "not audited" in gates["audit_step"].detail
     assert told == [2, 2]
     gates, told = run(asynchronous=False)
     assert failed(gates) == set()
-    assert set(gates) == {"audit_step", "audit_opening", "audit_movement", "audit_count", "audit_samples"}
+    assert checked(gates) == {"audit_opening", "audit_movement", "audit_count", "audit_samples"}
     assert gates["audit_opening"].value < 1e-6
     assert sorted(told) == [2, 2] + [OPENING_STEPS] * 2
 
@@ -266,7 +270,7 @@ def test_a_fault_fails_the_audits_that_see_it(name):
 
 def test_where_only_the_first_gradients_count_the_opening_is_not_replayed():
     gates, told = run(asynchronous=False, num_accepted=1)
-    assert set(gates) == {"audit_step", "audit_movement"}
+    assert checked(gates) == {"audit_movement"}
     assert told == [2, 2]
 
 
@@ -307,7 +311,7 @@ def test_updates_of_the_first_to_come_are_replayed_with_those_that_came():
     gates, _ = run(asynchronous=False, num_accepted=1, trainer_kind=BackedUp)
     assert failed(gates) == set()
     assert gates["audit_opening"].value < 1e-6
-    assert "audit_samples" in gates
+    assert "audit_samples" in checked(gates)
     assert "audit_opening" in failed(run(asynchronous=False, num_accepted=1, trainer_kind=Liar)[0])
 
 
@@ -316,7 +320,7 @@ def test_an_algorithms_turns_are_audited_whole_and_its_beginning_not(num_ranks):
     """Its rule is the servers', and not that of the reference's own optimizer."""
     gates, told = run(num_ranks=num_ranks, served=Options(fetch_every=2, push_every=3))
     assert failed(gates) == set()
-    assert "audit_opening" not in gates
+    assert "audit_opening" not in checked(gates)
     assert told == [1 + 6] * num_ranks
 
 

@@ -1,0 +1,61 @@
+"""The gates and audits that a case's record must have, by name: a record that lacks one is no good record.
+
+The list has a version, which a launch writes into its records. Those of before there was one are read as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.capabilities import capabilities
+
+GATES_VERSION: Final = 1
+
+WINDOWS = ("window_steps", "window_clocks")
+TRAINING = ("finite_loss", "numerics")
+REPLAY_AUDITS = (
+    "audit_step",
+    "audit_scale",
+    "audit_batches",
+    "audit_samples",
+    "audit_loss",
+    "audit_window",
+)
+SERVER_AUDITS = ("audit_opening", "audit_movement", "audit_count", "audit_samples")
+TARGET_AUDITS = ("audit_held_out", "audit_evaluation", "evaluation_clock", "evaluation_times")
+
+
+def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
+    """The names, of a case of that cell which ran to its end; `diverged`: its weights are no numbers."""
+    row = capabilities(cell.backend)
+    in_rounds = cell.algorithm != SYNC and not row.servers
+    update = ("round" if in_rounds else "gradient", *(["broadcast"] if row.exchanges else []))
+    names = (*update, *WINDOWS)
+    if cell.control == "loader":
+        return (*names, "loader")
+    if cell.control == "exchange":
+        return (*names, "exchange", "exchange_bytes")
+    if cell.control == "profile":
+        return (*names, "profile_bytes", "finite_loss")
+    if cell.target and diverged:
+        return (*names, "evaluation_times")
+    audits = SERVER_AUDITS if row.servers else REPLAY_AUDITS
+    names = (*names, *TRAINING, *audits, *(TARGET_AUDITS if cell.target else ()))
+    return (*names, *(["identity"] if row.exchanges else []))
+
+
+def missing_gates(record: Record) -> list[str]:
+    """The names of those that a record ought to have and has not, in order; none of a record without a list."""
+    if record.gates_version is None or record.failure is not None:
+        return []
+    diverged = record.solution is not None and record.solution.end == "diverged"
+    found = {gate.name for gate in record.gates}
+    return [name for name in required_gates(record.case.cell, diverged=diverged) if name not in found]
+
+
+def num_without_list(records: Iterable[Record]) -> int:
+    """How many good records are older than the list, and may lack any of its audits."""
+    return sum(record.gates_version is None and record.good for record in records)
