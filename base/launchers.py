@@ -285,6 +285,8 @@ def mpiexec(
     mapping = ["--map-by", "slot:OVERSUBSCRIBE"] if oversubscribed else []
     return [
         str(mpiexec),
+        # What its own configuration may say of schedulers and other hosts means nothing here.
+        *(["-launcher", "fork", "-rmk", "user"] if flavour == "mpich" else []),
         "-n",
         str(num_ranks),
         *unbound_options(flavour),

@@ -25,6 +25,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.base.launchers import mpi_title
 from dlscale.base.redaction import home_folder, redact
+from dlscale.base.variables import BUILD, passed_on
 from dlscale.benchmarks.systems.system import Installation
 
 RECIPE = 2  # part of the key; raised when the way of building changes
@@ -130,7 +131,7 @@ def build_horovod(
             )
 
     def pip(step: str, *words: str, variables: Mapping[str, str]) -> None:
-        command = [str(target.python), "-m", "pip", "--disable-pip-version-check", *words]
+        command = [str(target.python), "-P", "-m", "pip", "--disable-pip-version-check", *words]
         run(step, command, {**variables, "PIP_CONSTRAINT": str(checkout() / "constraints.txt")})
 
     folder = wheels_folder(facts.key)
@@ -171,7 +172,7 @@ def build_horovod(
     built = " and ".join(f"hvd.{name}_built()" for name in operations)
     for framework in facts.frameworks:
         tell(f"loading horovod.{framework}, built for {' and '.join(operations)}")
-        command = [str(target.python), "-c", _CHECK.format(framework=framework, operations=built)]
+        command = [str(target.python), "-P", "-c", _CHECK.format(framework=framework, operations=built)]
         run(f"loading horovod.{framework}", command, environ(target, TF_CPP_MIN_LOG_LEVEL="2"))
     note = {
         "horovod": facts.horovod,
@@ -189,7 +190,7 @@ def build_horovod(
 def environ(target: Installation, **others: str) -> dict[str, str]:
     """Variables of a program started in the environment: its own programs are found first, then those of its MPI."""
     search = [str(target.python.parent), str(target.mpiexec.parent), os.environ.get("PATH", os.defpath)]
-    return {**os.environ, **target.variables, "PATH": os.pathsep.join(search), **others}
+    return {**passed_on(BUILD), **target.variables, "PATH": os.pathsep.join(search), **others}
 
 
 def describe(target: Installation) -> BuildFacts:
@@ -206,7 +207,7 @@ def describe(target: Installation) -> BuildFacts:
             command, capture_output=True, text=True, check=False, timeout=120, env=environ(target)
         )
 
-    done = ask(str(target.python), "-c", _DESCRIBE)
+    done = ask(str(target.python), "-P", "-c", _DESCRIBE)
     try:
         facts = BuildFacts(
             **json.loads(done.stdout),

@@ -79,7 +79,7 @@ def _join_torch(control: Any, chosen: Options) -> Backend:
 def _join_tensorflow(control: Any, chosen: Options) -> Backend:
     addresses = tf_collective.agree_on_addresses(control, chosen, backend="nccl")
     if all(address.startswith(LOOPBACK) for address in addresses):
-        os.environ.setdefault(INTERFACE_VARIABLE, "lo")
+        os.environ[INTERFACE_VARIABLE] = "lo"
     strategies = importlib.import_module("dlscale.collectives.tf_collective._tensorflow")
     strategy = strategies.multi_worker(addresses, index=control.Get_rank(), implementation="nccl")
     return tf_collective.TensorFlowCollective("nccl", chosen, strategy, control, implementation="NCCL")

@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.streams import clean_streams
+from dlscale.benchmarks.launch.interrupts import interruptible
 
 # The verbs as `dlscale --help` groups them: module and line of help.
 PANELS = {
@@ -162,7 +163,8 @@ def _run(arguments: list[str] | None) -> int:
 def run_command(command: click.Command, name: str, arguments: list[str] | None = None) -> int:
     """Run a command, whose mistakes are one line under its name; returns the exit status."""
     try:
-        status = command.main(args=arguments, prog_name=name, standalone_mode=False)
+        with interruptible():
+            status = command.main(args=arguments, prog_name=name, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return FAILED_USAGE

@@ -141,7 +141,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
     """  # noqa: D301
     if ctx.invoked_subcommand:
         return 0
-    from dlscale.benchmarks.launch.processes import interrupt_on_signals
+    from dlscale.benchmarks.launch.interrupts import caught
     from dlscale.benchmarks.message_sizes.run import Run, RunRequest
 
     cluster = _cluster(options, results)
@@ -159,7 +159,6 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         cluster=cluster,
         allow_open_ports=bool(options["allow_open_ports"]),
     )
-    interrupt_on_signals()
     console = live_console(stderr=True)
     with console.status("preparing", refresh_per_second=0.5) as status:
         show = (lambda text: status.update(escape(text))) if console.is_terminal else _tell
@@ -171,6 +170,7 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         try:
             run.measure()
         except KeyboardInterrupt:
+            caught()
             _tell(
                 f"\ndlscale: interrupted; finished launches are saved: dlscale collectives report {run.folder}"
             )

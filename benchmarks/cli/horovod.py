@@ -5,7 +5,6 @@ python -m dlscale.benchmarks.cli.horovod --environment .venv
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 
@@ -44,7 +43,6 @@ def horovod(system: str, environment: str | None) -> None:
 
 def main() -> None:
     """Run the command and exit: 0 Horovod is installed, 1 it is not."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the build ends too
     sys.exit(run_command(horovod, "make horovod"))
 
 

@@ -16,7 +16,6 @@ from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.measured_code import changed_text
 from dlscale.benchmarks.launch.preparing import campaign_for_jobs, prepare_campaign
-from dlscale.benchmarks.launch.processes import interrupt_on_signals
 from dlscale.benchmarks.study.study import StudyFile, read_study_file
 
 
@@ -71,7 +70,6 @@ def resume(
     )
     _check_same(campaign, folder, file)
     if not jobs:
-        interrupt_on_signals()
         return run_here(campaign, Request(data=file.data), max_attempts=max_attempts)
     limit = submission.walltime(file.study, file.system, walltime) if walltime else file.walltime
     return run_jobs.submit(

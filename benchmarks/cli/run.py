@@ -28,7 +28,6 @@ from dlscale.benchmarks.cli.request import (
 )
 from dlscale.benchmarks.cli.run_here import campaign_of, run_here, show_campaign
 from dlscale.benchmarks.jobs.submission import own_nodes
-from dlscale.benchmarks.launch.processes import interrupt_on_signals
 from dlscale.benchmarks.study.search import needs_search, search_of
 from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.system import System
@@ -108,7 +107,6 @@ def plan_and_run(name: str, request: Request, how: Start) -> int:
     if how.in_allocation:
         campaign = replace(campaign, nodes=own_nodes(campaign))
     if how.start:
-        interrupt_on_signals()
         return run_here(campaign, request)
     todo = campaign.todo(campaign.store.summaries())
     if how.as_json:

@@ -21,7 +21,6 @@ from dlscale.benchmarks.cli.plan_table import plan_json
 from dlscale.benchmarks.cli.request import Request, Start, data_of, study_of
 from dlscale.benchmarks.cli.run_here import campaign_of, run_here, show_campaign
 from dlscale.benchmarks.launch.campaign import Campaign
-from dlscale.benchmarks.launch.processes import interrupt_on_signals
 from dlscale.benchmarks.records.preparation import FOLDER as FORMATS_FOLDER
 from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.system import System
@@ -65,7 +64,6 @@ def run_frameworks(name: str, system: System, request: Request, how: Start) -> i
             show_campaign(campaign, left, commands=how.commands)
         click.echo("\n".join([*skipped, _estimate(campaigns)]))
         return 0
-    interrupt_on_signals()
     click.echo("\n".join([*skipped, _estimate(campaigns)]))
     quiet = request.changed(figures=False)
     statuses = [run_here(campaign, quiet) for campaign in campaigns]

@@ -94,6 +94,10 @@ def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
     click.echo(f"records: {campaign.store.folder}")
     for warning in plan.warnings:
         click.echo(f"warning: {warning}")
+    if names := campaign.withheld:
+        click.echo(
+            f"warning: launches do not get {', '.join(names)} of this shell; --set NAME=VALUE sets one in every launch"
+        )
     for pair, reason in campaign.unusable.items():
         click.echo(f"warning: {' in '.join(pair)} cannot be started, its cases will be failures: {reason}")
     if todo and study.budget and (needed := plan.seconds(plan.launches)) > 1.05 * study.budget:

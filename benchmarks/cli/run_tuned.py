@@ -16,7 +16,6 @@ from dlscale.benchmarks.cli.plan_table import plan_json, show_plan
 from dlscale.benchmarks.cli.request import Request, Start, data_of, study_of
 from dlscale.benchmarks.cli.run_here import campaign_of, run_here, show_campaign
 from dlscale.benchmarks.launch.campaign import Campaign
-from dlscale.benchmarks.launch.processes import interrupt_on_signals
 from dlscale.benchmarks.study.search import search_of
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.tuned import TUNED_FILE
@@ -41,7 +40,6 @@ def run_tuned(name: str, study: Study, system: System, request: Request, how: St
         show_plan(comparison.plan, comparison.plan.launches)
         click.echo(_estimate(search, comparison))
         return 0
-    interrupt_on_signals()
     click.echo(_estimate(search, comparison))
     status = run_here(search, request)
     if status == FAILED_CASES:

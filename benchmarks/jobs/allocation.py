@@ -18,8 +18,9 @@ from dlscale.base.batch import scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles
-from dlscale.benchmarks.launch import parity_gate, processes, supervisor
+from dlscale.benchmarks.launch import parity_gate, supervisor
 from dlscale.benchmarks.launch.campaign import Campaign, run_launch
+from dlscale.benchmarks.launch.interrupts import caught, interruptible
 from dlscale.benchmarks.launch.preparing import campaign_here
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import shape
@@ -55,6 +56,7 @@ def _run_job(study: StudyFile, job: Job, files: JobFiles, begin: float) -> None:
         files.say("end", reason=str(error))
         raise
     except KeyboardInterrupt:
+        caught()
         files.say("end", reason="stopped by the scheduler or by hand")
         raise
     files.say("end", reason=f"the wall time ended with {left} launches left" if left else "done")
@@ -122,9 +124,9 @@ def _say(launch: Launch, position: int, num_launches: int) -> None:
 
 def main() -> None:
     """Run the job named on the command line; exit status 1 with one line if it cannot run."""
-    processes.interrupt_on_signals()
     try:
-        run(Path(sys.argv[1]), sys.argv[2])
+        with interruptible():
+            run(Path(sys.argv[1]), sys.argv[2])
     except UsageError as error:
         sys.exit(f"dlscale: {error}")
     except KeyboardInterrupt:

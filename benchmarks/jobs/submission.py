@@ -27,7 +27,7 @@ from dlscale.benchmarks.study.sizes import chosen_partition
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import System
 
-PROGRAM = ("-m", "dlscale.benchmarks.jobs.allocation")
+PROGRAM = ("-P", "-m", "dlscale.benchmarks.jobs.allocation")
 COMMAND_SECONDS = 120  # a scheduler that does not answer for so long is down
 
 

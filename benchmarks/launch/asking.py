@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from dlscale.base.redaction import redact
-from dlscale.benchmarks.launch.processes import end_with_parent
+from dlscale.base.variables import HELPER, passed_on
+from dlscale.benchmarks.launch.processes import running
 
 PROBE_SECONDS = 300
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # no word of a framework's among the reasons
@@ -40,21 +38,29 @@ def ask(
     Raises NoAnswerError, and TimeoutExpired where it takes longer than the limit.
     """
     threads = {"OMP_NUM_THREADS": str(num_threads)} if num_threads else {}
-    done = subprocess.run(
-        [str(python), "-m", f"dlscale.{module}", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=limit_seconds,
-        env={**os.environ, **variables, **QUIET, **threads},
-        preexec_fn=partial(end_with_parent, signal.SIGKILL),
-    )
-    lines: Sequence[str] = done.stdout.strip().splitlines()[-num_answers:]
+    with _in_memory() as said, _in_memory() as complained:
+        with running(
+            [str(python), "-P", "-m", f"dlscale.{module}", *arguments],
+            environment={**passed_on(HELPER), **variables, **QUIET, **threads},
+            output=said,
+            complaints=complained,
+        ) as process:
+            status = process.wait(timeout=limit_seconds)
+        lines, complaints = (_lines(file) for file in (said, complained))
+    lines = lines[-num_answers:]
     try:
         answers = [answer.model_validate_json(line) for line in lines]
     except ValidationError:
         answers = []
-    if done.returncode or len(answers) != num_answers:
-        complaints = done.stderr.strip().splitlines() or [f"no answer, exit status {done.returncode}"]
-        raise NoAnswerError(redact(complaints[-1]))
+    if status or len(answers) != num_answers:
+        raise NoAnswerError(redact(complaints[-1] if complaints else f"no answer, exit status {status}"))
     return answers
+
+
+def _in_memory() -> IO[bytes]:
+    return os.fdopen(os.memfd_create("answer"), "w+b")
+
+
+def _lines(file: IO[bytes]) -> list[str]:
+    file.seek(0)
+    return file.read().decode(errors="replace").strip().splitlines()

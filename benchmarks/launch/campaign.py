@@ -18,6 +18,7 @@ from pathlib import Path
 from dlscale.base import launchers, redaction
 from dlscale.base.files import make_folder
 from dlscale.base.launchers import Flavour
+from dlscale.base.variables import JOB, LAUNCH, Group, passed_on, withheld
 from dlscale.benchmarks.launch import environment, hosts, own_models, supervisor
 from dlscale.benchmarks.launch.configuration import configuration
 from dlscale.benchmarks.launch.overheads import learn_overhead
@@ -35,7 +36,7 @@ from dlscale.benchmarks.study.sizes import chosen_partition
 from dlscale.benchmarks.systems.start import cpus_per_rank, start_on
 from dlscale.benchmarks.systems.system import Installation, System
 
-WORKER = ("-m", "dlscale.benchmarks.rank.worker")
+WORKER = ("-P", "-m", "dlscale.benchmarks.rank.worker")
 # glibc gives large blocks back to the system and takes them again in every step: docs/decisions/0006.
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # errors only: the rest would bury the log of a failed rank
@@ -128,6 +129,17 @@ class Campaign:
             threads | cores | ALLOCATOR | QUIET | fixed | self.installation.variables | launch.cell.variables
         )
 
+    @property
+    def passes(self) -> frozenset[Group]:
+        """What of this process's own environment its launches get beside `variables`."""
+        return JOB if self.system.has_jobs else LAUNCH
+
+    @property
+    def withheld(self) -> list[str]:
+        """The names of variables that somebody tuned this process with, and that say nothing to its launches."""
+        told = {name for launch in self.plan.launches for name in self.variables(launch)}
+        return [name for name in withheld(self.passes) if name not in told]
+
     def _ranks_per_node(self, launch: Launch) -> int:
         """How many share a node's hardware threads; a reference run has them all."""
         return 1 if launch.cell.control == "whole_machine" else self.plan.shape.ranks_per_node or 1
@@ -167,7 +179,7 @@ class Campaign:
     def prepare(self, launch: Launch) -> PreparedLaunch:
         """A launch, ready to be started now."""
         command = self.command(launch)
-        variables = self.variables(launch)
+        inherited = passed_on(self.passes)
         return PreparedLaunch(
             spec=LaunchSpec(
                 cases=list(launch.cases),
@@ -184,6 +196,7 @@ class Campaign:
             ),
             command=command,
             spool=self.spool(launch),
+            environment=inherited,
             metadata=LaunchMetadata(
                 study=self.store.folder.name,
                 system=self.system.name,
@@ -192,7 +205,7 @@ class Campaign:
                 order_seed=self.plan.study.seed,
                 command=redaction.redact(shlex.join(command)),
                 oversubscribed=self.oversubscribed(launch),
-                environment_variables=environment.recorded_variables(os.environ | variables),
+                environment_variables=environment.recorded_variables(inherited | self.variables(launch)),
                 configuration=configuration(self.plan.study, self.system),
                 allocation=batch_job(os.environ),
                 gates_version=GATES_VERSION,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import re
 import select
 import time
@@ -52,9 +53,37 @@ def failure_of_an_end(
     if (silent := _first_stopped(output, failure, stopped)) is not None:
         message = f"{_name(silent, num_ranks)} is stopped, and so ended the launch; {failure.message}"
         return Failure(kind="hang", rank=silent, message=message)
-    if hint := _shared_memory_hint(f"{output} {failure.message}"):
-        return failure.model_copy(update={"message": f"{failure.message}; {hint}"})
-    return failure
+    parts = [failure.message, last_words(output, spools), _shared_memory_hint(f"{output} {failure.message}")]
+    if not _any_rank_wrote(spools) and " " in platform.node():
+        parts.append(
+            f"this machine's name, {platform.node()!r}, has a blank, with which launchers start no ranks"
+        )
+    return failure.model_copy(update={"message": "; ".join(filter(None, parts))})
+
+
+def _any_rank_wrote(spools: Sequence[RankSpool]) -> bool:
+    return any(spool.events for spool in spools)
+
+
+_COMPLAINT = re.compile(
+    r"error|fail|fatal|invalid|denied|refused|unknown|unable|not found|no such|(?:can|could|did|does) ?not",
+    re.IGNORECASE,
+)
+_LONGEST_WORDS = 200
+
+
+def last_words(output: str, spools: Sequence[RankSpool]) -> str:
+    """What a launch complained of that ended before any rank could say why; empty where one wrote, or nothing was said.
+
+    The first complaint is the cause, those after it are its echo.
+    """
+    if _any_rank_wrote(spools):
+        return ""
+    # Without [proxy:0@node], times and process numbers.
+    lines = [" ".join(re.sub(r"^(?:\[[^\]]*\]\s*)+", "", line).split()) for line in output.splitlines()]
+    lines = [line for line in lines if line]
+    complaint = next(filter(_COMPLAINT.search, lines), lines[-1] if lines else "")
+    return f"it printed: {redact(complaint)[:_LONGEST_WORDS]}" if complaint else ""
 
 
 def _failure_of_an_end(
@@ -87,15 +116,18 @@ def _first_stopped(output: str, failure: Failure, stopped: Sequence[int]) -> int
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only asked for its size
 _NO_SHARED_MEMORY = re.compile(
-    r"\bbus error\b|\bsignal 7\b|\bSIGBUS\b|(?:/dev/shm|shared memory|shm_)[^\n]*(?:No space left|Cannot allocate)",
+    r"\bbus error\b|\bsignal 7\b|\bSIGBUS\b|"
+    r"(?:/dev/shm|shared memory|shm_)[^\n]*(?:No space left|Cannot allocate|Read-only|Permission denied)",
     re.IGNORECASE,
 )
 
 
 def _shared_memory_hint(text: str) -> str:
-    """What to do if that output may come of a full /dev/shm, which the kernel tells by a bus error; else empty."""
+    """What to do if that output may come of a /dev/shm that is full (the kernel tells it by a bus error) or closed."""
     if not _NO_SHARED_MEMORY.search(text):
         return ""
+    if not os.access(SHARED_MEMORY, os.W_OK):
+        return f"{SHARED_MEMORY} cannot be written, and ranks exchange through it: mount it writable"
     try:
         room = os.statvfs(SHARED_MEMORY)
     except OSError:
@@ -137,7 +169,7 @@ def is_over(ends: Sequence[End], spools: Sequence[RankSpool]) -> bool:
 
 
 def failure_of_a_stall(
-    spools: Sequence[RankSpool], seconds: float, *, launcher: Sequence[int] = ()
+    spools: Sequence[RankSpool], seconds: float, *, launcher: Sequence[int] = (), output: str = ""
 ) -> Failure:
     """The failure of a launch that wrote nothing for that long.
 
@@ -151,10 +183,12 @@ def failure_of_a_stall(
     blamed = f"rank {suspects[0]} {what}; " if suspects else ""
     if not stopped and any(_state(pid) in ("T", "t") for pid in launcher):
         blamed = f"the launcher is stopped; {blamed}"
+    message = f"no rank wrote for {seconds:g} s and the launch was ended; {blamed}{_progress(spools)}"
+    words = last_words(output, spools)
     return Failure(
         kind="hang",
         rank=suspects[0] if suspects else None,
-        message=f"no rank wrote for {seconds:g} s and the launch was ended; {blamed}{_progress(spools)}",
+        message="; ".join(filter(None, [message, words])),
     )
 
 

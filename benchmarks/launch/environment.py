@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import Flavour, flavour_of
 from dlscale.base.redaction import SECRET, redact
+from dlscale.base.variables import HELPER, passed_on
 from dlscale.benchmarks.launch.asking import PROBE_SECONDS, NoAnswerError, ask
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.records.record import Setting
@@ -68,12 +68,12 @@ def mpi_threads(installation: Installation) -> str | None:
         "print({getattr(MPI, n): n for n in dir(MPI) if n.startswith('THREAD_')}[MPI.Query_thread()])"
     )
     done = subprocess.run(
-        [str(installation.python), "-c", program],
+        [str(installation.python), "-P", "-c", program],
         capture_output=True,
         text=True,
         check=False,
         timeout=PROBE_SECONDS,
-        env={**os.environ, **installation.variables},
+        env=passed_on(HELPER) | installation.variables,
     )
     return f"MPI_{done.stdout.strip()}" if done.returncode == 0 else None
 

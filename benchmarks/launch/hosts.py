@@ -81,7 +81,7 @@ class HostsShape:
             words += ["--slow-link", f"{host}:{share:g}"]
         if self.cores_per_host:
             words += ["--cores-per-host", str(self.cores_per_host)]
-        return [python, "-m", __spec__.name, *words, *["--own-processes"] * self.own_processes]
+        return [python, "-P", "-m", __spec__.name, *words, *["--own-processes"] * self.own_processes]
 
 
 def hosts_of(system: System, *, num_hosts: int) -> HostsShape:

@@ -2,89 +2,77 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
-import threading
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import IO
 
-import psutil
+from dlscale.benchmarks.launch.interrupts import undisturbed
+from dlscale.benchmarks.rank import lifeline
 
-GRACE_SECONDS = 3.0
-
-_LIBC = ctypes.CDLL(None, use_errno=True)  # before any fork: nothing may be loaded between fork and exec
-_PR_SET_PDEATHSIG = 1
-
-
-def start_launcher(
-    command: Sequence[str], log: IO[bytes], *, environment: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """Start mpiexec in a session of its own, all output into `log`. It ends with this process. Raises OSError."""
-    return subprocess.Popen(
-        list(command),
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,
-        preexec_fn=end_with_parent,
-    )
+_GUARD = [sys.executable, "-I", "-S", lifeline.__file__]
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Signals that interrupt this program take effect when the block is left: a second Ctrl-C stops no clearing up."""
-    arrived: list[int] = []
-    before = {}
-    if threading.current_thread() is threading.main_thread():  # elsewhere none takes effect
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                before[number] = signal.signal(number, lambda number, _: arrived.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if arrived:
-            signal.raise_signal(arrived[0])
+def running(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    output: IO[bytes],
+    complaints: IO[bytes] | None = None,
+    folder: Path | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Such a process, in a session of its own, which is ended with all that it started when the block is left.
+
+    It ends with this process, too, however that dies: a guard sees to it, which also removes what ranks noted in
+    `folder`. Without a file of their own complaints go to the output. Raises OSError if it cannot be started.
+    """
+    with ExitStack() as stack:
+        with undisturbed():  # an exception now would leave a process that nobody knows
+            guard = subprocess.Popen(
+                [*_GUARD, str(folder or "")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            stack.callback(_dismiss, guard)
+            process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=complaints or subprocess.STDOUT,
+                env=dict(environment),
+                start_new_session=True,
+            )
+            stack.callback(end_group, process)
+            _tell(guard, f"{process.pid}\n")
+        yield process
+
+
+def _tell(guard: subprocess.Popen[bytes], text: str) -> None:
+    if guard.stdin:
+        with suppress(BrokenPipeError):  # somebody killed it
+            os.write(guard.stdin.fileno(), text.encode())
+
+
+def _dismiss(guard: subprocess.Popen[bytes]) -> None:
+    with undisturbed(), guard:  # which waits for its end
+        _tell(guard, lifeline.DISMISSED)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End mpiexec and all that it started on this machine: politely, then by SIGKILL.
-
-    A process that is stopped is continued, so that it can end politely. The launcher's helpers are in groups of their
-    own, and have another parent once it has gone: they are looked for before.
-    """
+    """End a process of `running` and all that it started on this machine: politely, then by SIGKILL."""
     with undisturbed():
-        helpers = descendants(process.pid) if process.poll() is None else []
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if process.poll() is None:
-                _signal_group(process.pid, number)
-                _signal_group(process.pid, signal.SIGCONT)
-                _signal_each(helpers, signal.SIGCONT)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=GRACE_SECONDS)
-        _signal_group(process.pid, signal.SIGKILL)
-        _signal_each(helpers, signal.SIGKILL)
-
-
-def end_with_parent(number: int = signal.SIGTERM) -> None:
-    """In a new process: ask the kernel for that signal when its parent dies, even by SIGKILL. mpiexec then ends its
-    ranks.
-    """
-    _LIBC.prctl(_PR_SET_PDEATHSIG, number)
-
-
-def interrupt_on_signals() -> None:
-    """A batch system ends a job by SIGTERM, a closed terminal by SIGHUP: both are a Ctrl-C, so that ranks are ended
-    and records kept. With nohup a closed terminal means nothing.
-    """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+        if process.poll() is None:
+            lifeline.end_tree(process.pid)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it left in its group
+        process.wait()
 
 
 @contextmanager
@@ -95,22 +83,3 @@ def process_descriptor(pid: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def descendants(pid: int) -> list[psutil.Process]:
-    """The processes of this machine that `pid` started, and those that they started."""
-    try:
-        return list(psutil.Process(pid).children(recursive=True))
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(group, number)
-
-
-def _signal_each(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
-    for process in processes:
-        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            process.send_signal(number)

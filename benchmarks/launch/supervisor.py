@@ -12,7 +12,8 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,9 +27,10 @@ from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import EndWatch
-from dlscale.benchmarks.launch.processes import descendants, end_group, process_descriptor, start_launcher
+from dlscale.benchmarks.launch.interrupts import caught
+from dlscale.benchmarks.launch.processes import process_descriptor, running
 from dlscale.benchmarks.rank.checkpoints import last_checkpoint_step
-from dlscale.benchmarks.rank.lifeline import hold_lifeline, sweep_files
+from dlscale.benchmarks.rank.lifeline import descendants, hold_lifeline, sweep_files
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata, SavedTraining, assemble
 from dlscale.benchmarks.records.record import Case, Failure, Record
@@ -70,6 +72,7 @@ class PreparedLaunch:
     command: Sequence[str]
     spool: Path
     metadata: LaunchMetadata
+    environment: Mapping[str, str]  # of the launcher
 
 
 def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
@@ -82,22 +85,32 @@ def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
     write_atomically(prepared.spool / SPEC_FILE, prepared.spec.model_dump_json(), durable=False)
     write_atomically(prepared.spool / METADATA_FILE, prepared.metadata.model_dump_json(), durable=False)
     interrupted: BaseException | None = None
-    with (prepared.spool / LOG_FILE).open("wb") as log, hold_lifeline(prepared.spool):
-        process = start_launcher(prepared.command, log)
-        try:
-            failure = _watch(process, prepared)
-        except BaseException as error:
-            interrupted = error
-            failure = Failure(
-                kind="interrupted", rank=None, message="dlscale was stopped while this case ran"
-            )
-        finally:
-            end_group(process)
+    try:
+        failure = _run(prepared)
+    except BaseException as error:
+        caught()
+        interrupted = error
+        failure = Failure(kind="interrupted", rank=None, message="dlscale was stopped while this case ran")
     sweep_files(prepared.spool)
     records = collect(prepared.spool, store, prepared.metadata, prepared.spec, failure)
     if interrupted:
         raise interrupted
     return records
+
+
+def _run(prepared: PreparedLaunch) -> Failure | None:
+    """Start the launch and see it to its end, which it has when this returns."""
+    with ExitStack() as stack:
+        log = stack.enter_context((prepared.spool / LOG_FILE).open("wb"))
+        stack.enter_context(hold_lifeline(prepared.spool))
+        try:
+            process = stack.enter_context(
+                running(prepared.command, environment=prepared.environment, output=log, folder=prepared.spool)
+            )
+        except OSError as error:
+            message = f"{redact(prepared.command[0])} cannot be started: {error.strerror}"
+            return Failure(kind="unavailable", rank=None, message=message)
+        return _watch(process, prepared)
 
 
 def refuse(prepared: PreparedLaunch, store: Store, reason: str) -> list[Record]:
@@ -286,20 +299,25 @@ def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failur
                 return causes.failure_of_a_stall(
                     read_spools(prepared.spool, cell.num_processes),
                     round(silence),
-                    launcher=[process.pid, *(helper.pid for helper in descendants(process.pid))],
+                    launcher=[process.pid, *descendants(process.pid)],
+                    output=_output(prepared.spool),
                 )
         ends = watch.look()
-    output = (prepared.spool / LOG_FILE).read_text(encoding="utf-8", errors="replace")
+    output = _output(prepared.spool)
     spools = read_spools(prepared.spool, cell.num_processes)
     return causes.failure_of_an_end(
         process.returncode or 0, output, ends, spools, num_ranks=cell.num_ranks, stopped=watch.stopped
     )
 
 
+def _output(folder: Path) -> str:
+    """What a launch printed so far."""
+    path = folder / LOG_FILE
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
 def _log_tail(folder: Path, spools: Sequence[RankSpool]) -> str:
     """The end of what the launch printed, or of the first traceback where a rank left one."""
     tracebacks = [error.traceback for spool in spools for error in spool.of(RankError)]
-    path = folder / LOG_FILE
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    text = tracebacks[0] if tracebacks else text
+    text = tracebacks[0] if tracebacks else _output(folder)
     return redact("\n".join(text.splitlines()[-LOG_TAIL_LINES:]))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from dlscale.base import launchers
 from dlscale.base.launchers import Flavour, flavour_of
-from dlscale.benchmarks.launch.environment import changes_runs
 from dlscale.benchmarks.message_sizes.cluster import Cluster
 from dlscale.benchmarks.message_sizes.peers import OWN, Peer, PeerSetting, Place, peer_variables
 from dlscale.benchmarks.records.message_sizes import Purpose, ReferenceTime
@@ -64,7 +62,7 @@ def command_of(
     It takes turns with the others of the `num_together` launches that run at the same time.
     """
     begin = [
-        *(str(DRIVER), "--cpus", _listed(cpus), "--lifeline", str(folder)),
+        *("-P", str(DRIVER), "--cpus", _listed(cpus), "--lifeline", str(folder)),
         *("--num-ranks", str(order.num_ranks)),
         *(["--ranks-per-node", str(cluster.ranks_per_node)] if cluster else []),
     ]
@@ -98,13 +96,14 @@ def command_of(
 
 
 def flavour(peer: Peer, place: Place) -> Flavour:
-    """Which MPI's options a peer's mpiexec takes. Intel's takes those of MPICH."""
+    """Which MPI's options a peer's mpiexec takes."""
     if peer.name in OWN and place.mpiexec.exists():
         done = subprocess.run(
             [place.mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60
         )
         return flavour_of(done.stdout + done.stderr) or "mpich"
-    return "openmpi" if peer.name == "openmpi" else "mpich"
+    own: dict[str, Flavour] = {"openmpi": "openmpi", "intelmpi": "intelmpi"}
+    return own.get(peer.name, "mpich")
 
 
 def variables_of(order: LaunchOrder, place: Place) -> dict[str, str]:
@@ -116,11 +115,6 @@ def variables_of(order: LaunchOrder, place: Place) -> dict[str, str]:
         **peer_variables(order.peer, place),
         **order.setting.variables,
     }
-
-
-def clean_environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """A user's variables without those that would change what is measured."""
-    return {name: value for name, value in variables.items() if not changes_runs(name)}
 
 
 def _imb(order: LaunchOrder, folder: Path) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import tomllib
@@ -26,6 +25,7 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.redaction import redact
+from dlscale.base.variables import BUILD, passed_on
 from dlscale.benchmarks.horovod_build import RECIPE as HOROVOD_RECIPE
 from dlscale.benchmarks.horovod_build import build_horovod, pins
 from dlscale.benchmarks.systems.system import Installation
@@ -223,11 +223,11 @@ def pip(place: Place, words: Sequence[str]) -> str:
     constraints = Path(str(resources.files("dlscale.benchmarks"))).resolve().parent / "constraints.txt"
     variables = {"PIP_CONSTRAINT": str(constraints)} if constraints.is_file() else {}
     done = subprocess.run(
-        [str(place.python), "-m", "pip", "--disable-pip-version-check", *words],
+        [str(place.python), "-P", "-m", "pip", "--disable-pip-version-check", *words],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **variables},
+        env=passed_on(BUILD) | variables,
         timeout=PIP_SECONDS,
     )
     if done.returncode != 0:

@@ -23,11 +23,13 @@ from typing import Any
 
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.redaction import redact
-from dlscale.benchmarks.launch.causes import who_died
-from dlscale.benchmarks.launch.processes import end_group, process_descriptor, start_launcher, undisturbed
+from dlscale.base.variables import passed_on
+from dlscale.benchmarks.launch.causes import last_words, who_died
+from dlscale.benchmarks.launch.interrupts import undisturbed
+from dlscale.benchmarks.launch.processes import end_group, process_descriptor, running
 from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes.cluster import Cluster
-from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder, clean_environment, command_of, imb_times
+from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder, command_of, imb_times
 from dlscale.benchmarks.message_sizes.peers import Place
 from dlscale.benchmarks.rank.lifeline import hold_lifeline, is_held, sweep_files
 from dlscale.benchmarks.records.message_sizes import CellFailure, Choice, MessageSizeLaunch, Samples
@@ -128,12 +130,17 @@ class _Launch:
         self._started = now()
         with self._log.open("wb") as log:
             try:
-                self._process = start_launcher(self._command, log, environment=clean_environment())
+                self._process = self._stack.enter_context(
+                    running(self._command, environment=self._environment(), output=log, folder=self._folder)
+                )
             except OSError as error:
                 self._failure = f"{redact(self._command[0])} cannot be started: {error.strerror}"
                 return
-        self._stack.callback(end_group, self._process)
         self._run()
+
+    def _environment(self) -> dict[str, str]:
+        """A library is measured with its settings alone; in a job its launcher hears of the scheduler."""
+        return passed_on({"scheduler"} if self._cluster and self._cluster.system.has_jobs else ())
 
     def take_turn(self) -> None:
         """Its turn, if it waits for one: until it waits for the next, or has ended."""
@@ -253,7 +260,7 @@ def _why(text: str, status: int) -> str:
             return redact(match[0].strip())
     if death := who_died(text):
         return f"a rank died: {death.how}"
-    return f"mpiexec ended with exit status {status}"
+    return "; ".join(filter(None, [f"mpiexec ended with exit status {status}", last_words(text, ())]))
 
 
 def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:

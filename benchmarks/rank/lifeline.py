@@ -9,7 +9,11 @@ MPI libraries remove their segments of /dev/shm when they are finalised, MPICH's
 when it ends. Killed, they leave them, and some kills later a container's /dev/shm is full. Each rank notes the files
 in the launch's spool once MPI has started, and the supervisor removes those that are left when all have ended.
 
-Imports nothing heavy: ranks call it before anything can start a thread.
+    python lifeline.py [SPOOL_FOLDER]
+
+is the guard of a launch: where the supervisor is killed, it ends what remains and removes what is left.
+
+Imports nothing heavy, and nothing of dlscale: ranks call it before anything can start a thread.
 """
 
 from __future__ import annotations
@@ -17,8 +21,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import select
 import signal
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -168,3 +174,65 @@ def _opened(process: str) -> Iterator[str]:
                 file = os.readlink(f"/proc/{process}/fd/{descriptor}")
                 if os.path.basename(file).startswith(LAUNCHER_FILES):
                     yield file
+
+
+DISMISSED = "dismissed"
+GRACE_SECONDS = 3.0
+
+
+def guard() -> None:
+    """Wait until the starter of a process has died, and end that process with all that descends of it.
+
+    Standard input brings its number, and at last `DISMISSED` from a starter that has ended it.
+    """
+    words = sys.stdin.read().split()  # until nobody is left who might write
+    if words[-1:] == [DISMISSED]:
+        return
+    for pid in map(int, words):
+        with suppress(ProcessLookupError):
+            end_tree(pid)
+    if sys.argv[1:] and sys.argv[1]:
+        sweep_files(Path(sys.argv[1]))
+
+
+def end_tree(pid: int) -> None:
+    """End a process that leads a group, its group, and all that descend of it: politely, then by SIGKILL.
+
+    A process that is stopped is continued, so that it can end politely. A launcher's helpers are in groups of their
+    own, and have another parent once it has gone: they are looked for before. Raises ProcessLookupError.
+    """
+    first = os.pidfd_open(pid)
+    tree = [first]
+    for child in descendants(pid):
+        with suppress(ProcessLookupError):
+            tree.append(os.pidfd_open(child))
+    os.killpg(pid, signal.SIGTERM)
+    os.killpg(pid, signal.SIGCONT)
+    _signal(tree, signal.SIGCONT)
+    select.select([first], [], [], GRACE_SECONDS)
+    _signal(tree, signal.SIGKILL)
+    for descriptor in tree:
+        os.close(descriptor)
+
+
+def _signal(processes: list[int], number: signal.Signals) -> None:
+    for descriptor in processes:
+        with suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(descriptor, number)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes of this machine that `pid` started, and those that they started."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with suppress(OSError), open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                children.setdefault(int(file.read().rpartition(")")[2].split()[1]), []).append(int(name))
+    found = [pid]
+    for parent in found:
+        found += children.get(parent, [])
+    return found[1:]
+
+
+if __name__ == "__main__":
+    guard()

@@ -32,8 +32,8 @@ def form_group(
 
     one_machine = refuse_open_ports(control, backend=name, allowed=allow_open_ports)
     folder = _private_folder(name, control) if one_machine else None
-    if one_machine:
-        os.environ.setdefault(interface_variable, "lo")
+    if one_machine and not (allow_open_ports and interface_variable in os.environ):
+        os.environ[interface_variable] = "lo"
     dist.init_process_group(
         name,
         store=_file_store(folder, control) if folder else _tcp_store(control),

@@ -24,7 +24,7 @@ WORKER = "python -m dlscale.benchmarks.rank.worker spool/x"
 @pytest.mark.parametrize(
     ("flavour", "user", "changes", "options"),
     [
-        ("mpich", 0, {}, "-n 2 -bind-to none -genv OMP_NUM_THREADS 1"),
+        ("mpich", 0, {}, "-launcher fork -rmk user -n 2 -bind-to none -genv OMP_NUM_THREADS 1"),
         ("intelmpi", 0, {}, "-n 2 -genv I_MPI_PIN 0 -genv OMP_NUM_THREADS 1"),
         ("openmpi", 1000, {}, "-n 2 --bind-to none -x OMP_NUM_THREADS=1"),
         ("openmpi", 0, {}, "-n 2 --bind-to none -x OMP_NUM_THREADS=1 --allow-run-as-root"),

@@ -194,8 +194,8 @@ def scripted(
         target.python,
         f'echo "$@" >>{called}\n'
         'case "$*" in\n'
-        '  "-m pip"*" wheel --"*) eval "$PIP";;\n'
-        '  "-m pip"*) ;;\n'
+        '  "-P -m pip"*" wheel --"*) eval "$PIP";;\n'
+        '  "-P -m pip"*) ;;\n'
         '  *hvd*) echo "OSError: libmpi.so.12"; exit ${STATUS:-0};;\n'
         """  *) echo '{"abi": "x", "frameworks": {"torch": {"torch": "2.13.0"}}, "libraries": {}}';;\n"""
         "esac",

@@ -23,7 +23,7 @@ import tomlkit
 from dlscale.base.batch import load_all
 from dlscale.base.redaction import home_folder
 from dlscale.benchmarks.systems.probe.measure import Rates, measure_cores, measure_gpu
-from dlscale.benchmarks.systems.probe.node import Commands, ThisNode, gib, read_node
+from dlscale.benchmarks.systems.probe.node import Commands, ThisNode, quantity, read_node
 from dlscale.benchmarks.systems.probe.slurm import NodeKind, Slurm, SlurmPartition, read_slurm
 from dlscale.benchmarks.systems.system import System
 
@@ -67,6 +67,11 @@ def draft(
     today = datetime.now(UTC).date().isoformat()
     kind, note = (slurm.kind, HERE) if slurm else (None, "")
     is_that_node = kind is None or _alike(node, kind)
+    if kind and not kind.memory_gib:
+        problems = [
+            *problems,
+            "scontrol show node: RealMemory is not set, so Slurm does not know the nodes' memory",
+        ]
     devices, gpus_seen = _devices(node, kind, note, is_that_node=is_that_node)
     tables: dict[str, Any] = {
         "node": _node(node, kind, note, is_that_node=is_that_node),
@@ -165,7 +170,7 @@ def _node(node: ThisNode, kind: NodeKind | None, note: str, *, is_that_node: boo
     facts = {
         "cores": _fact(cpu.num_cores, "node", note),
         "threads_per_core": _fact(cpu.threads_per_core, "node", note),
-        "memory": _fact(gib(cpu.memory_gib), "node", note or "less what the kernel keeps"),
+        "memory": _fact(quantity(cpu.memory_gib, "GiB"), "node", note or "less what the kernel keeps"),
         "cpu_model": _fact(cpu.model, "node", note),
         "numa_domains": _fact(cpu.numa_domains, "node", note),
     }
@@ -174,7 +179,7 @@ def _node(node: ThisNode, kind: NodeKind | None, note: str, *, is_that_node: boo
     read = {
         "cores": _fact(kind.cores, "scheduler"),
         "threads_per_core": _fact(kind.threads_per_core, "scheduler"),
-        "memory": _fact(kind.memory_gib and gib(kind.memory_gib), "scheduler", "what jobs may have"),
+        "memory": _fact(quantity(kind.memory_gib, "GiB"), "scheduler", "what jobs may have"),
     }
     return (facts if is_that_node else {}) | {key: fact for key, fact in read.items() if fact}
 
@@ -194,7 +199,7 @@ def _devices(node: ThisNode, kind: NodeKind | None, note: str, *, is_that_node: 
     return {
         "per_node": _fact(gpus.count, "scheduler" if kind else "gpus", note),
         "model": _fact(gpus.gpu.model, "gpus", note),
-        "memory": _fact(gpus.gpu.memory_gib and gib(gpus.gpu.memory_gib), "gpus", note),
+        "memory": _fact(quantity(gpus.gpu.memory_gib, "GiB"), "gpus", note),
     }, True
 
 
@@ -208,7 +213,7 @@ def _why_no_devices(node: ThisNode, slurm: Slurm | None) -> str:
 def _rates(rates: Rates, note: str) -> Facts:
     note = f"{rates.how}{'; ' if note else ''}{note}"
     return {
-        "memory_bandwidth": _fact(f"{rates.memory_bytes_per_second / 1e9:.1f} GB/s", "measured", note),
+        "memory_bandwidth": _fact(quantity(rates.memory_bytes_per_second / 1e9, "GB/s"), "measured", note),
         "peak": {
             dtype: _fact(f"{rate / 1e12:.3g} TFLOP/s", "measured", note)
             for dtype, rate in rates.peaks.items()

@@ -90,9 +90,10 @@ def read_cpu(system_files: Path = Path("/sys")) -> Cpu:
     )
 
 
-def gib(amount: float) -> str:
-    """GiB as a quantity: 251.4 GiB."""
-    return f"{amount:.1f} GiB"
+def quantity(amount: float | None, unit: str) -> str | None:
+    """As in 251.4 GiB; None where nothing is known, or no more than nothing is left of it."""
+    text = f"{amount or 0:.1f}"
+    return f"{text} {unit}" if float(text) else None
 
 
 @dataclass(frozen=True, slots=True)

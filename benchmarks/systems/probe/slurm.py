@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dlscale.base.launchers import Flavour
 
 # Plugins of srun that each MPI understands, where Slurm's default starts unconnected processes.
+UNSET_MEMORY = 1  # slurm.conf: what RealMemory is where a site does not set it; Slurm's megabytes are MiB
 MOST_DIGITS = 18  # of a number of cores, megabytes or GPUs
 _PLUGINS = {"mpich": ("pmi2", "cray_shasta"), "intelmpi": ("pmi2",), "openmpi": ("pmix",)}
 _LIMITS = "Limits of QOS and accounts were not read (sacctmgr show qos, sacctmgr show assoc)."
@@ -104,11 +105,12 @@ def parse_nodes(output: str) -> list[tuple[list[str], NodeKind]]:
         if not sockets or not per_socket:
             continue
         num_gpus, model = parse_gres(fields.get("Gres", ""))
+        memory = _number(fields.get("RealMemory"))
         kind = NodeKind(
             cores=sockets * per_socket,
             threads_per_core=_number(fields.get("ThreadsPerCore")),
             sockets=sockets,
-            memory_gib=(_number(fields.get("RealMemory")) or 0) / 1024 or None,  # Slurm's megabytes are MiB
+            memory_gib=None if memory in (None, UNSET_MEMORY) else memory / 1024,
             num_gpus=num_gpus,
             gpu_model=model,
             reserved_cores=_number(fields.get("CoreSpecCount")) or 0,

@@ -1,5 +1,6 @@
 """What measuring costs beside what is measured: the plan, the timed loop, the work per launch."""
 
+import os
 import random
 import shlex
 import statistics
@@ -138,7 +139,9 @@ def made_jobs(store: Store, number: int) -> list[tuple[PreparedLaunch, list[str]
         spec = LaunchSpec(cases=[case], rules=Rules(), launched_at=0.0, seconds=1.0, data=None, seed=1)
         copy, wait = f"cp {shlex.quote(str(spools))}/*", f"sleep 0.1{numbers.randrange(1000):03d}"
         command = ["sh", "-c", f"{copy} {shlex.quote(str(spool))}; {wait}"]
-        job = PreparedLaunch(spec=spec, command=command, spool=spool, metadata=metadata)
+        job = PreparedLaunch(
+            spec=spec, command=command, spool=spool, metadata=metadata, environment=os.environ
+        )
         jobs.append((job, ["sh", "-c", f"{copy} {shlex.quote(str(elsewhere))}; {wait}"]))
     return jobs
 

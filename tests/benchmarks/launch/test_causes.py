@@ -166,3 +166,46 @@ def test_how_long_a_silence_may_be_is_learnt_from_the_windows(events, seconds):
 def test_a_new_case_is_not_judged_by_the_one_before():
     spool = RankSpool(0, [(0, window) for window in windows(0.1)] + [(1, window) for window in windows(9.0)])
     assert causes.learnt_stall([spool]) == pytest.approx(270.0)
+
+
+# What launchers print where no rank starts, and what a user is to read of it.
+SRUN = "srun: error: Unknown host\nsrun: fatal: No source\n[mpiexec@a] main: process manager error\n"
+NO_PROGRAM = (
+    "[proxy:0@vm] HYDU_create_process (a.c:73): execvp error on file /x (No such file or directory)\n"
+)
+READ_ONLY = (
+    "[17.6] [vm:1:0] uct.c:238  UCX  ERROR shm_open(file_name=/ucx_1) failed: Read-only file system\nAbort\n"
+)
+NO_HOST = "\nssh: Could not resolve hostname node01: Name or service not known\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (SRUN, "it printed: srun: error: Unknown host"),
+        (
+            NO_PROGRAM,
+            "it printed: HYDU_create_process (a.c:73): execvp error on file /x (No such file or directory)",
+        ),
+        (
+            READ_ONLY,
+            "it printed: uct.c:238 UCX ERROR shm_open(file_name=/ucx_1) failed: Read-only file system; ",
+        ),
+        (NO_HOST, "it printed: ssh: Could not resolve hostname node01: Name or service not known"),
+        ("starting\nbye\n", "it printed: bye"),
+    ],
+)
+def test_a_launch_that_ends_before_a_rank_starts_has_the_launchers_last_words(output, words):
+    failure = causes.failure_of_an_end(255, output, [], spools(None, None), num_ranks=2)
+    assert failure.message.startswith("mpiexec ended with exit status 255; ")
+    assert words in failure.message
+    stalled = causes.failure_of_a_stall(spools(None, None), 300, output=output)
+    assert words.removesuffix("; ") in stalled.message
+    wrote = causes.failure_of_an_end(255, output, [], spools([], None), num_ranks=2)
+    assert "it printed" not in wrote.message
+
+
+def test_a_machine_whose_name_no_launcher_can_take_is_told_so(monkeypatch):
+    monkeypatch.setattr(causes.platform, "node", lambda: "my host")
+    failure = causes.failure_of_an_end(255, "", [], spools(None), num_ranks=1)
+    assert "'my host', has a blank" in failure.message

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.launch import causes, processes, supervisor
+from dlscale.benchmarks.launch import causes, supervisor
 from dlscale.benchmarks.launch.causes import failure_of_a_stall
-from dlscale.benchmarks.launch.processes import end_group, start_launcher
+from dlscale.benchmarks.launch.processes import running
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, supervise
 from dlscale.benchmarks.message_sizes.launch import DRIVER
+from dlscale.benchmarks.rank import lifeline
 from dlscale.benchmarks.rank.lifeline import boot_id, follow_lifeline, hold_lifeline
 from dlscale.benchmarks.records.spool import RankSpool
 from dlscale.benchmarks.records.store import Store
@@ -37,11 +38,13 @@ time.sleep(60)
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from dlscale.benchmarks.launch.processes import start_launcher
+import os
+from dlscale.benchmarks.launch.processes import running
 from dlscale.benchmarks.rank.lifeline import hold_lifeline
 folder = Path(sys.argv[1])
 with (folder / "log").open("wb") as log, hold_lifeline(folder):
-    start_launcher(sys.argv[2:], log).wait()
+    with running(sys.argv[2:], environment=os.environ, output=log, folder=folder) as process:
+        process.wait()
 """
 LEVELS = {"mpiexec": 2, "proxy": 1, "rank": 0}
 
@@ -91,16 +94,18 @@ def test_a_killed_dlscale_takes_its_ranks_along_though_something_is_stopped(tmp_
     os.kill(pid_of(tmp_path, stopped), signal.SIGSTOP)
     dlscale.kill()
     dlscale.wait()
-    assert ended(pid_of(tmp_path, "rank"))
+    assert all(ended(pid_of(tmp_path, who)) for who in LEVELS)
 
 
 @pytest.mark.parametrize("stopped", LEVELS)
 def test_the_end_of_a_launch_reaches_its_helpers_though_one_is_stopped(tmp_path, stopped, cleared):
-    with (tmp_path / "log").open("wb") as log, hold_lifeline(tmp_path):
-        process = start_launcher(command(tmp_path), log)
+    with (
+        (tmp_path / "log").open("wb") as log,
+        hold_lifeline(tmp_path),
+        running(command(tmp_path), environment=os.environ, output=log),
+    ):
         cleared += [pid_of(tmp_path, who) for who in LEVELS]
         os.kill(pid_of(tmp_path, stopped), signal.SIGSTOP)
-        end_group(process)
     assert all(ended(pid) for pid in cleared)
 
 
@@ -115,16 +120,18 @@ def interruptible():
 @pytest.mark.usefixtures("interruptible")
 def test_a_second_interrupt_does_not_stop_the_clearing_up(tmp_path, cleared, monkeypatch):
     """A launcher's helper was left, and took half of a core: make had passed on a signal that dlscale had got, too."""
-    monkeypatch.setattr(processes, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(lifeline, "GRACE_SECONDS", 1.0)
     deaf = ["bash", "-c", "trap '' TERM; exec \"$@\"", "mpiexec"]
-    with (tmp_path / "log").open("wb") as log, hold_lifeline(tmp_path):
-        process = start_launcher([*deaf, *command(tmp_path)], log)
-        cleared += [pid_of(tmp_path, who) for who in LEVELS]
-        second = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        second.start()
-        with pytest.raises(KeyboardInterrupt):
-            end_group(process)
-        second.join()
+    second = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+
+    def run():
+        with running([*deaf, *command(tmp_path)], environment=os.environ, output=log):
+            cleared.extend(pid_of(tmp_path, who) for who in LEVELS)
+            second.start()
+
+    with (tmp_path / "log").open("wb") as log, hold_lifeline(tmp_path), pytest.raises(KeyboardInterrupt):
+        run()
+    second.join()
     assert all(ended(pid) for pid in cleared)
 
 
@@ -226,7 +233,10 @@ def supervised(tmp_path, make_record):
         command = [sys.executable, "-c", DEAF, "launcher", DEAF, str(folder), how]
         begin = time.monotonic()
         (found,) = supervise(
-            PreparedLaunch(spec=spec, command=command, spool=folder, metadata=metadata), store
+            PreparedLaunch(
+                spec=spec, command=command, spool=folder, metadata=metadata, environment=os.environ
+            ),
+            store,
         )
         assert time.monotonic() - begin < 20
         return found

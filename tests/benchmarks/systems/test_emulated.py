@@ -140,7 +140,7 @@ def test_a_launch_makes_its_hosts_and_becomes_mpiexec(emulated, tmp_path):
     line = campaigns[1].command(launch)
     mpiexec = str(campaigns[1].installation.mpiexec)
     assert line[: line.index(mpiexec) + 7] == [
-        str(campaigns[1].installation.python), "-m", "dlscale.benchmarks.launch.hosts",
+        str(campaigns[1].installation.python), "-P", "-m", "dlscale.benchmarks.launch.hosts",
         "--hosts", "2", "--rate", "2.5e+07", "--queue", "1000000", "--congestion-control", "reno",
         "--slow-link", "2:0.5", "--cores-per-host", "1",
         mpiexec, "-n", "2", "-hosts", "10.231.0.1,10.231.0.2", "-ppn", "1",

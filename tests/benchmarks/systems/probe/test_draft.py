@@ -69,6 +69,15 @@ def loaded(text):
     return System.model_validate(tomllib.loads(text))
 
 
+@pytest.mark.parametrize("stated", ["RealMemory=1", "RealMemory=20", "RealMemory=0", ""])
+def test_memory_that_slurm_does_not_know_is_left_out_with_a_remark(stated):
+    nodes = f"NodeName=g1 CoresPerSocket=32 {stated} Sockets=1 ThreadsPerCore=2 Partitions=gpu\n"
+    text = draft(NODE, slurm(scontrol_show_node=nodes))
+    assert loaded(text).node.memory is None
+    assert ("RealMemory is not set" in text) == (stated != "RealMemory=20")
+    assert "Unknown: memory" in text or "memory" not in text.partition("[node]")[2].partition("[")[0]
+
+
 def test_a_machine_without_scheduler_gpu_and_network():
     text = draft(with_cpu(threads_per_core=None, model=None), None)
     system = loaded(text)
@@ -296,7 +305,7 @@ def test_a_study_can_be_planned_on_the_draft(ask, tmp_path, capsys):
         main(["run", "weak-scaling", "--system", str(out), "--dry-run", "--results", str(tmp_path)])
     told = capsys.readouterr()
     assert caught.value.code == 0, told.err
-    assert "mpiexec -n 1" in told.out
+    assert "mpiexec -launcher fork -rmk user -n 1" in told.out
     assert " with current " in told.out
 
 

@@ -5,7 +5,14 @@ import pytest
 
 from dlscale.base.launchers import mpi_title
 from dlscale.benchmarks.systems.probe import node
-from dlscale.benchmarks.systems.probe.node import Commands, gib, read_cpu, read_gpus, read_network, read_node
+from dlscale.benchmarks.systems.probe.node import (
+    Commands,
+    quantity,
+    read_cpu,
+    read_gpus,
+    read_network,
+    read_node,
+)
 
 
 @pytest.fixture
@@ -55,7 +62,7 @@ def test_what_the_libraries_do_not_know(processors, tmp_path):
 
 
 def test_sizes():
-    assert gib(251.62) == "251.6 GiB"
+    assert [quantity(amount, "GiB") for amount in (251.62, 0.04, 0, None)] == ["251.6 GiB", None, None, None]
 
 
 class Memory:

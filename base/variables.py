@@ -1,0 +1,93 @@
+"""What of a user's environment reaches the processes that dlscale starts.
+
+A shell, a module, a scheduler or an outer launcher may have set anything. What a library of ours reads passes only as
+the lists below say; all else a launch is told by its command line, so that it runs alike wherever it is started.
+Variables that no library of ours reads pass: a user's own model may.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from typing import Literal
+
+Group = Literal["scheduler", "launcher", "tuning", "place", "proxy", "python"]
+
+# Names, and beginnings of names, which end in _.
+_GROUPS: dict[Group, str] = {
+    # Where the processes of a job are, and how they find each other.
+    "scheduler": """
+        SLURM_ SLURMD_ SRUN_ SBATCH_ SALLOC_ PBS_ TORQUE_ LSB_ LSF_ JSM_ COBALT_ FLUX_ SGE_ PE_HOSTFILE NSLOTS NHOSTS
+        LOADL_ OAR_ ALPS_ APRUN_ PALS_ PMI_ PMI2_ PMIX_ HYDRA_ HYDI_ MPIEXEC_ MPIRUN_ MPI_LOCALRANKID MPI_LOCALNRANKS
+        OMPI_ PRTE_ PRRTE_ ORTE_ MV2_COMM_ MVP_COMM_
+    """,
+    # The same of launchers that do not start what dlscale starts, and what dlscale tells its own ranks.
+    "launcher": """
+        TORCHELASTIC_ MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE
+        ROLE_RANK ROLE_NAME ROLE_WORLD_SIZE NODE_RANK CROSS_RANK CROSS_SIZE LOCAL_SIZE TF_CONFIG CLUSTER_SPEC
+        JAX_COORDINATOR_ JAX_NUM_PROCESSES JAX_PROCESS_ID JAX_LOCAL_DEVICE_IDS TPU_ CLOUD_TPU_ MEGASCALE_
+        HOROVOD_RANK HOROVOD_SIZE HOROVOD_LOCAL_ HOROVOD_CROSS_ HOROVOD_HOSTNAME HOROVOD_RENDEZVOUS_ HOROVOD_GLOO_
+        HOROVOD_CONTROLLER DLSCALE_
+    """,
+    # How libraries do their work.
+    "tuning": """
+        OMP_ GOMP_ KMP_ LIBOMP_ MKL_ OPENBLAS_ GOTO_ BLIS_ BLAS_ VECLIB_ NUMEXPR_ TBB_ DNNL_ ONEDNN_ NPY_ NUMPY_
+        MPICH_ MPIR_ MPIO_ ROMIO_ MPI4PY_ OMPI_MCA_ PMIX_MCA_ PRTE_MCA_ OPAL_ I_MPI_ MV2_ MVP_
+        UCX_ UCC_ FI_ OFI_ PSM2_ PSM3_ IBV_ MLX4_ MLX5_ RDMAV_ HCOLL_ SHARP_ NCCL_ GLOO_ TP_SOCKET_IFNAME CCL_ HOROVOD_
+        GRPC_ TORCH_ TORCHINDUCTOR_ TORCHDYNAMO_ PYTORCH_ ATEN_ C10_ TF_ TF2_ XLA_ JAX_ KERAS_
+        CUDA_ CUDNN_ CUBLAS_ NVIDIA_ HIP_ HSA_ ROCR_ MIOPEN_ SYCL_ ZE_ ONEAPI_
+        MALLOC_ TCMALLOC_ GLIBC_TUNABLES LD_
+    """,
+}
+# Of the tuning: names that say where a library or its files lie end so.
+_PLACES = ("_ROOT", "_HOME", "_DIR", "_DIRECTORY", "_PATH", "_PREFIX")
+# Passed on always: which devices are left to this program, what no number depends on, and Terraform's variables.
+_KEPT = """
+    CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER NVIDIA_VISIBLE_DEVICES NVIDIA_DRIVER_CAPABILITIES HIP_VISIBLE_DEVICES
+    ROCR_VISIBLE_DEVICES DLSCALE_CONTAINER LD_LIBRARY_PATH PYTHONPATH PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX
+    PYTHONUNBUFFERED PYTHONFAULTHANDLER PYTHONIOENCODING PYTHONUTF8 PYTHONCOERCECLOCALE PYTHONNOUSERSITE PYTHONUSERBASE
+    TF_CLI_ TF_VAR_ TF_TOKEN_ TF_LOG TF_LOG_ TF_DATA_DIR TF_WORKSPACE TF_INPUT TF_IN_AUTOMATION TF_PLUGIN_CACHE_DIR
+"""
+_BEGINNINGS: dict[str, Group | None] = {
+    **{name: group for group, names in _GROUPS.items() for name in names.split()},
+    **dict.fromkeys(_KEPT.split()),
+}
+
+LAUNCH: frozenset[Group] = frozenset({"place"})  # ranks on this machine
+JOB: frozenset[Group] = frozenset(
+    {"place", "scheduler", "tuning"}
+)  # in a job: what scheduler and modules set
+HELPER: frozenset[Group] = frozenset({"place", "proxy"})  # a process that talks to no other one
+BUILD: frozenset[Group] = frozenset({"place", "tuning", "proxy"})  # pip and compilers
+
+
+def passed_on(keeps: Collection[Group], inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a process that keeps these groups of what was inherited, by default by this process."""
+    inherited = os.environ if inherited is None else inherited
+    kept = {name: value for name, value in inherited.items() if _group(name) in (None, *keeps)}
+    # A relative folder would be the working folder or one in it, with whatever lies there.
+    folders = [folder for folder in kept.pop("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(folder)]
+    return kept | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
+
+
+def withheld(keeps: Collection[Group], inherited: Mapping[str, str] | None = None) -> list[str]:
+    """The names of variables that tune what runs and are not passed on: whoever set them may miss them."""
+    inherited = os.environ if inherited is None else inherited
+    return sorted(name for name in inherited if _group(name) == "tuning" and "tuning" not in keeps)
+
+
+def _group(name: str) -> Group | None:
+    """The group that a variable belongs to; None where it is passed on to everybody."""
+    if name.lower().endswith("_proxy"):
+        return "proxy"
+    default: Group | None = "python" if name.startswith("PYTHON") else None
+    group = next((_BEGINNINGS[part] for part in _parts(name) if part in _BEGINNINGS), default)
+    return "place" if group == "tuning" and name.endswith(_PLACES) else group
+
+
+def _parts(name: str) -> Iterator[str]:
+    """The name, then its beginnings that end in _, the longest first."""
+    yield name
+    for end in range(len(name) - 1, 0, -1):
+        if name[end - 1] == "_":
+            yield name[:end]

@@ -1,0 +1,83 @@
+"""Signals that stop dlscale: each takes effect, once nothing is left half done.
+
+A handler that raises is not enough: where Python runs it inside a hook, a finaliser or a callback, the exception is
+printed and dropped. So it is raised again and again, by a timer, until somebody has caught it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+AGAIN_SECONDS = 0.5
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside, a signal that stops this program is a KeyboardInterrupt: ranks are ended and records kept.
+
+    A batch system ends a job by SIGTERM, a closed terminal by SIGHUP. What this process was told to ignore it does:
+    SIGHUP under nohup, SIGINT in the background of a shell's script.
+    """
+    before = _handle(_interrupt) if _in_main_thread() else {}
+    try:
+        yield
+    finally:
+        if before:
+            caught()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals that stop this program take effect when the block is left: a second Ctrl-C stops no clearing up."""
+    arrived: list[int] = []
+    before = {}
+    if _in_main_thread():  # elsewhere none takes effect
+        before = _handle(lambda number, _: arrived.append(number))
+        if caught():
+            arrived.append(signal.SIGALRM)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if arrived[:1] == [signal.SIGALRM]:
+            _raise_again_later()
+        elif arrived:
+            signal.raise_signal(arrived[0])
+
+
+def caught() -> bool:
+    """Called where a KeyboardInterrupt was caught, which is then not raised again; whether one was to be."""
+    repeats = signal.getsignal(signal.SIGALRM) is _interrupt
+    if repeats:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    return repeats
+
+
+def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+    _raise_again_later()
+    raise KeyboardInterrupt
+
+
+def _raise_again_later() -> None:
+    signal.signal(signal.SIGALRM, _interrupt)
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+
+
+def _handle(handler: signal._HANDLER) -> dict[signal.Signals, signal._HANDLER]:
+    """Give those of the signals that are not ignored that handler; returns what handled them before."""
+    numbers = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in numbers}
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
