@@ -279,15 +279,31 @@ def _with_files(study: Study, machine: System, request: Request, *, from_file: b
 
     What a study `from_file` says is the user's word as an option is.
     """
-    paths = [name for name in study.workloads if is_file(name)]
+    workloads = _whole_paths(study.workloads)
+    paths = [name for name in workloads if is_file(name)]
     if not paths:
         return study
+    study = study.model_copy(update={"workloads": workloads})
     python = Path(sys.executable)
     if machine.is_here():  # elsewhere it is only rehearsed
         python = find_installation(machine, request.environment or default_environment(machine)).python
     models = {path: own_models.ask(Path(path), python) for path in paths}
     named = {field for field in ("frameworks", "preset", "batch") if from_file or request.has(field)}
     return own_models.with_own_models(study, models, named=named)
+
+
+def _whole_paths(names: Sequence[str]) -> list[str]:
+    """The words of a list, in which a file whose path has blanks is one again."""
+    whole: list[str] = []
+    for name in names:
+        whole.append(name)
+        if is_file(name) and not Path(name).is_file():
+            tails = ((begin, " ".join(whole[begin:])) for begin in range(len(whole)))
+            for begin, path in tails:
+                if Path(path).is_file():
+                    whole[begin:] = [path]
+                    break
+    return whole
 
 
 def data_of(machine: System, request: Request) -> str | None:

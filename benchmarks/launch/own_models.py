@@ -33,7 +33,7 @@ def ask(path: Path, python: Path) -> OwnModel:
     try:
         (answer,) = asking.ask(
             python,
-            "models.own.facts",
+            "benchmarks.rank.own_trial",
             str(path),
             answer=Answer,
             limit_seconds=LIMIT_SECONDS,

@@ -33,6 +33,7 @@ from dlscale.collectives import (
     check_setup,
 )
 from dlscale.collectives.algorithms.registry import read_algorithm
+from dlscale.collectives.grpc_ps.messages import ELEMENTWISE
 from dlscale.models.frameworks import COMPILES_ALWAYS, KNOWN, check_execution, check_memory_format
 from dlscale.models.optimizers import LAYERWISE
 
@@ -191,9 +192,16 @@ NO_KERAS = {
 
 def _foreign(study: Study, workload: str, framework: str, backend: str) -> str:
     """Why a backend cannot train a user's own model; empty if it can."""
-    if workload in study.own_models and framework == "tensorflow" and backend in NO_KERAS:
-        return f"backend {backend} does not train {workload}: {NO_KERAS[backend]}"
-    return ""
+    model = study.own_models.get(workload)
+    if model is None:
+        return ""
+    problem = NO_KERAS.get(backend, "") if framework == "tensorflow" else ""
+    if framework == "torch" and backend == "grpc_ps" and model.optimizer not in ELEMENTWISE:
+        problem = f"its servers update weights in pieces, by one of {', '.join(ELEMENTWISE)}"
+    own = [name for name, there in (("schedule", model.scheduled), ("clip_norm", model.clip_norm)) if there]
+    if own and not problem and (backend == "grpc_ps" or "downpour" in study.algorithms_over(backend)):
+        problem = f"its servers make the updates, and do not know the file's {' and '.join(own)}"
+    return problem and f"backend {backend} does not train {workload}: {problem}"
 
 
 def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:

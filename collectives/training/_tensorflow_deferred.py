@@ -19,6 +19,8 @@ def obstacle_to_deferral(replica: Any) -> str:
     """Why a replica's updates cannot be deferred; empty if they can."""
     if replica.compiled:
         return "a compiled network is one operation, before which all layers must be up to date"
+    if replica.schedule:
+        return "the learning rate changes with every step, and deferred updates are made in the next one"
     if on_gpu(replica):
         return "no GPU was ever tried with it; leave it out"
     if tf.config.threading.get_inter_op_parallelism_threads() == 1:

@@ -26,12 +26,16 @@ def obstacle_to_deferral(replica: Any) -> str:
     """Why a replica's updates cannot be deferred; empty if they can."""
     if replica.compiled:
         return "a compiled network is one call, before which all layers must be up to date"
+    if replica.schedule:
+        return "the learning rate changes with every step, and deferred updates are made in the next one"
     for objective in replica.objectives:
         kind = type(objective.optimizer)
         if not f"{kind.__module__}.".startswith(KNOWN_OPTIMIZERS) or isinstance(
             objective.optimizer, torch.optim.LBFGS
         ):
             return f"{kind.__name__} may need all gradients at once, and deferred updates come layer by layer"
+        if objective.optimizer._optimizer_step_pre_hooks:
+            return "gradients are clipped by their norm together, and deferred updates come layer by layer"
     return ""
 
 

@@ -55,6 +55,7 @@ class TensorFlowProgram:
     forward: Callable[..., Forward]  # (*batch), while training
     outputs: Callable[..., Sequence[Any]]  # (*batch) -> what the networks make of it, while training
     predict: Callable[..., Any]  # (*samples) -> (N, ...), with running statistics and without dropout
+    schedule: Callable[[int], float] | None = None  # what rates are multiplied by, by the number of the step
 
 
 class TensorFlowReplica(BatchedReplica):
@@ -67,7 +68,7 @@ class TensorFlowReplica(BatchedReplica):
 
     def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
         self.objectives = tuple(program.objectives)
-        super().__init__(batches, execution)
+        super().__init__(batches, execution, program.schedule)
         self._program = program
         self._dtype = tf.bfloat16 if execution.precision == "bf16" else tf.float32
         self._only_gradients: Any = None  # a function of a batch, traced once
@@ -125,8 +126,8 @@ class TensorFlowReplica(BatchedReplica):
             pairs = [(tf.constant(next(given)), variable) for variable in objective.parameters]
             objective.optimizer.apply_gradients(pairs)
 
-    def learning_rate(self) -> float:
-        """The rate of the first optimizer. Raises UsageError for one that does not tell."""
+    def _read_rate(self) -> float:
+        """Raises UsageError for an optimizer that does not tell."""
         optimizer = self.objectives[0].optimizer
         if not isinstance(optimizer, HasRate):
             raise UsageError(
@@ -135,8 +136,8 @@ class TensorFlowReplica(BatchedReplica):
             )
         return float(optimizer.rate)
 
-    def set_learning_rate(self, learning_rate: float) -> None:
-        """From the next step on, all optimizers have that rate. Raises UsageError for one whose rate is fixed."""
+    def _write_rate(self, learning_rate: float) -> None:
+        """Raises UsageError for an optimizer whose rate is fixed."""
         for objective in self.objectives:
             if not isinstance(objective.optimizer, HasRate):
                 raise UsageError(

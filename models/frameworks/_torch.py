@@ -54,6 +54,7 @@ class TorchProgram:
     first_weights: Callable[[int], Weights] | None = None  # by seed; None: `initial` draws them
     outputs: Callable[..., Sequence[torch.Tensor]]  # (*batch) -> what the networks make of it, while training
     predict: Callable[..., torch.Tensor]  # (*samples) -> (N, ...), by networks in evaluation mode
+    schedule: Callable[[int], float] | None = None  # what rates are multiplied by, by the number of the step
 
 
 def prepare(
@@ -158,7 +159,7 @@ class TorchReplica(BatchedReplica):
             )
         )
         self._program, self._execution = program, execution
-        super().__init__(batches, execution)
+        super().__init__(batches, execution, program.schedule)
 
     def _as_batch(self, arrays: Arrays) -> Batch:
         """(N, H, W, C) are seen as (N, C, H, W) without a copy, unless channels come first.
@@ -219,12 +220,10 @@ class TorchReplica(BatchedReplica):
         for parameter in self._parameters():
             parameter.grad = None
 
-    def learning_rate(self) -> float:
-        """The rate of the first optimizer."""
+    def _read_rate(self) -> float:
         return float(self.objectives[0].optimizer.param_groups[0]["lr"])
 
-    def set_learning_rate(self, learning_rate: float) -> None:
-        """From the next step on, all optimizers have that rate."""
+    def _write_rate(self, learning_rate: float) -> None:
         for objective in self.objectives:
             for group in objective.optimizer.param_groups:
                 group["lr"] = learning_rate

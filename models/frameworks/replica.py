@@ -60,12 +60,17 @@ class BatchedReplica:
 
     objectives: Sequence[Any]  # with `names` of their weights
 
-    def __init__(self, batches: LocalBatches, execution: Execution) -> None:
+    def __init__(
+        self, batches: LocalBatches, execution: Execution, schedule: Callable[[int], float] | None = None
+    ) -> None:
+        """`schedule`: by the number of the step, what the learning rate is multiplied by; None: it stays."""
         self.device = execution.device
         self.compiled, self.sleeps = execution.compiled, execution.slept is not None
         self._batches = batches
         self._samples = self._open()
         self._losses: Sequence[Any] = ()
+        self.schedule = schedule
+        self._full_rate = self._read_rate() if schedule else 0.0
 
     def _as_batch(self, arrays: Arrays) -> tuple[Any, ...]:
         """Arrays as the networks take them."""
@@ -83,13 +88,35 @@ class BatchedReplica:
         """Overwrite it. Raises UsageError if it is that of others."""
         raise NotImplementedError
 
+    def _read_rate(self) -> float:
+        """The rate of the first optimizer."""
+        raise NotImplementedError
+
+    def _write_rate(self, learning_rate: float) -> None:
+        """From the next update on, all optimizers have that rate."""
+        raise NotImplementedError
+
     def _open(self) -> Iterator[tuple[Any, ...]]:
         fixed = self._batches.fixed
         return self._read_samples() if fixed is None else repeat(self._as_batch(fixed))
 
     def next_batch(self) -> tuple[Any, ...]:
-        """The next local batch, ready to be given to every objective's loss."""
+        """The next local batch, ready to be given to every objective's loss; the update has the rate of this step."""
+        self._follow_schedule()
         return (*next(self._samples), *self._as_batch(self._batches.step_inputs()))
+
+    def learning_rate(self) -> float:
+        """That of the first optimizer, before a schedule."""
+        return self._full_rate if self.schedule else self._read_rate()
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """From the next step on, all optimizers have that rate, and a schedule multiplies it."""
+        self._full_rate = learning_rate
+        self._write_rate(learning_rate)
+
+    def _follow_schedule(self) -> None:
+        if self.schedule:
+            self._write_rate(self._full_rate * self.schedule(self._batches.num_drawn))
 
     def set_local_batch(self, local_batch: int) -> None:
         """From the next batch on it has that many samples."""
@@ -125,6 +152,7 @@ class BatchedReplica:
         drawn = map(int, rest.pop(NUM_DRAWN))
         self._write_state(rest)
         self._batches.begin_at(*drawn)
+        self._follow_schedule()
 
 
 def first_weights(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from dlscale.base.definitions import FileName, Frozen
+from dlscale.base.definitions import FileName, Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.models.workload import SYNTHETIC, Execution, Input, Preset, Workload
 
@@ -40,6 +40,12 @@ class OwnModel(Frozen):
     metrics: dict[str, bool]  # name -> whether higher is better
     running_statistics: bool  # whether the network keeps numbers that are no trainable weights
     random: bool  # whether it draws random numbers while training, as dropout does
+    skips: bool = where_given(False)  # whether some weights have no gradient in some steps
+    clip_norm: float = where_given(0.0)  # of all gradients together; 0: they are not clipped
+    scheduled: bool = where_given(False)  # whether the learning rate changes with the step
+    bad_sample: str = where_given(
+        ""
+    )  # what is wrong with the first that cannot be trained on; empty: none was found
     data: str  # "<file>:<12 hex digits>", of the samples
     unchecked: str  # what gates cannot know of such a model, in one line
 
@@ -85,6 +91,8 @@ class OwnWorkload(Workload):
                 f"{self.model.file}: data() has {self.model.num_samples} samples, and a step needs {num_samples}, one "
                 "global batch; give more samples, or take smaller batches or fewer ranks"
             )
+        if self.model.bad_sample and not skip_bad:
+            raise UsageError(self.model.bad_sample)
         return Input(path=Path(self.model.file), skip_bad=skip_bad)
 
     def data(self) -> Any:

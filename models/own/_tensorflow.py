@@ -6,6 +6,8 @@ variables are those of TensorFlow below them, so that weights, exchange and chec
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +25,8 @@ from dlscale.models.frameworks._tensorflow_replica import (
     flops_in,
 )
 from dlscale.models.own import OwnModel
-from dlscale.models.own.file import OwnFile
+from dlscale.models.own.data import OwnSamples, open_source, read_good
+from dlscale.models.own.file import SAME, SUM, UNREPEATABLE, OwnFile
 from dlscale.models.samples import Arrays
 from dlscale.models.workload import Execution, Preset, Weights
 
@@ -90,9 +93,7 @@ def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..
     """What builds the network and its one objective (`frameworks._tensorflow.replica_factory`)."""
 
     def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
-        network = KerasNetwork(
-            _built(own, model.input_shape, seed=BUFFER_SEED, precision=execution.precision)
-        )
+        network = KerasNetwork(_built(own, seed=BUFFER_SEED, precision=execution.precision))
 
         def outputs(*batch: Any) -> Sequence[Any]:
             *inputs, _ = batch[:-1] if model.random else batch
@@ -108,7 +109,7 @@ def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..
             )
 
         def first_weights(seed: int) -> Weights:
-            fresh = _built(own, model.input_shape, seed=seed, precision=execution.precision)
+            fresh = _built(own, seed=seed, precision=execution.precision)
             return [variable.numpy() for variable in fresh.trainable_variables]
 
         return TensorFlowProgram(
@@ -124,6 +125,7 @@ def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..
             forward=forward,
             outputs=outputs,
             predict=lambda *inputs: network(*inputs, training=False),
+            schedule=None if gate else own.schedule,
         )
 
     return program
@@ -132,10 +134,12 @@ def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..
 def _optimizer(own: OwnFile, network: Any, learning_rate: float) -> KerasOptimizer:
     made = own.call("optimizer")
     made.learning_rate = learning_rate
+    if own.clip_norm:
+        made.global_clipnorm = own.clip_norm
     return KerasOptimizer(made, network)
 
 
-def _built(own: OwnFile, input_shape: Sequence[int], *, seed: int, precision: str = "fp32") -> Any:
+def _built(own: OwnFile, *, seed: int, precision: str = "fp32") -> Any:
     """A new network of the file, with weights."""
     if keras.backend.backend() != "tensorflow":
         raise UsageError(
@@ -145,7 +149,10 @@ def _built(own: OwnFile, input_shape: Sequence[int], *, seed: int, precision: st
     keras.config.set_dtype_policy(POLICIES[precision])
     network = own.call("model")
     if not network.built:
-        own.run(lambda: network(tf.zeros((1, *input_shape))), what="the network on a sample of data()")
+        samples = OwnSamples(open_source(own, "tensorflow"), own, framework="tensorflow", seed=(0, 0))
+        *inputs, _ = map(tf.constant, read_good(samples, 1)[0])
+        whole = inputs[0] if len(inputs) == 1 else inputs
+        own.run(lambda: network(whole), what="the network on a sample of data()")
     return network
 
 
@@ -166,14 +173,9 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
     Raises UsageError for what cannot be trained here.
     """
     *inputs, labels = (tf.constant(array) for array in batch)
-    made = _built(own, batch[0].shape[1:], seed=BUFFER_SEED)
+    made = _built(own, seed=BUFFER_SEED)
     network = KerasNetwork(made)
-    if not network.trained:
-        raise UsageError(f"{own.name}: model() has no trainable weights; return a network with some")
-    if others := [f"{v.path} ({v.dtype})" for v in made.trainable_variables if v.dtype != "float32"]:
-        raise UsageError(
-            f"{own.name}: weights must be float32, found {others[0]}; leave precision to --precision"
-        )
+    _check_weights(own, made)
     optimizer = _checked_optimizer(own)
     with tf.GradientTape() as tape:
         outputs = own.run(lambda: network(*inputs, training=True), what="the network on a batch of data()")
@@ -186,18 +188,24 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
         loss = own.run(lambda: _loss(own, made, outputs, labels), what="loss(labels, outputs)")
     if not np.isfinite(float(loss)):
         raise UsageError(f"{own.name}: the first loss is {float(loss)}; it must be finite")
+    _check_mean(own, outputs, labels)
     gradients = tape.gradient(loss, network.trained)
     if unused := [v.path for v, g in zip(made.trainable_variables, gradients, strict=True) if g is None]:
         raise UsageError(
             f"{own.name}: the loss does not depend on {', '.join(unused[:3])}; leave such weights out, or set their "
             "trainable to False"
         )
+    inside = {id(variable) for variable in network.ordered}
+    if others := [variable.name for variable in tape.watched_variables() if id(variable) not in inside]:
+        raise UsageError(
+            f"{own.name}: {others[0]} is trained and is no weight of model(), so that neither optimizer nor ranks "
+            "would know of it; make it a part of the network"
+        )
     classes = (
         outputs.shape[1]
         if len(outputs.shape) == 2 and outputs.shape[1] > 1 and labels.dtype.is_integer
         else 0
     )
-    again = network(*inputs, training=True)
     return {
         "num_parameters": sum(int(np.prod(variable.shape)) for variable in network.trained),
         "forward_flops_per_sample": flops_in(lambda *given: network(*given, training=True), inputs),
@@ -205,8 +213,65 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
         "learning_rate": float(f"{float(optimizer.learning_rate):.7g}"),  # kept in float32
         "num_classes": classes if len(labels.shape) == 1 else 0,
         "running_statistics": len(network.ordered) > len(network.trained) + len(network._generators),
-        "random": bool(tf.reduce_any(outputs != again)),
+        "random": _draws(own, network, inputs, labels),
     }
+
+
+def _check_weights(own: OwnFile, network: Any) -> None:
+    """Raises UsageError for weights that ranks cannot train together."""
+    if not network.trainable_variables:
+        raise UsageError(f"{own.name}: model() has no trainable weights; return a network with some")
+    if others := [f"{v.path} ({v.dtype})" for v in network.trainable_variables if v.dtype != "float32"]:
+        raise UsageError(
+            f"{own.name}: weights must be float32, found {others[0]}; leave precision to --precision"
+        )
+    layers = network._flatten_layers()
+    if together := [layer.name for layer in layers if getattr(layer, "synchronized", False)]:
+        raise UsageError(
+            f"{own.name}: {together[0]} averages over ranks by itself, and here statistics are each rank's own; leave "
+            "synchronized out"
+        )
+    first = {id(variable) for variable in network.trainable_variables}
+    if again := [v.path for v in _built(own, seed=BUFFER_SEED).trainable_variables if id(v) in first]:
+        raise UsageError(
+            f"{own.where('model')}: model() returns {again[0]} again when it is called again; every replica needs "
+            "weights of its own: make the layers inside of model()"
+        )
+
+
+def _check_mean(own: OwnFile, outputs: Any, labels: Any) -> None:
+    """Raises UsageError for a loss that is a sum over samples: ranks average theirs."""
+    outputs = tf.cast(outputs, tf.float32)
+    once, twice = float(tf.reduce_mean(own.names["loss"](labels, outputs))), 0.0
+    with contextlib.suppress(Exception):  # a loss may take whole batches alone
+        both = own.names["loss"](tf.concat([labels] * 2, 0), tf.concat([outputs] * 2, 0))
+        twice = float(tf.reduce_mean(both))
+    if once and math.isclose(twice, 2 * once, rel_tol=SAME):
+        raise UsageError(SUM.format(file=own.name, arguments="labels, outputs"))
+
+
+def _draws(own: OwnFile, network: KerasNetwork, inputs: Sequence[Any], labels: Any) -> bool:
+    """Whether a training step draws random numbers. Raises UsageError for one that seeding does not repeat."""
+    kept = [(variable, variable.numpy()) for variable in network.ordered]
+    values, drawn = [], False
+    for _ in range(3):
+        for variable, value in kept:
+            variable.assign(value)
+        network.reseed(BUFFER_SEED)
+        seeds = [state.numpy() for state in network._generators]
+        outputs = network(*inputs, training=True)
+        values.append([*outputs.numpy().ravel(), float(_loss(own, network.network, outputs, labels))])
+        pairs = zip(seeds, network._generators, strict=True)
+        drawn = any(np.any(before != state.numpy()) for before, state in pairs)
+    if not all(np.allclose(values[0], value, rtol=SAME, atol=0, equal_nan=True) for value in values[1:]):
+        raise UsageError(UNREPEATABLE.format(file=own.name, remedy=REMEDY))
+    return drawn
+
+
+REMEDY = (
+    "keep what it counts in a weight that is not trained, and draw by Keras's layers or keras.random with a "
+    "keras.random.SeedGenerator of the layer, neither by tf.random nor by NumPy"
+)
 
 
 def _checked_optimizer(own: OwnFile) -> Any:
@@ -217,7 +282,8 @@ def _checked_optimizer(own: OwnFile) -> Any:
         )
     if isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
         raise UsageError(
-            f"{own.name}: the optimizer has a schedule of learning rates; give it one rate above 0"
+            f"{own.name}: the optimizer has a schedule of learning rates; give it one rate above 0, and write "
+            "schedule(step), which returns what it is multiplied by in step 0, 1, ..."
         )
     return optimizer
 

@@ -4,7 +4,8 @@ It may be arrays, a list of HDF5 files, a Dataset with a length, or what yields 
 generator, a tf.data.Dataset, an iterable Dataset. The latter are read to their end by every rank before the first step:
 so the order of the samples and the held-out ones are those of every other workload, and yielding is in no step.
 
-A sample is (the network's inputs ..., the label). Real numbers become float32, whole ones int64 where Python gave them.
+A sample is (the network's inputs ..., the label). Real numbers become float32, whole ones int64 where Python gave them;
+what is no array of numbers is refused, with the line of `data()`. A sample with a number that is not finite is bad.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +24,8 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.models.hdf5 import check_stored
 from dlscale.models.own import FilePlace, OwnModel, known_place
-from dlscale.models.own.file import OwnFile, load_file
+from dlscale.models.own.file import OwnFile, load_file, text_of
+from dlscale.models.own.randomness import generators_of, seed_generators
 from dlscale.models.samples import Arrays, BadSample
 from dlscale.models.workload import Indices, Input, Preset
 
@@ -31,12 +33,15 @@ MOST_BYTES = 4 << 30  # of samples that are kept in the memory of a rank
 WHOLE_BYTES = 256 << 20  # more are identified by their number and some of them
 NUM_IDENTIFYING = 64
 SEED_LIMIT = 2**31
+SEED = 7  # of the framework's generators when data() is called
 
 
 class Source(Protocol):
     """Access to any sample, as the user's code gives it."""
 
     random: bool  # whether reading may draw from the global generators
+    generators: Sequence[Any]  # and from these
+    problem: str  # what is wrong with the first bad sample, where that is known; empty: nothing
 
     def __len__(self) -> int: ...
     def read(self, indices: Indices) -> Arrays:
@@ -45,18 +50,23 @@ class Source(Protocol):
 
 
 class ArraySource:
-    """Samples in memory: (N, ...) arrays, one per part of a sample."""
+    """Samples in memory: (N, ...) arrays, one per part of a sample. Whether they are finite is looked at once."""
 
     random = False
+    generators: Sequence[Any] = ()
 
-    def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
+    def __init__(self, own: OwnFile, arrays: Sequence[NDArray[Any]]) -> None:
         self.arrays = tuple(arrays)
+        self._own, self._bad = own, _not_finite(self.arrays)
+        self.problem = str(_bad_number(own, int(self._bad[0]))) if len(self._bad) else ""
 
     def __len__(self) -> int:
         return len(self.arrays[0])
 
     def read(self, indices: Indices) -> Arrays:
         """`Source.read`."""
+        if len(self._bad) and (bad := indices[np.isin(indices, self._bad)]).size:
+            raise _bad_number(self._own, int(bad[0]))
         return tuple(array[indices] for array in self.arrays)
 
 
@@ -64,6 +74,8 @@ class Hdf5Source:
     """Files with datasets `features` and `labels`, (N, ...) each, as one sequence."""
 
     random = False
+    generators: Sequence[Any] = ()
+    problem = ""
 
     def __init__(self, own: OwnFile, paths: Sequence[Path]) -> None:
         import h5py
@@ -112,16 +124,18 @@ class Hdf5Source:
                     f"({' '.join(str(error).split())}); copy or make the file again",
                     index=index,
                 ) from error
-        return _stacked(found)
+        return _stacked(self._own, found, indices)
 
 
 class DatasetSource:
     """What has a length and any sample by its number, such as a torch Dataset."""
 
     random = True
+    problem = ""
 
     def __init__(self, own: OwnFile, dataset: Any) -> None:
         self._own, self._dataset = own, dataset
+        self.generators: Sequence[Any] = generators_of(dataset) if hasattr(dataset, "__dict__") else []
         self._shapes = [part.shape for part in self._sample(0)]
 
     def __len__(self) -> int:
@@ -138,48 +152,64 @@ class DatasetSource:
                     f"and the first one {_listed(self._shapes)}; all samples need the same"
                 )
             found.append(sample)
-        return _stacked(found)
+        return _stacked(self._own, found, indices)
 
     def _sample(self, index: int) -> Arrays:
-        read = lambda: _parts(self._own, self._dataset[index])  # noqa: E731
+        what = f"sample {index} of data()"
         try:
-            sample: Arrays = self._own.run(read, what=f"sample {index} of data()")
+            item = self._own.run(lambda: self._dataset[index], what=what)
+            return _parts(self._own, item, what=f"sample {index}")
         except UsageError as error:
             raise BadSample(str(error), index=index) from error
-        return sample
 
 
 @cache
 def open_source(own: OwnFile, framework: str) -> Source:
     """The samples of the file, opened once in this process. Raises UsageError."""
-    data = own.call("data")
+    return read_source(own, framework)
+
+
+def read_source(own: OwnFile, framework: str) -> Source:
+    """What `data()` gives, with the generators where they were when the file had been read. Raises UsageError."""
+    importlib.import_module(f"dlscale.models.own._{framework}").seed(SEED)
+    own.states.restore()
+    source = _source(own, own.call("data"), framework)
+    if not len(source):
+        raise UsageError(f"{own.name}: data() has no samples; nothing can be trained on")
+    return source
+
+
+def _source(own: OwnFile, data: Any, framework: str) -> Source:
+    kind = type(data).__name__
     if hasattr(data, "batch_sampler"):
         raise UsageError(
-            f"{own.name}: data() returned a DataLoader; return its Dataset: batches are made here"
+            f"{own.where('data')}: data() returned a DataLoader; return its Dataset: batches are made here"
         )
+    if isinstance(data, Mapping) or (hasattr(data, "columns") and hasattr(data, "iloc")):
+        raise UsageError(f"{own.where('data')}: data() returned a {kind}; return (features, labels) of it")
+    if isinstance(data, str | Path):
+        data = [data]
     if isinstance(data, list) and data and all(isinstance(item, str | Path) for item in data):
-        return _checked(own, Hdf5Source(own, [_found(own, Path(item)) for item in data]))
-    if isinstance(data, tuple):
-        return _checked(own, _from_arrays(own, data, framework))
+        return Hdf5Source(own, [_found(own, Path(item)) for item in data])
+    if isinstance(data, tuple) or (isinstance(data, list) and data and all(map(_is_array, data))):
+        return _from_arrays(own, data, framework)
     if not _is_stream(data):
-        return _checked(own, DatasetSource(own, data))
+        return DatasetSource(own, data)
     if not isinstance(data, Iterable):
         raise UsageError(
-            f"{own.name}: data() returned a {type(data).__name__}; return (features, labels), a Dataset, a list of "
-            "HDF5 files, or yield samples"
+            f"{own.where('data')}: data() returned a {kind}; return (features, labels), a Dataset, a list of HDF5 "
+            "files, or yield samples"
         )
-    return _checked(own, ArraySource([_laid_out(part, framework) for part in _read_all(own, data)]))
+    return ArraySource(own, [_laid_out(part, framework) for part in _read_all(own, data)])
+
+
+def _is_array(value: Any) -> bool:
+    return bool(getattr(value, "shape", ()))
 
 
 def _is_stream(data: Any) -> bool:
     """Whether it gives samples in its own order alone; a tf.data.Dataset has a length and no numbers."""
     return not (hasattr(type(data), "__getitem__") and hasattr(type(data), "__len__"))
-
-
-def _checked(own: OwnFile, source: Source) -> Source:
-    if not len(source):
-        raise UsageError(f"{own.name}: data() has no samples; nothing can be trained on")
-    return source
 
 
 def _found(own: OwnFile, path: Path) -> Path:
@@ -189,14 +219,21 @@ def _found(own: OwnFile, path: Path) -> Path:
 
 
 def _from_arrays(own: OwnFile, data: Sequence[Any], framework: str) -> ArraySource:
-    arrays = [_converted(np.asarray(part)) for part in data]
+    if data and all(isinstance(part, tuple | list) and any(map(_is_array, part)) for part in data):
+        raise UsageError(
+            f"{own.where('data')}: data() returned {len(data)} parts with (features, labels) each; return all samples "
+            "as one (features, labels), since held-out ones are cut from them here"
+        )
+    names = ["features", *(f"input {number}" for number in range(2, len(data))), "labels"]
+    pairs = zip(data, names[-len(data) :], strict=True)
+    arrays = [_as_array(own, part, what=name) for part, name in pairs]
     sizes = [array.shape[:1] for array in arrays]
     if len(arrays) < 2 or any(size != sizes[0] or not size for size in sizes):
         raise UsageError(
-            f"{own.name}: data() returned arrays of shapes {_listed(array.shape for array in arrays)}; return "
+            f"{own.where('data')}: data() returned arrays of shapes {_listed(array.shape for array in arrays)}; return "
             "(features, labels), with as many samples each"
         )
-    return ArraySource([_laid_out(array, framework) for array in arrays])
+    return ArraySource(own, [_laid_out(array, framework) for array in arrays])
 
 
 def _read_all(own: OwnFile, stream: Iterable[Any]) -> list[NDArray[Any]]:
@@ -209,7 +246,7 @@ def _read_all(own: OwnFile, stream: Iterable[Any]) -> list[NDArray[Any]]:
         item = own.run(lambda: next(begun, begun), what=f"data() after {len(samples)} samples")
         if item is begun:
             break
-        sample = _parts(own, item)
+        sample = _parts(own, item, what=f"sample {len(samples)}")
         shapes = [part.shape for part in sample]
         if samples and shapes != (first := [part.shape for part in samples[0]]):
             raise UsageError(
@@ -225,25 +262,85 @@ def _read_all(own: OwnFile, stream: Iterable[Any]) -> list[NDArray[Any]]:
             )
     if limit != sys.maxsize and len(samples) < limit:
         raise UsageError(
-            f"{own.name}{_line_of_function(own)}: data() ended after {len(samples)} samples, and the file says "
+            f"{own.where('data')}: data() ended after {len(samples)} samples, and the file says "
             f"num_samples = {limit}; yield as many, or correct the number"
         )
     return [np.stack(parts) for parts in zip(*samples, strict=True)] if samples else [np.empty(0)] * 2
 
 
-def _parts(own: OwnFile, item: Any) -> Arrays:
+def _parts(own: OwnFile, item: Any, *, what: str) -> Arrays:
     """A sample as arrays: the network's inputs, and the label last."""
     if not isinstance(item, tuple | list) or len(item) < 2:
         raise UsageError(
             f"{own.name}: a sample of data() is a {type(item).__name__}; it must be (features, label), or several "
             "inputs and then the label"
         )
-    return tuple(_converted(np.asarray(part)) for part in item)
+    return tuple(_as_array(own, part, what=f"a part of {what}") for part in item)
+
+
+def _as_array(own: OwnFile, value: Any, *, what: str) -> NDArray[Any]:
+    """An array of numbers, as networks here take them. Raises UsageError for anything else."""
+    try:
+        array = np.asanyarray(value.detach() if hasattr(value, "detach") else value)
+    except TypeError:  # torch's bfloat16, which NumPy does not have
+        array = np.asarray(value.detach().float())
+    except Exception as error:
+        raise UsageError(
+            f"{own.where('data')}: data() returned {what} of which NumPy makes no array ({text_of(error)}); give "
+            "numbers of one shape"
+        ) from error
+    if np.ma.isMaskedArray(array):
+        if np.ma.is_masked(array):
+            raise UsageError(
+                f"{own.where('data')}: data() returned {what} with masked values; fill them or leave them out"
+            )
+        array = np.ma.getdata(array)
+    if array.dtype.name.startswith(("bfloat", "float8")):
+        array = array.astype(np.float32)
+    if array.dtype.kind not in NUMBERS:
+        kind = KINDS.get(array.dtype.kind, str(array.dtype))
+        raise UsageError(
+            f"{own.where('data')}: data() returned {what} of type {kind}; give numbers of one shape, and labels as "
+            "whole numbers from 0 or as real ones"
+        )
+    return _converted(np.asarray(array))
+
+
+NUMBERS = "biufc"
+KINDS = {"U": "text", "S": "text", "O": "Python object", "M": "date", "m": "span of time"}
+AS_READ = {
+    **dict.fromkeys(("float16", "float64", "float128", "longdouble"), np.float32),
+    **dict.fromkeys(("complex128", "complex256"), np.complex64),
+    "uint16": np.int32,
+    **dict.fromkeys(("uint32", "uint64"), np.int64),
+}  # the type in the place of one that no network here computes in, and in which torch has no operations
 
 
 def _converted(array: NDArray[Any]) -> NDArray[Any]:
-    """float32 in the place of Python's and NumPy's float64, which no network here computes in."""
-    return array.astype(np.float32) if array.dtype == np.float64 else array
+    """The numbers in a type that networks take, in this machine's order of bytes."""
+    wanted = AS_READ.get(array.dtype.name, array.dtype.newbyteorder("="))
+    return array.astype(wanted, copy=False)
+
+
+def _not_finite(arrays: Iterable[NDArray[Any]]) -> NDArray[np.int64]:
+    """The places of samples with a number that is not finite, ascending."""
+    # The sum is not finite if one number is not; what overflows is looked at one by one.
+    suspect = [array for array in arrays if array.dtype.kind in "fc" and not np.isfinite(_sum(array))]
+    bad = [~np.isfinite(array).reshape(len(array), -1).all(axis=1) for array in suspect]
+    return np.flatnonzero(np.any(bad, axis=0)) if bad else np.zeros(0, np.int64)
+
+
+def _sum(array: NDArray[Any]) -> Any:
+    with np.errstate(all="ignore"):
+        return array.sum()
+
+
+def _bad_number(own: OwnFile, index: int) -> BadSample:
+    return BadSample(
+        f"{own.where('data')}: sample {index} of data() has a number that is not finite; correct or remove it, or "
+        "leave bad samples out (--skip-bad)",
+        index=index,
+    )
 
 
 def _laid_out(array: NDArray[Any], framework: str) -> NDArray[Any]:
@@ -253,8 +350,11 @@ def _laid_out(array: NDArray[Any], framework: str) -> NDArray[Any]:
     return array
 
 
-def _stacked(samples: Sequence[Arrays]) -> Arrays:
-    return tuple(_converted(np.stack(parts)) for parts in zip(*samples, strict=True))
+def _stacked(own: OwnFile, samples: Sequence[Arrays], indices: Indices) -> Arrays:
+    arrays = tuple(_converted(np.stack(parts)) for parts in zip(*samples, strict=True))
+    if (bad := _not_finite(arrays)).size:
+        raise _bad_number(own, int(indices[bad[0]]))
+    return arrays
 
 
 def _listed(shapes: Iterable[tuple[int, ...]]) -> str:
@@ -267,11 +367,6 @@ def _line_of(stream: Any) -> str:
     return f", line {frame.f_lineno}" if frame else ""
 
 
-def _line_of_function(own: OwnFile) -> str:
-    code = getattr(own.names["data"], "__code__", None)
-    return f", line {code.co_firstlineno}" if code else ""
-
-
 def _line_of_method(dataset: Any) -> str:
     code = getattr(type(dataset).__getitem__, "__code__", None)
     return f", line {code.co_firstlineno}" if code else ""
@@ -281,7 +376,9 @@ class OwnSamples:
     """`samples.Samples` of a source. What reading draws at random depends on `seed` and the samples read before."""
 
     def __init__(self, source: Source, own: OwnFile, *, framework: str, seed: tuple[int, int]) -> None:
-        self._source, self._own, self._framework, self._seed = source, own, framework, seed
+        self._source, self._framework, self._seed = source, framework, seed
+        self._generators = [*own.generators, *source.generators]
+        self._seed_framework = importlib.import_module(f"dlscale.models.own._{framework}").seed
         self._in_memory = isinstance(source, ArraySource)
         self._num_read = 0
 
@@ -295,20 +392,25 @@ class OwnSamples:
     def read(self, indices: Indices) -> Arrays:
         """The samples, in that order, images as (N, H, W, C)."""
         if self._source.random:
-            seed_all(self._framework, (*self._seed, self._num_read))
+            number = int(np.random.default_rng((*self._seed, self._num_read)).integers(SEED_LIMIT))
+            seed_generators(number, self._generators)
+            self._seed_framework(number)
         self._num_read += len(indices)
         arrays = self._source.read(indices)
         return arrays if self._in_memory else tuple(_laid_out(array, self._framework) for array in arrays)
 
 
-def seed_all(framework: str, seed: Sequence[int]) -> None:
-    """Seed the global generators of Python, NumPy and the framework, which a user's code may draw from."""
-    import random
-
-    number = int(np.random.default_rng(seed).integers(SEED_LIMIT))
-    random.seed(number)
-    np.random.seed(number)
-    importlib.import_module(f"dlscale.models.own._{framework}").seed(number)
+def read_good(samples: OwnSamples, count: int) -> tuple[Arrays, str]:
+    """So many samples from all over the data, the bad ones left out, and what is wrong with the first of these."""
+    places = np.unique(np.linspace(0, len(samples) - 1, min(count, len(samples))).astype(np.int64))
+    problem = ""
+    while len(places):
+        try:
+            return samples.read(places), problem
+        except BadSample as error:
+            problem = problem or str(error)
+            places = places[places != error.index]
+    raise UsageError(problem)
 
 
 def data_digest(source: Source, own: OwnFile, *, framework: str) -> str:
@@ -320,8 +422,7 @@ def data_digest(source: Source, own: OwnFile, *, framework: str) -> str:
     if isinstance(source, ArraySource) and sum(array.nbytes for array in source.arrays) <= WHOLE_BYTES:
         arrays: Arrays = source.arrays
     else:
-        places = np.unique(np.linspace(0, len(source) - 1, NUM_IDENTIFYING).astype(np.int64))
-        arrays = OwnSamples(source, own, framework=framework, seed=(0, 0)).read(places)
+        arrays = read_good(OwnSamples(source, own, framework=framework, seed=(0, 0)), NUM_IDENTIFYING)[0]
     for array in arrays:
         digest.update(f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:12]
@@ -350,7 +451,9 @@ class OwnData:
     def synthetic_batch(self, preset: Preset, local_batch: int, rng: np.random.Generator) -> Arrays:
         """Resident tensors: some of the file's own samples, for only these are sure to fit the network."""
         samples = self.open_samples(Input(), preset, seed=(0, 0))
-        return samples.read(rng.integers(0, len(samples), local_batch))
+        good, _ = read_good(samples, local_batch)
+        chosen = rng.integers(0, len(good[0]), local_batch)
+        return tuple(array[chosen] for array in good)
 
     def step_inputs(
         self,
@@ -369,7 +472,7 @@ def _opened(place: FilePlace, model: OwnModel) -> tuple[OwnFile, Source]:
     source = open_source(own, model.framework)
     if (found := _digest_once(own, model.framework)) != model.data.rpartition(":")[2]:
         raise UsageError(
-            f"{own.name}{_line_of_function(own)}: data() gives other samples ({len(source)}, digest {found}) than when "
+            f"{own.where('data')}: data() gives other samples ({len(source)}, digest {found}) than when "
             f"the study was planned ({model.num_samples}, {model.data}); seed what it draws, or plan again if a "
             "file changed"
         )

@@ -1,28 +1,36 @@
-"""Finds out what a user's file is and has: run in a process of its own, for it imports a framework.
+"""Finds out what a user's file is and has: the file is run, its network built, and one training step computed.
 
-    python -m dlscale.models.own.facts FILE     prints an `Answer` in one line
-
-The file is run, its network built, and one training step computed, so that most mistakes are seen before a launch.
+It imports a framework, so it is done in a process of its own, which then trains a few steps
+(`benchmarks/rank/own_trial.py`).
 """
 
 from __future__ import annotations
 
 import importlib
-import os
+import re
 import sys
+import time
+import unicodedata
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.models.frameworks import FRAMEWORKS
-from dlscale.models.own import FilePlace, OwnModel
-from dlscale.models.own.data import ArraySource, OwnSamples, data_digest, open_source
+from dlscale.models.own import SUFFIX, FilePlace, OwnModel
+from dlscale.models.own.data import (
+    ArraySource,
+    OwnSamples,
+    Source,
+    data_digest,
+    open_source,
+    read_good,
+    read_source,
+)
 from dlscale.models.own.file import OwnFile, load_file
 
 LOCAL_BATCH = 32
+MOST_SECONDS = 0.1  # that samples in memory may take to be digested, for data() to be called a second time
 MODULES = {
     "torch": "torch",
     "tensorflow": "keras",
@@ -49,16 +57,14 @@ def read_facts(path: Path) -> OwnModel:
             "write a smaller local_batch into the file"
         )
     digest = data_digest(source, own, framework=framework)
-    if data_digest(source, own, framework=framework) != digest:
-        raise UsageError(
-            f"{own.name}: data() gives other samples when they are read again; draw with the global generators of "
-            "torch, NumPy or Python, which are seeded for every batch, or with none"
-        )
-    samples = OwnSamples(source, own, framework=framework, seed=(0, 0))
-    batch = samples.read(np.arange(local_batch))
+    _check_repeats(own, source, digest, framework=framework)
+    batch, problem = read_good(OwnSamples(source, own, framework=framework, seed=(0, 0)), local_batch)
+    for step in (0, 1):
+        if own.schedule:
+            own.schedule(step)
     found = module.facts(own, batch)
     return OwnModel(
-        file=own.name,
+        file=safe_name(own.name),
         digest=own.digest,
         framework=framework,
         input_shape=list(batch[0].shape[1:]),
@@ -66,10 +72,37 @@ def read_facts(path: Path) -> OwnModel:
         global_batch=own.number("global_batch", 4 * local_batch),
         num_samples=len(source),
         metrics=_metrics(own, num_classes=found["num_classes"]),
-        data=f"{own.name}:{digest}",
+        clip_norm=own.clip_norm,
+        scheduled=own.schedule is not None,
+        bad_sample=source.problem or problem,
+        data=f"{safe_name(own.name)}:{digest}",
         unchecked=_unchecked(found, in_memory=isinstance(source, ArraySource)),
         **found,
     )
+
+
+def safe_name(name: str) -> str:
+    """A file's name as it can name a folder and a workload: without accents and blanks."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "_", plain.removesuffix(SUFFIX)).lstrip("._-")[:80]
+    return f"{stem or 'model'}{SUFFIX}"
+
+
+def _check_repeats(own: OwnFile, source: Source, digest: str, *, framework: str) -> None:
+    """Raises UsageError if the samples are others when they are read, or made, a second time."""
+    begun = time.monotonic()
+    if data_digest(source, own, framework=framework) != digest:
+        raise UsageError(
+            f"{own.name}: data() gives other samples when they are read again; draw with the global generators of "
+            "torch, NumPy or Python, which are seeded for every batch, or with none"
+        )
+    if isinstance(source, ArraySource) and time.monotonic() - begun < MOST_SECONDS:
+        again = read_source(own, framework)
+        if data_digest(again, own, framework=framework) != digest:
+            raise UsageError(
+                f"{own.where('data')}: data() gives other samples when it is called again; seed what it draws, as in "
+                "numpy.random.default_rng(0)"
+            )
 
 
 def _framework(own: OwnFile) -> str:
@@ -104,21 +137,3 @@ def _unchecked(found: dict[str, Any], *, in_memory: bool) -> str:
     if found["random"]:
         parts.append("the network draws random numbers of its own, seeded at every step")
     return "; ".join(parts)
-
-
-def main() -> None:
-    """Print the facts of the file that the command line names, or what is wrong."""
-    out = os.dup(1)
-    os.dup2(2, 1)  # what the file prints is not the answer
-    try:
-        answer = Answer(model=read_facts(Path(sys.argv[1])))
-    except UsageError as error:
-        answer = Answer(problem=str(error))
-    with os.fdopen(out, "w") as stream:
-        stream.write(answer.model_dump_json() + "\n")
-    sys.stdout.flush()
-    os._exit(0)  # taking a framework's interpreter down takes as long as a start
-
-
-if __name__ == "__main__":
-    main()

@@ -1,25 +1,45 @@
 """A user's file, read and run: its names, and its mistakes as one line that says where.
 
 What has to be there: `model()`, `loss`, `optimizer(...)` and `data()`; the rest is optional (docs/own-model.md). The
-text is that of the study's copy, which has to have the digest of the cell, so that no rank runs another.
+text is that of the study's copy, which has to have the digest of the cell, so that no rank runs another. While it runs
+the file is a module of its own, as it would be for Python.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import inspect
+import linecache
+import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
+
+import numpy as np
 
 from dlscale.base.errors import UsageError
 from dlscale.models.own import FilePlace
+from dlscale.models.own.randomness import GeneratorStates, generators_of, seed_generators
 
 NEEDED = ("model", "loss", "optimizer", "data")
 DIGITS = 12
 LONGEST = 300  # characters of a user's own message
+SAME = 1e-4  # relative difference of losses that are the same but for rounding
+SUM = (
+    "{file}: loss({arguments}) is twice as large for the same samples twice: it is a sum over them, and ranks average "
+    "theirs; return the mean"
+)
+UNREPEATABLE = (
+    "{file}: the network gives other outputs for the same samples, weights and seeds when it is called again, so that "
+    "no step could be checked by taking it again; {remedy}"
+)
+SEED = 7  # of the global generators while a file is run and gives its data
 
 
 def digest_of(text: bytes) -> str:
@@ -47,17 +67,23 @@ class OwnFile:
     def run(self, do: Callable[[], Any], *, what: str) -> Any:
         """What `do` returns; what the user's code raises there is a UsageError with the line."""
         try:
-            return do()
+            with _as_program(self.origin):
+                return do()
         except UsageError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.mistake(error, what=what) from error
 
     def mistake(self, error: BaseException, *, what: str) -> UsageError:
         """One line about an error of the user's code: file, line, what it did."""
         line = line_of(error, self.origin)
         where = f"{self.name}, line {line}" if line else self.name
-        return UsageError(f"{where}: {what} raised {_text(error)}; correct the file, or what it reads")
+        return UsageError(f"{where}: {what} raised {text_of(error)}; correct the file, or what it reads")
+
+    def where(self, name: str) -> str:
+        """The file, with the line of its function of that name."""
+        code = getattr(self.names[name], "__code__", None)
+        return f"{self.name}, line {code.co_firstlineno}" if code else self.name
 
     def number(self, name: str, default: int) -> int:
         """A positive number that the file may define. Raises UsageError for anything else."""
@@ -65,6 +91,44 @@ class OwnFile:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise UsageError(f"{self.name}: {name} must be a positive whole number, found {value!r}")
         return value
+
+    @cached_property
+    def generators(self) -> list[Any]:
+        """The random generators that the file keeps as names of its own."""
+        return generators_of(dict(self.names))
+
+    @cached_property
+    def states(self) -> GeneratorStates:
+        """Where all generators were when the file had been read: `load_file` asks for them first."""
+        return GeneratorStates(self.generators)
+
+    @cached_property
+    def clip_norm(self) -> float:
+        """The largest norm of all gradients together that an update is made of; 0: any. Raises UsageError."""
+        value = self.names.get("clip_norm", 0.0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise UsageError(f"{self.name}: clip_norm must be a number above 0, found {value!r}")
+        return float(value)
+
+    @cached_property
+    def schedule(self) -> Callable[[int], float] | None:
+        """What the learning rate is multiplied by, by the number of the step; None where it stays."""
+        given = self.names.get("schedule")
+        if given is None:
+            return None
+        if not callable(given) or hasattr(given, "step"):
+            raise UsageError(
+                f"{self.name}: schedule must be a function, found a {type(given).__name__}; write def schedule(step), "
+                "which returns what the learning rate is multiplied by in step 0, 1, ..."
+            )
+
+        def factor(step: int) -> float:
+            value = self.run(lambda: float(given(step)), what=f"schedule({step})")
+            if not 0 <= value < float("inf"):
+                raise UsageError(f"{self.where('schedule')}: schedule({step}) is {value}; return 0 or more")
+            return float(value)
+
+        return factor
 
     @cached_property
     def metrics(self) -> dict[str, Callable[..., Any]]:
@@ -78,7 +142,13 @@ class OwnFile:
                 f"{self.name}: metrics must be a dictionary of functions by name, found {found!r}; write "
                 "metrics = {'auc': auc}, with auc(outputs, labels) of NumPy arrays"
             )
-        return dict(found)
+        for name, function in found.items():
+            if _takes_labels_first(function) and not _is_librarys(function):
+                raise UsageError(
+                    f"{self.name}: metric {name} takes labels first, and it is called as {name}(outputs, labels); "
+                    "change the order"
+                )
+        return {name: _as_called(function) for name, function in found.items()}
 
     @cached_property
     def lower_is_better(self) -> frozenset[str]:
@@ -92,46 +162,184 @@ class OwnFile:
         return named
 
 
-@cache
 def load_file(place: FilePlace, digest: str | None = None) -> OwnFile:
     """The file, run once in this process; with a `digest` only the text that has it.
 
-    Raises UsageError if it cannot be read or run, is another text, or lacks a name.
+    Raises UsageError if it cannot be read or run, is another text, or lacks a name, which is seen before it is run.
     """
-    origin = place.origin
     try:
         text = place.path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{origin.name}: cannot be read ({error.strerror}); check --workloads") from None
+        raise UsageError(
+            f"{place.origin.name}: cannot be read ({error.strerror}); check --workloads"
+        ) from None
+    if digest not in (None, found := digest_of(text)):
+        raise UsageError(
+            f"{place.origin.name}: its digest is {found}, and the study was planned with {digest}: the copy in its "
+            "folder was changed; run the study again with the file as it is now"
+        )
+    return _run(place.origin, text)
+
+
+@cache
+def _run(origin: Path, text: bytes) -> OwnFile:
     found = digest_of(text)
-    if digest not in (None, found):
-        raise UsageError(
-            f"{origin.name}: its digest is {found}, and the study was planned with {digest}: the copy in its folder "
-            "was changed; run the study again with the file as it is now"
-        )
-    names: dict[str, Any] = {"__file__": str(origin), "__name__": origin.stem}
-    own = OwnFile(origin=origin, digest=found, names=names)
+    module = ModuleType(f"own_{found}")  # which hides no other module
+    module.__file__ = str(origin)
+    own = OwnFile(origin=origin, digest=found, names=vars(module))
     try:
-        # The user's own program, asked for by name: running it is what the option is for.
-        exec(compile(text, str(origin), "exec"), names)  # noqa: S102
-    except SystemExit as error:
-        raise own.mistake(error, what="the file") from None
-    except Exception as error:
+        tree = ast.parse(text, str(origin))
+    except (SyntaxError, ValueError) as error:
         raise own.mistake(error, what="the file") from error
-    if missing := [name for name in NEEDED if name not in names]:
-        raise UsageError(
-            f"{own.name}, line {len(text.splitlines())}: the file ends without {', '.join(missing)}; it needs "
-            f"{', '.join(NEEDED)} (docs/own-model.md), and `dlscale new workload` writes a start"
-        )
+    _check_script(own, tree)
+    sys.modules[module.__name__] = module
+    lines = text.decode(errors="replace").splitlines(keepends=True)
+    # For tracebacks and `inspect`: the lines of the copy, whatever is at the origin now.
+    linecache.cache[str(origin)] = (len(text), None, lines, str(origin))
+    seed_generators(SEED)
+    # The user's own program, asked for by name: running it is what the option is for.
+    own.run(lambda: exec(compile(tree, str(origin), "exec"), vars(module)), what="the file")  # noqa: S102
+    _check_bound(own, own.names)
+    own.states.restore()
     for name in NEEDED:
         # A network can be called too, and is one alone: every replica needs its own.
-        if not callable(names[name]) or (name == "model" and hasattr(names[name], "state_dict")):
-            if isinstance(names[name], type):
-                continue
-            raise UsageError(
-                f"{own.name}: {name} must be a function, found a {type(names[name]).__name__}; write def {name}(...)"
-            )
+        if isinstance(own.names[name], type):
+            continue
+        if not callable(own.names[name]) or (name == "model" and hasattr(own.names[name], "state_dict")):
+            kind = type(own.names[name]).__name__
+            raise UsageError(f"{own.name}: {name} must be a function, found a {kind}; write def {name}(...)")
     return own
+
+
+LIBRARIES = ("keras", "sklearn", "tensorflow", "tf_keras")  # whose metrics take labels first
+LABELS = {"labels", "label", "y_true", "y", "targets", "target", "truth"}
+OUTPUTS = {
+    "outputs",
+    "output",
+    "y_pred",
+    "y_score",
+    "predictions",
+    "prediction",
+    "preds",
+    "pred",
+    "logits",
+    "scores",
+}
+
+
+def _is_librarys(function: Any) -> bool:
+    made = getattr(function, "func", function)  # of a functools.partial
+    module = getattr(made, "__module__", None) or type(made).__module__
+    return module.partition(".")[0] in LIBRARIES
+
+
+def _takes_labels_first(function: Any) -> bool:
+    """By the names of its arguments."""
+    try:
+        first, second, *_ = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+    return first in LABELS and second in OUTPUTS
+
+
+def _as_called(function: Any) -> Callable[..., Any]:
+    """A metric of (outputs, labels). Keras's objects add up what they see, its functions give one for each sample."""
+    if not _is_librarys(function) and not hasattr(function, "reset_state"):
+        return cast(Callable[..., Any], function)
+
+    def measure(outputs: Any, labels: Any) -> float:
+        if hasattr(function, "reset_state"):
+            function.reset_state()
+        return float(np.mean(function(labels, outputs)))
+
+    return measure
+
+
+@contextmanager
+def _as_program(origin: Path) -> Iterator[None]:
+    """Command line of a program that was started without options."""
+    before, sys.argv = sys.argv, [str(origin)]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def _check_script(own: OwnFile, tree: ast.Module) -> None:
+    """Raises UsageError for a file without the names that are needed, and for one that trains while it is read."""
+    found = _Names(tree)
+    if not found.unknown:
+        _check_bound(own, found.bound)
+    if found.trains:
+        raise UsageError(
+            f"{own.name}, line {found.trains}: the file trains by itself there; leave that out, and write what it "
+            "trains as functions (docs/own-model.md): nothing was run"
+        )
+
+
+def _check_bound(own: OwnFile, bound: Collection[str]) -> None:
+    missing = [name for name in NEEDED if name not in bound]
+    if missing:
+        are = "are" if len(missing) > 1 else "is"
+        raise UsageError(
+            f"{own.name}: {_listed(missing)} {are} missing; it needs {_listed(NEEDED)} (docs/own-model.md), and "
+            "`dlscale new workload` writes a start"
+        )
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_OWN_NAMES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_BY_NAME = ("globals", "exec", "vars", "setattr")  # with which a module may bind names that nobody sees here
+_TRAINING = ("fit", "step", "backward", "compile")  # methods of what has no methods where it is a function
+
+
+class _Names:
+    """The names that a module binds when it is run, and where it trains: in a loop, or by methods of what is needed."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.bound: set[str] = set()
+        self.unknown = False  # whether it may bind others
+        self.trains = 0  # the line; 0: nowhere
+        self._walk(tree, in_loop=False)
+
+    def _walk(self, node: ast.AST, *, in_loop: bool) -> None:
+        """What is inside functions, classes and comprehensions has names of its own."""
+        if isinstance(node, _OWN_NAMES):
+            return
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            self._bind(node.name, node, in_loop=in_loop)
+            inner = [part for part in ast.walk(node) if isinstance(part, ast.Global)]
+            self.bound.update(name for part in inner for name in part.names)
+            return
+        if isinstance(node, ast.Name):
+            self.unknown |= node.id in _BY_NAME
+            if isinstance(node.ctx, ast.Store):
+                self._bind(node.id, node, in_loop=in_loop)
+        elif isinstance(node, ast.alias):
+            self.unknown |= node.name == "*"
+            self._bind(node.asname or node.name.partition(".")[0], node, in_loop=in_loop)
+        elif isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Attribute) and called.attr in _TRAINING:
+                owner = called.value
+                if isinstance(owner, ast.Name) and owner.id in NEEDED:
+                    self.trains = self.trains or node.lineno
+        children: Iterable[ast.AST] = ast.iter_child_nodes(node)
+        if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
+            children = node.orelse  # the rest is run as a program alone
+        for child in children:
+            self._walk(child, in_loop=in_loop or isinstance(node, _LOOPS))
+
+    def _bind(self, name: str, node: Any, *, in_loop: bool) -> None:
+        self.bound.add(name)
+        if in_loop and name in NEEDED:
+            self.trains = self.trains or node.lineno
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def line_of(error: BaseException, origin: Path) -> int | None:
@@ -144,7 +352,8 @@ def line_of(error: BaseException, origin: Path) -> int | None:
     return lines[-1] if lines else None
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """The kind of an error and what it says, in one line."""
     text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

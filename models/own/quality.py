@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -55,7 +55,7 @@ class OwnQuality:
         own = load_file(known_place(self._model, self._place), self._model.digest)
         seen = self._as_the_user(outputs), self._as_the_user(labels)
         found = {
-            name: float(own.run(partial(call, *seen), what=f"metric {name}(outputs, labels)"))
+            name: own.run(partial(_number, call, *seen), what=f"metric {name}(outputs, labels)")
             for name, call in own.metrics.items()
         }
         if "accuracy" in self._model.metrics and "accuracy" not in found:
@@ -68,3 +68,7 @@ class OwnQuality:
     def _as_the_user(self, array: NDArray[Any]) -> NDArray[Any]:
         """Torch's images as (N, C, H, W)."""
         return np.moveaxis(array, -1, 1) if array.ndim == 4 and self._model.framework == "torch" else array
+
+
+def _number(call: Callable[..., Any], outputs: NDArray[Any], labels: NDArray[Any]) -> float:
+    return float(call(outputs, labels))

@@ -42,7 +42,7 @@ def test_a_file_that_is_not_there_or_ends_python_is_one_line(tmp_path, mistake):
     path = tmp_path / "mine.py"
     plan = ("plan", "weak-scaling", "--workloads", path)
     assert f"--workloads {path}: no such file; give the path of a Python file" in mistake(*plan)
-    path.write_text("import os\nos._exit(4)\n")
+    path.write_text(TORCH.replace("import torch\n", "import os\nos._exit(4)\n"))
     assert "mine.py ended the Python that ran it: no answer, exit status 4" in mistake(*plan)
 
 
@@ -62,3 +62,35 @@ def test_a_keras_file_is_planned_over_what_can_train_it(tmp_path, dlscale, mista
     assert {row["framework"] for row in rows} == {"tensorflow"}
     assert {"none", "mpi", "ring"} <= {row["backend"] for row in rows}
     assert not {"tf_collective", "grpc_ps"} & {row["backend"] for row in rows}
+
+
+def test_a_path_may_have_blanks_and_accents(tmp_path, dlscale, monkeypatch):
+    path = tmp_path / "with a blank" / "mon réseau.py"
+    path.parent.mkdir()
+    path.write_text(TORCH)
+    monkeypatch.setattr(own_models, "ask", lambda path, _: read_facts(path))  # without another process
+    status, out, err = dlscale("plan", "weak-scaling", "--workloads", str(path), "--ranks", "1,2", "--json")
+    assert status == 0, err
+    assert {row["workload"].partition("@")[0] for row in json.loads(out)["rows"]} == {"mon_reseau.py"}
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "why"),
+    [
+        ("grpc_ps", "\nloss =", "\nclip_norm = 1\nloss =", "do not know the file's clip_norm"),
+        (
+            "grpc_ps",
+            "optim.Adam(",
+            "optim.ASGD(",
+            "its servers update weights in pieces, by one of SGD, Adam",
+        ),
+    ],
+)
+def test_servers_that_cannot_make_a_files_updates_are_refused(
+    tmp_path, mistake, monkeypatch, name, old, new, why
+):
+    path = tmp_path / "mine.py"
+    path.write_text(TORCH.replace(old, new))
+    monkeypatch.setattr(own_models, "ask", lambda path, _: read_facts(path))
+    plan = ("plan", "weak-scaling", "--workloads", path, "--backends", f"none,{name}", "--ranks", "2")
+    assert why in mistake(*plan)

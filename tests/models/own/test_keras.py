@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.rank.own_trial import try_steps
+from dlscale.models.own import FilePlace
 from dlscale.models.own.facts import read_facts
+from dlscale.models.own.file import load_file
 from dlscale.models.workload import Shard
 
 from .conftest import factory
@@ -102,6 +105,22 @@ def test_an_embedding_and_bfloat16(write_file):
             "2e-3",
             "optimizer() returned a float; return one of keras.optimizers",
         ),
+        (
+            "from_logits=True",
+            "from_logits=True, reduction='sum'",
+            "it is a sum over them, and ranks average theirs",
+        ),
+        (
+            "keras.layers.Dropout(0.5)",
+            "keras.layers.Lambda(lambda x: x + tf.random.normal(()))",
+            "neither by tf.random",
+        ),
+        ("BatchNormalization()", "BatchNormalization(synchronized=True)", "averages over ranks by itself"),
+        (
+            "Adam(2e-3)",
+            "Adam(keras.optimizers.schedules.CosineDecay(1.0, 9))",
+            "write schedule(step), which returns",
+        ),
         ("keras.Input((6,))", "keras.Input((5,))", "the network on a batch of data() raised ValueError"),
         ("size=(200, 6)", "size=(0, 6)", "data() has no samples"),
     ],
@@ -111,3 +130,30 @@ def test_a_mistake_is_one_line(write_file, old, new, said):
         read_facts(write_file((old, new), text=KERAS))
     assert said in str(caught.value)
     assert str(caught.value).startswith("mine.py")
+
+
+def test_keras_metrics_are_called_in_their_own_order_each_time_anew(write_file):
+    text = KERAS.replace(
+        "\nloss =", "\nmetrics = {'auc': keras.metrics.AUC(), 'hits': keras.metrics.binary_accuracy}\nloss ="
+    )
+    metrics = load_file(FilePlace(path := write_file(text=text), path.absolute())).metrics
+    labels = np.array([0.0, 0.0, 1.0, 1.0])
+    for outputs, auc, hits in ((labels * 0.6 + 0.2, 1.0, 1.0), (0.8 - labels * 0.6, 0.0, 0.0)):
+        assert metrics["auc"](outputs, labels) == pytest.approx(auc)
+        assert metrics["hits"](outputs, labels) == hits
+
+
+def test_a_file_is_tried_with_schedule_and_clipping(write_file):
+    text = KERAS.replace(
+        "\nloss =", "\nclip_norm = 0.01\ndef schedule(step):\n    return 0.5**step\n\nloss ="
+    )
+    path = write_file(text=text)
+    place = FilePlace(path, path.absolute())
+    try_steps(read_facts(path), place)
+    replica = factory(path)(shard=Shard(), seed=1)
+    for rate in (2e-3, 1e-3, 5e-4):
+        gradients = replica.gradients()
+        assert float(replica.objectives[0].optimizer.rate) == pytest.approx(rate)
+        replica.apply(gradients)
+    assert replica.learning_rate() == pytest.approx(2e-3)
+    assert replica.objectives[0].optimizer.optimizer.global_clipnorm == 0.01
