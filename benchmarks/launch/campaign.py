@@ -187,6 +187,7 @@ class Campaign:
                 launched_at=time.monotonic(),
                 boot_id=boot_id(),
                 seconds=self.plan.seconds([launch]),
+                budgeted=self.plan.study.budget is not None,
                 data=str(launch.data.absolute()) if launch.data else None,
                 checkpoints=self._checkpoints(),
                 own=own_models.place_of(launch.cell, self.store.folder),

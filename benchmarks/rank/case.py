@@ -67,6 +67,7 @@ class CaseRun:
     deadline: float  # on this rank's monotonic clock
     reference_factory: ReplicaFactory | None = None  # not compiled, for audits; None: `factory`
     facts: Workload | None = None  # of its workload, with a user's file; None: as the cell has them
+    budgeted: bool = False  # windows are added until the deadline; else there are as few as the rules allow
     checkpoints: Path | None = None  # the folder of this case's; None where it is neither saved nor resumed
 
     def reference(self, *, seed: int) -> Replica:

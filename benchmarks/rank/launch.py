@@ -92,6 +92,7 @@ def run_launch_on_rank(
         observers=observers,
         bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
     )
+    gc.freeze()  # what was imported stays, and no collection need visit it
     with _phase(spool, "gates"), repeatable(cell.framework, device=cell.device):
         passed = context.write_gates(
             update_gates(
@@ -119,6 +120,7 @@ def run_launch_on_rank(
             facts=spec.facts(case.cell),
             reference_factory=spec.reference_factory(case.cell),
             deadline=now + spec.share(index, end - now),
+            budgeted=spec.budgeted,
             checkpoints=spec.checkpoints_of(case),
         )
         passed &= context.write_gates(measurement_of(case.cell)(run), case=index)
@@ -164,6 +166,7 @@ def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: lis
     preload(cell.backend, cell.framework)
     _write_rank_info(spool, job.everyone, cell, cores=cores)
     _write_node_info(spool, spec)
+    gc.freeze()
     gc.enable()
     serve(
         cell.backend,

@@ -273,6 +273,7 @@ def measure(
     *,
     deadline: float,
     emit: Emit,
+    budgeted: bool = False,
     step_timer: StepTimer | None = None,
     counting: Counting | None = None,
     progress: TrainingProgress | None = None,
@@ -281,15 +282,16 @@ def measure(
     carries: bool = False,
     agree: Callable[[bool], bool] | None = None,
 ) -> bool:
-    """Warm up, then measure windows until `deadline` on this rank's monotonic clock; collective.
+    """Warm up, then measure as few windows as the rules allow; collective.
 
-    Windows have a fixed number of steps, or, of the trainer `counting`, whose ranks do not step together, the time
-    that so many would take. All ranks run the same windows, because every decision is taken on the maximum over
-    ranks. At least the rules' minimum is measured, however late it is, and a training with `progress` to its end: in
-    at most `max_windows`, unless those would be so long that the launch looked like a hang. An `audit` looks at the
-    trainer between windows. Where ranks exchange once in `round_steps`, each window has whole rounds, so that all have
-    as many exchanges per step; windows of a trainer that `carries` work into the next step have CARRIED_STEPS or more,
-    unless the rules' largest number forbids it. Returns whether the warm-up met the steady-state test.
+    Where the time is `budgeted` there are as many as end before `deadline` on this rank's monotonic clock. Windows have
+    a fixed number of steps, or, of the trainer `counting`, whose ranks do not step together, the time that so many
+    would take. All ranks run the same windows, because every decision is taken on the maximum over ranks. At least the
+    rules' minimum is measured, however late it is, and a training with `progress` to its end: in at most
+    `max_windows`, unless those would be so long that the launch looked like a hang. An `audit` looks at the trainer
+    between windows. Where ranks exchange once in `round_steps`, each window has whole rounds, so that all have as many
+    exchanges per step; windows of a trainer that `carries` work into the next step have CARRIED_STEPS or more, unless
+    the rules' largest number forbids it. Returns whether the warm-up met the steady-state test.
     """
     num_warm_up, steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
     if progress:
@@ -301,11 +303,13 @@ def measure(
     num_windows = max(rules.min_windows, math.ceil(rules.min_steps / steps))
     most = max(1, (rules.max_steps - rules.longest_warm_up) // num_windows)
     steps = min(steps, max(round_steps, most // round_steps * round_steps))
-    # The time left differs from rank to rank; the least of them decides, as -max(-left).
-    left = -control.maximum(time.perf_counter() - deadline)
-    fitting = min(int(left / (steps * world_step)), rules.max_windows) if left > 0 else 0
-    room = (rules.max_steps - rules.longest_warm_up) // steps
-    wanted = max(num_windows, min(fitting, room))
+    wanted = num_windows
+    if budgeted:
+        # The time left differs from rank to rank; the least of them decides, as -max(-left).
+        left = -control.maximum(time.perf_counter() - deadline)
+        fitting = min(int(left / (steps * world_step)), rules.max_windows) if left > 0 else 0
+        room = (rules.max_steps - rules.longest_warm_up) // steps
+        wanted = max(num_windows, min(fitting, room))
     if progress:
         in_time = int(rules.stall_seconds / 4 / world_step)  # a window is written when it has ended
         steps = max(steps, min(math.ceil(progress.num_left() / rules.max_windows), in_time))

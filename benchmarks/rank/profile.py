@@ -56,6 +56,7 @@ def measure_profile(case: CaseRun) -> list[Gate]:
             context.control,
             profile_rules(context.rules, trainer),
             deadline=case.deadline,
+            budgeted=case.budgeted,
             emit=case.emit,
             audit=steps,
             round_steps=len(ROUND),

@@ -26,6 +26,7 @@ class LaunchSpec(Frozen):
     launched_at: float  # of the monotonic clock of the machine `boot_id`, which nobody sets
     boot_id: str = ""
     seconds: PositiveFloat  # wall time that the launch may take
+    budgeted: bool = False  # windows are added while it lasts; else there are as few as the rules allow
     data: str | None  # path of the input; None where every case is synthetic
     checkpoints: str | None = (
         None  # the study's folder of them; None where trainings are not longer than their windows

@@ -52,6 +52,7 @@ def measure_training(case: CaseRun) -> list[Gate]:
             context.control,
             context.rules,
             deadline=case.deadline,
+            budgeted=case.budgeted,
             emit=emit,
             step_timer=step_timer_for(cell, exchanges=backend.capabilities.exchanges),
             counting=None if backend.in_step else cast(CountingTrainer, trainer),

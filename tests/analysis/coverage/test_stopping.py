@@ -40,7 +40,8 @@ def measured(monkeypatch):
         clock = Clock(step_seconds)
         monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock.now))
         found = []
-        measure.measure(clock, clock, study.Rules(), deadline=clock.now + budget_seconds, emit=found.append)
+        deadline = clock.now + budget_seconds
+        measure.measure(clock, clock, study.Rules(), deadline=deadline, emit=found.append, budgeted=True)
         phases = [one.phase for one in found]
         return phases.count("warmup"), phases.count("steady")
 

@@ -68,7 +68,16 @@ class Course:
 def run(monkeypatch):
     """(whether it became steady, warm-up steps, steps of each window)."""
 
-    def run(*step_seconds, budget=0.0, course=None, control=None, carries=False, round_steps=1, **rules):
+    def run(
+        *step_seconds,
+        budget=0.0,
+        budgeted=True,
+        course=None,
+        control=None,
+        carries=False,
+        round_steps=1,
+        **rules,
+    ):
         clock = Clock(step_seconds or [STEP])
         monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock.now))
         windows = []
@@ -77,6 +86,7 @@ def run(monkeypatch):
             control or clock,
             Rules(**RULES | rules),
             deadline=clock.now + budget,
+            budgeted=budgeted,
             emit=windows.append,
             progress=Course(course) if course else None,
             carries=carries,
@@ -95,6 +105,10 @@ def run(monkeypatch):
 )
 def test_windows_are_as_many_as_fit_into_the_budget_and_into_the_most_steps(run, steps_left, num_windows):
     assert run(budget=(10 + steps_left) * STEP) == (True, 10, [4] * num_windows)
+
+
+def test_without_a_budget_windows_are_the_fewest_however_much_time_is_left(run):
+    assert run(budget=1000.0, budgeted=False) == (True, 10, [4] * 4)
 
 
 @pytest.mark.parametrize(
