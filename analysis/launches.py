@@ -7,10 +7,9 @@ cost; rates follow from it), because windows of one launch are correlated; stati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
@@ -26,15 +25,17 @@ from dlscale.analysis.records import (
     why_unusable,
     world_step_seconds,
 )
-from dlscale.analysis.statistics import median
+from dlscale.analysis.statistics import Interval, median_interval, medians
+from dlscale.analysis.text import days, plural
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
 
 # Study and block, where launches of one block ran close in time. A block with a pause in it is several: those after the
 # pause have the study's name with their part.
 Block = tuple[str, int]
+MAX_START_SKEW = 0.01  # of a window
+MIN_WINDOWS = 10  # per launch
 MAX_PAUSE_SECONDS = 3600.0  # between two launches of a block; beyond it they are not paired
-LaunchValue = Literal["world", "mean", "latest", "samples_per_second"]
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: values are computed at first use, and kept
@@ -48,9 +49,17 @@ class MeasuredCase:
     record: Record
     cell_id: str  # costly to compute
     num_attempts: int
-    good: bool
+    seconds: Seconds = field(
+        repr=False, compare=False
+    )  # per step of each steady window, [W]; none if the case is not good
+    world: float  # seconds per step of the launch; NaN if it is not good
     part: int = 1  # of its block, if that has pauses
     pause_seconds: float = 0.0  # before that part
+
+    @property
+    def good(self) -> bool:
+        """Whether it gave a number."""
+        return len(self.seconds) > 0
 
     @property
     def cell(self) -> Cell:
@@ -67,16 +76,6 @@ class MeasuredCase:
     def steady(self) -> bool:
         """Whether the warm-up met its steady-state test, if it had one."""
         return self.record.steady is not False
-
-    @cached_property
-    def seconds(self) -> Seconds:
-        """Seconds per step of each steady window, [W]."""
-        return world_step_seconds(self.record)
-
-    @cached_property
-    def world(self) -> float:
-        """Seconds per step of the launch."""
-        return float(median(self.seconds))
 
     @property
     def samples_per_second(self) -> float:
@@ -123,31 +122,55 @@ class CellLaunches:
         return tuple(case for case in self.cases if case.good)
 
     @cached_property
-    def kinds(self) -> list[str]:
-        """The kinds of evidence of the good launches; if all failed, of the failed ones."""
-        return sorted({case.record.evidence for case in self.good or self.cases})
+    def of_kind(self) -> Mapping[str, CellLaunches]:
+        """The good launches by kind of evidence, sorted; if all failed, none of each kind that the failed ones have."""
+        kinds = sorted({case.record.evidence for case in self.good or self.cases})
+        if len(kinds) == 1 and len(self.good) == len(self.cases):
+            return {kinds[0]: self}
+        return {
+            kind: replace(self, cases=tuple(case for case in self.good if case.record.evidence == kind))
+            for kind in kinds
+        }
 
     @property
     def evidence(self) -> str:
-        """The kind of evidence, of launches of one kind (`only`)."""
+        """The kind of evidence, of launches of one kind (`of_kind`)."""
         return self.cases[0].record.evidence
 
-    def only(self, kind: str) -> CellLaunches:
-        """The good launches of one kind of evidence."""
-        if len(self.good) == len(self.cases) and self.kinds == [kind]:
-            return self
-        return replace(self, cases=tuple(case for case in self.good if case.record.evidence == kind))
-
-    def by_block(self, value: LaunchValue) -> dict[Block, float]:
-        """Block -> the value of the good launch in it, for launches that have it."""
-        if value not in self._by_block:
-            values = {case.block: getattr(case, value) for case in self.good}
-            self._by_block[value] = {block: number for block, number in values.items() if number is not None}
-        return dict(self._by_block[value])
+    @cached_property
+    def world(self) -> Mapping[Block, float]:
+        """Block -> seconds per step of the good launch in it."""
+        return {case.block: case.world for case in self.good}
 
     @cached_property
-    def _by_block(self) -> dict[LaunchValue, dict[Block, float]]:
-        return {}
+    def samples_per_second(self) -> Mapping[Block, float]:
+        """Block -> samples per second of the good launch in it."""
+        return {case.block: case.samples_per_second for case in self.good}
+
+    @cached_property
+    def rank_rates(self) -> Mapping[Block, float]:
+        """Block -> samples per second and rank."""
+        return {block: rate / self.cell.num_ranks for block, rate in self.samples_per_second.items()}
+
+    @cached_property
+    def mean(self) -> Mapping[Block, float]:
+        """Block -> seconds per step of the mean rank."""
+        return {case.block: case.mean for case in self.good}
+
+    @cached_property
+    def latest(self) -> Mapping[Block, float]:
+        """Block -> seconds per step if every step waited for its latest rank, of launches with timestamps."""
+        return {case.block: case.latest for case in self.good if case.latest is not None}
+
+    @cached_property
+    def step_seconds(self) -> Interval:
+        """Seconds per step: the median over good launches of each one's own."""
+        return median_interval(list(self.world.values()))
+
+    @cached_property
+    def flaws(self) -> tuple[str, ...]:
+        """Notes on everything that makes the cell's number less trustworthy."""
+        return tuple(self._flaws())
 
     @property
     def records(self) -> list[Record]:
@@ -171,6 +194,38 @@ class CellLaunches:
         return (
             max((rank.peak_rss_bytes for record in self.records for rank in record.ranks), default=0) or None
         )
+
+    def _flaws(self) -> Iterator[str]:
+        good = self.good
+        if self.cell.control == "whole_machine":
+            yield f"a reference, never a base case: 1 rank on {self.cell.cores_per_rank} cores"
+        if num_servers := self.cell.num_servers:
+            yield f"{num_servers} server{'s' * (num_servers > 1)} besides the ranks"
+        if not good:
+            yield "every launch failed"
+        if num_unsteady := sum(not case.steady for case in good):
+            yield f"not steady in {num_unsteady} of {len(good)} launches"
+        if any(case.record.oversubscribed for case in self.cases):
+            yield "oversubscribed: more ranks x cores than the machine has"
+        skews = [case.start_skew for case in good if case.start_skew is not None]
+        if skews and (skew := float(np.median(skews))) > MAX_START_SKEW:
+            yield f"ranks start {skew:.0%} of a window apart"
+        if good and (num_windows := min(len(case.seconds) for case in good)) < MIN_WINDOWS:
+            yield f"a launch of only {num_windows} windows"
+        if retried := sum(case.num_attempts > 1 for case in good):
+            yield f"{retried} launch{'es' * (retried > 1)} repeated after other attempts"
+        if resumed := [case.pause_seconds for case in good if case.part > 1]:
+            yield (
+                f"{plural(len(resumed), 'block')} resumed {days(max(resumed))} later: launches before and after the "
+                "pause are not paired"
+            )
+        skipped = [[count for count in record.skipped_samples if count] for record in self.records]
+        if num_skipped := sum(map(sum, skipped)):
+            num_ranks = max(map(len, skipped))  # shards and their order are the same in every launch
+            yield (
+                f"{num_skipped} unreadable sample{'s' * (num_skipped > 1)} left out on {num_ranks} "
+                f"rank{'s' * (num_ranks > 1)}"
+            )
 
 
 def launches_of(records: Iterable[Record]) -> list[CellLaunches]:
@@ -249,20 +304,18 @@ def select_attempts(records: Iterable[Record]) -> list[MeasuredCase]:
     for record in records:
         cell_id = record.case.cell.id
         attempts.setdefault((record.system, record.study, cell_id, record.case.block), []).append(record)
-    cases = []
+    selected: list[tuple[str, int, Record]] = []
+    seconds: list[Seconds] = []
     for (_, _, cell_id, _), group in attempts.items():
         latest_first = sorted(group, key=lambda record: -record.attempt)
         usable = [record for record in latest_first if why_unusable(record) is None]
         good = next((record for record in usable if not record.disturbed), usable[0] if usable else None)
-        cases.append(
-            MeasuredCase(
-                record=good or latest_first[0],
-                cell_id=cell_id,
-                num_attempts=len(group),
-                good=good is not None,
-            )
-        )
-    return cases
+        selected.append((cell_id, len(group), good or latest_first[0]))
+        seconds.append(world_step_seconds(good) if good else np.zeros(0))
+    return [
+        MeasuredCase(record=record, cell_id=cell_id, num_attempts=num, seconds=own, world=world)
+        for (cell_id, num, record), own, world in zip(selected, seconds, medians(seconds), strict=True)
+    ]
 
 
 def latest_good(records: Iterable[Record]) -> list[Record]:
@@ -288,14 +341,14 @@ def good_launches(
         for launches in measured
         if (launches.cell.control in controls if controls else launches.cell.control not in APART)
     ]
-    return [good for launches in wanted for kind in launches.kinds if (good := launches.only(kind)).cases]
+    return [good for launches in wanted for good in launches.of_kind.values() if good.cases]
 
 
 def outliers(measured: Iterable[CellLaunches]) -> list[Outliers]:
     """The outliers of each cell and kind of evidence."""
     cells = good_launches(measured)
     factors = outlying(
-        [launches.by_block("world") for launches in cells],
+        [launches.world for launches in cells],
         systems=[launches.family.system for launches in cells],
     )
     return [
@@ -317,30 +370,11 @@ def outliers(measured: Iterable[CellLaunches]) -> list[Outliers]:
 StandingOut = Mapping[tuple[Family, str, str], Outliers]  # by family, cell and kind of evidence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trimmed:
-    """A study's launches without outliers. `families` are those that have any."""
-
-    out: StandingOut
-    launches: tuple[CellLaunches, ...]
-    families: frozenset[Family]
-
-
-def trimmed(measured: Sequence[CellLaunches], flagged: Iterable[Outliers]) -> Trimmed:
-    """The launches of all cells without outliers."""
-    out = {(entry.family, entry.cell.id, entry.evidence): entry for entry in flagged}
-    return Trimmed(
-        out=out,
-        launches=tuple(trim(launches, out) for launches in measured),
-        families=frozenset(entry.family for entry in out.values() if entry.launches),
-    )
-
-
-def trim(launches: CellLaunches, out: StandingOut) -> CellLaunches:
+def without_outliers(launches: CellLaunches, out: StandingOut) -> CellLaunches:
     """The launches without those that stand out; the same object where none does."""
     blocks = {
         kind: cell_outliers.blocks
-        for kind in launches.kinds
+        for kind in launches.of_kind
         if (cell_outliers := out.get((launches.family, launches.id, kind))) and cell_outliers.launches
     }
     if not blocks:

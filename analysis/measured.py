@@ -12,7 +12,14 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from dlscale.analysis.families import Family, FrameworkPair, base_ranks, family_of, pairs_of
-from dlscale.analysis.launches import CellLaunches, Trimmed, good_launches, launches_of, outliers, trimmed
+from dlscale.analysis.launches import (
+    CellLaunches,
+    StandingOut,
+    good_launches,
+    launches_of,
+    outliers,
+    without_outliers,
+)
 from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import APART, why_unusable
@@ -78,8 +85,8 @@ class Measured:
     def good_launches_of(self, family: Family, cell: Cell, evidence: str | None) -> CellLaunches | None:
         """The good launches of a cell, of one kind of evidence; None if it has none."""
         own = (one for one in self.by_family.get(family, ()) if one.id == cell.id)
-        good = [launches.only(evidence or "") for launches in own]
-        return good[0] if good and good[0].cases else None
+        good = next((launches.of_kind.get(evidence or "") for launches in own), None)
+        return good if good and good.cases else None
 
     @cached_property
     def cells(self) -> tuple[CellLaunches, ...]:
@@ -92,17 +99,17 @@ class Measured:
         return tuple(launches for launches in self.cells if launches.cell.control not in APART)
 
     @cached_property
+    def exchanges(self) -> tuple[CellLaunches, ...]:
+        """The good launches of communication only, separately by kind of evidence."""
+        return tuple(good_launches(self.cells, controls={"exchange"}))
+
+    @cached_property
     def by_family(self) -> Mapping[Family, tuple[CellLaunches, ...]]:
         """The `launches` of each family, in their order."""
         members: dict[Family, list[CellLaunches]] = {}
         for launches in self.launches:
             members.setdefault(launches.family, []).append(launches)
         return {family: tuple(own) for family, own in members.items()}
-
-    @cached_property
-    def good(self) -> tuple[CellLaunches, ...]:
-        """The good ones of `launches`, separately by kind of evidence."""
-        return tuple(good_launches(self.launches))
 
     @cached_property
     def planned_cells(self) -> Mapping[str, PlannedCell]:
@@ -151,9 +158,19 @@ class Measured:
         return tuple(outliers(self.launches))
 
     @cached_property
-    def trimmed(self) -> Trimmed:
-        """The `launches` without those that stand out."""
-        return trimmed(self.launches, self.outliers)
+    def standing_out(self) -> StandingOut:
+        """The `outliers` by family, cell and kind of evidence."""
+        return {(entry.family, entry.cell.id, entry.evidence): entry for entry in self.outliers}
+
+    @cached_property
+    def without_outliers(self) -> Mapping[Family, tuple[CellLaunches, ...]]:
+        """`by_family` without the launches that stand out, of the families that have any."""
+        families = {entry.family for entry in self.outliers if entry.launches}
+        return {
+            family: tuple(without_outliers(launches, self.standing_out) for launches in own)
+            for family, own in self.by_family.items()
+            if family in families
+        }
 
     @cached_property
     def failures(self) -> tuple[Record, ...]:

@@ -7,151 +7,154 @@ launches as the training. docs/metrics.md explains them.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-import numpy as np
-
-from dlscale.analysis.families import base_cell
-from dlscale.analysis.launches import Block, CellLaunches
+from dlscale.analysis.families import Family, base_cell
+from dlscale.analysis.launches import CellLaunches
+from dlscale.analysis.measured import Measured
+from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.statistics import (
     LEVEL,
     MIN_BLOCKS,
     Interval,
-    block_median,
     block_ratio,
+    chained_median,
     chained_ratio,
     disagree,
-    median_interval,
 )
-from dlscale.analysis.text import days, listed, plural
-from dlscale.benchmarks.records.record import Control
+from dlscale.analysis.text import listed, plural
+from dlscale.benchmarks.records.record import Cell
 
 BASE_NAMES = "base case"  # the method of an efficiency that is 1 by definition
-MAX_START_SKEW = 0.01  # of a window
-MIN_WINDOWS = 10  # per launch
 
 
-def step_seconds(launches: CellLaunches) -> Interval:
-    """Seconds per step: the median over good launches of each one's own median."""
-    return median_interval([case.world for case in launches.good])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """An efficiency against one base case; without a ratio, the notes say why there is none."""
+
+    ratio: Interval | None = None  # of geometric means
+    median: float | None = None  # of the median block; None for a base case
+    notes: tuple[str, ...] = ()
 
 
-def throughput(launches: CellLaunches, notes: list[str]) -> Interval | None:
-    """Samples per second over all ranks: the batch over the median cost, with that median's interval."""
-    if not launches.cases:
-        return None
-    interval = step_seconds(launches).rate(launches.cell.global_batch)
-    if interval.low is None:
-        notes.append(f"fewer than 6 launches: no {100 * LEVEL:.0f} % interval of samples/s")
-    return interval
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellMetrics:
+    """The numbers of a cell's good launches of one kind of evidence. All include outliers, but `without_outliers`."""
+
+    launches: CellLaunches  # those that the numbers are of; none if all failed
+    evidence: str
+    fingerprint: str
+    num_failed: int  # launches that gave no number, counted with the first kind of evidence
+    throughput: Interval | None  # samples per second over all ranks; None if no launch gave a number
+    base_ranks: int
+    base: CellLaunches | None  # the good launches of base case (a), of one kind of evidence
+    against_none: Relation  # base case (a)
+    against_backend: Relation  # base case (b)
+    without_outliers: Relation | None  # against (a); None where none of the family stands out
+    outliers: Outliers | None
+    input_stall: Interval | None
+    input_loss: Interval | None
+    flaws: tuple[str, ...]  # of all launches of the cell
 
 
-# Rates per rank: of a cell, of those that link it to its base, of the base.
-Steps = Sequence[Mapping[Block, float]]
-
-
-def efficiency(
-    launches: CellLaunches,
-    relatives: Iterable[CellLaunches],
-    *,
-    same_backend: bool,
-    notes: list[str],
-    num_base_ranks: int = 1,
-) -> Interval | None:
-    """(T(p) / p) / (T(b) / b) against a base case of the same family on b ranks: (a), or (b) with `same_backend`.
-
-    `launches` are good ones of one kind of evidence. The reason for a missing or doubtful efficiency is
-    appended to `notes`.
-    """
-    steps = to_base(
-        launches, relatives, same_backend=same_backend, num_base_ranks=num_base_ranks, notes=notes
+def metrics_of(measured: Measured) -> tuple[CellMetrics, ...]:
+    """The numbers of every cell that was measured, separately by kind of evidence, so that kinds are never mixed."""
+    return tuple(
+        one for family, own in measured.by_family.items() for one in _metrics_of_family(family, own, measured)
     )
-    if steps is None:
+
+
+def _metrics_of_family(
+    family: Family, own: Sequence[CellLaunches], measured: Measured
+) -> Iterator[CellMetrics]:
+    ranks, trimmed = measured.base_ranks[family], measured.without_outliers.get(family)
+    cells = [launches.cell for launches in own]
+    for place, every in enumerate(own):
+        none = base_cell(every.cell, cells, same_backend=False, num_ranks=ranks)
+        same = base_cell(every.cell, cells, same_backend=True, num_ranks=ranks)
+        for index, (kind, launches) in enumerate(every.of_kind.items()):
+            base = _base(launches, own, none)
+            against_none = _relation(launches, base, own, name=base_name(every.cell, ranks))
+            against_backend = against_none
+            if every.cell.backend != "none":
+                other = _base(launches, own, same)
+                name = base_name(every.cell, ranks, same_backend=True)
+                against_backend = _relation(launches, other, own, name=name)
+            without = None
+            if trimmed:
+                kept = trimmed[place].of_kind[kind]
+                without = _relation(
+                    kept, _base(kept, trimmed, none), trimmed, name=base_name(every.cell, ranks)
+                )
+            stall, loss = _input_shares(launches, own)
+            yield CellMetrics(
+                launches=launches,
+                evidence=kind,
+                fingerprint=(launches.cases or every.cases)[0].record.fingerprint.digest,
+                num_failed=len(every.cases) - len(every.good) if index == 0 else 0,
+                throughput=launches.step_seconds.rate(every.cell.global_batch) if launches.cases else None,
+                base_ranks=ranks,
+                base=base if base and base.cases else None,
+                against_none=against_none,
+                against_backend=against_backend,
+                without_outliers=without,
+                outliers=measured.standing_out.get((family, every.id, kind)),
+                input_stall=stall,
+                input_loss=loss,
+                flaws=every.flaws,
+            )
+
+
+def _base(launches: CellLaunches, family: Iterable[CellLaunches], base: Cell | None) -> CellLaunches | None:
+    """The launches of that base case, of the same kind of evidence if there are any."""
+    if base is None or not launches.cases:
         return None
-    if len(steps) == 1:
-        return Interval(
-            center=1.0, low=None, high=None, level=LEVEL, method=BASE_NAMES, n=len(launches.cases)
-        )
-    name = "(b)" if same_backend else "(a)"
-    ratio, median = chained_ratio(steps), _of_medians(steps)
+    of_kind = next(relative for relative in family if relative.id == base.id).of_kind
+    return of_kind.get(launches.evidence) or next(iter(of_kind.values()))
+
+
+def _relation(
+    launches: CellLaunches, base: CellLaunches | None, family: Sequence[CellLaunches], *, name: str
+) -> Relation:
+    """(T(p) / p) / (T(b) / b) against a base case of the same family on b ranks.
+
+    `launches` are good ones of one kind of evidence. Jobs of different sizes share no block with the base case, but one
+    size with each other. A chain through that size is paired at each of its steps; without one, the two ends are
+    unpaired.
+    """
+    if launches.cell.control != "train" or not launches.cases:
+        return Relation()
+    if base is None:
+        return Relation(notes=(f"no {name}: not measured",))
+    if base.id == launches.id:
+        one = Interval(center=1.0, low=None, high=None, level=LEVEL, method=BASE_NAMES, n=len(launches.cases))
+        return Relation(ratio=one)
+    if not base.cases:
+        return Relation(notes=(f"no {name}: every launch failed",))
+    notes = []
+    if base.evidence != launches.evidence:
+        notes.append(f"{name}, is {base.evidence}, not {launches.evidence}")
+    links = links_between(launches, base, family)
+    if links != ():
+        notes.append(link_note(name, links or ()))
+    steps = [one.rank_rates for one in (launches, *(links or ()), base)]
+    ratio, median = chained_ratio(steps), chained_median(steps)
     if disagree(ratio, median):
+        letter = name.split()[2].rstrip(",")
         notes.append(
-            f"efficiency {name} is {100 * median:.1f} % in the median block, {100 * ratio.center:.1f} % by geometric "
+            f"efficiency {letter} is {100 * median:.1f} % in the median block, {100 * ratio.center:.1f} % by geometric "
             "means"
         )
     if ratio.low is None:
-        base = base_name(launches, same_backend, num_base_ranks)
-        notes.append(f"fewer than {MIN_BLOCKS} blocks with {base}: no interval")
-    return ratio
+        notes.append(f"fewer than {MIN_BLOCKS} blocks with {name}: no interval")
+    return Relation(ratio=ratio, median=median, notes=tuple(notes))
 
 
-def efficiency_median(
-    launches: CellLaunches, relatives: Iterable[CellLaunches], *, num_base_ranks: int = 1
-) -> float | None:
-    """The efficiency of the median block against (a); None for a base case and without one."""
-    steps = to_base(launches, relatives, same_backend=False, num_base_ranks=num_base_ranks, notes=[])
-    return _of_medians(steps) if steps and len(steps) > 1 else None
-
-
-def _of_medians(steps: Steps) -> float:
-    """The median block's; of a chain the product of its steps' medians."""
-    return math.prod(block_median(over, under) for over, under in pairwise(steps))
-
-
-def base_name(launches: CellLaunches, same_backend: bool, num_base_ranks: int) -> str:
+def base_name(cell: Cell, num_ranks: int, *, same_backend: bool = False) -> str:
     """`base case (a), none on 1 rank`."""
-    place = plural(num_base_ranks, "rank")
-    return (
-        f"base case (b), {launches.cell.backend} on {place}"
-        if same_backend
-        else f"base case (a), none on {place}"
-    )
-
-
-def to_base(
-    launches: CellLaunches,
-    relatives: Iterable[CellLaunches],
-    *,
-    same_backend: bool,
-    num_base_ranks: int,
-    notes: list[str],
-) -> Steps | None:
-    """The rates of the cell and of its base case, with those of links between them; of a base case only its own.
-
-    Jobs of different sizes share no block with the base case, but one size with each other. A chain through that size
-    is paired at each of its steps; without one, the two ends are unpaired. None without a base case.
-    """
-    cell = launches.cell
-    if cell.control != "train" or not launches.cases:
-        return None
-    family = {relative.id: relative for relative in relatives if relative.family == launches.family}
-    name = base_name(launches, same_backend, num_base_ranks)
-    base = base_cell(
-        cell,
-        [relative.cell for relative in family.values()],
-        same_backend=same_backend,
-        num_ranks=num_base_ranks,
-    )
-    if base is None:
-        notes.append(f"no {name}: not measured")
-        return None
-    if base == cell:
-        return [_rank_rates(launches)]
-    reference = family[base.id]
-    if not reference.good:
-        notes.append(f"no {name}: every launch failed")
-        return None
-    kind = launches.evidence
-    if kind not in reference.kinds:
-        notes.append(f"{name}, is {reference.kinds[0]}, not {kind}")
-        kind = reference.kinds[0]
-    reference = reference.only(kind)
-    links = links_between(launches, reference, family.values())
-    if links != ():
-        notes.append(link_note(name, links or ()))
-    return [_rank_rates(one) for one in (launches, *(links or ()), reference)]
+    letter, backend = ("b", cell.backend) if same_backend else ("a", "none")
+    return f"base case ({letter}), {backend} on {plural(num_ranks, 'rank')}"
 
 
 def link_note(name: str, links: Sequence[CellLaunches]) -> str:
@@ -173,16 +176,13 @@ def links_between(
     cell, kind = launches.cell, launches.evidence
     own = (cell.method, cell.options, cell.num_servers)
 
-    def blocks(one: CellLaunches) -> Set[Block]:
-        return one.by_block("world").keys()
-
-    if blocks(launches) & blocks(base):
+    if launches.world.keys() & base.world.keys():
         return ()
     candidates = [
-        relative.only(kind)
+        relative.of_kind[kind]
         for relative in family
         if relative.cell.control == "train"
-        and kind in relative.kinds
+        and kind in relative.of_kind
         and relative.id not in (launches.id, base.id)
         and (
             (relative.cell.method, relative.cell.options, relative.cell.num_servers) == own
@@ -195,89 +195,38 @@ def links_between(
     while chains:
         longer = []
         for chain in chains:
-            end = blocks(chain[-1] if chain else launches)
-            if chain and len(end & blocks(base)) >= MIN_BLOCKS:
+            end = (chain[-1] if chain else launches).world.keys()
+            if chain and len(end & base.world.keys()) >= MIN_BLOCKS:
                 return chain
             for link in candidates:
-                if link.id not in seen and len(end & blocks(link)) >= MIN_BLOCKS:
+                if link.id not in seen and len(end & link.world.keys()) >= MIN_BLOCKS:
                     seen.add(link.id)
                     longer.append((*chain, link))
         chains = longer
     return None
 
 
-def _rank_rates(launches: CellLaunches) -> dict[Block, float]:
-    """Samples per second and rank in each block."""
-    rates = launches.by_block("samples_per_second")
-    return {block: rate / launches.cell.num_ranks for block, rate in rates.items()}
+def _input_shares(
+    launches: CellLaunches, family: Iterable[CellLaunches]
+) -> tuple[Interval | None, Interval | None]:
+    """The shares of a training step that wait for input, and that resident tensors save; None without that control.
 
-
-def flaws(launches: CellLaunches) -> Iterator[str]:
-    """Notes on everything that makes a cell's number less trustworthy."""
-    good = launches.good
-    if launches.cell.control == "whole_machine":
-        yield f"a reference, never a base case: 1 rank on {launches.cell.cores_per_rank} cores"
-    if num_servers := launches.cell.num_servers:
-        yield f"{num_servers} server{'s' * (num_servers > 1)} besides the ranks"
-    if not good:
-        yield "every launch failed"
-    if num_unsteady := sum(not case.steady for case in good):
-        yield f"not steady in {num_unsteady} of {len(good)} launches"
-    if any(case.record.oversubscribed for case in launches.cases):
-        yield "oversubscribed: more ranks x cores than the machine has"
-    skews = [case.start_skew for case in good if case.start_skew is not None]
-    if skews and (skew := float(np.median(skews))) > MAX_START_SKEW:
-        yield f"ranks start {skew:.0%} of a window apart"
-    if good and (num_windows := min(len(case.seconds) for case in good)) < MIN_WINDOWS:
-        yield f"a launch of only {num_windows} windows"
-    if retried := sum(case.num_attempts > 1 for case in good):
-        yield f"{retried} launch{'es' * (retried > 1)} repeated after other attempts"
-    if resumed := [case.pause_seconds for case in good if case.part > 1]:
-        yield (
-            f"{plural(len(resumed), 'block')} resumed {days(max(resumed))} later: launches before and after the "
-            "pause are not paired"
-        )
-    skipped = [[count for count in record.skipped_samples if count] for record in launches.records]
-    if num_skipped := sum(map(sum, skipped)):
-        num_ranks = max(map(len, skipped))  # shards and their order are the same in every launch
-        yield (
-            f"{num_skipped} unreadable sample{'s' * (num_skipped > 1)} left out on {num_ranks} "
-            f"rank{'s' * (num_ranks > 1)}"
-        )
-
-
-def input_stall(launches: CellLaunches, relatives: Iterable[CellLaunches]) -> Interval | None:
-    """The share of a step that waits for input: seconds to fetch a batch over seconds of a training step.
-
-    This is the loader-only control over `launches`, good ones of one kind of evidence, paired by block like
-    an efficiency. Batches are not prefetched, so all of the fetching is waiting. None for controls, and if
-    the loader-only control has no number.
+    `launches` are good ones of one kind of evidence, each control's are of the same framework, backend and kind, and
+    paired with them by block like an efficiency. Batches are not prefetched, so all of the fetching is waiting: seconds
+    of `loader` over seconds of training. What is saved is 1 - `synthetic` / training; noise can make it negative.
     """
-    return _control_share(launches, relatives, control="loader")
-
-
-def input_loss(launches: CellLaunches, relatives: Iterable[CellLaunches]) -> Interval | None:
-    """The share of a training step saved by resident tensors: 1 - synthetic / training, in seconds.
-
-    Noise can make it negative. None in the same cases as `input_stall`.
-    """
-    share = _control_share(launches, relatives, control="synthetic")
-    return share and share.complement()
-
-
-def _control_share(
-    launches: CellLaunches, relatives: Iterable[CellLaunches], *, control: Control
-) -> Interval | None:
-    """A control's seconds per step over those of its training, in the same framework and backend."""
     cell = launches.cell
     if cell.control != "train" or not launches.cases:
-        return None
-    wanted = cell.model_copy(update={"control": control})
-    controls = [
-        relative.only(launches.evidence)
-        for relative in relatives
-        if relative.family == launches.family and relative.cell == wanted
-    ]
-    if not controls or not controls[0].cases:
-        return None
-    return block_ratio(controls[0].by_block("world"), launches.by_block("world"))
+        return None, None
+    ratios: dict[str, Interval] = {}
+    for relative in family:
+        control, good = relative.cell.control, relative.of_kind.get(launches.evidence)
+        if (
+            control in ("loader", "synthetic")
+            and good
+            and good.cases
+            and relative.cell.model_copy(update={"control": "train"}) == cell
+        ):
+            ratios[control] = block_ratio(good.world, launches.world)
+    saved = ratios.get("synthetic")
+    return ratios.get("loader"), saved and saved.complement()

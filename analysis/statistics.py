@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import TypeVar
 
@@ -28,6 +29,19 @@ def median(values: Floats, *, keepdims: bool = False) -> Floats:
     middle = (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2
     middle = np.where(np.isnan(ordered[..., -1]), np.nan, middle)
     return middle[..., np.newaxis] if keepdims else middle
+
+
+def medians(rows: Sequence[Floats]) -> list[float]:
+    """The median of each row, those of one length at once; NaN of an empty one."""
+    found = [math.nan] * len(rows)
+    alike: dict[int, list[int]] = {}
+    for index, row in enumerate(rows):
+        alike.setdefault(len(row), []).append(index)
+    for length, places in alike.items():
+        values = median(np.stack([rows[index] for index in places])) if length else ()
+        for index, value in zip(places, values, strict=False):
+            found[index] = float(value)
+    return found
 
 
 def blocks_needed(num_comparisons: int) -> int:
@@ -102,6 +116,7 @@ class Interval:
         )
 
 
+@cache
 def median_coverage(num_values: int, rank: int) -> float:
     """Probability that the median lies between the `rank`-th smallest and the `rank`-th largest of n values.
 
@@ -267,6 +282,11 @@ def block_median(numerator: Mapping[B, float], denominator: Mapping[B, float]) -
     if common:
         return float(np.median([numerator[block] / denominator[block] for block in common]))
     return float(np.median(list(numerator.values())) / np.median(list(denominator.values())))
+
+
+def chained_median(steps: Sequence[Mapping[B, float]]) -> float:
+    """`block_median` of the first over the last by way of those between: the product of the steps' medians."""
+    return math.prod(block_median(over, under) for over, under in pairwise(steps))
 
 
 def disagree(ratio: Interval, median: float) -> bool:

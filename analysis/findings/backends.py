@@ -92,9 +92,9 @@ def compare_backends(measured: Iterable[CellLaunches], declared: Contrasts | Non
     for launches in measured:
         cell = launches.cell
         if cell.control == "train" and cell.num_ranks > 1:
-            for kind in launches.kinds:
+            for kind in launches.of_kind:
                 key = (launches.family, cell.num_ranks, cell.num_nodes, kind)
-                groups.setdefault(key, []).append(launches.only(kind))
+                groups.setdefault(key, []).append(launches.of_kind[kind])
     contrasts, missing = _by_contender(declared)
     return tuple(
         contender
@@ -129,11 +129,11 @@ def _contenders(
 ) -> Iterator[Contender]:
     ordered = sorted(members, key=_comparison_order)
     alone = next(
-        (one.by_block("world") for one in ordered if one.cell.backend == "none" and one.cases),
-        dict[Block, float](),
+        (one.world for one in ordered if one.cell.backend == "none" and one.cases),
+        {},
     )
     exchanging = [one for one in ordered if one.cell.backend != "none"]
-    seconds = {one.id: one.by_block("world") for one in exchanging}
+    seconds = {one.id: one.world for one in exchanging}
     exposed = {
         name: block_ratio(own, alone).excess() for name, own in seconds.items() if own.keys() & alone.keys()
     }
@@ -170,7 +170,10 @@ def _contenders(
 
 
 def _why_nothing(
-    own: str, peer: CellLaunches | None, seconds: Mapping[str, dict[Block, float]], alone: dict[Block, float]
+    own: str,
+    peer: CellLaunches | None,
+    seconds: Mapping[str, Mapping[Block, float]],
+    alone: Mapping[Block, float],
 ) -> str:
     """The reason why there is no difference; empty if there is one."""
     if not alone:

@@ -23,9 +23,11 @@ from typing import Literal
 
 import numpy as np
 
-from dlscale.analysis.families import Family, base_cell
+from dlscale.analysis.families import Family
 from dlscale.analysis.findings.communication_only import NodesOf, cache_bytes, copy_rates
-from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.launches import CellLaunches
+from dlscale.analysis.measured import Measured
+from dlscale.analysis.metrics import metrics_of
 from dlscale.analysis.records import wire_share
 from dlscale.analysis.text import backend_name, listed, plural, size_text
 from dlscale.base.errors import UsageError
@@ -58,18 +60,27 @@ def lowest_of(limits: Iterable[Limit]) -> Limit | None:
     return min(known, key=lambda limit: limit.efficiency or 0.0, default=None)
 
 
-def efficiency_limits(measured: Sequence[CellLaunches]) -> dict[tuple[Family, str, str], Limits]:
-    """By family, id of the cell and kind of evidence, the bounds of each training on more than 1 rank with a number."""
-    everything, copies = good_launches(measured, controls={"train", "loader"}), copy_rates(measured)
+CellLimits = Mapping[tuple[Family, str, str], Limits]  # by family, id of the cell and kind of evidence
+
+
+def efficiency_limits(measured: Measured) -> CellLimits:
+    """The bounds of each training with a number, on more than 1 rank, whose base case is on 1."""
+    everything, copies = measured.once(metrics_of), copy_rates(measured.exchanges)
+    loaders: dict[tuple[Family, int], list[CellLaunches]] = {}
+    for one in everything:
+        cell = one.launches.cell
+        if cell.control == "loader" and one.launches.cases:
+            loaders.setdefault((one.launches.family, cell.num_ranks), []).append(one.launches)
     limits: dict[tuple[Family, str, str], Limits] = {}
-    for launches in everything:
-        if launches.cell.control == "train" and launches.cell.num_ranks > 1:
-            sample, compute = launches.records[-1], _compute_seconds(launches, everything)
+    for one in everything:
+        training, cell = one.launches, one.launches.cell
+        if cell.control == "train" and cell.num_ranks > 1 == one.base_ranks and training.cases:
+            sample, compute = training.records[-1], _compute_seconds(training, one.base)
             exchange = _exchanged(sample, compute)
-            limits[launches.family, launches.id, launches.evidence] = (
-                _wire(launches, sample, exchange),
-                _memory(launches, sample, exchange, copies),
-                _loader(launches, everything, compute),
+            limits[training.family, training.id, one.evidence] = (
+                _wire(training, sample, exchange),
+                _memory(training, sample, exchange, copies),
+                _loader(training, loaders.get((training.family, cell.num_ranks), ()), compute),
             )
     return limits
 
@@ -87,14 +98,9 @@ def gradient_bytes(record: Record) -> int | None:
     return parameters * (BFLOAT16_BYTES if half else FLOAT32_BYTES)
 
 
-def _compute_seconds(training: CellLaunches, measured: Sequence[CellLaunches]) -> float | None:
+def _compute_seconds(training: CellLaunches, base: CellLaunches | None) -> float | None:
     """The base case's step for as many samples as a rank of `training` has; geometric mean over launches."""
-    family = [member for member in measured if member.family == training.family]
-    base = base_cell(training.cell, [member.cell for member in family], same_backend=False)
-    launches = next((member for member in family if member.cell == base), None)
-    if base is None or launches is None:
-        return None
-    return _typical(launches) * training.cell.local_batch / base.local_batch
+    return None if base is None else _typical(base) * training.cell.local_batch / base.cell.local_batch
 
 
 Exchange = tuple[int, float]  # bytes of one rank's gradients, seconds of the base case's step
@@ -173,10 +179,8 @@ def _memory(
     return _limit("memory", traffic, record, words)
 
 
-def _loader(training: CellLaunches, measured: Sequence[CellLaunches], compute: float | None) -> Limit:
+def _loader(training: CellLaunches, fetching: Sequence[CellLaunches], compute: float | None) -> Limit:
     cell = training.cell
-    wanted = (training.family, "loader", cell.num_ranks)
-    fetching = [one for one in measured if (one.family, one.cell.control, one.cell.num_ranks) == wanted]
     if cell.data == "synthetic":
         return _unknown("loader", NO_DATA)
     if compute is None:
@@ -209,7 +213,7 @@ def _unknown(kind: Kind, reason: str) -> Limit:
 
 
 def _typical(launches: CellLaunches) -> float:
-    return float(np.exp(np.mean(np.log(list(launches.by_block("world").values())))))
+    return float(np.exp(np.mean(np.log(list(launches.world.values())))))
 
 
 def bound_sentences(bounded: Sequence[tuple[Cell, Sequence[Limit]]]) -> list[str]:

@@ -141,13 +141,13 @@ def _of_size(times: Seconds, buckets: Sequence[int], size: int) -> float:
 NodesOf = tuple[Family, int, int, str]  # family, ranks, nodes, kind of evidence
 
 
-def copy_rates(measured: Iterable[CellLaunches]) -> dict[NodesOf, float]:
+def copy_rates(exchanges: Iterable[CellLaunches]) -> dict[NodesOf, float]:
     """Bytes per second, read and written, of the slowest node: the sum over its ranks, the median over launches.
 
-    Launches of all backends count, because the backend is not involved in the copies.
+    `exchanges` are good launches of communication only, of all backends: none is involved in the copies.
     """
     by_place: defaultdict[NodesOf, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for launches in good_launches(measured, controls={EXCHANGE_CONTROL}):
+    for launches in exchanges:
         cell = launches.cell
         by_node = by_place[launches.family, cell.num_ranks, cell.num_nodes, launches.evidence]
         for record in launches.records:

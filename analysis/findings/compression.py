@@ -149,7 +149,7 @@ def _compared(launches: CellLaunches, reference: CellLaunches | None) -> Compres
 def _rate_ratio(launches: CellLaunches, reference: CellLaunches | None) -> Interval | None:
     if reference is None:
         return None
-    own, base = (group.by_block("samples_per_second") for group in (launches, reference))
+    own, base = (group.samples_per_second for group in (launches, reference))
     return block_ratio(own, base) if own and base else None
 
 

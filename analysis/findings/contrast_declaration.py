@@ -218,13 +218,13 @@ def sides_of(launches: CellLaunches) -> Iterator[Side]:
     """The sides of a training, one per kind of evidence; without rates if all launches failed."""
     if launches.cell.control != "train":
         return
-    for kind in launches.kinds:
+    for kind in launches.of_kind:
         yield Side(
             name="",
             cell=launches.cell,
             family=launches.family,
             evidence=kind,
-            rates=launches.only(kind).by_block("samples_per_second"),
+            rates=launches.of_kind[kind].samples_per_second,
         )
 
 

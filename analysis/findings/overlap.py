@@ -176,14 +176,14 @@ def _communication(
     training = next((one for one in alike if one.cell == cell), None)
     if training is None:
         return Communication(alone=alone, cell=cell, how="", step_reason="no training gave a number")
-    seconds, how = training.by_block("world"), training.exchange
+    seconds, how = training.world, training.exchange
     loss, hidden = waterfalls.get((alone.family, cell.id, alone.evidence)), None
     reason = "where its speed goes is not known"
     if loss:
         found = overlap(loss, alone.by_block, seconds, exchange=how)
         hidden, reason = (None, found) if isinstance(found, str) else (found, "")
     none = without_communication(training, alike)
-    step = predict_step(seconds, none.by_block("world"), alone.by_block, how=how) if none else None
+    step = predict_step(seconds, none.world, alone.by_block, how=how) if none else None
     what = f"none on {cell.num_ranks} ranks"
     return Communication(
         alone=alone,

@@ -151,7 +151,7 @@ def _own_rates(noise: NoiseScale) -> list[CellRates]:
 
 def _study_rates(noise: NoiseScale, weak: WeakScaling) -> list[CellRates]:
     return [
-        CellRates(cell=launches.cell, rates=launches.by_block("samples_per_second"))
+        CellRates(cell=launches.cell, rates=launches.samples_per_second)
         for launches in good_launches(weak.launches, controls={"train"})
         if launches.family == noise.family
         and launches.evidence == noise.rows[0].evidence

@@ -23,7 +23,6 @@ from dlscale.analysis.findings.solution_table import evaluation_rows
 from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.findings.trainings import launch_seconds
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.records import named, setting_columns, settings_text, slowest_in_phase
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import gibibytes, interval_columns, plural, workload_title
@@ -181,7 +180,7 @@ def _program(
     return Program(
         cell=cell,
         row=row,
-        step_seconds=step_seconds(launches) if launches else None,
+        step_seconds=launches.step_seconds if launches else None,
         start_seconds=_median([_start(record) for record in records]),
         gates_seconds=_median([slowest_in_phase(record.phases, "gates") for record in records]),
         epoch_samples=next(filter(None, map(_epoch_samples, everything)), None),

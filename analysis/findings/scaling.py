@@ -9,8 +9,7 @@ cost of input is measured by the controls that ran in the same launches as the t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -27,15 +26,20 @@ from dlscale.analysis.declare import (
 )
 from dlscale.analysis.families import Family, FrameworkPair
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings.bounds import Limit, bound_columns, bound_sentences, efficiency_limits
+from dlscale.analysis.findings.bounds import (
+    CellLimits,
+    Limit,
+    bound_columns,
+    bound_sentences,
+    efficiency_limits,
+)
 from dlscale.analysis.findings.outliers import (
     efficiency_notes,
     outlier_columns,
     outlier_notes,
 )
-from dlscale.analysis.launches import CellLaunches, trim
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.metrics import efficiency, efficiency_median, flaws, input_loss, input_stall, throughput
+from dlscale.analysis.metrics import CellMetrics, metrics_of
 from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import LEVEL, Interval
@@ -169,10 +173,64 @@ SCALING = TableOf[ScalingRow](
 
 def scaling_rows(measured: Measured) -> tuple[ScalingRow, ...]:
     """The rows of all cells, planned ones without a record too, by family, backend, control and ranks."""
-    rows = _with_limits(
-        [row for one in measured.launches for row in _scaling_rows(one, measured)], measured.cells
+    limits, planned = efficiency_limits(measured), dict(measured.planned_cells)
+    rows = [_row(one, measured, limits) for one in measured.once(metrics_of)]
+    for cell_id in {row.cell.id for row in rows} & planned.keys():
+        del planned[cell_id]
+    for cell in planned.values():
+        pair = measured.pairs.get(cell.family)
+        not_run = ScalingRow(
+            cell=cell.cell,
+            family=cell.family,
+            base_ranks=measured.base_ranks.get(cell.family, 1),
+            num_planned=cell.num_launches,
+            pair=pair,
+            notes=(*_parity(pair), "not run"),
+        )
+        rows.append(not_run)
+    return tuple(sorted(rows, key=_row_order))
+
+
+def _row(one: CellMetrics, measured: Measured, limits: CellLimits) -> ScalingRow:
+    """All numbers include outliers; notes give the numbers without."""
+    cell, family, relations = one.launches.cell, one.launches.family, [one.against_none]
+    if cell.backend != "none":
+        relations.append(one.against_backend)
+    notes = list(one.flaws)
+    if one.throughput and one.throughput.low is None:
+        notes.append(f"fewer than 6 launches: no {100 * LEVEL:.0f} % interval of samples/s")
+    for relation in relations:
+        notes += relation.notes
+    if one.outliers:
+        notes += outlier_notes(one.outliers)
+    if one.without_outliers:
+        notes += efficiency_notes(one.against_none.ratio, one.without_outliers.ratio)
+    pair, of_plan = measured.pairs.get(family), measured.planned_cells.get(one.launches.id)
+    num_launches = len(one.launches.cases)
+    return ScalingRow(
+        cell=cell,
+        family=family,
+        evidence=one.evidence,
+        fingerprint=one.fingerprint,
+        throughput=one.throughput,
+        efficiency_none=one.against_none.ratio,
+        efficiency_none_median=one.against_none.median,
+        efficiency_backend=one.against_backend.ratio,
+        base_ranks=one.base_ranks,
+        input_stall=one.input_stall,
+        input_loss=one.input_loss,
+        peak_rss_bytes=one.launches.peak_rss_bytes,
+        num_launches=num_launches,
+        num_planned=max(num_launches + one.num_failed, of_plan.num_launches if of_plan else 0),
+        pair=pair,
+        limits=limits.get((family, one.launches.id, one.evidence), ()),
+        notes=(*_parity(pair), *notes),
+        outliers=one.outliers,
     )
-    return tuple(sorted(_with_parity(_with_plan(rows, measured), measured), key=_row_order))
+
+
+def _parity(pair: FrameworkPair | None) -> tuple[str, ...]:
+    return (pair.note,) if pair and pair.note else ()
 
 
 def rows_of(rows: Iterable[ScalingRow], family: Family) -> tuple[ScalingRow, ...]:
@@ -253,86 +311,6 @@ def unchecked(cells: Iterable[Cell]) -> Iterator[Sentence]:
         yield Sentence(
             text=f"Not checked{' of this file' if cell.own else ''}: {cell.unchecked}.", quiet=True
         )
-
-
-def _scaling_rows(launches: CellLaunches, measured: Measured) -> Iterator[ScalingRow]:
-    """One row per kind of evidence, so that kinds are never mixed; failed launches count in the first.
-
-    All numbers include outliers; notes give the numbers without.
-    """
-    cell, kept = launches.cell, measured.trimmed
-    family, ranks = measured.by_family[launches.family], measured.base_ranks[launches.family]
-    against = partial(efficiency, num_base_ranks=ranks)
-    num_failed = len(launches.cases) - len(launches.good)
-    common_notes = list(flaws(launches))
-    for index, kind in enumerate(launches.kinds):
-        good = launches.only(kind)
-        notes = list(common_notes)
-        rate = throughput(good, notes)
-        against_none = against(good, family, same_backend=False, notes=notes)
-        against_backend = against_none
-        if cell.backend != "none":
-            against_backend = against(good, family, same_backend=True, notes=notes)
-        mine = kept.out.get((launches.family, launches.id, kind))
-        notes += outlier_notes(mine) if mine else ()
-        if launches.family in kept.families:
-            without = against(trim(good, kept.out), kept.launches, same_backend=False, notes=[])
-            notes += efficiency_notes(against_none, without)
-        num_launches = len(good.cases)
-        yield ScalingRow(
-            cell=cell,
-            family=launches.family,
-            evidence=kind,
-            fingerprint=(good if num_launches else launches).cases[0].record.fingerprint.digest,
-            throughput=rate,
-            efficiency_none=against_none,
-            efficiency_none_median=efficiency_median(good, family, num_base_ranks=ranks),
-            efficiency_backend=against_backend,
-            base_ranks=ranks,
-            input_stall=input_stall(good, family),
-            input_loss=input_loss(good, family),
-            peak_rss_bytes=good.peak_rss_bytes,
-            num_launches=num_launches,
-            num_planned=num_launches + (num_failed if index == 0 else 0),
-            notes=tuple(notes),
-            outliers=mine,
-        )
-
-
-def _with_limits(rows: Iterable[ScalingRow], measured: Sequence[CellLaunches]) -> Iterator[ScalingRow]:
-    """The rows with the bounds of their efficiencies, which are relative to 1 rank."""
-    limits = efficiency_limits(measured)
-    for row in rows:
-        found = limits.get((row.family, row.cell.id, row.evidence or ""), ())
-        yield replace(row, limits=found if row.base_ranks == 1 else ())
-
-
-def _with_plan(rows: Iterable[ScalingRow], measured: Measured) -> Iterator[ScalingRow]:
-    """The rows with the plan's number of launches, and one for each planned cell without a record."""
-    rows, planned = list(rows), dict(measured.planned_cells)
-    bases = {row.family: row.base_ranks for row in rows}
-    missing = dict(planned)
-    for row in rows:
-        cell_id = row.cell.id
-        missing.pop(cell_id, None)
-        of_plan = planned[cell_id].num_launches if cell_id in planned else 0
-        yield replace(row, num_planned=max(row.num_planned, of_plan))
-    for cell in missing.values():
-        yield ScalingRow(
-            cell=cell.cell,
-            family=cell.family,
-            base_ranks=bases.get(cell.family, 1),
-            num_planned=cell.num_launches,
-            notes=("not run",),
-        )
-
-
-def _with_parity(rows: Iterable[ScalingRow], measured: Measured) -> Iterator[ScalingRow]:
-    """The rows with their pair of frameworks, and its note before the others."""
-    for row in rows:
-        pair = measured.pairs.get(row.family)
-        notes = (pair.note, *row.notes) if pair and pair.note else row.notes
-        yield replace(row, pair=pair, notes=notes)
 
 
 def _row_order(row: ScalingRow) -> tuple[object, ...]:

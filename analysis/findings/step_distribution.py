@@ -18,7 +18,6 @@ from dlscale.analysis.findings.small_print import bars_text, family_figure, span
 from dlscale.analysis.form import Form
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.metrics import step_seconds
 from dlscale.analysis.records import Seconds, algorithm_text, options_text, settings_text
 from dlscale.analysis.text import backend_name, plural
 
@@ -92,7 +91,7 @@ def _curve(launches: CellLaunches, factor: float, *, height: float) -> Iterator[
         joined=True,
         stairs=True,
     )
-    typical = step_seconds(launches).times(factor)
+    typical = launches.step_seconds.times(factor)
     median = Point(x=typical.center, y=height, left=typical.low, right=typical.high)
     yield Series(name="median", look=name, evidence=launches.evidence, points=(median,), tags=tags)
 
@@ -150,7 +149,7 @@ def _words(shown: Sequence[CellLaunches], own: Sequence[CellLaunches]) -> Iterat
         f"n = {span([len(launches.cases) for launches in shown])} launches pooled; windows: {windows}. Marks below: "
         "median over launches of each one's median;"
     )
-    yield bars_text([step_seconds(launches) for launches in shown])
+    yield bars_text([launches.step_seconds for launches in shown])
     if max(counts) > MAX_POINTS:
         yield f"Curves are drawn through {MAX_POINTS} of their windows."
     if left_out := sorted({backend_name(launches.cell) for launches in own} - {*names}):

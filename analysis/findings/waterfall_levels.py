@@ -195,7 +195,7 @@ def gather(mine: CellLaunches, measured: Sequence[CellLaunches]) -> Levels | str
     ideal = base and _launches_of(family, base, mine.evidence)
     if not ideal:
         return f"no {BASE_LEVELS}: not measured"
-    blocks = mine.by_block("world").keys() & crowd.by_block("world").keys()
+    blocks = mine.world.keys() & crowd.world.keys()
     if not blocks:
         return f"no block in common with {ranks}"
     notes = []
@@ -205,21 +205,21 @@ def gather(mine: CellLaunches, measured: Sequence[CellLaunches]) -> Levels | str
     base_levels = _base_levels(mine, ideal, measured)
     far: dict[Level, Seconds] = {}
     between: tuple[Seconds, ...] = ()
-    if blocks & ideal.by_block("world").keys():
+    if blocks & ideal.world.keys():
         needed["ideal"] = base_levels.pop("ideal")
         optional |= base_levels
     else:
         links = links_between(mine, ideal, family) or ()
         ends: dict[Level, ByBlock] = {"ideal": base_levels.pop("ideal")}
         if links:
-            needed["link"], ends["link"] = links[0].by_block("world"), links[-1].by_block("world")
+            needed["link"], ends["link"] = links[0].world, links[-1].world
             between = tuple(_log_ratios(over, under) for under, over in pairwise(links))
-        far, _ = _common(ends, base_levels, list(ideal.by_block("world")))
+        far, _ = _common(ends, base_levels, list(ideal.world))
         if links:
             end = far.pop("link")
             far = {name: values / end for name, values in far.items()}
         notes.append(link_note(BASE_LEVELS, links))
-    near, common = _common(needed, optional, [block for block in mine.by_block("world") if block in blocks])
+    near, common = _common(needed, optional, [block for block in mine.world if block in blocks])
     if left_out := len(mine.cases) - len(common):
         paused = any(case.part > 1 for launches in measured for case in launches.cases)
         why = "a control is missing there" + (" or ran before or after a pause" if paused else "")
@@ -255,12 +255,12 @@ def _levels_beside(
     mine: CellLaunches, crowd: CellLaunches, ideal: CellLaunches, measured: Sequence[CellLaunches]
 ) -> tuple[dict[Level, ByBlock], dict[Level, ByBlock]]:
     """The levels that a waterfall needs and the optional ones that refine it, from launches in the same blocks."""
-    needed: dict[Level, ByBlock] = {"measured": mine.by_block("world"), "mean": crowd.by_block("mean")}
+    needed: dict[Level, ByBlock] = {"measured": mine.world, "mean": crowd.mean}
     optional: dict[Level, ByBlock] = {}
     if all(case.latest is not None for case in crowd.cases):
-        needed["latest"] = crowd.by_block("latest")
+        needed["latest"] = crowd.latest
     if resident := _control(crowd, measured, "synthetic"):
-        optional["resident"] = resident.by_block("mean")
+        optional["resident"] = resident.mean
     if mine.cell.scaling_mode == "strong":
         optional |= _alone(mine, ideal, measured)
     return needed, optional
@@ -271,9 +271,9 @@ def _base_levels(
 ) -> dict[Level, ByBlock]:
     """The base case's levels, scaled to the local batch of `mine`."""
     factor = mine.cell.local_batch / ideal.cell.local_batch
-    levels: dict[Level, ByBlock] = {"ideal": _scaled(ideal.by_block("world"), factor)}
+    levels: dict[Level, ByBlock] = {"ideal": _scaled(ideal.world, factor)}
     if resident := _control(ideal, measured, "synthetic"):
-        levels["ideal_resident"] = _scaled(resident.by_block("world"), factor)
+        levels["ideal_resident"] = _scaled(resident.world, factor)
     return levels
 
 
@@ -283,7 +283,7 @@ def _alone(mine: CellLaunches, ideal: CellLaunches, measured: Iterable[CellLaunc
     alike = ideal.cell.model_dump(exclude=differs)
     names: dict[str, Level] = {"synthetic": "alone_resident", mine.cell.data: "alone"}
     return {
-        names[launches.cell.data]: launches.by_block("world")
+        names[launches.cell.data]: launches.world
         for launches in measured
         if launches.cell.num_ranks == 1
         and launches.cell.local_batch == mine.cell.local_batch
@@ -301,11 +301,11 @@ def _input_bound(
     many, first = _control(crowd, measured, "loader"), _control(ideal, measured, "loader")
     if many is None:
         return None
-    step, low = mine.by_block("world"), -math.inf
+    step, low = mine.world, -math.inf
     if first:
-        seconds = _scaled(first.by_block("mean"), mine.cell.local_batch / ideal.cell.local_batch)
+        seconds = _scaled(first.mean, mine.cell.local_batch / ideal.cell.local_batch)
         low = -_upper(block_ratio(seconds, step))
-    return InputBound(low=low, high=_upper(block_ratio(many.by_block("mean"), step)))
+    return InputBound(low=low, high=_upper(block_ratio(many.mean, step)))
 
 
 def _upper(share: Interval) -> float:
@@ -353,7 +353,7 @@ def _of_stamps(crowd: CellLaunches) -> list[str]:
 
 
 def _log_ratios(over: CellLaunches, under: CellLaunches) -> Seconds:
-    first, second = over.by_block("world"), under.by_block("world")
+    first, second = over.world, under.world
     return np.log([first[block] / second[block] for block in first if block in second])
 
 

@@ -221,7 +221,7 @@ def per_doubling(row: ScalingRow, before: ScalingRow | None, study: Measured) ->
     over, under = (study.good_launches_of(each.family, each.cell, each.evidence) for each in (row, before))
     if over is None or under is None:
         return None
-    ratio = block_ratio(over.by_block("samples_per_second"), under.by_block("samples_per_second"))
+    ratio = block_ratio(over.samples_per_second, under.samples_per_second)
     return power(ratio, 1 / math.log2(row.cell.num_ranks / before.cell.num_ranks))
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.launches import good_by_cell, latest_good, launches_of
-from dlscale.analysis.metrics import flaws
 from dlscale.analysis.records import start_skew, why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.files import load_records
@@ -90,7 +89,7 @@ def test_start_skew_is_a_fraction_of_the_window(make_record, fields, skew):
 def test_one_rank_on_each_machine_has_no_skew(make_record):
     record = make_record(num_ranks=2, num_nodes=2, clock_offsets=(0.0, 86_400.0))
     assert start_skew(record) is None
-    assert not [note for note in flaws(*launches_of([record])) if "apart" in note]
+    assert not [note for note in launches_of([record])[0].flaws if "apart" in note]
 
 
 def starting(make_record, *starts, **fields):
@@ -144,7 +143,7 @@ def test_memory_is_the_largest_rank_s(make_record, peaks, known):
 )
 def test_skipped_samples_are_summed_and_their_ranks_counted(make_record, skipped, note):
     record = make_record(num_ranks=4).model_copy(update={"skipped_samples": skipped})
-    found = [flaw for flaw in flaws(*launches_of([record])) if "unreadable" in flaw]
+    found = [flaw for flaw in launches_of([record])[0].flaws if "unreadable" in flaw]
     assert found == ([note] if note else [])
 
 
@@ -173,7 +172,7 @@ def test_a_failed_case_is_kept_with_its_latest_attempt_and_no_value(make_record)
     attempts = [make_record(failure="out of memory", attempt=attempt) for attempt in (1, 2)]
     (launches,) = launches_of(attempts)
     assert [(case.record.attempt, case.num_attempts, case.good) for case in launches.cases] == [(2, 2, False)]
-    assert launches.by_block("samples_per_second") == {}
+    assert launches.samples_per_second == {}
     assert latest_good(attempts) == []
 
 

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlscale.analysis.findings.bounds import efficiency_limits, lowest_of, network_bound
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import measure
 from tests.made_records import CONFIGURATION
 
 EVENTS = "events.h5:0123456789ab"
@@ -33,7 +33,7 @@ def study(
 
 
 def of(records, kind):
-    (found,) = efficiency_limits(launches_of(records)).values()
+    (found,) = efficiency_limits(measure(records)).values()
     return next(one for one in found if one.kind == kind)
 
 
@@ -110,7 +110,7 @@ def test_what_is_not_known_has_a_reason_and_no_number(make_record, kind, fields,
 
 def test_without_a_base_case_there_is_no_bound(make_record):
     (found,) = efficiency_limits(
-        launches_of([one for one in study(make_record) if one.case.cell.num_ranks > 1])
+        measure([one for one in study(make_record) if one.case.cell.num_ranks > 1])
     ).values()
     assert lowest_of(found) is None
     assert {one.words for one in found} == {"base case (a), none on 1 rank, was not measured"}
@@ -120,7 +120,7 @@ def test_without_a_base_case_there_is_no_bound(make_record):
 @given(st.floats(1e3, 1e12), st.floats(1, 1e5), st.sampled_from([True, False]))
 def test_bounds_lie_between_0_and_1_and_hidden_above_in_line(make_record, bandwidth, loader, overlap):
     (found,) = efficiency_limits(
-        launches_of(study(make_record, bandwidth=bandwidth, loader=loader, told={"overlap": overlap}))
+        measure(study(make_record, bandwidth=bandwidth, loader=loader, told={"overlap": overlap}))
     ).values()
     known = [one.efficiency for one in found if one.efficiency is not None]
     assert lowest_of(found).efficiency == min(known)

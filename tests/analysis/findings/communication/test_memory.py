@@ -4,7 +4,7 @@ import pytest
 
 from dlscale.analysis.findings.bounds import efficiency_limits
 from dlscale.analysis.findings.communication_only import copy_rates
-from dlscale.analysis.launches import launches_of
+from dlscale.analysis.measured import measure
 
 from .conftest import Link, node
 
@@ -35,15 +35,19 @@ def study(make_record, exchange_record, *, copy_rate=1e6, cache=None, cores=1, e
 
 
 def memory_of(records):
-    (found,) = efficiency_limits(launches_of(records)).values()
+    (found,) = efficiency_limits(measure(records)).values()
     return next(one for one in found if one.kind == "memory")
+
+
+def rates(records):
+    return copy_rates(measure(records).exchanges)
 
 
 def test_a_node_moves_what_its_ranks_copy_together(exchange_record):
     records = [
         exchange_record(Link(), copy_rate=rate, block=block) for block, rate in enumerate((1e9, 3e9, 2e9))
     ]
-    assert list(copy_rates(launches_of(records)).values()) == [8e9]  # 4 ranks, the median launch
+    assert list(rates(records).values()) == [8e9]  # 4 ranks, the median launch
 
 
 def test_the_slowest_node_counts_and_each_by_its_own_launches(exchange_record):
@@ -52,7 +56,7 @@ def test_the_slowest_node_counts_and_each_by_its_own_launches(exchange_record):
         one = exchange_record(Link(), block=block, num_nodes=2)
         one = one.model_copy(update={"copy_rates": [5e9, 5e9, rate, rate]})
         records.append(on_nodes(one, ("a", "a", "b", "b")))
-    ((where, rate),) = copy_rates(launches_of(records)).items()
+    ((where, rate),) = rates(records).items()
     assert rate == 4e9
     assert where[1:] == (4, 2, "measured")
 
@@ -64,7 +68,7 @@ def test_missing_rates_and_failures_say_nothing(exchange_record, make_record):
         exchange_record(Link(), block=2, failure="hang"),
         make_record(num_ranks=4),
     ]
-    assert copy_rates(launches_of(records)) == {}
+    assert rates(records) == {}
 
 
 def test_the_bound_by_measured_memory_by_hand(make_record, exchange_record):
