@@ -96,11 +96,31 @@ def study_warnings(study: Measured) -> tuple[tuple[str, str], ...]:
     warnings = disturbed + warnings
     drifted = [one for one in drift.FINDING.of(study) if one.steady is False]
     warnings += [(f"{one.text[0].upper()}{one.text[1:]}.", "failures") for one in drifted]
-    if study.failures:
-        warnings.append((f"{plural(len(study.failures), 'failed attempt')} at a case.", "failures"))
+    failed, repeated = failed_cases(study)
+    if failed:
+        warnings.append((f"{plural(len(failed), 'case')} failed.", "failures"))
+    if repeated:
+        warnings.append(
+            (f"{plural(len(repeated), 'attempt')} failed and succeeded when repeated.", "failures")
+        )
     if left := left_out(study):
         warnings.append((f"Left out: {'; '.join(left[:2])}{' ...' if len(left) > 2 else ''}.", "failures"))
     return tuple(warnings)
+
+
+def failed_cases(study: Measured) -> tuple[list[Record], list[Record]]:
+    """The latest attempt of each case that has failed, and failed attempts at cases that gave a number since.
+
+    Those that somebody interrupted, and that were made good since, are neither.
+    """
+    measured = {case.record.case.id for launches in study.cells for case in launches.good}
+    latest = {record.case.id: record for record in study.failures if record.case.id not in measured}
+    repeated = [
+        record
+        for record in study.failures
+        if record.case.id in measured and not (record.failure and record.failure.kind == "interrupted")
+    ]
+    return list(latest.values()), repeated
 
 
 def _failed_rank(record: Record) -> int | None:
@@ -164,13 +184,14 @@ def _sentences(study: Measured) -> Iterator[Sentence]:
 
 
 def gaps(study: Measured) -> Iterator[str]:
-    """The number of cases without a throughput, controls included, and why the first attempt failed."""
+    """The number of cases without a throughput, controls included, and why the first one failed."""
     rows = scaling.FINDING.of(study)
     planned = sum(row.num_planned for row in rows)
     if missing := planned - sum(row.num_launches for row in rows):
         yield f"{missing} of {plural(planned, 'case')} gave no throughput, controls included."
     yield from (one.text for one in drift.FINDING.of(study) if not one.steady)
-    for record in study.failures[:1]:
+    failed, repeated = failed_cases(study)
+    for record in (failed + repeated)[:1]:
         cell = record.case.cell
         what = backend_name(cell) if cell.control == "train" else f"{backend_name(cell)} ({cell.control})"
         several = len(study.families) > 1

@@ -63,8 +63,8 @@ def _of_losses(losses: Sequence[Loss]) -> Iterator[str]:
 def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str]:
     """Sentences about the trainings of one family on the most ranks that gave a number.
 
-    A backend is called the best only if the declared comparisons put it before every other one; otherwise the text
-    says "measured".
+    A backend is called the best only if the declared comparisons put it before every other one; otherwise none is
+    called the highest or the lowest.
     """
     measured = [row for row in rows if row.throughput]
     if not measured:
@@ -106,8 +106,8 @@ def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
         first = f"{_row_name(best)} has the highest scaling efficiency on {ranks}: {efficiency_text(highest)}"
         return f"{first}; {_row_name(worst)} the lowest measured: {efficiency_text(lowest)}."
     return (
-        f"Scaling efficiency measured on {ranks}{against}: highest {_row_name(best)}, {efficiency_text(highest)}; "
-        f"lowest {_row_name(worst)}, {efficiency_text(lowest)}."
+        f"Scaling efficiency on {ranks}{against}: {efficiency_text(lowest)} to {efficiency_text(highest)}; no backend "
+        "is shown to lead."
     )
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from dlscale.analysis.findings import compression, solution_table, tuning
 from dlscale.analysis.findings.compression import FAILED
+from dlscale.analysis.findings.failures import failed_cases
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.screen import render_full, render_screen
 from dlscale.base.errors import UsageError
@@ -148,9 +149,7 @@ def _put_tuned(loaded: Loaded) -> None:
 
 def _status(loaded: Loaded) -> int:
     study = loaded.study
-    # An attempt that failed, or was interrupted, and was made good since is no failed case.
-    measured = {case.record.case.id for launches in study.cells for case in launches.good}
-    failed = [record for record in study.failures if record.case.id not in measured]
+    failed, _ = failed_cases(study)
     if study.bad_files or study.left_out or failed or loaded.errors:
         return FAILED_CASES
     if any(row.pair and row.pair.comparable is False for row in loaded.rows):

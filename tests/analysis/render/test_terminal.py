@@ -74,7 +74,7 @@ def test_the_end_of_a_real_study_is_one_screen(results, capsys, monkeypatch):
 
 
 BEST = "ring has the highest scaling efficiency on 8 ranks: "
-MEASURED = "Scaling efficiency measured on 8 ranks: highest "
+MEASURED = "Scaling efficiency on 8 ranks: "
 NEAR = {"none": 0.97, "ring": 0.91, "mpi": 0.909, "gloo": 0.78}
 
 
@@ -105,6 +105,7 @@ def test_the_best_is_named_only_where_comparisons_say_so(made, order, fields, fi
     records = made.study(**{"trainings": ONE_TRAINING, "rank_counts": (1, 8), "num_blocks": 7} | fields)
     best, compared = sentences(records, order=(order,))
     assert best.startswith(first)
+    assert ("no backend is shown to lead" in best) == (first == MEASURED)
     assert all(words in compared for words in second)
 
 
@@ -117,7 +118,7 @@ def test_failures_unread_files_and_missing_cases_have_a_line_each(made):
     heading, *lines = text[text.index("Warnings (") :].splitlines()
     assert "dlscale report --full" in heading
     assert [line.split(":")[0].strip() for line in lines] == [
-        "1 failed attempt at a case.",
+        "1 case failed.",
         "Left out",
         "2 of 50 cases gave no throughput, controls included.",
         "First failure",
@@ -125,6 +126,20 @@ def test_failures_unread_files_and_missing_cases_have_a_line_each(made):
     assert "ring on 2 ranks, block 6: hang on rank 1: rank 1 [died] of it" in lines[-1]
     assert all(len(line) <= MAX_COLUMNS for line in lines)
     assert [line.endswith("…") for line in lines] == [False, True, False, True]
+
+
+def test_an_interruption_that_was_made_good_is_told_no_more(made):
+    study = made.study(trainings=ONE_TRAINING, rank_counts=(1, 2))
+    good = next(record for record in study if record.case.cell.num_ranks == 2)
+    failed = made.record(backend="ring", num_ranks=2, block=6, failure="rank 1 died").failure
+    text = {}
+    for kind in ("interrupted", "error"):
+        first = good.model_copy(
+            update={"failure": failed.model_copy(update={"kind": kind}), "windows": [], "attempt": 1}
+        )
+        text[kind] = printed([first, *(one.model_copy(update={"attempt": 2}) for one in study)])
+    assert "failed" not in text["interrupted"]
+    assert "1 attempt failed and succeeded when repeated." in text["error"]
 
 
 def test_many_trainings_have_a_block_each(made):
