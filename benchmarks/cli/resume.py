@@ -13,8 +13,7 @@ from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.request import Request
 from dlscale.benchmarks.cli.run_here import run_here
 from dlscale.benchmarks.jobs import submission
-from dlscale.benchmarks.launch.campaign import Campaign
-from dlscale.benchmarks.launch.measured_code import changed_text
+from dlscale.benchmarks.launch.campaign import Campaign, differences
 from dlscale.benchmarks.launch.preparing import campaign_for_jobs, prepare_campaign
 from dlscale.benchmarks.study.study import StudyFile, read_study_file
 
@@ -86,14 +85,8 @@ def _check_same(campaign: Campaign, folder: Path, file: StudyFile) -> None:
     """Records of other code, versions or another machine never join a curve."""
     if campaign.store.folder.resolve() == folder.resolve():
         return
-    was, now = file.fingerprint, campaign.fingerprint
-    names = changed_text(file.measured_files, campaign.measured_files)
-    code = f"code ({names})" if names else "code"
-    pairs: dict[str, tuple[object, object]] = {code: (was.code_digest, now.code_digest)}
-    pairs |= {name: (was.versions.get(name), now.versions.get(name)) for name in was.versions | now.versions}
-    pairs |= {name: (was.node.get(name), now.node.get(name)) for name in was.node | now.node}
-    changed = sorted(name for name, (before, after) in pairs.items() if before != after)
+    changed = "; ".join(differences(file, campaign)) or "another definition of its system or its data"
     raise UsageError(
-        f"{folder} was measured with another {', '.join(changed) or 'definition of its system or its data'}; "
+        f"{folder} was measured with other code, versions or machine ({changed}); "
         "run the study again, which opens a new folder"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch import environment, gpus, hosts
-from dlscale.benchmarks.launch.campaign import Campaign
+from dlscale.benchmarks.launch.campaign import Campaign, differences
 from dlscale.benchmarks.launch.configuration import definition_digest
 from dlscale.benchmarks.launch.overheads import read_overheads
 from dlscale.benchmarks.launch.probe import Probe
@@ -21,7 +21,7 @@ from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Plan
 from dlscale.benchmarks.study.sizes import chosen_partition, shape
-from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.study.study import STUDY_FILE, Study, read_study_file
 from dlscale.benchmarks.systems.system import Installation, System, default_environment, find_installation
 
 
@@ -44,7 +44,27 @@ def prepare_campaign(
         digests.append(definition_digest(system))
     digest = environment.combine(*digests)
     store = Store(results / system.name / f"{study.name}-{digest}")
-    return replace(campaign, store=store, spool_folder=store.spool_folder)
+    campaign = replace(campaign, store=store, spool_folder=store.spool_folder)
+    if text := _why_new(campaign):
+        warnings = (*campaign.plan.warnings, text)
+        campaign = replace(campaign, plan=replace(campaign.plan, warnings=warnings))
+    return campaign
+
+
+def _why_new(campaign: Campaign) -> str:
+    """Why a study's records go into a new folder though there is one of the same plan; empty if there is none."""
+    folder = campaign.store.folder
+    if folder.exists():
+        return ""
+    for path in sorted(folder.parent.glob(f"{campaign.plan.study.name}-*/{STUDY_FILE}")):
+        try:
+            file = read_study_file(path.parent)
+        except UsageError:
+            continue
+        if file.plan_digest == campaign.plan.digest:
+            changed = "; ".join(differences(file, campaign)) or "its system's definition"
+            return f"a new folder, as {path.parent.name} of the same plan was measured with something else: {changed}"
+    return ""
 
 
 def _on_hosts(campaign: Campaign) -> Campaign:
@@ -148,7 +168,7 @@ def campaign_for_jobs(
     plan = _plan_of(study, system, environment=name, data=data)
     probe = environment.probe(installation)
     plan = _in_installed_frameworks(plan, installation, probe)
-    fingerprint = _fingerprint(probe, study)
+    fingerprint = _fingerprint(probe, plan.study)
     software = json.dumps([fingerprint.code_digest, fingerprint.versions], sort_keys=True)
     campaign = _with_folder(
         results / system.name / f"{study.name}-{environment.combine(plan.digest, software)}",
@@ -201,7 +221,12 @@ def _with_folder(
 
 
 def _fingerprint(probe: Probe, study: Study) -> Fingerprint:
-    return probe.fingerprint(environment.commit(), workloads=study.workloads, backends=study.backends)
+    return probe.fingerprint(
+        environment.commit(),
+        workloads=study.workloads,
+        frameworks=study.frameworks,
+        backends=study.backends,
+    )
 
 
 def _measured_files(probe: Probe, study: Study) -> dict[str, str]:

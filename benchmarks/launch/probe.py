@@ -24,10 +24,21 @@ from dlscale.benchmarks.records.record import Fingerprint, Setting
 from dlscale.collectives.registry import unavailable_because
 from dlscale.models.frameworks import KNOWN
 
-PACKAGES = (
-    *("dlscale", "torch", "numpy", "h5py", "mpi4py", "tensorflow-cpu", "jax", "jaxlib", "horovod", "grpcio"),
-    *("oneccl-cpu", "impi-rt"),
-)
+# Package -> the frameworks or backends whose studies use it; none named: every study does.
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "dlscale": (),
+    "torch": ("torch",),
+    "numpy": (),
+    "h5py": (),
+    "mpi4py": (),
+    "tensorflow-cpu": ("tensorflow",),
+    "jax": ("jax",),
+    "jaxlib": ("jax",),
+    "horovod": ("horovod",),
+    "grpcio": ("grpc_ps",),
+    "oneccl-cpu": ("horovod",),
+    "impi-rt": (),
+}
 
 
 class Probe(Frozen):
@@ -42,17 +53,28 @@ class Probe(Frozen):
     node: dict[str, Setting]
 
     def fingerprint(
-        self, commit: str, *, workloads: Collection[str], backends: Collection[str]
+        self,
+        commit: str,
+        *,
+        workloads: Collection[str],
+        frameworks: Collection[str],
+        backends: Collection[str],
     ) -> Fingerprint:
         """The digest that all records of one curve share, and what it was made of, for a study of these."""
         code = self.code.of_study(workloads=workloads, backends=backends)
-        text = json.dumps([code.code_digest, self.versions, self.node], sort_keys=True)
+        used = {*frameworks, *backends}
+        versions = {
+            name: version
+            for name, version in self.versions.items()
+            if not PACKAGES.get(name) or used.intersection(PACKAGES[name])
+        }
+        text = json.dumps([code.code_digest, versions, self.node], sort_keys=True)
         return Fingerprint(
             digest=hashlib.sha256(text.encode()).hexdigest()[:16],
             code_digest=code.code_digest,
             source_digest=code.source_digest,
             commit=commit,
-            versions=self.versions,
+            versions=versions,
             node=self.node,
         )
 

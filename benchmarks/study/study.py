@@ -422,6 +422,7 @@ class StudyFile(Frozen):
     study: Study
     system: System
     environment: str
+    plan_digest: str = ""
     fingerprint: Fingerprint
     measured_files: dict[str, str] = {}  # name -> digest of what the study runs; empty in older ones
     data: str | None = None  # as --data gave it

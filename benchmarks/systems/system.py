@@ -346,7 +346,10 @@ def default_environment(system: System) -> str:
 
 
 def _folder(environment: Environment) -> Path:
-    return Path(os.path.expandvars(environment.prefix)).absolute()
+    """The absolute path of its folder. That beside dlscale's code is the same, whatever the working folder is."""
+    path = Path(os.path.expandvars(environment.prefix))
+    own = Path(__file__).resolve().parents[2] / path
+    return own if own == Path(sys.prefix) else path.absolute()
 
 
 def find_installation(system: System, name: str) -> Installation:

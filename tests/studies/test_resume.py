@@ -139,4 +139,4 @@ def test_resume_of_a_study_on_another_system_is_one_line(bench):
     done = bench.ask("resume")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert "was measured with another torch" in line
+    assert "was measured with other code, versions or machine (torch 1.0, now 2." in line

@@ -27,7 +27,7 @@ PROBE = Probe(
 
 
 def digest_of(probe):
-    return probe.fingerprint("c", workloads=["hep_cnn"], backends=["none"]).digest
+    return probe.fingerprint("c", workloads=["hep_cnn"], frameworks=["torch"], backends=["none"]).digest
 
 
 def with_cores(number):

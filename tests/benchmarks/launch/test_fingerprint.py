@@ -1,0 +1,78 @@
+"""A study's fingerprint has what the study uses; a new folder beside one of the same plan says what differs."""
+
+from pathlib import Path
+
+import pytest
+
+from dlscale.benchmarks.launch import environment
+from dlscale.benchmarks.launch.campaign import describe_campaign
+from dlscale.benchmarks.launch.measured_code import MeasuredCode
+from dlscale.benchmarks.launch.preparing import prepare_campaign
+from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems import system as systems
+from dlscale.benchmarks.systems.system import default_environment, load_system
+
+VERSIONS = {
+    "python": "3.11.2",
+    "torch": "2.13.0",
+    "tensorflow-cpu": "2.21.0",
+    "horovod": "0.28.1",
+    "mpi": "MPICH 5",
+}
+PROBE = Probe(
+    versions=VERSIONS,
+    mpi="mpich",
+    mpi_problem=None,
+    problems={},
+    frameworks=["torch"],
+    code=MeasuredCode(files={"models/hep_cnn/_torch.py": "0"}),
+    node={"num_cores": 2},
+)
+
+
+@pytest.mark.parametrize(
+    ("package", "used_by"),
+    [
+        ("horovod", {"backends": ["none", "horovod"]}),
+        ("tensorflow-cpu", {"frameworks": ["torch", "tensorflow"]}),
+        ("mpi", {}),
+    ],
+)
+def test_a_package_counts_where_the_study_uses_it(package, used_by):
+    def fingerprint(versions, **changes):
+        study = {"workloads": ["hep_cnn"], "frameworks": ["torch"], "backends": ["none"]} | changes
+        return PROBE.model_copy(update={"versions": versions}).fingerprint("c", **study)
+
+    other = VERSIONS | {package: "9"}
+    assert fingerprint(VERSIONS, **used_by).digest != fingerprint(other, **used_by).digest
+    assert (fingerprint(VERSIONS).digest == fingerprint(other).digest) == bool(used_by)
+
+
+def test_an_environment_has_its_name_wherever_dlscale_is_started(tmp_path, monkeypatch):
+    prefix = Path(systems.__file__).resolve().parents[2] / ".venv"
+    monkeypatch.setattr(systems.sys, "prefix", str(prefix))
+    monkeypatch.chdir(tmp_path)
+    local = load_system("local")
+    assert default_environment(local) == ".venv"
+    assert systems._folder(local.environments[".venv"]) == prefix
+    assert systems._folder(local.environments[".venv-openmpi"]) == tmp_path / ".venv-openmpi"
+
+
+def test_a_new_folder_beside_one_of_the_same_plan_says_what_differs(tmp_path, monkeypatch):
+    local = load_system("local")
+    study = load_study("weak-scaling", system=local, backends=["none"], preset="tiny", ranks=[1], launches=1)
+
+    def prepared(**versions):
+        probe = PROBE.model_copy(update={"versions": VERSIONS | versions})
+        monkeypatch.setattr(environment, "probe", lambda *_: probe)
+        monkeypatch.setattr(environment, "check_mpi", lambda *_, **__: "mpich")
+        return prepare_campaign(study, local, environment_name=None, data="synthetic", results=tmp_path)
+
+    first = prepared()
+    assert not [text for text in first.plan.warnings if "new folder" in text]
+    first.store.open(describe_campaign(first))
+    assert prepared(horovod="9").store.folder == first.store.folder
+    (text,) = [text for text in prepared(torch="2.14.0").plan.warnings if "new folder" in text]
+    assert first.store.folder.name in text
+    assert text.endswith(": torch 2.13.0, now 2.14.0")
