@@ -17,6 +17,7 @@ from pydantic import Field
 
 from dlscale.analysis.families import Family, environment_text
 from dlscale.analysis.statistics import median
+from dlscale.base.strings import Text
 from dlscale.benchmarks.records.prediction import LOSS, PredictionRecord
 from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting
 from dlscale.benchmarks.records.required_gates import missing_gates
@@ -228,7 +229,7 @@ def exchange_mode(record: Record) -> str:
 class NamedCell(Cell):
     """A cell with the name of its curve among those of a study (`curves`); the name is no part of the cell."""
 
-    curve: str = Field("", exclude=True)
+    curve: Text = Field("", exclude=True)
 
 
 def named(cell: Cell, curve: str) -> NamedCell:

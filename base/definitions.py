@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from dlscale.base.errors import UsageError
@@ -35,16 +35,6 @@ class Frozen(BaseModel):
         return copy
 
 
-def _check_file_name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
-        raise ValueError(
-            f"{value!r} cannot name a folder; give up to 100 letters, digits, '.', '_' and '-', a letter or digit "
-            "first"
-        )
-    return value
-
-
-FileName = Annotated[str, AfterValidator(_check_file_name)]  # a part of a path, and never another folder
 LARGEST_BYTES = 16 << 20  # of a definition
 M = TypeVar("M", bound=BaseModel)
 
@@ -84,7 +74,7 @@ def load(kind: type[M], name: str, *, folder: str) -> M:
 def load_file(kind: type[M], path: Path) -> M:
     """The definition in a TOML file that exists. Raises UsageError for invalid TOML, and wrong or unknown fields."""
     try:
-        content = parse_toml(read_regular(path, limit=LARGEST_BYTES).decode())
+        content = parse_toml(read_regular(path, limit=LARGEST_BYTES, links=True).decode())
     except ValueError as error:
         raise UsageError(f"{path} is not valid TOML: {error}; correct that line") from None
     except OSError as error:

@@ -52,29 +52,81 @@ def write_atomically(
 LARGEST_BYTES = 2**30
 
 
-def read_regular(path: str | Path, *, limit: int = LARGEST_BYTES) -> bytes:
-    """The content of a regular file.
+APPENDED = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
-    Raises OSError, also for anything else, as a FIFO would be waited for and /dev/zero has no end, and for more than
-    `limit` bytes.
+
+def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, links: bool = False) -> int:
+    """A descriptor of a regular file, private to the user where `flags` create it. A file is never truncated.
+
+    Raises OSError for anything else, as a FIFO would be waited for and /dev/zero has no end, and for a symbolic link
+    unless `links`: in a folder that others write to it may lead to any file of the user's.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO opens without its writer
+    # A FIFO opens without its writer; one that is to be written to fails without its reader.
+    safe = os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
     try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        content = b""
-        while piece := os.read(descriptor, max(status.st_size - len(content), 0) + 1):
+        descriptor = os.open(path, (flags & ~os.O_TRUNC) | safe, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP and not links:
+            raise OSError(errno.ELOOP, "a symbolic link, which is not followed here", str(path)) from None
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.EINVAL, "not a regular file", str(path)) from None
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def read_regular(path: str | Path, *, limit: int = LARGEST_BYTES, links: bool = False) -> bytes:
+    """The content of a regular file. `links`: one that the user named, or that was installed, may be a link.
+
+    Raises OSError as `open_regular`, and for more than `limit` bytes.
+    """
+    with os.fdopen(open_regular(path, links=links), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(min(size, limit) + 1)
+        while size < len(content) <= limit and (
+            piece := file.read(1 << 16)
+        ):  # it grows, or has no known size
             content += piece
-            if len(content) > limit:
-                raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
-            if len(content) == status.st_size:  # one more was asked for, and not there
-                break
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
+    return content
+
+
+def read_end(path: Path, *, limit: int = 1 << 20) -> str:
+    """The last `limit` bytes of what programs printed into a file, as text. Empty where it cannot be read."""
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+            return file.read(limit).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+@contextmanager
+def locked(path: Path, *, held: str) -> Iterator[None]:
+    """Holds the lock of that name, which ends with its process.
+
+    Raises UsageError, `held` if another process holds it, or that the file cannot be opened.
+    """
+    try:
+        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}; free space, or choose a folder of yours with --results"
+        ) from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(held) from None
+        yield
     finally:
         os.close(descriptor)
-    return content
 
 
 def make_folder(path: Path, *, option: str = "--results") -> Path:

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from dlscale.base.definitions import Frozen, where_given
+from dlscale.base.strings import Text
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _ELEMENT_BYTES = 4  # an fp32 number; messages are whole numbers of them
@@ -106,9 +107,9 @@ class Fact(Frozen):
     by eye), the machine itself, or `computed` from other facts.
     """
 
-    source: str
+    source: Text
     kind: Literal["text", "table", "source code", "figure", "machine", "computed"] = "text"
-    note: str = ""
+    note: Text = ""
 
 
 class Count(Fact):
@@ -117,10 +118,10 @@ class Count(Fact):
     value: PositiveInt
 
 
-class Text(Fact):
+class TextFact(Fact):
     """A name or a word, such as a processor's model or a network's topology."""
 
-    value: str
+    value: Text
 
 
 class Quantity(Fact):
@@ -129,10 +130,10 @@ class Quantity(Fact):
     Where sources differ, `low` and `high` are the lowest and the highest value that they give; the note says which.
     """
 
-    value: str
+    value: Text
     number: float = 0.0
-    low: str = where_given("")
-    high: str = where_given("")
+    low: Text = where_given("")
+    high: Text = where_given("")
     factors: Annotated[tuple[float, float], Field(exclude=True)] = (1.0, 1.0)  # low and high over the value
 
     @property
@@ -238,5 +239,5 @@ def _reader(parse: Callable[[str], Any]) -> BeforeValidator:
 
 
 Duration = Annotated[PositiveFloat, Field(allow_inf_nan=False), _reader(parse_seconds)]  # seconds
-Words = Annotated[list[str], _reader(split_list)]
+Words = Annotated[list[Text], _reader(split_list)]
 Counts = Annotated[list[PositiveInt], _reader(parse_counts)]

@@ -25,6 +25,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.base.launchers import mpi_title
 from dlscale.base.redaction import home_folder, redact
+from dlscale.base.strings import Text
 from dlscale.base.variables import BUILD, passed_on
 from dlscale.benchmarks.systems.system import Installation
 
@@ -77,12 +78,14 @@ _CHECK = "import horovod.{framework} as hvd; raise SystemExit(0 if {operations} 
 class BuildFacts(Frozen):
     """The versions that a wheel is compiled against."""
 
-    abi: str  # of Python, with the platform
-    frameworks: dict[str, dict[str, str]]  # "torch", "tensorflow", if installed: versions of their packages
-    libraries: dict[str, str]  # versions of MPI's and oneCCL's packages, where they are packages
-    mpi: str  # name and version
-    operations: dict[str, str]  # Horovod's own variables that decide what is compiled
-    horovod: str  # the release
+    abi: Text  # of Python, with the platform
+    frameworks: dict[
+        Text, dict[Text, Text]
+    ]  # "torch", "tensorflow", if installed: versions of their packages
+    libraries: dict[Text, Text]  # versions of MPI's and oneCCL's packages, where they are packages
+    mpi: Text  # name and version
+    operations: dict[Text, Text]  # Horovod's own variables that decide what is compiled
+    horovod: Text  # the release
 
     @property
     def key(self) -> str:

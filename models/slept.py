@@ -19,6 +19,7 @@ from pydantic import Field
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_quantity
+from dlscale.base.strings import Text
 
 PassSeconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
 UNCHECKED = "loss and gradients are no network's: computation was replaced by sleep"
@@ -53,9 +54,9 @@ class Slept(Frozen):
 
     forward_seconds: PassSeconds
     backward_seconds: PassSeconds
-    source: str = where_given("")  # of the profile: study and cell, or publication
-    digest: str = where_given("")  # of the profile's numbers here
-    ready: dict[str, PassSeconds] = where_given({})  # empty: equal shares, last layer first
+    source: Text = where_given("")  # of the profile: study and cell, or publication
+    digest: Text = where_given("")  # of the profile's numbers here
+    ready: dict[Text, PassSeconds] = where_given({})  # empty: equal shares, last layer first
 
     @property
     def text(self) -> str:
@@ -114,7 +115,7 @@ def slept_key(*, workload: str, preset: str, framework: str, precision: str, loc
 class ByProfile(Frozen):
     """Sleep by a profile: of a study, or a stored one, of a system or without a name the only one."""
 
-    name: str
+    name: Text
 
     @property
     def option(self) -> str:

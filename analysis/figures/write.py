@@ -5,7 +5,6 @@ Files are written atomically, with their origin inside; a redraw gives equal byt
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 from collections import Counter
@@ -25,6 +24,7 @@ from dlscale.analysis.form import SCREEN, Form, figure_latex
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance, printable
 from dlscale.base.files import all_or_nothing, write_atomically
+from dlscale.base.strings import to_csv
 
 NAMES = (
     "throughput",
@@ -166,7 +166,7 @@ def save_pictures(figure: Figure, stem: Path, *, title: str, provenance: Provena
 
 def save_rows(stem: Path, rows: Iterable[Mapping[str, Any]], provenance: Provenance) -> Path:
     """Write `<stem>.csv`: the rows of `--json`, at least one, with their origin in the last columns."""
-    return _write(stem, "csv", _csv(rows, provenance))
+    return _write(stem, "csv", to_csv(list(provenance.beside(rows))).encode())
 
 
 def _draw(figure: Figure, stem: Path, form: str, metadata: Mapping[str, str | None]) -> Path:
@@ -182,12 +182,3 @@ def _write(stem: Path, form: str, content: bytes) -> Path:
     path = stem.with_name(f"{stem.name}.{form}")
     write_atomically(path, content, mode=0o644)  # readable by everybody
     return path
-
-
-def _csv(rows: Iterable[Mapping[str, Any]], provenance: Provenance) -> bytes:
-    lines = list(provenance.beside(rows))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue().encode()

@@ -12,14 +12,14 @@ from dlscale.analysis.declare import Axis, Figure, Guide, Plot, Point, Series, T
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import save_drawing
-from dlscale.analysis.predict.grid import to_csv
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.analysis.predict.solution import PredictedSolution, solution_caption, solution_row
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.html.what_if import write_what_if
-from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.files import make_folder, read_regular, write_atomically
+from dlscale.base.strings import to_csv
 from dlscale.benchmarks.records.prediction import (
     ENDING,
     GRID,
@@ -150,7 +150,7 @@ def _save(figure: Figure, stem: Path, records: Sequence[PredictionRecord], *, st
 def _is_written(rows: Sequence[Mapping[str, Any]], stem: Path) -> bool:
     """Whether the figure, the CSV and the records at `stem` are there, and of these rows."""
     try:
-        text = Path(f"{stem}.csv").read_text(encoding="utf-8")
+        text = read_regular(f"{stem}.csv").decode()
     except (OSError, UnicodeDecodeError):
         return False
     return _digest(rows) in text and all(

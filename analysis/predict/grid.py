@@ -136,19 +136,10 @@ def _row(scenario: Scenario, point: PredictedPoint, factors: Mapping[str, float]
     }
 
 
-def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as CSV, with all digits."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def read_grid(path: Path) -> list[dict[str, Any]]:
     """The rows of a grid's file, numbers as numbers. Raises UsageError if it is not one."""
     try:
-        text = read_regular(path, limit=MOST_BYTES).decode("utf-8")
+        text = read_regular(path, limit=MOST_BYTES, links=True).decode("utf-8")
         rows = [dict(row) for row in csv.DictReader(io.StringIO(text), strict=True)]
         if not rows:
             raise ValueError("no rows")

@@ -34,6 +34,7 @@ from dlscale.base import definitions
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Count, Fact, Seconds
+from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.models import load_workload
 from dlscale.models.workload import Preset
@@ -63,14 +64,14 @@ class Variation(Fact):
 class StoredProfile(Frozen):
     """A published rate of a workload on a system."""
 
-    system: str
-    workload: str
-    preset: str
-    framework: str
+    system: Name
+    workload: Name
+    preset: Name
+    framework: Name
     local_batch: Count
     sample_time: Seconds  # forward and backward of one sample
     variation: Variation  # of steps
-    sources: dict[str, str]
+    sources: dict[Text, Text]
 
     @model_validator(mode="after")
     def _have_sources(self) -> StoredProfile:
@@ -154,18 +155,18 @@ def _of_layers(layers: Sequence[Any], ready: Iterable[float]) -> list[Gradient]:
 class Stated(Frozen):
     """A published rate, between the lowest and the highest that is stated."""
 
-    systems: list[str]
+    systems: list[Text]
     of: Literal["node", "device"]
     low: PositiveFloat
     high: PositiveFloat
     kind: Literal["text", "table", "figure"]
-    source: str
+    source: Text
 
 
 class SampleRate(Stated):
     """Samples per second of a workload's published preset."""
 
-    workload: str
+    workload: Text
 
 
 class StatedVariation(Frozen):
@@ -173,13 +174,13 @@ class StatedVariation(Frozen):
 
     low: PositiveFloat
     high: PositiveFloat
-    source: str
+    source: Text
 
 
 class Sustained(Frozen):
     """The file `sustained.toml`."""
 
-    peaks: str
+    peaks: Text
     variation: StatedVariation
     rates: list[SampleRate]
     flops: list[Stated]
@@ -196,7 +197,7 @@ class Pace(Frozen):
 
     least: float
     most: float
-    text: str
+    text: Text
 
 
 def derived_profile(

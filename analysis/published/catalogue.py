@@ -24,6 +24,7 @@ from dlscale.analysis.published.values import (
 )
 from dlscale.base.definitions import Frozen, load_file
 from dlscale.base.errors import UsageError
+from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.record import Cell
 
 FIGURES = "figures.toml"
@@ -35,15 +36,15 @@ NEEDED = ("workload", "scaling_mode", "framework", "backend", "system")  # to co
 class Own(Frozen):
     """Required properties of our cells. None matches anything."""
 
-    workload: str | None = None
-    preset: str | None = None
+    workload: Name | None = None
+    preset: Name | None = None
     scaling_mode: Literal["weak", "strong"] | None = None
-    framework: str | None = None
-    backend: str | None = None
-    system: str | None = None
+    framework: Name | None = None
+    backend: Name | None = None
+    system: Name | None = None
     device: Literal["cpu", "gpu"] | None = None
-    precision: str | None = None
-    data: str | None = None  # SYNTHETIC, REAL, or the name of the file or folder, which may have * and ?
+    precision: Name | None = None
+    data: Text | None = None  # SYNTHETIC, REAL, or the name of the file or folder, which may have * and ?
     local_batch: PositiveInt | None = None
     global_batch: PositiveInt | None = None
     ranks_per_node: PositiveInt | None = None
@@ -98,12 +99,12 @@ class Own(Frozen):
 class Panel(Frozen):
     """One plot of a quantity over the figure's x axis. `series` are its series, by default all with the quantity."""
 
-    layout: str  # the quantity
-    y_label: str
-    y_unit: str
+    layout: Name  # the quantity
+    y_label: Text
+    y_unit: Text
     y_scale: Literal["linear", "log"]
-    title: str = ""
-    series: tuple[str, ...] = ()
+    title: Text = ""
+    series: tuple[Text, ...] = ()
     aside: bool = False  # series overlap: points are shifted around their true x, and not joined
     own: Own | None = None
 
@@ -125,7 +126,7 @@ class Panel(Frozen):
 class Series(Frozen):
     """One published series: its name in the legend, and which of our cells may be compared with it."""
 
-    label: str = ""
+    label: Text = ""
     own: Own | None = None
 
 
@@ -135,24 +136,24 @@ class Figure(Frozen):
     `missing` says which input of a prediction is not public, in figures without one.
     """
 
-    id: str
-    title: str
-    publication: str
-    public: str
-    missing: str = ""
-    workload: str  # in words, with the batch
+    id: Text
+    title: Text
+    publication: Text
+    public: Text
+    missing: Text = ""
+    workload: Text  # in words, with the batch
     tolerance: PositiveFloat  # relative
     panels: tuple[Panel, ...]
-    x_label: str = ""
-    x_unit: str = ""
+    x_label: Text = ""
+    x_unit: Text = ""
     x_scale: Literal["log2", "log", "linear"] = "linear"
     x_range: tuple[float, float] = (0, 1)
     base_x: PositiveFloat = 1  # where speed-up and efficiency are 1
     images_per_epoch: PositiveInt | None = None
-    relative_to: str | None = None  # our backend that `relative_throughput` is relative to
+    relative_to: Text | None = None  # our backend that `relative_throughput` is relative to
     named_points: bool = False  # each series is one point, labelled with its name
     own: Own | None = None
-    series: Mapping[str, Series] = {}
+    series: Mapping[Text, Series] = {}
 
     @field_validator("id")
     @classmethod
@@ -183,16 +184,16 @@ class Figure(Frozen):
 class Place(Frozen):
     """Where a published number stands."""
 
-    figure: str
-    series: str = ""
-    quantity: str
+    figure: Text
+    series: Text = ""
+    quantity: Text
     x: float | None = None
 
 
 class Same(Frozen):
     """Two published values of the same quantity; without a tolerance they must agree within their rounding."""
 
-    note: str
+    note: Text
     a: Place
     b: Place
     tolerance: PositiveFloat | None = None
@@ -201,7 +202,7 @@ class Same(Frozen):
 class Catalogue(Frozen):
     """The file."""
 
-    figures: Mapping[str, Figure] = {}
+    figures: Mapping[Text, Figure] = {}
     same: tuple[Same, ...] = ()
 
     @field_validator("figures", mode="before")
@@ -218,9 +219,9 @@ class Catalogue(Frozen):
 class Published(Frozen):
     """All public data: figures in the catalogue's order, values and statements by figure."""
 
-    figures: Mapping[str, Figure]
-    values: Mapping[str, tuple[Value, ...]]
-    statements: Mapping[str, tuple[Statement, ...]]
+    figures: Mapping[Text, Figure]
+    values: Mapping[Text, tuple[Value, ...]]
+    statements: Mapping[Text, tuple[Statement, ...]]
     same: tuple[Same, ...] = ()
 
     def figure(self, name: str) -> Figure:

@@ -20,9 +20,10 @@ from dlscale.analysis.predict.network import Network, network_of, with_assumed
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.published_profiles import public_profile
 from dlscale.analysis.published.catalogue import Figure, Place, Published
-from dlscale.analysis.published.values import FOLDER, Kind, Statement, Text
-from dlscale.base.definitions import FileName, Frozen, load_file
+from dlscale.analysis.published.values import FOLDER, Filled, Kind, Statement
+from dlscale.base.definitions import Frozen, load_file
 from dlscale.base.errors import UsageError
+from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.systems.system import load_system
 
 CLAIMS = "claims"  # the folder of the files, in that of the published values
@@ -33,7 +34,7 @@ class Sourced(Frozen):
     """What an input is from; `published` are the values and statements that it follows from."""
 
     kind: Literal[Kind, "assumed"]
-    source: Text
+    source: Filled
     published: tuple[Place, ...] = ()
 
 
@@ -42,7 +43,7 @@ class Range(Sourced):
 
     low: PositiveFloat
     high: PositiveFloat
-    unit: str
+    unit: Text
 
     @model_validator(mode="after")
     def _ordered(self) -> Range:
@@ -60,7 +61,7 @@ class Number(Sourced):
 class Setting(Sourced):
     """The value of an option of a backend."""
 
-    value: bool | int | float | str
+    value: bool | int | float | Text
 
 
 class Transport(Sourced):
@@ -74,9 +75,9 @@ class Transport(Sourced):
 class _Curve(Frozen):
     """A predicted curve."""
 
-    name: str
-    figures: Mapping[str, str] = {}  # that it is drawn in -> the published series there, or empty
-    backend: str  # of ours, whose colour it has
+    name: Text
+    figures: Mapping[Text, Text] = {}  # that it is drawn in -> the published series there, or empty
+    backend: Text  # of ours, whose colour it has
     batch: Number  # per device, under strong scaling in total
     sizes: tuple[PositiveInt, ...]
 
@@ -89,18 +90,18 @@ class DeviceCurve(_Curve):
     steps, `cycle` how often ready gradients are looked for, `servers` the number of parameter servers.
     """
 
-    network: str  # in networks.toml
+    network: Text  # in networks.toml
     transport: Transport
     strong: bool = False  # the batch is that of all devices
     base: PositiveInt  # devices with an efficiency of 1
     devices_per_node: Number
-    step: str
-    backward: str
-    rate: str
-    latency: str
-    variation: str
-    cycle: str | None = None
-    servers: str | None = None
+    step: Text
+    backward: Text
+    rate: Text
+    latency: Text
+    variation: Text
+    cycle: Text | None = None
+    servers: Text | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -122,9 +123,9 @@ class SystemCurve(_Curve):
     the system's file, with what that does not state as rehearsals assume it.
     """
 
-    system: str
-    workload: str
-    options: Mapping[str, Setting] = {}
+    system: Name
+    workload: Name
+    options: Mapping[Text, Setting] = {}
     servers: Number | None = None
     scaling_mode: Literal["weak", "strong"]
     base: Literal[1] = 1
@@ -164,19 +165,19 @@ class Claim(Frozen):
     `low` and `high` are the statement's own numbers where it has some; else `reading` says how words became numbers.
     """
 
-    figure: str
+    figure: Text
     check: Literal["values", "quantity", "ratio", "gain", "scaling_ends"]
-    curves: tuple[str, ...]
-    statement: str = ""  # as in statements.csv
-    label: str = ""  # of a ratio, where it is drawn
-    quantity: str = ""
+    curves: tuple[Text, ...]
+    statement: Text = ""  # as in statements.csv
+    label: Text = ""  # of a ratio, where it is drawn
+    quantity: Text = ""
     at: PositiveInt | None = None
     changed: Literal["", "half the latency", "half the jitter"] = ""
     threshold: tuple[PositiveFloat, PositiveFloat] | None = None
     low: float | None = None
     high: float | None = None
-    reading: str = ""
-    reason: str = ""  # why the prediction disagrees, where it does
+    reading: Text = ""
+    reason: Text = ""  # why the prediction disagrees, where it does
 
     @model_validator(mode="after")
     def _whole(self) -> Claim:
@@ -205,9 +206,9 @@ class Claim(Frozen):
 class Publication(Frozen):
     """A file: what is predicted of one publication, and the claims that this is compared with."""
 
-    name: FileName
-    title: str
-    inputs: Mapping[str, Range] = {}
+    name: Name
+    title: Text
+    inputs: Mapping[Text, Range] = {}
     device_curves: tuple[DeviceCurve, ...] = ()
     system_curves: tuple[SystemCurve, ...] = ()
     claims: tuple[Claim, ...]
@@ -301,7 +302,7 @@ class NetworkFacts(Frozen):
 class _Networks(Frozen):
     """The file of networks."""
 
-    networks: Mapping[str, NetworkFacts]
+    networks: Mapping[Text, NetworkFacts]
 
 
 def load_networks(path: Path = FOLDER / NETWORKS) -> Mapping[str, NetworkFacts]:

@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field, PositiveInt, StringConstraints, Validati
 from dlscale.base.definitions import Frozen, first_problem
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
+from dlscale.base.strings import Text
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
 STATEMENTS = "statements.csv"
@@ -68,7 +69,7 @@ def check_x_unit(unit: str) -> None:
         raise ValueError(f"x in {unit or 'no unit'!r}; choose one of: {', '.join(X_UNITS)}")
 
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Filled = Annotated[Text, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class _Public(Frozen):
@@ -76,12 +77,12 @@ class _Public(Frozen):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    figure: Text
-    series: str
-    quantity: str
+    figure: Filled
+    series: Text
+    quantity: Text
     kind: Kind
-    source: Text
-    note: str
+    source: Filled
+    note: Text
 
     @property
     def about(self) -> bool:
@@ -99,13 +100,13 @@ class Value(_Public):
     """One published number. `printed` is the number as published, which determines its rounding."""
 
     x: float | None  # None: not given in the publication
-    x_unit: str
-    printed: str = Field(alias="y")
-    y_unit: str
-    workload: str
-    framework: str
-    backend: str
-    system: str
+    x_unit: Text
+    printed: Text = Field(alias="y")
+    y_unit: Text
+    workload: Text
+    framework: Text
+    backend: Text
+    system: Text
     devices_per_node: PositiveInt | None
 
     @model_validator(mode="after")
@@ -141,14 +142,14 @@ class Value(_Public):
 class Statement(_Public):
     """A statement of a publication in words. `low` and `high` are None without such a bound or number."""
 
-    statement: str
-    label: str  # a short form for figures
+    statement: Text
+    label: Text  # a short form for figures
     low: float | None
     high: float | None
-    unit: str
+    unit: Text
     x_low: float | None
     x_high: float | None
-    x_unit: str
+    x_unit: Text
 
     @model_validator(mode="after")
     def _check_units(self) -> Statement:
@@ -200,7 +201,7 @@ def _rows(path: Path, model: type[Row]) -> tuple[Row, ...]:
     columns = {field.alias or name: field for name, field in model.model_fields.items()}
     rows: list[Row] = []
     try:
-        reader = csv.DictReader(io.StringIO(read_regular(path).decode(), newline=""))
+        reader = csv.DictReader(io.StringIO(read_regular(path, links=True).decode(), newline=""))
         if sorted(reader.fieldnames or ()) != sorted(columns):
             found = str(reader.fieldnames)[:400]
             raise UsageError(f"{path}, line 1: columns {found}; expected {', '.join(columns)}")

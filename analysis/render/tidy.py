@@ -23,6 +23,7 @@ from dlscale.analysis.records import tidy_prediction
 from dlscale.analysis.render import tidy_rows
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.strings import as_cell
 from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.benchmarks.records.record import Record
 
@@ -208,8 +209,16 @@ def _column(arrays: Sequence[Any], column: Column, *, categorical: bool) -> Any:
 
 
 def _csv(frame: pd.DataFrame) -> bytes:
-    text: str = frame.to_csv(index=False, lineterminator="\n")
+    text: str = frame.apply(_neutral).to_csv(index=False, lineterminator="\n")
     return text.encode()
+
+
+def _neutral(column: Any) -> Any:
+    """A column of text without formulas; of a long one its few words are looked at."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        words = column.cat.categories
+        return column if all(as_cell(word) is word for word in words) else column.astype(object).map(as_cell)
+    return column.map(as_cell, na_action="ignore") if isinstance(column.dtype, pd.StringDtype) else column
 
 
 def _parquet(frame: pd.DataFrame, columns: Sequence[Column], where: Provenance) -> bytes:

@@ -10,10 +10,11 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Literal
 
 from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
 from dlscale.base.hostlist import expand_hostlist
 
 # unknown: the scheduler does not know the job any more.
@@ -187,7 +188,7 @@ def needed(variables: Mapping[str, str], name: str) -> str:
 
 def hosts_in(variables: Mapping[str, str], name: str) -> list[str]:
     """The hosts in the file that a variable names, each once: such files have a line per rank."""
-    lines = Path(needed(variables, name)).read_text(encoding="utf-8").splitlines()
+    lines = read_regular(needed(variables, name), links=True).decode().splitlines()
     return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
 

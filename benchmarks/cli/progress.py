@@ -11,7 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.cli.streams import live_console, plain
+from dlscale.base.strings import visible
+from dlscale.benchmarks.cli.streams import live_console
 
 REFRESHES_PER_SECOND = 0.5  # drawing takes time from ranks that use every core
 AS_PLANNED = [1.0, 1.0]  # paces that the launches' own are added to: one slow launch says little
@@ -71,4 +72,4 @@ class LaunchProgress:
             self._print(f"failed: {failure}")
 
     def _print(self, line: str) -> None:
-        self._progress.console.print(plain(line), markup=False, highlight=False, soft_wrap=True)
+        self._progress.console.print(visible(line), markup=False, highlight=False, soft_wrap=True)

@@ -7,7 +7,6 @@ rates from the prediction.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +29,8 @@ from dlscale.analysis.predict.solution import (
 )
 from dlscale.analysis.render.grid import render_table
 from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
+from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.cli.options import study_folders
 from dlscale.benchmarks.cli.predicted import show_curves
 from dlscale.benchmarks.cli.request import Request
@@ -226,7 +227,7 @@ def local_samples(results: Path, study: Study, workload: str) -> list[SamplesToT
 def _stored(folder: Path) -> dict[str, Any]:
     """The study of a folder as it was written. Raises UsageError."""
     try:
-        study: dict[str, Any] = json.loads((folder / "study.json").read_text(encoding="utf-8"))["study"]
+        study: dict[str, Any] = parse_json_object(read_regular(folder / "study.json"))["study"]
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(
             f"{folder / 'study.json'} cannot be read: {error}; delete it, or give other --results"

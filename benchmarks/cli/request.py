@@ -23,6 +23,7 @@ from dlscale.base import definitions
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Duration
+from dlscale.base.strings import Data, Text
 from dlscale.benchmarks.launch import own_models
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Plan, num_comparisons
@@ -52,16 +53,18 @@ def _compute(value: Any) -> Any:
 class Request(Frozen):
     """Where and how a study runs, and `fields`: the values that the user gives to fields of the study, by name."""
 
-    system: str = Field("local", description="System: a known name or a .toml file.", json_schema_extra=WHERE)
-    emulation: str | None = Field(
+    system: Text = Field(
+        "local", description="System: a known name or a .toml file.", json_schema_extra=WHERE
+    )
+    emulation: Text | None = Field(
         None,
         description="Links between emulated hosts: link_rate=400Mb/s,queue=2MB,congestion_control=cubic,"
         "slow_link=3:0.5.",
     )
-    environment: str | None = Field(
+    environment: Text | None = Field(
         None, description="Environment of the system; default: the current one.", json_schema_extra=WHERE
     )
-    data: str | None = Field(
+    data: Text | None = Field(
         None,
         description="Input file or folder, WORKLOAD=PATH,..., or synthetic; default: a sample.",
         json_schema_extra=WHAT,
@@ -74,7 +77,7 @@ class Request(Frozen):
     allow_open_ports: bool | None = Field(
         None, description="Allow backends with unauthenticated sockets to span hosts (stored in the record)."
     )
-    account: str | None = Field(None, description="Account to charge the jobs to.", json_schema_extra=WHERE)
+    account: Text | None = Field(None, description="Account to charge the jobs to.", json_schema_extra=WHERE)
     walltime: Duration | None = Field(
         None,
         description="Maximum wall time per job, e.g. 30min; default: the partition's.",
@@ -90,7 +93,7 @@ class Request(Frozen):
     results: Path = Field(
         Path("results"), description="Folder of the studies' records.", json_schema_extra=OUTPUT
     )
-    fields: dict[str, Any] = {}
+    fields: dict[Text, Data] = {}
 
     def has(self, name: str) -> bool:
         """Whether the user gave a value for a field of the study or of this."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
+from dlscale.base.strings import Data, Name, Text
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import json_option, results_option, study_folders
 from dlscale.benchmarks.cli.plan_table import counts_text
@@ -22,11 +23,11 @@ from dlscale.benchmarks.study.study import read_study_file
 
 
 class _Named(BaseModel):
-    name: str
+    name: Name
 
 
 class _Case(BaseModel):
-    cell: dict[str, Any]
+    cell: dict[Text, Data]
 
 
 class _Plan(BaseModel):

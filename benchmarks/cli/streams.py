@@ -8,24 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from dlscale.base.errors import UsageError
+from dlscale.base.strings import visible_but_colours
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-# Colours stay (ESC [ ... m); no other sequence does, nor a carriage return that is no end of a line.
-_CONTROL = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\r(?!\n)")
-
-
-def plain(text: str) -> str:
-    """`text` with a question mark for each character that would steer a terminal."""
-    return _CONTROL.sub("?", text)
 
 
 class CleanStream:
@@ -36,7 +28,7 @@ class CleanStream:
 
     def write(self, text: str) -> int:
         """Write `text`, cleaned. Raises UsageError if that fails, BrokenPipeError if the reader has gone."""
-        text = plain(text)
+        text = visible_but_colours(text)
         with _failures_told():
             try:
                 return self.stream.write(text)
@@ -76,7 +68,7 @@ def clean_streams() -> Iterator[None]:
 
 
 def live_console(*, stderr: bool = False) -> Console:
-    """A console for bars and status lines, which move the cursor. What else is printed on it must be `plain`."""
+    """A console for bars and status lines, which move the cursor. What else is printed on it must be `visible`."""
     from rich.console import Console  # half of the time that `dlscale --help` takes
 
     stream = sys.stderr if stderr else sys.stdout

@@ -10,9 +10,9 @@ job-000.log      its output, and the scheduler's
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, read_regular, write_atomically
+from dlscale.base.files import APPENDED, locked, make_folder, open_regular, read_regular, write_atomically
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.record import Case
@@ -260,16 +260,13 @@ class JobFiles:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Held while the job measures; ends with its process. Raises UsageError if another start holds it."""
-        with (self._folder / f"{self.name}.lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(f"{self.name} is running already; wait for it, or cancel it first") from None
+        path = self._folder / f"{self.name}.lock"
+        with locked(path, held=f"{self.name} is running already; wait for it, or cancel it first"):
             yield
 
     def say(self, event: str, **values: Any) -> None:
         """Append an event, on a new line even after one that was cut off."""
-        with self.events_path.open("a", encoding="utf-8") as file:
+        with os.fdopen(open_regular(self.events_path, APPENDED), "a", encoding="utf-8") as file:
             file.write("\n" + json.dumps({"event": event, "time": time.time(), **values}) + "\n")
 
     def events(self) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from dlscale.base.files import open_regular
 from dlscale.base.launchers import LAUNCHERS
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.records.record import Failure
@@ -268,6 +269,7 @@ class End:
     time: float
 
 
+LONGEST_LINE = 1 << 16  # of a spool's first event
 STATE_SECONDS = 1.0
 
 
@@ -328,8 +330,11 @@ class EndWatch:
         for path in self._folder.glob("rank-*.jsonl"):
             if path in self._known:
                 continue
-            with path.open("rb") as file:
-                line = file.readline()
+            try:
+                with os.fdopen(open_regular(path), "rb") as file:
+                    line = file.readline(LONGEST_LINE)
+            except OSError:
+                continue
             if line.endswith(b"\n"):
                 self._known.add(path)
                 with suppress(ValueError):  # damaged, as whoever reads the whole spool will see

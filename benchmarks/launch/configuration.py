@@ -7,7 +7,7 @@ import json
 
 from pydantic import BaseModel
 
-from dlscale.base.quantities import Count, Quantity, Text
+from dlscale.base.quantities import Count, Quantity, TextFact
 from dlscale.benchmarks.records.record import Configuration, Setting
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import System, facts
@@ -32,7 +32,7 @@ def stated_fabric(system: System) -> dict[str, Setting]:
     for name, fact in facts(system.fabric) if system.fabric else ():
         if isinstance(fact, Quantity):
             stated[name] = fact.number
-        elif isinstance(fact, Count | Text):
+        elif isinstance(fact, Count | TextFact):
             stated[name] = fact.value
     return stated
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
+from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.launch import asking
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.study.plan import Plan
@@ -23,10 +24,10 @@ from dlscale.models.frameworks import GPU_HELP, gpu_module
 class SeenGpus(Frozen):
     """The GPUs that one framework sees."""
 
-    framework: str
-    version: str
-    names: list[str]  # in CUDA's order: the number is the local rank
-    libraries: dict[str, str]
+    framework: Name
+    version: Text
+    names: list[Text]  # in CUDA's order: the number is the local rank
+    libraries: dict[Text, Text]
 
 
 class Gpus(Frozen):

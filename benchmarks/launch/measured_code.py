@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 from dlscale.base.definitions import Frozen
+from dlscale.base.strings import Text
 from dlscale.collectives.capabilities import NAMES as BACKENDS
 from dlscale.models import NAMES as WORKLOADS
 
@@ -30,8 +31,8 @@ SHOWN = 3  # names of changed files
 class MeasuredCode(Frozen):
     """All measured files of an installation, and how its compiled parts were built."""
 
-    files: dict[str, str]  # name below dlscale/ -> digest
-    build: dict[str, str] = {}
+    files: dict[Text, Text]  # name below dlscale/ -> digest
+    build: dict[Text, Text] = {}
 
     def of_study(self, *, workloads: Collection[str], backends: Collection[str]) -> MeasuredCode:
         """What a study of these workloads and backends runs."""

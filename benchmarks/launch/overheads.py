@@ -9,13 +9,15 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from dlscale.base.files import write_atomically
+from dlscale.base.files import read_regular, write_atomically
+from dlscale.base.strings import Text
 from dlscale.benchmarks.records.record import Record
 
 FILE = "launch-overheads.json"
 MOST_CELLS = 1000  # of which the file keeps the time
+LARGEST_BYTES = 1 << 20
 LONGEST_SECONDS = 1e6
-SECONDS = TypeAdapter(dict[str, Annotated[float, Field(gt=0, lt=LONGEST_SECONDS)]])
+SECONDS = TypeAdapter(dict[Text, Annotated[float, Field(gt=0, lt=LONGEST_SECONDS)]])
 
 
 def read_overheads(system_folder: Path) -> dict[str, float]:
@@ -24,7 +26,7 @@ def read_overheads(system_folder: Path) -> dict[str, float]:
     An estimate that is missing is no mistake of the user's, so a damaged file counts as none.
     """
     try:
-        return SECONDS.validate_json((system_folder / FILE).read_bytes())
+        return SECONDS.validate_json(read_regular(system_folder / FILE, limit=LARGEST_BYTES))
     except (OSError, ValidationError):
         return {}
 

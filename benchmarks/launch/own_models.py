@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.benchmarks.launch import asking
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.study.study import Study
@@ -71,7 +71,7 @@ def place_of(cell: Cell, folder: Path) -> FilePlace | None:
         return None
     copy = (folder / FOLDER / cell.workload / cell.own.file).absolute()
     origin = copy.with_name(ORIGIN)
-    return FilePlace(copy, Path(origin.read_text(encoding="utf-8")) if origin.exists() else copy)
+    return FilePlace(copy, Path(read_regular(origin).decode()) if origin.exists() else copy)
 
 
 def with_own_models(study: Study, models: Mapping[str, OwnModel], *, named: Collection[str]) -> Study:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.launchers import Flavour
+from dlscale.base.strings import Text
 from dlscale.benchmarks.launch.measured_code import MeasuredCode, measured_code
 from dlscale.benchmarks.records.record import Fingerprint, Setting
 from dlscale.collectives.registry import unavailable_because
@@ -44,13 +45,13 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 class Probe(Frozen):
     """Facts of one environment, read by its own Python."""
 
-    versions: dict[str, str]
+    versions: dict[Text, Text]
     mpi: Flavour | None  # "mpich", "intelmpi" or "openmpi" as mpi4py loaded it, None if mpi4py finds no MPI
-    mpi_problem: str | None
-    problems: dict[str, str]  # why "backend/framework" cannot be used, of those asked for
-    frameworks: list[str]  # those that are installed
+    mpi_problem: Text | None
+    problems: dict[Text, Text]  # why "backend/framework" cannot be used, of those asked for
+    frameworks: list[Text]  # those that are installed
     code: MeasuredCode
-    node: dict[str, Setting]
+    node: dict[Text, Setting]
 
     def fingerprint(
         self,

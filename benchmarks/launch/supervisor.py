@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from dlscale.base.definitions import first_problem
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, read_regular, write_atomically
+from dlscale.base.files import APPENDED, make_folder, open_regular, read_end, read_regular, write_atomically
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import EndWatch
@@ -101,7 +101,7 @@ def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
 def _run(prepared: PreparedLaunch) -> Failure | None:
     """Start the launch and see it to its end, which it has when this returns."""
     with ExitStack() as stack:
-        log = stack.enter_context((prepared.spool / LOG_FILE).open("wb"))
+        log = stack.enter_context(os.fdopen(open_regular(prepared.spool / LOG_FILE, APPENDED), "ab"))
         stack.enter_context(hold_lifeline(prepared.spool))
         try:
             process = stack.enter_context(
@@ -300,24 +300,18 @@ def _watch(process: subprocess.Popen[bytes], prepared: PreparedLaunch) -> Failur
                     read_spools(prepared.spool, cell.num_processes),
                     round(silence),
                     launcher=[process.pid, *descendants(process.pid)],
-                    output=_output(prepared.spool),
+                    output=read_end(prepared.spool / LOG_FILE),
                 )
         ends = watch.look()
-    output = _output(prepared.spool)
+    output = read_end(prepared.spool / LOG_FILE)
     spools = read_spools(prepared.spool, cell.num_processes)
     return causes.failure_of_an_end(
         process.returncode or 0, output, ends, spools, num_ranks=cell.num_ranks, stopped=watch.stopped
     )
 
 
-def _output(folder: Path) -> str:
-    """What a launch printed so far."""
-    path = folder / LOG_FILE
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-
-
 def _log_tail(folder: Path, spools: Sequence[RankSpool]) -> str:
     """The end of what the launch printed, or of the first traceback where a rank left one."""
     tracebacks = [error.traceback for spool in spools for error in spool.of(RankError)]
-    text = tracebacks[0] if tracebacks else _output(folder)
+    text = tracebacks[0] if tracebacks else read_end(folder / LOG_FILE)
     return redact("\n".join(text.splitlines()[-LOG_TAIL_LINES:]))

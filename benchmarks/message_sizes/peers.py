@@ -25,6 +25,7 @@ from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.redaction import redact
+from dlscale.base.strings import Name, Text
 from dlscale.base.variables import BUILD, passed_on
 from dlscale.benchmarks.horovod_build import RECIPE as HOROVOD_RECIPE
 from dlscale.benchmarks.horovod_build import build_horovod, pins
@@ -42,8 +43,8 @@ ThreadLevel = Literal["single", "multiple"]
 class PeerSetting(Frozen):
     """Variables that a library is started with. Defaults are always measured, others if trials pick them."""
 
-    name: str
-    variables: dict[str, str] = {}
+    name: Text
+    variables: dict[Text, Text] = {}
     thread_level: ThreadLevel = "single"
     default: bool = False
 
@@ -51,12 +52,12 @@ class PeerSetting(Frozen):
 class Peer(Frozen):
     """A library with an allreduce; its kind is how the driver calls it, and what records call it."""
 
-    name: str
-    title: str
+    name: Name
+    title: Text
     kind: Literal["ring", "mpi", "torch"]
-    packages: list[str] = []
+    packages: list[Text] = []
     build: Literal["horovod"] | None = None  # made from source after the packages are there
-    variables: dict[str, str] = {}  # at every setting; {prefix} is the environment's folder
+    variables: dict[Text, Text] = {}  # at every setting; {prefix} is the environment's folder
     rests: bool = True  # between operations; false: its threads look for work then, too, beside others' work
     settings: list[PeerSetting] = Field(min_length=1)
 
@@ -121,9 +122,9 @@ def peer_variables(peer: Peer, place: Place) -> dict[str, str]:
 class Note(Frozen):
     """What setting up an environment ended with; `failure` says why it cannot be used."""
 
-    recipe: str  # digest of what was asked for
-    versions: dict[str, str] = {}
-    failure: str | None = None
+    recipe: Text  # digest of what was asked for
+    versions: dict[Text, Text] = {}
+    failure: Text | None = None
 
 
 def read_note(place: Place) -> Note | None:

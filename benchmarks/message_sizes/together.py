@@ -21,6 +21,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from dlscale.base.files import APPENDED, open_regular, read_end
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.redaction import redact
 from dlscale.base.variables import passed_on
@@ -128,7 +129,7 @@ class _Launch:
         """Start it, and wait until it has ended or waits for its turn."""
         self._stack.enter_context(hold_lifeline(self._folder))
         self._started = now()
-        with self._log.open("wb") as log:
+        with os.fdopen(open_regular(self._log, APPENDED), "ab") as log:
             try:
                 self._process = self._stack.enter_context(
                     running(self._command, environment=self._environment(), output=log, folder=self._folder)
@@ -194,7 +195,7 @@ class _Launch:
     def record(self, *, position: int, together: int | None) -> MessageSizeLaunch:
         """What it measured, or why it did not."""
         order = self.order
-        log = self._log.read_text(encoding="utf-8", errors="replace") if self._log.exists() else ""
+        log = read_end(self._log)
         failure = self._failure
         if failure is None and self._process and self._process.returncode != 0:
             failure = _why(log, self._process.returncode)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.measure import BarrierControl
 from dlscale.benchmarks.records.record import Checkpoint, Resumption
@@ -173,6 +173,9 @@ def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "", r
     return len(content)
 
 
+LARGEST_BYTES = 1 << 40
+
+
 def last_checkpoint_step(folder: Path) -> int:
     """After how many steps the last state was saved; 0 if there is none."""
     names = (path.name for path in folder.iterdir()) if folder.is_dir() else iter(())
@@ -186,7 +189,7 @@ def load_checkpoint(folder: Path, *, step: int, rank: int = 0) -> State:
 
     path = _checkpoint_path(folder, step, rank=rank)
     try:
-        state: State = unpacked(path.read_bytes())
+        state: State = unpacked(read_regular(path, limit=LARGEST_BYTES))
     except (OSError, SafetensorError, *STATE_ERRORS) as error:
         raise _unreadable(path, error) from None
     return state

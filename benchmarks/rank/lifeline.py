@@ -30,6 +30,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 
 @contextmanager
@@ -101,6 +102,7 @@ def _path(folder: Path) -> Path:
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - not for files of ours
 LAUNCHER_FILES = "hydra_"  # how names of MPICH's launcher begin
+LARGEST_NOTES = 1 << 20
 SECONDS = 2.0  # that processes which were killed may take to be gone
 
 
@@ -111,7 +113,9 @@ def note_files(folder: Path) -> None:
     """
     files = [*_mapped("self"), *_opened(str(os.getppid()))]
     path = folder / f"files-{boot_id()}-{os.getpid()}"
-    path.write_text("".join(f"{file}\n" for file in files), encoding="utf-8", errors="surrogateescape")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as notes:
+        notes.write(b"".join(os.fsencode(file) + b"\n" for file in files))
 
 
 def sweep_files(folder: Path) -> None:
@@ -119,11 +123,10 @@ def sweep_files(folder: Path) -> None:
 
     Only regular files of this user that no living process has mapped or open.
     """
-    noted = {
-        line
-        for path in folder.glob(f"files-{boot_id()}-*")
-        for line in path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    }
+    noted: set[str] = set()
+    for path in folder.glob(f"files-{boot_id()}-*"):
+        with suppress(OSError), _opened_safely(path) as notes:
+            noted.update(map(os.fsdecode, (notes.read(LARGEST_NOTES) or b"").splitlines()))
     left = {file for file in noted if _may_be_removed(file)}
     end = time.monotonic() + SECONDS
     while left:
@@ -135,6 +138,11 @@ def sweep_files(folder: Path) -> None:
         if not left or time.monotonic() > end:
             return
         time.sleep(0.05)
+
+
+def _opened_safely(path: Path) -> BinaryIO:
+    """Neither through a link nor waiting for a FIFO's writer, as `base.files.open_regular`."""
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 
 def _may_be_removed(file: str) -> bool:

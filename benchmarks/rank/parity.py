@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dlscale.base.definitions import Frozen
+from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.record import Gate, Parity
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
@@ -39,10 +40,10 @@ TOLERANCES = {
 class ParityRequest(Frozen):
     """What to compare."""
 
-    workloads: list[str]
-    preset: str
-    precision: str
-    frameworks: tuple[str, str] = FRAMEWORKS
+    workloads: list[Text]
+    preset: Name
+    precision: Name
+    frameworks: tuple[Text, Text] = FRAMEWORKS
 
 
 def check_parity(

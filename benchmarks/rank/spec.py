@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import PositiveFloat
 
 from dlscale.base.definitions import Frozen
+from dlscale.base.strings import Text
 from dlscale.benchmarks.records.record import Case, Cell, num_sharing
 from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS, Rules
 from dlscale.collectives.training.sleep import sleep_operations
@@ -24,11 +25,11 @@ class LaunchSpec(Frozen):
     cases: list[Case]
     rules: Rules
     launched_at: float  # of the monotonic clock of the machine `boot_id`, which nobody sets
-    boot_id: str = ""
+    boot_id: Text = ""
     seconds: PositiveFloat  # wall time that the launch may take
     budgeted: bool = False  # windows are added while it lasts; else there are as few as the rules allow
-    data: str | None  # path of the input; None where every case is synthetic
-    checkpoints: str | None = (
+    data: Text | None  # path of the input; None where every case is synthetic
+    checkpoints: Text | None = (
         None  # the study's folder of them; None where trainings are not longer than their windows
     )
     own: FilePlace | None = (

@@ -48,10 +48,11 @@ def main() -> NoReturn:
     spool = SpoolWriter(folder, MPI.COMM_WORLD.Get_rank())
     try:
         note_files(folder)
+        from dlscale.base.files import read_regular
         from dlscale.benchmarks.rank.launch import run_launch_on_rank
         from dlscale.benchmarks.rank.spec import LaunchSpec
 
-        spec = LaunchSpec.model_validate_json((folder / SPEC_FILE).read_bytes())
+        spec = LaunchSpec.model_validate_json(read_regular(folder / SPEC_FILE))
         status = run_launch_on_rank(spec, spool, cores=cores, process_start=PROCESS_START)
         MPI.Finalize()
     except BaseException as error:

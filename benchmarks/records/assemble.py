@@ -10,6 +10,7 @@ from typing import Literal
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.redaction import redact, redacted
+from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.record import (
     Allocation,
     Case,
@@ -50,14 +51,14 @@ START_PHASES: tuple[PhaseName, ...] = ("start_up", "import_backend", "connect", 
 class LaunchMetadata(Frozen):
     """Facts common to the records of a launch that its ranks cannot know."""
 
-    study: str
-    system: str
+    study: Name
+    system: Name
     fingerprint: Fingerprint
-    started_at: str
+    started_at: Text
     order_seed: int
-    command: str
+    command: Text
     oversubscribed: bool
-    environment_variables: dict[str, str]
+    environment_variables: dict[Text, Text]
     configuration: Configuration | None = None
     allocation: Allocation | None = None
     gates_version: Literal[1] | None = where_given(

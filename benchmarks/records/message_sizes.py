@@ -14,6 +14,7 @@ from pydantic import AfterValidator, NonNegativeInt, PositiveInt, ValidationErro
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
+from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES
 from dlscale.benchmarks.records.record import Setting
 
@@ -34,7 +35,7 @@ Purpose = Literal["tuning", "measured", "validity"]
 class Samples(Frozen):
     """One block of calls."""
 
-    operation: str  # name of the driver: "mpi", "ring", "stream", "gloo" ...
+    operation: Name  # name of the driver: "mpi", "ring", "stream", "gloo" ...
     collective: Collective = "allreduce"  # that of a stream too
     message_bytes: PositiveInt  # asked for; `CollectiveOperation.message` says what it means
     used_bytes: PositiveInt | None = None  # of whole elements per rank; None: all
@@ -51,21 +52,21 @@ class Samples(Frozen):
 class CellFailure(Frozen):
     """An operation that could not be measured at a size, and why."""
 
-    operation: str
+    operation: Name
     collective: Collective = "allreduce"
     message_bytes: PositiveInt
     used_bytes: NonNegativeInt | None = None
-    reason: str
+    reason: Text
 
 
 class Choice(Frozen):
     """How the ring moved messages of more than half of `up_to_bytes` and at most so many at the end of a launch."""
 
-    operation: str
-    collective: str
+    operation: Name
+    collective: Name
     up_to_bytes: PositiveInt
-    variant: str
-    gigabytes_per_second: dict[str, float]  # of all variants that were tried, when they were tried last
+    variant: Text
+    gigabytes_per_second: dict[Text, float]  # of all variants that were tried, when they were tried last
 
 
 class ReferenceTime(Frozen):
@@ -86,43 +87,43 @@ class MessageSizeLaunch(Frozen):
     # The position of the first launch of those that ran at the same time and took turns: their rounds with one number
     # were measured right after each other. None: it was alone.
     together: NonNegativeInt | None = None
-    backend: str
-    setting: str
-    variables: dict[str, str]
-    thread_level: str  # asked for
-    thread_level_provided: str | None = None
+    backend: Name
+    setting: Text
+    variables: dict[Text, Text]
+    thread_level: Text  # asked for
+    thread_level_provided: Text | None = None
     num_ranks: PositiveInt
     num_nodes: PositiveInt = 1
     program: Literal["dlscale", "IMB-MPI1"]
-    operations: list[str] = []  # asked for: "mpi", an allreduce, or "mpi:broadcast"; [] of IMB-MPI1
-    command: str
-    started: str  # UTC
+    operations: list[Text] = []  # asked for: "mpi", an allreduce, or "mpi:broadcast"; [] of IMB-MPI1
+    command: Text
+    started: Text  # UTC
     seconds: float  # of its own: without those in which it waited for its turns
-    library: str | None = None  # as the MPI names itself
-    barrier: str | None = None
+    library: Text | None = None  # as the MPI names itself
+    barrier: Text | None = None
     samples: list[Samples] = []
     choices: list[Choice] = []
     references: list[ReferenceTime] = []
     failures: list[CellFailure] = []
-    failure: str | None = None  # of the launch as a whole
-    log_tail: str = ""
+    failure: Text | None = None  # of the launch as a whole
+    log_tail: Text = ""
 
 
 class PeerState(Frozen):
     """The state of a requested peer."""
 
-    name: str
-    title: str
-    kind: str
-    versions: dict[str, str]
-    unusable: str | None  # why it was not measured
+    name: Name
+    title: Text
+    kind: Text
+    versions: dict[Text, Text]
+    unusable: Text | None  # why it was not measured
 
 
 class Chosen(Frozen):
     """The chosen settings of a peer, and how many were tried."""
 
-    backend: str
-    settings: list[str]
+    backend: Name
+    settings: list[Text]
     num_tried: NonNegativeInt
 
 
@@ -130,11 +131,11 @@ class MessageSizeRun(Frozen):
     """The run that a folder of launches belongs to."""
 
     schema_version: Literal[6] = SCHEMA_VERSION
-    started: str
-    commit: str
+    started: Text
+    commit: Text
     collectives: list[Collective] = ["allreduce"]
-    system: str | None = None  # title, where a system was named
-    nodes: list[str] = []  # of the job; empty: this machine
+    system: Text | None = None  # title, where a system was named
+    nodes: list[Text] = []  # of the job; empty: this machine
     ranks_per_node: PositiveInt | None = None
     wire_bytes_per_second: float | None = None  # of a node, in each direction, as the system's file states it
     sizes: list[PositiveInt]
@@ -143,7 +144,7 @@ class MessageSizeRun(Frozen):
     cpus: list[NonNegativeInt]
     budget_seconds: float
     seed: int
-    node: dict[str, Setting]
+    node: dict[Text, Setting]
     peers: list[PeerState]
     chosen: list[Chosen] = []
 

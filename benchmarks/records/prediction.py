@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular, write_atomically
+from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.record import Setting
 
 PREDICTIONS_FOLDER = "predictions"  # in the system's folder of results
@@ -56,13 +57,13 @@ class PredictionRecord(Frozen):
 
     schema_version: Literal[1] = 1
     evidence: Literal["simulated"] = "simulated"
-    system: str
-    workload: str
-    preset: str
-    framework: str
-    backend: str
-    backend_options: dict[str, Setting] = {}
-    exchange_algorithm: str = ""  # between nodes, in the place of the backend's own; empty: its own
+    system: Name
+    workload: Name
+    preset: Name
+    framework: Name
+    backend: Name
+    backend_options: dict[Text, Setting] = {}
+    exchange_algorithm: Text = ""  # between nodes, in the place of the backend's own; empty: its own
     scaling_mode: Literal["weak", "strong"]
     num_ranks: Count
     num_servers: CountFromZero
@@ -72,30 +73,30 @@ class PredictionRecord(Frozen):
     samples_per_second: Band
     efficiency: Band
     step_seconds: Band
-    parts: dict[str, Share]
-    method: str  # of the bands
+    parts: dict[Text, Share]
+    method: Text  # of the bands
     level: Annotated[float, Field(gt=0, lt=1)]  # the share of replicates that they hold
     num_replicates: Count
     seed: CountFromZero
-    engine: str
-    engine_version: str
-    profile_evidence: str
-    profile_source: str
-    profile_digest: str
-    network_source: str
-    network_digest: str
+    engine: Text
+    engine_version: Text
+    profile_evidence: Text
+    profile_source: Text
+    profile_digest: Text
+    network_source: Text
+    network_digest: Text
     calibrated_nodes: Count | None  # the most that the network was calibrated on; None: it was not
     held_out_error: Share | None  # of the largest calibration point, by a calibration without it
-    noise: tuple[str, ...] = ()  # what was measured of it, in words
-    noise_not_measured: tuple[str, ...] = ()  # what was not, and why
+    noise: tuple[Text, ...] = ()  # what was measured of it, in words
+    noise_not_measured: tuple[Text, ...] = ()  # what was not, and why
     # Of a time to solution: the target, the samples that local trainings took to it, and the seconds of training.
-    target: str = where_given("")
+    target: Text = where_given("")
     samples_to_target: Band | None = where_given(None)
-    samples_source: str = where_given("")
+    samples_source: Text = where_given("")
     seconds_to_target: Band | None = where_given(None)
-    doubts: tuple[str, ...]  # why it is not to be trusted, where it was asked for all the same
-    commit: str
-    command: str
+    doubts: tuple[Text, ...]  # why it is not to be trusted, where it was asked for all the same
+    commit: Text
+    command: Text
 
     @property
     def batch(self) -> int:
@@ -116,7 +117,7 @@ def write_predictions(records: Iterable[PredictionRecord], path: Path) -> None:
 def read_predictions(path: Path) -> list[PredictionRecord]:
     """The records of a file, at least one. Raises UsageError for a file that is not wholly sound."""
     try:
-        lines = read_regular(path, limit=LARGEST_BYTES).splitlines()
+        lines = read_regular(path, limit=LARGEST_BYTES, links=True).splitlines()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; {AGAIN}") from None
     records = []

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, first_problem
 from dlscale.base.errors import UsageError
-from dlscale.base.files import write_atomically
+from dlscale.base.files import read_regular, write_atomically
+from dlscale.base.strings import Name, Text
 
 FOLDER = "formats"  # of prepared data, in the folder of a system's studies
 
@@ -19,10 +20,10 @@ FOLDER = "formats"  # of prepared data, in the folder of a system's studies
 class Preparation(Frozen):
     """A data set in one format; `name` is that of its folder, with which the data of cells begin."""
 
-    name: str
-    format: str
-    source: str  # the name of what was repackaged
-    source_format: str
+    name: Text
+    format: Name
+    source: Text  # the name of what was repackaged
+    source_format: Text
     num_samples: PositiveInt
     num_skipped: NonNegativeInt = 0  # bad samples that were left out
     image_bytes: PositiveInt  # of the encoded images alone
@@ -42,12 +43,13 @@ def read_preparation(folder: Path, name: str) -> Preparation | None:
     if not (path.is_file() and (folder / name).exists()):
         return None
     try:
-        return Preparation.model_validate_json(path.read_bytes())
+        return Preparation.model_validate_json(read_regular(path))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
         raise UsageError(
-            f"{path} is no preparation of data ({first['msg']}); remove it to prepare them again"
+            f"{path} is no preparation of data ({first_problem(error)}); remove it to prepare them again"
         ) from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); remove it") from None
 
 
 def read_preparations(folder: Path) -> list[Preparation]:
@@ -55,8 +57,8 @@ def read_preparations(folder: Path) -> list[Preparation]:
     found = []
     for path in sorted(folder.glob("*.json")):
         try:
-            found.append(Preparation.model_validate_json(path.read_bytes()))
-        except ValidationError:
+            found.append(Preparation.model_validate_json(read_regular(path)))
+        except (OSError, ValidationError):
             raise UsageError(f"{path} is no preparation of data; remove it") from None
     return found
 

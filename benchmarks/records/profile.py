@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field, PositiveInt, model_validator
 
 from dlscale.base.definitions import Frozen
+from dlscale.base.strings import Text
 
 MIN_PROFILED_STEPS = 200  # with stamps, and as many without
 Moment = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -28,7 +29,7 @@ class Quantiles(Frozen):
 class GradientReady(Frozen):
     """One tensor of gradients, and when backpropagation had completed it."""
 
-    name: str
+    name: Text
     num_bytes: PositiveInt
     ready: Quantiles
 

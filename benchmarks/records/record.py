@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from dlscale.base.definitions import Frozen, where_given
+from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
 from dlscale.benchmarks.records.windows import Window, WindowArrays, arrays_of
@@ -41,7 +42,7 @@ class OnNode(Frozen):
     """Where something was read."""
 
     rank: NonNegativeInt  # that read it
-    node: str
+    node: Text
 
 
 class EnergyReading(Frozen):
@@ -52,40 +53,40 @@ class EnergyReading(Frozen):
     """
 
     source: Source | None  # None: no counter on that node could be read
-    parts: str = ""  # counted parts: "2 packages, 2 dram"; empty if it could not be read
+    parts: Text = ""  # counted parts: "2 packages, 2 dram"; empty if it could not be read
     joules: NonNegativeFloat | None = None
     seconds: NonNegativeFloat | None = None  # from the first reading to the last, on the node's clock
-    reason: str | None = None
+    reason: Text | None = None
 
 
 class NodeEnergy(EnergyReading, OnNode):
     """A reading, and where it was taken."""
 
 
-Setting = str | int | float | bool
+Setting = Text | int | float | bool
 
 
 class Configuration(Frozen):
     """The resolved configuration beyond the cell, from defaults, files and the command line; study.json has all."""
 
-    study_digest: str  # of the resolved study
-    system_digest: str  # of the resolved system file
+    study_digest: Text  # of the resolved study
+    system_digest: Text  # of the resolved system file
     skip_bad: bool
     budget_seconds: PositiveFloat | None  # None: the shortest windows that the rules allow
-    rules: dict[str, Setting]  # durations of warm-up and measurement
-    fabric: dict[str, Setting]  # from the system file, in base units; empty if not given
+    rules: dict[Text, Setting]  # durations of warm-up and measurement
+    fabric: dict[Text, Setting]  # from the system file, in base units; empty if not given
     # Of emulated hosts, whose links have the fabric's bandwidth; else empty.
-    emulation: dict[str, Setting] = where_given({})
+    emulation: dict[Text, Setting] = where_given({})
 
 
 class Allocation(Frozen):
     """The batch job that a launch ran in."""
 
-    scheduler: str
-    job_id: str
-    partition: str | None
+    scheduler: Name
+    job_id: Text
+    partition: Text | None
     num_nodes: PositiveInt | None
-    nodes: str | None  # the scheduler's list, "sha256:..." if it is long
+    nodes: Text | None  # the scheduler's list, "sha256:..." if it is long
 
 
 class NodeSettings(Frozen):
@@ -95,16 +96,16 @@ class NodeSettings(Frozen):
     memory_bytes: PositiveInt
     cache_bytes: PositiveInt | None  # of all caches above level 1
     numa_domains: PositiveInt | None
-    cpu_governor: str | None
+    cpu_governor: Text | None
     cpu_boost: bool | None
-    transparent_huge_pages: str | None
-    clock_source: str | None
-    device_driver: str | None
-    devices: str | None  # models, as named by the driver
-    container: str | None  # digest or name of the image
-    switch_path: str | None  # from the root of the fabric's tree to the node, from Slurm
-    results_filesystem: str | None  # its type: lustre, nfs4, ext4 ...
-    data_filesystem: str | None  # of the data that the launch reads; None also without data
+    transparent_huge_pages: Text | None
+    clock_source: Text | None
+    device_driver: Text | None
+    devices: Text | None  # models, as named by the driver
+    container: Text | None  # digest or name of the image
+    switch_path: Text | None  # from the root of the fabric's tree to the node, from Slurm
+    results_filesystem: Text | None  # its type: lustre, nfs4, ext4 ...
+    data_filesystem: Text | None  # of the data that the launch reads; None also without data
     load_before: NonNegativeFloat | None  # over the minute before the backend was connected
 
 
@@ -136,19 +137,19 @@ class Cell(Frozen):
     nodes have changed.
     """
 
-    workload: str
+    workload: Name
     # Of a user's file, after which the workload is named; None: one of dlscale's.
     own: OwnModel | None = where_given(None)
-    preset: str
-    framework: str
-    backend: str
-    backend_options: dict[str, Setting] = {}
+    preset: Name
+    framework: Name
+    backend: Name
+    backend_options: dict[Text, Setting] = {}
     # Not written, like its options, where gradients are averaged in every step.
-    algorithm: str = Field(SYNC, exclude_if=lambda name: name == SYNC)
-    algorithm_options: dict[str, Setting] = where_given({})
-    environment: str
+    algorithm: Name = Field(SYNC, exclude_if=lambda name: name == SYNC)
+    algorithm_options: dict[Text, Setting] = where_given({})
+    environment: Text
     # Of the environment, that the study sets; not written where it sets none.
-    variables: dict[str, str] = where_given({})
+    variables: dict[Text, Text] = where_given({})
     scaling_mode: Literal["weak", "strong"]
     num_ranks: PositiveInt
     num_servers: NonNegativeInt = 0
@@ -157,14 +158,14 @@ class Cell(Frozen):
     threads_per_rank: PositiveInt
     local_batch: PositiveInt  # samples per rank and step
     global_batch: PositiveInt  # samples per step over all ranks
-    precision: str
+    precision: Name
     compiled: bool = False  # torch.compile, or XLA in TensorFlow
-    memory_format: str = "channels_last"
+    memory_format: Name = "channels_last"
     device: Literal["cpu", "gpu"] = "cpu"
     control: Control = "train"
     slept: Slept | None = where_given(None)  # in the place of computation; None: networks compute
     target: Target | None = where_given(None)  # None: what is measured is speed alone
-    data: str  # the study's data: "synthetic", or "<name>:<12 hex digits>" (study/cells.py)
+    data: Text  # the study's data: "synthetic", or "<name>:<12 hex digits>" (study/cells.py)
 
     @property
     def facts(self) -> Workload:
@@ -231,11 +232,11 @@ def num_sharing(cases: Iterable[Case]) -> int:
 class Gate(Frozen):
     """A check of correctness; a failed one makes the record a failure."""
 
-    name: str
+    name: Text
     passed: bool
     value: float | None  # the worst deviation on any rank, in units of `tolerance`'s quantity
     tolerance: float | None
-    detail: str
+    detail: Text
 
     @classmethod
     def at_most(cls, tolerance: float, value: float, *, name: str, detail: str) -> Self:
@@ -262,10 +263,10 @@ class Gate(Frozen):
 class Parity(Frozen):
     """Whether a workload's networks are the same in two frameworks, as required for a comparison."""
 
-    workload: str
-    preset: str  # of the numbers; structure is compared for every preset
-    precision: str
-    num_parameters: dict[str, int]  # framework -> of that preset, trainable
+    workload: Name
+    preset: Name  # of the numbers; structure is compared for every preset
+    precision: Name
+    num_parameters: dict[Text, int]  # framework -> of that preset, trainable
     checks: list[Gate]
 
     @property
@@ -301,8 +302,8 @@ class Failure(Frozen):
 
     kind: Literal["gate", "error", "killed", "hang", "interrupted", "unavailable"]
     rank: NonNegativeInt | None
-    message: str
-    log_tail: str = ""
+    message: Text
+    log_tail: Text = ""
 
 
 class Phases(Frozen):
@@ -321,8 +322,8 @@ class RankPlace(Frozen):
 
     rank: NonNegativeInt
     local_rank: NonNegativeInt
-    node: str
-    boot_id: str  # hashed; equal on ranks that share a machine
+    node: Text
+    boot_id: Text  # hashed; equal on ranks that share a machine
     affinity: list[int]
     num_threads: PositiveInt
 
@@ -336,35 +337,35 @@ class RankFacts(RankPlace):
 class Fingerprint(Frozen):
     """Facts that must be equal for measurements on one curve, and further facts about the code and the node."""
 
-    digest: str  # over code_digest, versions and node
-    code_digest: str  # of the files that are measured: networks, backends, timed loop
-    source_digest: str = ""  # likewise, with what compiled parts were made from: equal on every machine
-    commit: str  # of the checkout, with "+dirty" where it was changed; "unknown" outside one
-    versions: dict[str, str]  # Python, framework, MPI, compiler ...
-    node: dict[str, Setting]  # CPU model, cores, memory
+    digest: Text  # over code_digest, versions and node
+    code_digest: Text  # of the files that are measured: networks, backends, timed loop
+    source_digest: Text = ""  # likewise, with what compiled parts were made from: equal on every machine
+    commit: Text  # of the checkout, with "+dirty" where it was changed; "unknown" outside one
+    versions: dict[Text, Text]  # Python, framework, MPI, compiler ...
+    node: dict[Text, Setting]  # CPU model, cores, memory
 
 
 class Record(Frozen):
     """One attempt at one case."""
 
     schema_version: Literal[5] = 5
-    study: str
-    system: str
+    study: Name
+    system: Name
     evidence: Evidence
     case: Case
     attempt: PositiveInt
-    started_at: str  # UTC, ISO 8601
+    started_at: Text  # UTC, ISO 8601
     order_seed: int  # the study's: of initial weights and, with its name and cells, the order within blocks
     fingerprint: Fingerprint
     configuration: Configuration | None = None
     allocation: Allocation | None = None  # None: not in a batch job
-    command: str
+    command: Text
     oversubscribed: bool  # more ranks x cores than the machine has
     ranks: list[RankFacts]
     servers: list[RankFacts] = []  # server ranks, in order
     nodes: list[NodeFacts] = []  # those of the ranks and servers, in order
-    backend_settings: dict[str, Setting]  # chosen by the backend itself
-    environment_variables: dict[str, str]  # set variables on the allow-list
+    backend_settings: dict[Text, Setting]  # chosen by the backend itself
+    environment_variables: dict[Text, Text]  # set variables on the allow-list
     phases: Phases
     steady: bool | None  # whether the warm-up met its steady-state test
     windows: Annotated[Sequence[Window], PlainSerializer(list, return_type=list[Window])]

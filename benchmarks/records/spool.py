@@ -18,8 +18,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from dlscale.base.definitions import first_problem
-from dlscale.base.files import read_regular
+from dlscale.base.files import APPENDED, open_regular, read_regular
 from dlscale.base.parsing import parse_json_object
+from dlscale.base.strings import Text
 from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.record import (
     Checkpoint,
@@ -85,7 +86,7 @@ class CaseResult:
     """Results of a case besides its windows."""
 
     steady: bool | None  # None: there was no test
-    settings: dict[str, Setting]
+    settings: dict[Text, Setting]
     loss: float | None = None
     skipped: int | None = None  # samples that could not be read
     bucket_bytes: list[int] = field(default_factory=list)
@@ -109,8 +110,8 @@ class RankError:
     """The exception that ended the rank."""
 
     time: float  # seconds since the epoch
-    message: str
-    traceback: str
+    message: Text
+    traceback: Text
 
 
 @checked(frozen=True, slots=True, config=EXACT)
@@ -199,9 +200,7 @@ class SpoolWriter:
 
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder = folder
-        # Mode 0600, as details of a job are private to its user.
-        descriptor = os.open(_spool_path(folder, rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._file = os.fdopen(descriptor, "w", encoding="utf-8")
+        self._file = os.fdopen(open_regular(_spool_path(folder, rank), APPENDED), "a", encoding="utf-8")
 
     def write(self, event: Event, *, case: int | None = None) -> None:
         """Append an event; `case` is the number of the launch's case that it belongs to, if any."""

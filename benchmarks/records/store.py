@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, read_regular, write_atomically
+from dlscale.base.files import locked, make_folder, open_regular, read_regular, write_atomically
 from dlscale.benchmarks.records import files
 from dlscale.benchmarks.records.files import (
     PARITY_FILE,
@@ -66,27 +67,15 @@ class Store:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder against other dlscale processes. Raises UsageError if locked; ends with its holder."""
-        path = self.folder / "lock"
-        try:
-            file = path.open("w")
-        except OSError as error:
-            raise UsageError(
-                f"cannot write {path}: {error.strerror}; free space, or choose a folder of yours with --results"
-            ) from None
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(
-                    f"another dlscale is measuring into {self.folder}; wait for it, or stop it first"
-                ) from None
+        held = f"another dlscale is measuring into {self.folder}; wait for it, or stop it first"
+        with locked(self.folder / "lock", held=held):
             yield
 
     @property
     def busy(self) -> bool:
         """Whether a dlscale is currently measuring into this folder."""
         try:
-            with (self.folder / "lock").open() as file:
+            with os.fdopen(open_regular(self.folder / "lock")) as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from dlscale.base.definitions import Frozen, where_given
+from dlscale.base.strings import Name, Text
 from dlscale.models.optimizers import BatchGrowth, OptimizerRule, RateSchedule
 
 LearningRateScaling = Literal["none", "linear", "sqrt"]
@@ -22,7 +23,7 @@ LearningRateScaling = Literal["none", "linear", "sqrt"]
 class Tuning(Frozen):
     """The search that a learning rate comes from, and its budget, which every configuration had."""
 
-    study: str  # its folder's name
+    study: Name  # its folder's name
     num_rates: PositiveInt  # of the grid
     num_seeds: PositiveInt  # trainings of each
     max_samples: PositiveInt  # of a training
@@ -43,7 +44,7 @@ class Target(Frozen):
     `growth` how the batch grows.
     """
 
-    metric: str  # of the workload's `quality.METRICS`
+    metric: Text  # of the workload's `quality.METRICS`
     threshold: float = Field(allow_inf_nan=False)
     held_out: float = Field(gt=0, lt=1)  # share of the samples (`models/held_out.py`)
     evaluate_every: PositiveInt | None = where_given(None)  # steps; None: `evaluate_seconds` say when
@@ -96,7 +97,7 @@ class Evaluation(Frozen):
     training_seconds: NonNegativeFloat
     evaluating_seconds: NonNegativeFloat  # this evaluation included
     loss: float | None  # mean over ranks, of the step's batch; None where it is not a finite number
-    metrics: dict[str, float]
+    metrics: dict[Text, float]
     noise: GradientNoise | None = where_given(None)  # None where none was due, or the norms were not finite
 
 
@@ -113,7 +114,7 @@ class Ended(Frozen):
     num_training: PositiveInt | None = where_given(None)
     # Steps per local batch of which gradient noise was drawn; 0: none was.
     noise_every: NonNegativeInt = where_given(0)
-    noise_unmeasured: str = where_given("")  # why not
+    noise_unmeasured: Text = where_given("")  # why not
 
 
 class Solution(Ended):

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import NonNegativeInt, PositiveInt
 
 from dlscale.base.definitions import Frozen, where_given
+from dlscale.base.strings import Data, Name, NameOrNone, Text
 from dlscale.benchmarks.records.record import Cell, Setting
 from dlscale.collectives.algorithms.registry import SYNC
 
@@ -18,18 +19,18 @@ class RateConfiguration(Frozen):
     backend, with options and servers, on which the updates depend where ranks do not wait, or gradients come late.
     """
 
-    workload: str
-    preset: str
-    framework: str
-    algorithm: str = SYNC
-    algorithm_options: dict[str, Setting] = {}
+    workload: Name
+    preset: Name
+    framework: Name
+    algorithm: Name = SYNC
+    algorithm_options: dict[Text, Setting] = {}
     num_ranks: PositiveInt
     global_batch: PositiveInt
-    precision: str
-    data: str
-    target: dict[str, Any]  # that of the cells, without learning rates and budget
-    backend: str = where_given("")  # with the next two; empty: any whose ranks step together
-    backend_options: dict[str, Setting] = where_given({})
+    precision: Name
+    data: Text
+    target: dict[Text, Data]  # that of the cells, without learning rates and budget
+    backend: NameOrNone = where_given("")  # with the next two; empty: any whose ranks step together
+    backend_options: dict[Text, Setting] = where_given({})
     num_servers: NonNegativeInt = where_given(0)
 
     @property

@@ -23,10 +23,11 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from dlscale.base import definitions
-from dlscale.base.definitions import FileName, Frozen, where_given
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.quantities import Counts, Duration, Words, split_list
+from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.record import Base, Fingerprint, Setting
 from dlscale.benchmarks.study.axes import (
     OPTION_TABLES,
@@ -78,8 +79,8 @@ class Study(Frozen):
     A field with a description can be set on the command line (`settings`).
     """
 
-    name: FileName
-    title: str
+    name: Name
+    title: Text
     scaling_mode: Literal["weak", "strong"]
     workloads: Names = Field(
         description="Workloads, e.g. hep_cnn,resnet50, or all; a file of your own: mine.py.",
@@ -94,20 +95,20 @@ class Study(Frozen):
     every_backend: bool = False
     # Whether the user named them: of a study's own, those that may not span hosts are left out there.
     named_backends: bool = True
-    backend_options: dict[str, dict[str, Setting]] = Field(
+    backend_options: dict[Text, dict[Text, Setting]] = Field(
         {}, description="Options of backends: horovod.cycle_time_ms=0.5|1,grpc_ps.asynchronous=true."
     )
     algorithms: Names = where_given(
         [SYNC], description="Algorithms, each with every backend that carries it: sync,local_sgd,easgd."
     )
-    algorithm_options: dict[str, dict[str, Setting]] = where_given(
+    algorithm_options: dict[Text, dict[Text, Setting]] = where_given(
         {}, description="Options of algorithms: local_sgd.interval=1|8|64."
     )
     servers: Annotated[Words, AfterValidator(check_servers)] = Field(
         ["1/2"],
         description="Parameter servers: numbers, or ratios to the workers, rounded up, e.g. 1/2; several make a sweep.",
     )
-    preset: str | None = Field(
+    preset: Text | None = Field(
         None,
         description="Preset: paper, small or tiny; default: the system's or the workload's.",
         json_schema_extra=WHAT,
@@ -133,7 +134,7 @@ class Study(Frozen):
     )
     slept: Slept | None = None  # in the place of computation, on emulated hosts
     # The same by `slept_key`, where it differs between cells.
-    slept_by_profile: dict[str, Slept] = where_given({})
+    slept_by_profile: dict[Text, Slept] = where_given({})
     skip_bad: bool = Field(
         False, description="Skip and count samples that cannot be read, instead of failing."
     )
@@ -155,7 +156,7 @@ class Study(Frozen):
     ranks_per_node: PositiveInt | None = Field(
         None, description="Ranks per node, on a system with a scheduler; default: the system's."
     )
-    partition: str | None = Field(
+    partition: Text | None = Field(
         None, description="Partition; default: the system's.", json_schema_extra=WHERE
     )
     allocations: NumLaunches = Field(
@@ -191,12 +192,12 @@ class Study(Frozen):
         json_schema_extra=WHAT,
     )
     rules: Rules = Rules()
-    environment_variables: dict[str, str] = where_given(
+    environment_variables: dict[Text, Text] = where_given(
         {}, description="Environment variables of the launches: MPICH_ASYNC_PROGRESS=0|1."
     )
     # Setting -> its values: each a curve of its own. The fields above have the first.
-    axes: dict[str, list[Setting]] = where_given({})
-    ladder: list[dict[str, Setting]] = where_given(
+    axes: dict[Text, list[Setting]] = where_given({})
+    ladder: list[dict[Text, Setting]] = where_given(
         [],
         description="Steps of an ablation between '>', each with the settings that it adds to those before: "
         "plain > bucket_cap_mb=25,precision=bf16 > compiled.",
@@ -205,9 +206,9 @@ class Study(Frozen):
     tuning: TuningRules | None = where_given(None)  # of one whose learning rates are searched first
     choice: ChoiceRules | None = where_given(None)  # of one that compares frameworks
     # Workload -> facts, of those that are files of the user's.
-    own_models: dict[str, OwnModel] = where_given({})
+    own_models: dict[Text, OwnModel] = where_given({})
     # Workload -> the user's file, until the study's folder has a copy: no path is a part of a study.
-    own_files: dict[str, Path] = Field({}, exclude=True)
+    own_files: dict[Text, Path] = Field({}, exclude=True)
 
     def slept_of(self, *, workload: str, preset: str, framework: str, local_batch: int) -> Slept | None:
         """What replaces computation in one of its cells. Raises UsageError if it has profiles, and none of that one."""
@@ -421,12 +422,12 @@ class StudyFile(Frozen):
 
     study: Study
     system: System
-    environment: str
-    plan_digest: str = ""
+    environment: Text
+    plan_digest: Text = ""
     fingerprint: Fingerprint
-    measured_files: dict[str, str] = {}  # name -> digest of what the study runs; empty in older ones
-    data: str | None = None  # as --data gave it
-    account: str | None = None
+    measured_files: dict[Text, Text] = {}  # name -> digest of what the study runs; empty in older ones
+    data: Text | None = None  # as --data gave it
+    account: Text | None = None
     walltime: float | None = None  # seconds per job, as --walltime gave it
 
 

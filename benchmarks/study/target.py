@@ -22,6 +22,7 @@ from pydantic import (
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Counts, Duration
+from dlscale.base.strings import Text
 from dlscale.benchmarks.records.target import LearningRateScaling, Target
 from dlscale.benchmarks.study.tuned import Rate, Tuned, read_tuned
 from dlscale.models.held_out import held_out_samples
@@ -45,7 +46,7 @@ Threshold = Annotated[float, Field(allow_inf_nan=False)]
 class Goal(Frozen):
     """The target of one workload and preset. `samples` are about how many it takes, for the plan's estimate alone."""
 
-    metric: str
+    metric: Text
     threshold: Threshold
     learning_rate: Rate | None = None  # None: the workload's own
     samples: PositiveInt | None = None
@@ -57,8 +58,8 @@ class RateGrid(Frozen):
     Updates by another rule want rates of another size.
     """
 
-    algorithm: str
-    options: dict[str, str | int | float | bool] = {}
+    algorithm: Text
+    options: dict[Text, Text | int | float | bool] = {}
     rates: list[Rate] = Field(min_length=2)
 
     @field_validator("rates")
@@ -80,8 +81,8 @@ def _tuned(value: Any) -> Any:
 class TargetRules(Frozen):
     """A study's [target]. A field with a description can be set on the command line (`settings`)."""
 
-    goals: dict[str, dict[str, Goal]] = {}  # workload -> preset -> goal
-    metric: str | None = None  # of all workloads, instead of their goals'
+    goals: dict[Text, dict[Text, Goal]] = {}  # workload -> preset -> goal
+    metric: Text | None = None  # of all workloads, instead of their goals'
     threshold: Threshold | None = None
     held_out: float = Field(gt=0, lt=1, description="Share of the samples that is held out.")
     # Between two evaluations, one of both: samples, rounded to whole steps, or seconds of training.

@@ -16,10 +16,11 @@ from pydantic import (
 )
 
 from dlscale.base import definitions
-from dlscale.base.definitions import FileName, Frozen, where_given
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.files import LARGEST_BYTES, read_regular, write_atomically
 from dlscale.base.parsing import parse_toml
+from dlscale.base.strings import Name
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.target import Tuning
 from dlscale.benchmarks.records.tuning import RateConfiguration, configuration_of
@@ -53,7 +54,7 @@ class ClosestRate(Frozen):
 class Tuned(Frozen):
     """A search: its grid and budget, the same for every configuration, and what it found."""
 
-    study: FileName
+    study: Name
     learning_rates: list[Rate] = Field(min_length=2)  # the grid
     num_seeds: PositiveInt  # trainings of each rate and configuration
     first_seed: NonNegativeInt
@@ -132,7 +133,7 @@ class Tuned(Frozen):
 def read_tuned(path: Path) -> Tuned:
     """The rates in a file. Raises UsageError."""
     try:
-        content = parse_toml(read_regular(path, limit=LARGEST_BYTES).decode())
+        content = parse_toml(read_regular(path, limit=LARGEST_BYTES, links=True).decode())
         return Tuned.model_validate(content)
     except OSError as error:
         raise UsageError(

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
 from dlscale.base.launchers import LAUNCHERS
 from dlscale.base.parsing import parse_toml
 from dlscale.benchmarks.systems.system import System, facts, load_system
@@ -40,9 +41,11 @@ def lint(name: str) -> list[str]:
     """
     path = _path(name)
     try:
-        content = parse_toml(path.read_text(encoding="utf-8"))
+        content = parse_toml(read_regular(path, links=True).decode())
     except ValueError as error:
         return [f"is not valid TOML: {error}"]
+    except OSError as error:
+        return [f"cannot be read: {error.strerror}"]
     try:
         system = System.model_validate(content)
     except ValidationError as error:

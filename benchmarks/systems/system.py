@@ -28,17 +28,18 @@ from pydantic import (
 
 from dlscale.base import definitions
 from dlscale.base.batch import NAMES as SCHEDULERS
-from dlscale.base.definitions import FileName, Frozen, where_given
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS, Flavour
-from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, Text
+from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, TextFact
+from dlscale.base.strings import Name, Text
 
 
 class Recognised(Frozen):
     """What identifies a system: any entry is enough. Host names may have * and ?."""
 
-    hostnames: list[str] = []
-    variables: dict[str, str] = {}
+    hostnames: list[Text] = []
+    variables: dict[Text, Text] = {}
 
 
 class Node(Frozen):
@@ -49,29 +50,29 @@ class Node(Frozen):
 
     cores: Count | Literal["detect"]
     threads_per_core: Count | None = None
-    cpu_model: Text | None = None
+    cpu_model: TextFact | None = None
     cpu_frequency: Frequency | None = None
     numa_domains: Count | None = None
     memory: Bytes | None = None
     memory_bandwidth: Bandwidth | None = None
-    peak: dict[str, Flops] = {}
+    peak: dict[Text, Flops] = {}
 
 
 class Devices(Frozen):
     """A node's accelerators, as frameworks count them; memory and peaks are of one."""
 
     per_node: Count
-    model: Text
+    model: TextFact
     memory: Bytes | None = None
     memory_bandwidth: Bandwidth | None = None
-    peak: dict[str, Flops] = {}
+    peak: dict[Text, Flops] = {}
 
 
 class Fabric(Frozen):
     """The network between nodes. Bandwidth is a node's injection per direction, latency a small message's."""
 
-    name: Text
-    topology: Text | None = None
+    name: TextFact
+    topology: TextFact | None = None
     bandwidth: Bandwidth | None = None
     latency: Seconds | None = None
     nics_per_node: Count | None = None
@@ -84,7 +85,7 @@ class Fabric(Frozen):
 class Filesystem(Frozen):
     """The folder for studies' records, a path that may contain $VARIABLES, and its bandwidth."""
 
-    results: str
+    results: Text
     bandwidth: Bandwidth | None = None
 
 
@@ -99,8 +100,8 @@ class Partition(Frozen):
     min_nodes: Count | None = None  # per job; smaller jobs are refused or billed as if they had as many
     max_nodes: Count | None = None  # per job; None: all
     max_walltime: Seconds | None = None  # None: unknown, and --walltime is required
-    directives: list[str] = []
-    launch_options: list[str] = []
+    directives: list[Text] = []
+    launch_options: list[Text] = []
 
 
 class Placement(Frozen):
@@ -112,8 +113,8 @@ class Placement(Frozen):
 
     ranks_per_node: PositiveInt
     reserved_cores: NonNegativeInt = 0
-    launch_options: list[str] = []
-    variables: dict[str, str] = {}
+    launch_options: list[Text] = []
+    variables: dict[Text, Text] = {}
 
 
 class Policy(Frozen):
@@ -138,11 +139,11 @@ class Defaults(Frozen):
     """
 
     device: Literal["cpu", "gpu"] | None = None
-    frameworks: list[str] | None = None
-    preset: str | None = None
+    frameworks: list[Text] | None = None
+    preset: Text | None = None
     local_batch: PositiveInt | None = None
     data: Literal["synthetic"] | None = None
-    reason: str
+    reason: Text
 
 
 class Emulation(Frozen):
@@ -178,45 +179,45 @@ class Environment(Frozen):
     copies to `stage_folder`, so that thousands of ranks do not import from one file system.
     """
 
-    prefix: str  # a path that may name $VARIABLES
-    python: str | None = None  # default: bin/python in the prefix
+    prefix: Text  # a path that may name $VARIABLES
+    python: Text | None = None  # default: bin/python in the prefix
     mpi: Flavour | Literal["detect"] = "detect"
-    mpiexec: str | None = None  # default: the one in the environment, for "current" else the one on PATH
-    variables: dict[str, str] = {}  # {prefix} in a value is the environment's absolute folder
-    directives: list[str] = []
-    modules: list[str] = []  # names, or another verb of `module` with its arguments: "unload darshan"
-    commands: list[str] = []
-    stage: list[str] = []
-    stage_folder: str = "/dev/shm"  # noqa: S108 - on compute nodes, named in the system's file
-    setup: str  # the command that makes it
+    mpiexec: Text | None = None  # default: the one in the environment, for "current" else the one on PATH
+    variables: dict[Text, Text] = {}  # {prefix} in a value is the environment's absolute folder
+    directives: list[Text] = []
+    modules: list[Text] = []  # names, or another verb of `module` with its arguments: "unload darshan"
+    commands: list[Text] = []
+    stage: list[Text] = []
+    stage_folder: Text = "/dev/shm"  # noqa: S108 - on compute nodes, named in the system's file
+    setup: Text  # the command that makes it
 
 
 class System(Frozen):
     """A machine: its hardware, the source of each number, and how programs are started on it."""
 
-    name: FileName
-    aliases: list[str] = []
-    title: str
+    name: Name
+    aliases: list[Text] = []
+    title: Text
     state: Literal["in service", "retired", "example"] = "in service"
     scheduler: Scheduler
     launcher: Launcher
     recognised: Recognised = Recognised()
-    sources: dict[str, str] = {}
+    sources: dict[Text, Text] = {}
     num_nodes: Count | None = None
     node: Node
     devices: Devices | None = None
     fabric: Fabric | None = None
     filesystem: Filesystem | None = None
-    partitions: dict[str, Partition] = {}
-    partition: str | None = None  # the default one
+    partitions: dict[Text, Partition] = {}
+    partition: Text | None = None  # the default one
     needs_account: bool = False
     placement: Placement | None = None  # None: --ranks says how many ranks share the only node
     policy: Policy = Policy()
     defaults: Defaults | None = None
     # Workload -> a node's time per sample, as published, at the published size.
-    sample_times: dict[str, Seconds] = where_given({})
+    sample_times: dict[Text, Seconds] = where_given({})
     emulation: Emulation | None = where_given(None)  # of scheduler "emulated", and of no other
-    environments: dict[str, Environment]
+    environments: dict[Text, Environment]
 
     @model_validator(mode="after")
     def _check(self) -> System:

@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
+from dlscale.base.strings import Text
+
 BYTES_PER_ELEMENT = 4  # float32
 
 
@@ -131,7 +133,7 @@ class OptimizerSpec(_Checked):
     """A class of torch.optim and the arguments that it is built with."""
 
     name: Literal["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "NAdam", "RAdam", "Adamax"]
-    hyperparameters: dict[str, Hyperparameter]
+    hyperparameters: dict[Text, Hyperparameter]
 
 
 class Session(_Checked):

@@ -65,7 +65,7 @@ class ImageFiles:
             raise bad_sample(str(self.path), self._problems[index], index=index)
         path = self._root / os.fsdecode(self._names[index])
         try:
-            data = read_regular(path)
+            data = read_regular(path, links=True)
         except (OSError, ValueError) as error:  # ValueError: a name that no file can have
             raise bad_sample(str(path), reason(error), index=index) from None
         return Encoded(

@@ -36,7 +36,7 @@ def read_array(path: Path, name: str) -> NDArray[Any]:
     Raises OSError if the file cannot be read, KeyError if it has no such variable, ValueError if it is damaged, of
     another level, or the variable is no array of real numbers.
     """
-    content = read_regular(path, limit=LARGEST_BYTES)
+    content = read_regular(path, limit=LARGEST_BYTES, links=True)
     order = {b"IM": "<", b"MI": ">"}.get(content[_HEADER_BYTES - 2 : _HEADER_BYTES])
     if order is None:
         raise ValueError("no MATLAB file of level 5")

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from dlscale.base.definitions import FileName, Frozen, where_given
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError
+from dlscale.base.strings import Name, Text
 from dlscale.models.workload import SYNTHETIC, Execution, Input, Preset, Workload
 
 PRESET = "own"  # the only one: a file has one size
@@ -25,29 +26,29 @@ SUFFIX = ".py"
 class OwnModel(Frozen):
     """The facts of a file and what it makes; part of a cell. No path is among them."""
 
-    file: FileName  # its name, without folders
-    digest: str  # the first 12 hex digits of its text's SHA-256
-    framework: str
+    file: Name  # its name, without folders
+    digest: Text  # the first 12 hex digits of its text's SHA-256
+    framework: Name
     num_parameters: PositiveInt  # trainable
     forward_flops_per_sample: NonNegativeInt  # 0: not known
     input_shape: list[int]  # of a sample's first input
     local_batch: PositiveInt
     global_batch: PositiveInt
-    optimizer: str  # its class
+    optimizer: Text  # its class
     learning_rate: PositiveFloat
     num_samples: PositiveInt
     num_classes: NonNegativeInt  # labels are 0 .. num_classes - 1; 0: they are something else
-    metrics: dict[str, bool]  # name -> whether higher is better
+    metrics: dict[Text, bool]  # name -> whether higher is better
     running_statistics: bool  # whether the network keeps numbers that are no trainable weights
     random: bool  # whether it draws random numbers while training, as dropout does
     skips: bool = where_given(False)  # whether some weights have no gradient in some steps
     clip_norm: float = where_given(0.0)  # of all gradients together; 0: they are not clipped
     scheduled: bool = where_given(False)  # whether the learning rate changes with the step
-    bad_sample: str = where_given(
+    bad_sample: Text = where_given(
         ""
     )  # what is wrong with the first that cannot be trained on; empty: none was found
-    data: str  # "<file>:<12 hex digits>", of the samples
-    unchecked: str  # what gates cannot know of such a model, in one line
+    data: Text  # "<file>:<12 hex digits>", of the samples
+    unchecked: Text  # what gates cannot know of such a model, in one line
 
     @property
     def name(self) -> str:

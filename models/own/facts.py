@@ -16,6 +16,7 @@ from typing import Any
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
+from dlscale.base.strings import Text
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.own import SUFFIX, FilePlace, OwnModel
 from dlscale.models.own.data import (
@@ -41,7 +42,7 @@ class Answer(Frozen):
     """The facts of a file, or why it has none, in one line."""
 
     model: OwnModel | None = None
-    problem: str = ""
+    problem: Text = ""
 
 
 def read_facts(path: Path) -> OwnModel:

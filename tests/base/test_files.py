@@ -7,7 +7,17 @@ import stat
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import all_or_nothing, make_folder, read_regular, write_atomically
+from dlscale.base.files import (
+    APPENDED,
+    all_or_nothing,
+    locked,
+    make_folder,
+    open_regular,
+    read_end,
+    read_regular,
+    write_atomically,
+)
+from dlscale.benchmarks.records.store import Store
 
 
 def test_a_link_with_the_name_that_could_be_guessed_is_not_followed(tmp_path):
@@ -52,6 +62,46 @@ def test_only_regular_files_are_read_and_none_beyond_the_limit(tmp_path):
         read_regular(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "nothing")
+
+
+def through_a_link(path):
+    (path.parent / "precious").write_text("mine")
+    path.symlink_to(path.parent / "precious")
+
+
+@pytest.mark.parametrize("make", [through_a_link, os.mkfifo, os.mkdir], ids=["link", "fifo", "folder"])
+def test_nothing_but_a_regular_file_is_opened_where_others_write(tmp_path, make):
+    path = tmp_path / "lock"
+    make(path)
+    for flags in (os.O_RDONLY, os.O_RDWR | os.O_CREAT, APPENDED):
+        with pytest.raises(OSError, match=r"symbolic link|not a regular file|directory"):
+            open_regular(path, flags)
+    for opened in (Store(tmp_path).lock(), locked(path, held="held")):
+        with pytest.raises(UsageError, match=r"cannot write .*lock: "), opened:
+            pass
+    assert make is not through_a_link or (tmp_path / "precious").read_text() == "mine"
+    assert read_end(path) == ""
+
+
+def test_a_file_that_is_there_is_not_truncated_and_a_new_one_is_private(tmp_path):
+    (tmp_path / "old").write_text("kept")
+    for name in ("old", "new"):
+        os.close(open_regular(tmp_path / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+    assert (tmp_path / "old").read_text() == "kept"
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
+
+
+def test_of_a_long_output_the_end_is_read(tmp_path):
+    (tmp_path / "output.log").write_bytes(b"begin" + b"x" * 100 + b"end\xff")
+    assert read_end(tmp_path / "output.log", limit=6) == "xxend\ufffd"
+
+
+def test_a_file_that_the_user_named_may_be_a_link(tmp_path):
+    path = tmp_path / "named"
+    through_a_link(path)
+    assert read_regular(path, links=True) == b"mine"
+    with pytest.raises(OSError, match="symbolic link"):
+        read_regular(path)
 
 
 def test_files_come_all_together_or_not_at_all(tmp_path):

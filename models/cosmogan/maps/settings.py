@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from dlscale.base.strings import Text
+
 
 class Cosmology(BaseModel):
     """A flat universe with a cosmological constant, in CAMB's terms; densities are Omega h^2."""
@@ -28,7 +30,7 @@ class Cosmology(BaseModel):
     helium_fraction: float
     scalar_amplitude: float
     scalar_index: float
-    nonlinear: str  # CAMB's halofit_version
+    nonlinear: Text  # CAMB's halofit_version
 
 
 class Lensing(BaseModel):

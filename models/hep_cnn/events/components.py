@@ -7,6 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from dlscale.base.strings import Text
+
 FOLDER = Path(__file__).parent
 
 
@@ -15,12 +17,12 @@ class Component(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
+    name: Text
     label: int
     cross_section_mb: float
-    settings: tuple[str, ...]
+    settings: tuple[Text, ...]
     pt_range_gev: tuple[int, int] | None = None  # of the hard scattering; without it all of phase space
-    slha: str | None = None  # file in this folder
+    slha: Text | None = None  # file in this folder
     generated: bool = True
 
     @property
@@ -32,7 +34,7 @@ class Component(BaseModel):
 class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    settings: tuple[str, ...]
+    settings: tuple[Text, ...]
     component: tuple[Component, ...]
 
 

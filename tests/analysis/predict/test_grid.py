@@ -12,11 +12,11 @@ from dlscale.analysis.predict.grid import (
     grid_rows,
     read_axes,
     read_grid,
-    to_csv,
 )
 from dlscale.analysis.predict.noise import Noise
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.base.errors import UsageError
+from dlscale.base.strings import to_csv
 from tests.analysis.made_scenarios import NETWORK, scenario
 
 OWN = scenario("ring", noise=Noise(steps=(0.98, 1.0, 1.04)), batch=8)

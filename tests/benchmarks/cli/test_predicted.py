@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from dlscale.analysis.predict.grid import grid_rows, read_axes, to_csv
+from dlscale.analysis.predict.grid import grid_rows, read_axes
 from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.analysis.predict.scenario import scenario_of
+from dlscale.base.strings import to_csv
 from dlscale.benchmarks.cli import INSUFFICIENT_DATA
 from dlscale.benchmarks.records.prediction import GRID, write_predictions
 from dlscale.benchmarks.systems.system import load_system

@@ -1,5 +1,6 @@
 """Whatever is written, and wherever it goes: one line, the right status, and a terminal that does what it did."""
 
+import io
 import os
 import pty
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dlscale.base.redaction import home_folder, redact
-from dlscale.benchmarks.cli.streams import plain
+from dlscale.benchmarks.cli.streams import CleanStream
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 
@@ -78,14 +79,17 @@ def test_a_user_without_an_entry_in_the_password_file_has_no_home(monkeypatch):
     ("text", "shown"),
     [
         ("\x1b[1mbold\x1b[0m\n\tx\r\n", "\x1b[1mbold\x1b[0m\n\tx\r\n"),
-        ("\x1b]0;title\x07", "?]0;title?"),
-        ("\x1b[2K\x1b[1Aok", "?[2K?[1Aok"),
-        ("failed\rpassed", "failed?passed"),
-        ("\x9b2J\x00", "?2J?"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("\x1b[2K\x1b[1Aok", "\\x1b[2K\\x1b[1Aok"),
+        ("failed\rpassed", "failed\\rpassed"),
+        ("\x9b2J\x00", "\\x9b2J\\x00"),
+        ("mr.\u202exe", "mr.\\u202exe"),
     ],
 )
 def test_nothing_but_colours_reaches_a_terminal(text, shown):
-    assert plain(text) == shown
+    stream = io.StringIO(newline="")
+    CleanStream(stream).write(text)
+    assert stream.getvalue() == shown
 
 
 @pytest.mark.parametrize("name", ["\x1b]0;pwned\x07", "\x1b[2J", "\udcff"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.base.quantities import Count, Quantity, Text
+from dlscale.base.quantities import Count, Quantity, TextFact
 from dlscale.benchmarks.launch.configuration import configuration, stated_fabric
 from dlscale.benchmarks.launch.preparing import campaign_for_rehearsal
 from dlscale.benchmarks.records.provenance import batch_job
@@ -27,7 +27,7 @@ def test_the_configuration_is_that_of_the_resolved_study():
 
 def test_a_fabric_is_told_in_base_units():
     network = Fabric(
-        name=Text(value="Aries", source="s"),
+        name=TextFact(value="Aries", source="s"),
         bandwidth=Quantity(value="8 GB/s", number=8e9, source="s"),
         nics_per_node=Count(value=1, source="s"),
     )

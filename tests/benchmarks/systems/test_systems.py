@@ -162,7 +162,7 @@ SITE = '[environments.site]\nprefix = "$SCRATCH/dlscale-site"'
         ('"--partition=test"', '"--nodes=4"', "'--nodes=4' is for the study to say"),
         (', note = "from 64 cores', ' } # "from 64 cores', "node.peak.fp64: computed, but its note"),
         ("[node]", "[node", "is not valid TOML"),
-        ('name = "', 'name = "../', "' cannot name a folder; give up to 100 letters"),
+        ('name = "', 'name = "../', "' cannot name a folder; give up to 120 letters"),
     ],
 )
 def test_lint_names_what_is_wrong(tmp_path, old, new, expected):

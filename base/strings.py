@@ -1,0 +1,92 @@
+"""Strings that somebody else wrote: what every model accepts of them, and how they are shown and written.
+
+A record, a study or a table may come from anybody. Its names become paths, its texts lines of a terminal or a page and
+cells of a table. So each string of a model is a `Name`, a `Text`, or one of a few known words (`tests/base/
+test_strings.py` looks at all models); what is made of them needs no further care.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator
+
+LONGEST_NAME = 120
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@+-]{{0,{LONGEST_NAME - 1}}}")
+# Control characters but for new lines and tabs, halves of characters, and what is not seen but changes the direction
+# or the place of what is: https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing.
+_HIDDEN = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f"
+)
+_HIDDEN_PATTERN = re.compile(f"[{_HIDDEN}]")
+_OF_A_TERMINAL = re.compile(r"(\x1b\[[0-9;]*m|\r\n)")  # what sets a colour, and the end of a line
+T = TypeVar("T")
+
+
+def visible(text: str) -> str:
+    r"""`text` with each hidden character as its Python escape: `\x1b`, `\u202e`. New lines and tabs stay."""
+    return text if text.isprintable() else _HIDDEN_PATTERN.sub(_escaped, text)
+
+
+def visible_but_colours(text: str) -> str:
+    """Likewise, but what sets the colour of a terminal stays, and what ends a line."""
+    parts = [text] if text.isprintable() else _OF_A_TERMINAL.split(text)
+    return "".join(part if place % 2 else visible(part) for place, part in enumerate(parts))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+def check_name(value: str) -> str:
+    """Returns `value` if it is a name, which can be a part of a path and of no other folder. Raises ValueError."""
+    if not _NAME.fullmatch(value):
+        raise ValueError(
+            f"{value[:80]!r} cannot name a folder; give up to {LONGEST_NAME} letters, digits, '.', '_', '-', '+' and "
+            "'@', a letter or digit first"
+        )
+    return value
+
+
+Name = Annotated[str, AfterValidator(check_name)]
+NameOrNone = Annotated[str, AfterValidator(lambda value: value and check_name(value))]  # empty: there is none
+Text = Annotated[str, AfterValidator(visible)]
+
+
+def _visible_within(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {_visible_within(key): _visible_within(item) for key, item in value.items()}
+    return [_visible_within(item) for item in value] if isinstance(value, list) else value
+
+
+Data = Annotated[Any, AfterValidator(_visible_within)]  # of JSON or TOML, of no form that is known
+
+
+def as_cell(value: T) -> T | str:
+    """A value as a cell of a CSV file that no spreadsheet takes for a formula: text that begins like one gets a quote.
+
+    See https://owasp.org/www-community/attacks/CSV_Injection; text that is a number stays one.
+    """
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of equal keys, at least one, as CSV with all digits."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: as_cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|-|[+-]?(inf|nan)")
