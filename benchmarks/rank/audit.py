@@ -356,7 +356,8 @@ def mean_over_ranks(gradients: Sequence[Any], *, control: Any, num_accepted: int
     for gradient in gradients:
         total = gradient.astype(np.float64)
         control.Allreduce(MPI.IN_PLACE, total)
-        means.append((total / (num_accepted or control.Get_size())).astype(gradient.dtype))
+        total /= num_accepted or control.Get_size()
+        means.append(total.astype(gradient.dtype))
     return means
 
 

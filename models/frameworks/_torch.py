@@ -282,7 +282,8 @@ def canonical(tensor: torch.Tensor) -> NDArray[Any]:
         tensor = tensor.permute(2, 3, 1, 0)
     elif tensor.dim() == 2:
         tensor = tensor.T
-    return tensor.contiguous().numpy().copy()
+    copy: NDArray[Any] = tensor.clone(memory_format=torch.contiguous_format).numpy()
+    return copy
 
 
 def autocast(execution: Execution) -> torch.autocast:
