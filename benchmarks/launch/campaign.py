@@ -282,7 +282,7 @@ def run_launch(campaign: Campaign, launch: Launch) -> list[Record]:
     learn_overhead(
         campaign.store.folder.parent,
         records,
-        cell_id=launch.cell.id,
+        names=(launch.cell.id, launch.kind),
         launch_seconds=time.monotonic() - begin,
     )
     return records

@@ -339,7 +339,7 @@ PARSERS = {
         read=lambda p: JobFiles(folder=p.parent.parent, name="job-000").id,
     ),
     "start times": Parser(
-        name="launch-overheads.json", content=lambda: b'{"hep_cnn-torch-ring-2": 3.5, "b": 12.25}', read=start_times
+        name="launch-overheads.json", content=lambda: b'{"hep_cnn": [3.5], "b": [12.25, 9.5]}', read=start_times
     ),
     "tuned rates": Parser(name="tuned.toml", content=lambda: TUNED, read=read_tuned),
     "checkpoint": Parser(
