@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -412,7 +413,10 @@ def _zoomed(plot: Plot, rows: Sequence[TimeToSolution]) -> Plot:
     """Without how bad the trainings were at first: at most twelve times the target's distance from the best."""
     metric, target = rows[0].metric, rows[0].target
     best = metric.most if metric.higher_is_better else metric.least
-    away = [abs(point.y - best) for series in plot.series for point in series.points]
+    reached = [target.threshold, *(point.y for series in plot.series for point in series.points)]
+    if not math.isfinite(best):  # a metric of the user's has no limits: the best of what is drawn
+        best = max(reached) if metric.higher_is_better else min(reached)
+    away = [abs(value - best) for value in reached[1:]]
     far = min(1.05 * max(away, default=0.0), 12 * abs(target.threshold - best)) or 1.0
     near, other = best, best - far if metric.higher_is_better else best + far
     low, high = sorted((other, near + 0.02 * (near - other)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from dlscale.models.images.matlab import read_array
 from dlscale.models.images.store import (
     CLASSES_FILE,
     IMAGE_SUFFIXES,
+    OTHER_SUFFIXES,
     Encoded,
     bad_sample,
     read_classes,
@@ -92,24 +93,30 @@ def in_label_order(folders: Sequence[str]) -> list[str]:
 
 
 def open_class_folders(path: Path, *, skip_bad: bool = False) -> ImageFiles:
-    """`path/<class>/<image>`; labels are the places of the folders in their order.
+    """`path/<class>/<image>`, or in folders of the class; labels are the places of the folders in their order.
 
     Folders are in order of their names; in order of numbers if all names are such, so that Flowers-102's folders
     1 .. 102 get their published labels. A `classes.txt` beside them names the classes.
 
-    Raises UsageError for a folder without images, unless bad samples are skipped: then its label stays unused.
+    Raises UsageError for a folder without images, and for files that are none, unless bad samples are skipped: then
+    the label stays unused, and each such file is a sample that cannot be read.
     """
     entries = [entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
     folders = [path / name for name in in_label_order(entries)]
     names = [_encoded([])]
     counts: list[int] = []
     for folder in folders:
-        inside = sorted(name for name in os.listdir(folder) if not name.startswith("."))
-        images = [name for name in inside if name.lower().endswith(IMAGE_SUFFIXES)]
-        if not images and not skip_bad:
-            raise UsageError(_no_images(folder, inside))
-        names.append(_encoded([os.path.join(folder.name, image) for image in images]))
-        counts.append(len(images))
+        files = sorted(_files_below(folder))
+        if not skip_bad:
+            _check_folder(folder, files)
+        names.append(_encoded([os.path.join(folder.name, file) for file in files]))
+        counts.append(len(files))
+    beside = [name for name in os.listdir(path) if name[0] != "." and name.lower().endswith(IMAGE_SUFFIXES)]
+    if beside and not skip_bad:
+        raise UsageError(
+            f"{path}: {len(beside)} images lie beside the class folders ({min(beside)}), and have no label; move them "
+            "into a class"
+        )
     classes = read_classes(path / CLASSES_FILE) or tuple(folder.name for folder in folders)
     if len(classes) != len(folders):
         raise UsageError(
@@ -127,13 +134,39 @@ def open_class_folders(path: Path, *, skip_bad: bool = False) -> ImageFiles:
     )
 
 
-def _no_images(folder: Path, inside: list[str]) -> str:
-    nested = [name for name in inside if (folder / name).is_dir()]
-    if nested:
-        return f"{folder}: class folder without images; if it holds the class folders ({nested[0]}), name it itself"
-    suffixes = ", ".join(f"*{suffix}" for suffix in IMAGE_SUFFIXES)
-    contents = f"{len(inside)} other entries" if inside else "nothing"
-    return f"{folder}: class folder without images ({suffixes}), holds {contents}; fill or remove it"
+def _files_below(folder: Path) -> Iterator[str]:
+    """The files of a class, relative to its folder, but for those that may lie beside images."""
+    seen: set[tuple[int, int]] = set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        status = os.stat(place)
+        if (status.st_dev, status.st_ino) in seen:  # by a link that comes back to it
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        inside = os.path.relpath(place, folder)
+        for name in files:
+            if not (name.startswith(".") or name.lower().endswith(OTHER_SUFFIXES)):
+                yield name if inside == "." else os.path.join(inside, name)
+
+
+def _check_folder(folder: Path, files: Sequence[str]) -> None:
+    """Raises UsageError for a class folder that is none, or from which something would be left out."""
+    images = [file for file in files if file.lower().endswith(IMAGE_SUFFIXES)]
+    tops = {os.path.dirname(file).partition(os.sep)[0] for file in images}
+    if len(tops) > 1 and "" not in tops:
+        raise UsageError(
+            f"{folder}: class folder without images; if it holds the class folders ({min(tops)}), name it itself"
+        )
+    others = [file for file in files if not file.lower().endswith(IMAGE_SUFFIXES)]
+    if others:
+        raise UsageError(
+            f"{folder}: {len(others)} of {len(files)} files are neither JPEG nor PNG, such as {others[0]}; convert or "
+            "remove them, or leave them out, counted as bad samples (skip_bad)"
+        )
+    if not images:
+        suffixes = ", ".join(f"*{suffix}" for suffix in IMAGE_SUFFIXES)
+        raise UsageError(f"{folder}: class folder without images ({suffixes}); fill or remove it")
 
 
 def open_list(path: Path, *, skip_bad: bool = False) -> ImageFiles:

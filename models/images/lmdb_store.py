@@ -64,6 +64,10 @@ class LmdbStore:
                 "convert` writes them, does not have them; make it from class folders or a list with that command"
             )
         self._length = int(length)
+        if num_entries > self._length + 2:
+            raise UsageError(
+                f"{file}: has {num_entries - 2} samples, and {LENGTH_KEY.decode()} says {self._length}; {remedy}"
+            )
         if self._length > _MOST_LOST * num_entries:
             raise UsageError(f"{file}: promises {self._length} samples, has {num_entries} entries; {remedy}")
         self.classes = tuple(names.decode(errors="surrogateescape").rstrip("\n").split("\n") if names else ())

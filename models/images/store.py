@@ -17,6 +17,8 @@ from dlscale.base.errors import UsageError
 from dlscale.models.samples import BadSample
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")  # in any case
+# What may lie beside images, and is none.
+OTHER_SUFFIXES = (".txt", ".csv", ".tsv", ".json", ".xml", ".yaml", ".yml", ".md", ".html", ".db", ".ini")
 REMEDY = "; mend or remove it, or leave bad samples out (skip_bad)"
 CLASSES_FILE = "classes.txt"  # one name per line, that of label 0 first
 

@@ -223,9 +223,12 @@ def _where(path: Path, record: int, offset: int) -> str:
 
 
 def _only(features: dict[str, Values], name: str, kind: type[T]) -> T:
+    """The one value of a feature. Raises ValueError."""
     values = features.get(name, [])
-    if len(values) != 1 or not isinstance(values[0], kind):
-        raise ValueError(
-            f"needs one value {name!r} of type {kind.__name__}, has {', '.join(features) or 'nothing'}"
-        )
-    return values[0]
+    if len(values) == 1 and isinstance(values[0], kind):
+        return values[0]
+    found = ", ".join(features) or "nothing"
+    if name in features:
+        kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+        found = f"{len(values)} of type {kinds}" if values else "none, or real numbers"
+    raise ValueError(f"needs one value {name!r} of type {kind.__name__}, has {found}")

@@ -20,6 +20,7 @@ from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.html.page import page_of
 from dlscale.benchmarks.records.target import Target, TrainingLaunch
 from dlscale.models.optimizers import BatchGrowth, optimizer_rule
+from dlscale.models.own import OwnModel
 from tests.made_records import TARGET, solved
 
 LAUNCH = 2.1  # start 1, import 0.1 and connect 1, as the made-up records have them
@@ -318,6 +319,30 @@ def test_json_and_figures_have_it(study, tmp_path):
         *(f"{stem}-time-to-solution.{suffix}" for suffix in ("png", "pdf", "svg", "csv")),
         f"{stem}-evaluations.csv",
     }
+
+
+@pytest.mark.parametrize(
+    ("higher", "values"), [(True, (0.5, 0.95)), (False, (40.0, 3.0)), (False, (3.0, 3.0))]
+)
+def test_a_metric_of_a_users_own_has_no_limits_and_a_figure(make_record, tmp_path, higher, values):
+    """As `dlscale run time-to-solution` of a file draws it: no other metric is without limits."""
+    own = OwnModel(
+        file="mine.py", digest="0" * 12, framework="torch", num_parameters=1, forward_flops_per_sample=0,
+        input_shape=[6], local_batch=16, global_batch=64, optimizer="Adam", learning_rate=1e-3, num_samples=200,
+        num_classes=2, metrics={"auc": higher}, running_statistics=False, random=False, data="mine.py:0",
+        unchecked="nothing",
+    )  # fmt: skip
+    cell = {"workload": own.name, "own": own, "preset": "own", "target": TARGET | {"threshold": values[1]}}
+    records = []
+    for block in range(6):
+        record = make_record(**cell, local_batch=16, block=block)
+        evaluations = [
+            {"step": 10 * (n + 1), "seconds": n + 1.0, "auc": value} for n, value in enumerate(values)
+        ]
+        records.append(solved(record, *evaluations))
+    table = measure(records)
+    assert ".png" in {path.suffix for path in write_figures(table, tmp_path, only=["time-to-solution"])}
+    assert page_of(table, collect(load_all(), table)).sections
 
 
 def test_a_row_has_the_time_of_a_step_and_of_an_epoch(make_record):

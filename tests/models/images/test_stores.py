@@ -16,7 +16,9 @@ import scipy.io
 
 from dlscale.base.errors import UsageError
 from dlscale.models.images import open_store
+from dlscale.models.images.decode import check_image
 from dlscale.models.images.matlab import LARGEST_BYTES
+from dlscale.models.samples import BadSample
 
 from .conftest import DataSet, bad, refused
 
@@ -91,6 +93,7 @@ REFUSED = [
     ("cifar", lambda top: (top / "batches.meta.txt").write_text("a\n"), "", {}, "needs 10 names, found 1"),
     *(("database", cut("data.mdb", size), "", {}, "data.mdb: ") for size in (0, 100, 8192)),
     ("database", entry(b"__len__", b"9" * 5000), "", {}, "needs the keys __len__ (a number)"),
+    ("database", entry(b"__len__", b"7"), "", {}, "has 9 samples, and __len__ says 7; copy it again"),
     ("database", entry(b"__len__", b"-1"), "", {}, "needs the keys __len__ (a number)"),
     ("database", entry(b"__len__", b"9" * 18), "", {}, "promises 999999999999999999 samples"),
     *(("flowers", cut(name, 150), "", {}, f"{name}: cannot be read") for name in ("imagelabels.mat", "setid.mat")),
@@ -134,7 +137,7 @@ def test_an_empty_class_folder_is_named(folders):
     (folders.path / "bat" / "notes.md").touch()
     message = refused(open_store, folders.path)
     assert f"{folders.path}/bat: class folder without images" in message
-    assert "holds 1 other entries; fill or remove it" in message
+    assert "fill or remove it" in message
     # When bad samples are skipped its label, 1, is there and unused.
     store = open_store(folders.path, skip_bad=True)
     assert store.num_classes == 4
@@ -148,6 +151,37 @@ def test_hidden_entries_and_files_of_other_kinds_are_no_samples(folders):
     store = open_store(folders.path)
     assert len(store) == len(folders.labels)
     assert store.num_classes == 3
+
+
+def test_images_in_folders_of_a_class_are_its_images(folders):
+    for name in ("more", "more/deep"):
+        (folders.path / "ant" / name).mkdir()
+        (folders.path / "ant" / name / "x.png").write_bytes(folders.data[2])
+    (folders.path / "ant" / "again").symlink_to(folders.path / "ant", target_is_directory=True)
+    store = open_store(folders.path)
+    assert len(store) == len(folders.labels) + 2
+    labels = [store.encoded(index).label for index in range(len(store))]
+    assert labels.count(0) == folders.labels.count(0) + 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ant/x.webp", "1 of 4 files are neither JPEG nor PNG, such as x.webp; convert or remove them"),
+        ("ant/more/x.gif", "1 of 4 files are neither JPEG nor PNG, such as more/x.gif"),
+        ("x.jpg", "1 images lie beside the class folders (x.jpg), and have no label"),
+    ],
+)
+def test_what_would_be_left_out_is_counted_aloud(folders, name, said):
+    path = folders.path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"RIFF")
+    assert said in refused(open_store, folders.path)
+    store = open_store(folders.path, skip_bad=True)
+    if "/" in name:  # it is a sample that is skipped and counted
+        assert len(store) == len(folders.labels) + 1
+        with pytest.raises(BadSample, match="neither a JPEG nor a PNG file"):
+            check_image(store.encoded(3))
 
 
 def test_folders_with_numbers_as_names_are_in_their_order(folders):

@@ -209,8 +209,11 @@ def test_damaged_data_are_found_on_reading(records):
     [
         ({"image/class/label": [1]}, "needs one value 'image/encoded' of type bytes, has image/class/label"),
         ({}, "has nothing"),
-        ({"image/encoded": [b"x"], "image/class/label": [b"1"]}, "'image/class/label' of type int"),
-        ({"image/encoded": [b"x"], "image/class/label": [1, 2]}, "'image/class/label' of type int"),
+        ({"image/encoded": [b"x"], "image/class/label": [b"1"]}, "of type int, has 1 of type bytes"),
+        (
+            {"image/encoded": [b"x"], "image/class/label": [1, 2]},
+            "'image/class/label' of type int, has 2 of type int",
+        ),
     ],
 )
 def test_records_without_an_image_or_a_label(tmp_path, features, told):
