@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from dlscale.benchmarks.rank.audit import num_wrong_samples, unaudited
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.deviation import nan_last
+from dlscale.benchmarks.rank.exchange_audit import ELEMENT_BYTES, bucket_bytes_of
 from dlscale.benchmarks.rank.measure import measure
-from dlscale.benchmarks.records.record import Gate, Setting
+from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import CaseResult
 from dlscale.benchmarks.study.rules import Rules
-from dlscale.collectives.backend import BUCKET_SIZES, Collective, Trainer
+from dlscale.collectives.backend import Collective
 from dlscale.models.weights import NUM_DRAWN
 from dlscale.models.workload import Indices, Replica
 
@@ -75,11 +76,6 @@ def measure_exchange(case: CaseRun) -> list[Gate]:
         ]
     finally:
         collective.close()
-
-
-def bucket_bytes_of(trainer: Trainer) -> list[int]:
-    """Bytes of each exchange of a trainer's step, in order."""
-    return bucket_sizes(trainer.settings(), sum(weight.size * ELEMENT_BYTES for weight in trainer.weights()))
 
 
 def _bucket_bytes_of_a_training(case: CaseRun) -> list[int]:
@@ -152,37 +148,19 @@ def _is_same_content(found: Any, wanted: NDArray[Any]) -> bool:
     return values.size == exact.size and same_sums
 
 
-ELEMENT_BYTES = 4  # gradients are float32
 STEPS_UNTIL_BUCKETS = 3  # DistributedDataParallel cuts its buckets anew after the first
 # An exchange and a fetch are shorter than a step: so are their windows.
 SHORTER_WINDOWS = 5
 PERIOD = (
     251  # of the values in a bucket: no power of two, so that no piece of an exchange equals its neighbour
 )
-# Of what is added and of the sum, with room for the order of the sum; relative.
-ROUNDING = {"float32": 2**-20, "bfloat16": 2**-7}
+FRACTION = 2**-10  # of each of them: exact in float32 for sums over many ranks, and lost in 16 bits
+# Of what is added, of the sum, and of what error feedback adds, with room for the order of the sum; relative.
+ROUNDING = {"float32": 2**-20, "bfloat16": 2**-6}
+LEAST_ROUNDING = 2**-12  # where values are rounded on their way
 SAME_SUM = 1e-6  # of the same values in another order; relative
 COPIED_BYTES = 64 << 20  # per array; larger than a share of any cache
 NUM_COPIES = 3
-
-
-def bucket_sizes(settings: Mapping[str, Setting], gradient_bytes: int) -> list[int]:
-    """Bytes of each exchange of a training's step, in order, by the settings of the training's trainer.
-
-    A bucket that passes through a staging buffer is exchanged in pieces of its size. Where gradients are fused as they
-    come, as Horovod does, the sizes are those of gradients that are all there. A trainer without such
-    settings exchanges all at once. Raises ValueError for a setting that is no list of sizes.
-    """
-    sizes = [gradient_bytes]
-    if BUCKET_SIZES in settings:
-        sizes = [int(size) for size in str(settings[BUCKET_SIZES]).split(",")]
-    limit = int(settings.get("staging_bytes", 0) or settings.get("fusion_threshold_bytes", 0))
-    return [piece for size in sizes for piece in _pieces_of_buckets(size, limit or size)]
-
-
-def _pieces_of_buckets(size: int, limit: int) -> list[int]:
-    whole, rest = divmod(size, limit)
-    return [limit] * whole + ([rest] if rest else [])
 
 
 def shortened_rules(rules: Rules) -> Rules:
@@ -229,13 +207,19 @@ class ExchangeOnly:
         if compressed:
             why = "not checked: compressed buckets are no means; the gradient gate replays the compression"
             return Gate.unchecked("exchange", why)
-        shift = (self._collective.size - 1) / 2
-        deviations = [bucket - _values(bucket.size) - shift for bucket in self._buckets]
-        own = max((float(np.max(np.abs(deviation), initial=0.0)) for deviation in deviations), key=nan_last)
+        size = self._collective.size
+        expected = [_values(bucket.size) + (size - 1) / 2 for bucket in self._buckets]
+        pairs = zip(self._buckets, expected, strict=True)
+        own = max(
+            (float(np.max(_relative(bucket, mean), initial=0.0)) for bucket, mean in pairs), key=nan_last
+        )
         worst = max(control.allgather(own), key=nan_last)
-        largest = PERIOD + self._collective.size
-        detail = f"means of the ranks' buckets, whose values reach {largest}"
-        return Gate.at_most(largest * ROUNDING[wire], worst, name="exchange", detail=detail)
+        least = LEAST_ROUNDING if wire != "float32" and size > 1 else 0.0
+        detail = (
+            f"means of the ranks' buckets, of each value plus 1; travelling as {wire} at least {least:.1g}"
+        )
+        gate = Gate.at_most(ROUNDING[wire], worst, name="exchange", detail=detail)
+        return gate if worst >= least else gate.model_copy(update={"passed": False})
 
     def bytes_gate(self, gradient_bytes: int) -> Gate:
         """Whether a step averages as many bytes as a training's, which are `gradient_bytes`."""
@@ -262,4 +246,8 @@ def copy_rate(control: Any) -> float:
 
 
 def _values(count: int) -> NDArray[np.float32]:
-    return np.resize(np.arange(PERIOD, dtype=np.float32), count)
+    return np.resize(np.arange(PERIOD, dtype=np.float32) + np.float32(FRACTION), count)
+
+
+def _relative(bucket: NDArray[Any], mean: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(np.abs(bucket - mean) / (1 + mean))

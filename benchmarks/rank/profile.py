@@ -13,7 +13,7 @@ import numpy as np
 
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checks import training_gates
-from dlscale.benchmarks.rank.controls import ELEMENT_BYTES
+from dlscale.benchmarks.rank.exchange_audit import ELEMENT_BYTES
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.records.profile import (
     MIN_PROFILED_STEPS,

@@ -10,8 +10,8 @@ from dlscale.benchmarks.rank.audit import AuditedTraining, TrainingAudit
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
 from dlscale.benchmarks.rank.checks import begin_audit, training_gates
-from dlscale.benchmarks.rank.controls import bucket_bytes_of
 from dlscale.benchmarks.rank.deviation import bounds_for
+from dlscale.benchmarks.rank.exchange_audit import bucket_bytes_of
 from dlscale.benchmarks.rank.gates import numerics_gate
 from dlscale.benchmarks.rank.measure import measure, step_timer_for
 from dlscale.benchmarks.rank.turns import are_grouped

@@ -22,7 +22,9 @@ REPLAY_AUDITS = (
     "audit_batches",
     "audit_samples",
     "audit_loss",
+    "audit_wire",
     "audit_window",
+    "audit_exchange",
 )
 SERVER_AUDITS = ("audit_opening", "audit_movement", "audit_count", "audit_samples")
 TARGET_AUDITS = ("audit_held_out", "audit_evaluation", "evaluation_clock", "evaluation_times")

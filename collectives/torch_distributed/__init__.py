@@ -14,6 +14,7 @@ from typing import Any
 from dlscale.base.errors import UsageError
 from dlscale.collectives.addresses import free_port, own_address, refuse_open_ports
 from dlscale.collectives.backend import Collective, InStep, Trainer
+from dlscale.collectives.training.counting import Moved
 from dlscale.models.workload import ReplicaFactory, Shard
 
 TIMEOUT = timedelta(minutes=5)
@@ -103,6 +104,13 @@ class TorchDistributedBackend(InStep):
         return TorchTrainer(
             replica, [DdpExchange(o, bucket_cap_mb=self._bucket_cap_mb) for o in replica.objectives]
         )
+
+    def moved(self) -> Moved | None:
+        """The default group's own number of operations."""
+        from torch.distributed.distributed_c10d import _get_default_group
+
+        group: Any = _get_default_group()
+        return Moved(num_calls=group._get_sequence_number_for_group())
 
     def collective(self) -> Collective:
         """The library's operations on host buffers. Raises UsageError if it has none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from dlscale.collectives.backend import Collective, InStep, Trainer
 from dlscale.collectives.buffers import check_buffers_match
@@ -18,6 +18,7 @@ from dlscale.collectives.compression.compressor import Compressor
 from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.compression.trainer import BucketTrainer, CompressedTrainer
 from dlscale.collectives.training.communication import Training
+from dlscale.collectives.training.counting import CountedCollective, Moved, moved_by
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.workload import ReplicaFactory, Shard
 
@@ -37,7 +38,10 @@ class CollectiveBackend(InStep):
         self._make_collective = make_collective
         self._training = training or Training()
         # One per team; a single one also where a rank finds no core for its thread and does not overlap.
-        self._gradients = [make_collective() for _ in range(max(self._training.teams, 1))]
+        own = [make_collective() for _ in range(max(self._training.teams, 1))]
+        self._first = own[0]  # for what is no exchange of gradients
+        self._gradients: list[Any] = [CountedCollective(collective) for collective in own]
+        self._framework = ""  # of the last replica
 
     @property
     def delay(self) -> int:
@@ -60,7 +64,7 @@ class CollectiveBackend(InStep):
         The gate looks at the pipelined mode itself, so its trainer has no cool-down.
         """
         replica = factory(shard=shard, seed=seed, gate=gate)
-        first = self._gradients[0]
+        first, self._framework = self._first, replica.framework
         weights = replica.weights()
         for weight in weights:
             first.broadcast(weight.reshape(-1), 0)
@@ -83,6 +87,11 @@ class CollectiveBackend(InStep):
                 trainer, compressed, layout=cast(BucketTrainer, own), settings=compression
             )
         return trainer
+
+    def moved(self) -> Moved | None:
+        """None also where native code of TensorFlow calls native collectives, and where gradients are compressed."""
+        is_native = self._framework == "tensorflow" and hasattr(self._first, "c_interface")
+        return None if is_native or self.compressor else moved_by(self._gradients)
 
     def collective(self) -> Collective:
         """Operations on a communicator of their own, averages compressed where gradients are; collective."""

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.controls import bucket_sizes
+from dlscale.benchmarks.rank.exchange_audit import bucket_sizes
 from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.collectives.registry import connect
 

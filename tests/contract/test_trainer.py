@@ -7,7 +7,8 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.checkpoints import share_checkpoint
-from dlscale.benchmarks.rank.controls import STEPS_UNTIL_BUCKETS, ExchangeOnly, bucket_sizes
+from dlscale.benchmarks.rank.controls import STEPS_UNTIL_BUCKETS, ExchangeOnly
+from dlscale.benchmarks.rank.exchange_audit import bucket_sizes
 from dlscale.benchmarks.rank.gates import identity_gate
 from dlscale.benchmarks.rank.solution import network_state
 from dlscale.collectives import capabilities

@@ -158,7 +158,11 @@ def run(
     """{gate: (passed, gate)} of a training of 6 windows of 5 steps after a warm-up of 10."""
     wires, told = Meeting(num_ranks), []
     backend = SimpleNamespace(
-        delay=delay, wire=wire, compressor=None, capabilities=SimpleNamespace(exchanges=True)
+        delay=delay,
+        wire=wire,
+        compressor=None,
+        capabilities=SimpleNamespace(exchanges=True),
+        moved=lambda: None,
     )
 
     def audited(world):
@@ -205,7 +209,7 @@ def test_a_training_that_does_what_it_says_passes(num_ranks):
     gates = run(num_ranks=num_ranks)
     assert failed(gates) == set()
     names = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss", "audit_window"}
-    assert names == set(gates) - {"told"}
+    assert names | {"audit_wire", "audit_exchange"} == set(gates) - {"told"}
     # Steps 11 and 42: after the warm-up of 10, and after 6 windows of 5 steps.
     assert "in steps 11, 42 " in gates["audit_step"].detail
     assert "in the 5 steps of timed window " in gates["audit_window"].detail

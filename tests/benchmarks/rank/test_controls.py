@@ -5,7 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.controls import ExchangeOnly, bucket_sizes, copy_rate
+from dlscale.benchmarks.rank.controls import ExchangeOnly, copy_rate
+from dlscale.benchmarks.rank.exchange_audit import bucket_sizes
 from tests.benchmarks.rank.threads import ALONE
 
 MIB = 1 << 20
@@ -71,6 +72,9 @@ def test_each_bucket_has_its_own_seconds():
         (0.0, "float32", True),
         (0.01, "float32", False),
         (0.01, "bfloat16", True),
+        (0.0, "bfloat16", False),  # nothing was rounded
+        (-0.5, "bfloat16", False),  # nothing was sent
+        (-(2**-10), "float32", False),  # values lost what 16 bits do not hold
         (5.0, "bfloat16", False),
         (float("nan"), "bfloat16", False),
     ],

@@ -1,0 +1,52 @@
+"""Counts what a trainer hands to its collectives: an audit compares it with what the trainer says of itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlscale.collectives.backend import Collective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """Allreduces so far, over all collectives. None where who carries them does not tell."""
+
+    num_calls: int
+    num_bytes: int | None = None
+    threads: frozenset[int] | None = None  # that called
+
+
+class CountedCollective:
+    """Another collective, whose allreduces are counted; all else is its own (`Collective`)."""
+
+    def __init__(self, collective: Collective) -> None:
+        self._collective = collective
+        self.num_calls = self.num_bytes = 0
+        self.threads: set[int] = set()
+
+    def allreduce(self, buffer: NDArray[Any], op: str = "sum", **named: Any) -> None:
+        """Count the call, and do it."""
+        self.num_calls += 1
+        self.num_bytes += buffer.nbytes
+        self.threads.add(threading.get_ident())
+        self._collective.allreduce(buffer, op, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._collective, name)
+
+
+def moved_by(collectives: Sequence[CountedCollective]) -> Moved:
+    """What all of them did so far; the threads are those since the last call."""
+    threads = frozenset().union(*(collective.threads for collective in collectives))
+    for collective in collectives:
+        collective.threads = set()
+    return Moved(
+        num_calls=sum(collective.num_calls for collective in collectives),
+        num_bytes=sum(collective.num_bytes for collective in collectives),
+        threads=threads,
+    )
