@@ -14,7 +14,7 @@ from dlscale.collectives.backend import Collective
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """Allreduces so far, over all collectives. None where who carries them does not tell."""
+    """Averages so far, over all collectives. None where who carries them does not tell."""
 
     num_calls: int
     num_bytes: int | None = None
@@ -22,7 +22,7 @@ class Moved:
 
 
 class CountedCollective:
-    """Another collective, whose allreduces are counted; all else is its own (`Collective`)."""
+    """Another collective, whose averages are counted; all else is its own (`Collective`)."""
 
     def __init__(self, collective: Collective) -> None:
         self._collective = collective
@@ -30,10 +30,11 @@ class CountedCollective:
         self.threads: set[int] = set()
 
     def allreduce(self, buffer: NDArray[Any], op: str = "sum", **named: Any) -> None:
-        """Count the call, and do it."""
-        self.num_calls += 1
-        self.num_bytes += buffer.nbytes
-        self.threads.add(threading.get_ident())
+        """Count the call if it is of gradients, and do it."""
+        if op == "average":
+            self.num_calls += 1
+            self.num_bytes += buffer.nbytes
+            self.threads.add(threading.get_ident())
         self._collective.allreduce(buffer, op, **named)
 
     def __getattr__(self, name: str) -> Any:

@@ -130,8 +130,8 @@ class Losing:
         ({}, None, ["finite_loss", "identity"]),
         ({}, [9.0], ["finite_loss", "identity"]),
         ({"exchanges": False}, [9.0], ["finite_loss"]),
-        ({"asynchronous": True}, None, ["finite_loss"]),
-        ({"asynchronous": True}, [9.0], ["finite_loss", "falling_loss"]),
+        ({"asynchronous": True}, None, ["finite_loss", "identity"]),
+        ({"asynchronous": True}, [9.0], ["finite_loss", "identity", "falling_loss"]),
     ],
 )
 def test_what_is_looked_at_after_the_windows(options, first_losses, names):
@@ -142,7 +142,7 @@ def test_what_is_looked_at_after_the_windows(options, first_losses, names):
 
 def test_losses_are_compared_with_those_of_as_many_further_steps():
     trainer = Losing(1.0, 3.0)
-    _, gate = training_gates(
+    *_, gate = training_gates(
         backend(asynchronous=True), trainer, control=Gathering(), first_losses=[3.0, 5.0]
     )
     assert trainer.num_steps == 2
