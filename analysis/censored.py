@@ -50,13 +50,17 @@ def median_cost(runs: Sequence[Run], *, level: float = LEVEL) -> Interval | None
 
 
 def reached_share(runs: Sequence[Run], *, level: float = LEVEL) -> Interval:
-    """The share of runs that arrived, with the interval of C. J. Clopper and E. S. Pearson (Biometrika 26, 1934)."""
-    n, reached = len(runs), sum(run.reached for run in runs)
+    """The share of runs that arrived."""
+    return share_of(sum(run.reached for run in runs), len(runs), level=level)
+
+
+def share_of(count: int, n: int, *, level: float = LEVEL) -> Interval:
+    """A share of n, with the interval of C. J. Clopper and E. S. Pearson (Biometrika 26, 1934)."""
     tail = (1 - level) / 2
     return Interval(
-        center=reached / n,
-        low=float(betaincinv(reached, n - reached + 1, tail)) if reached else 0.0,
-        high=float(betaincinv(reached + 1, n - reached, 1 - tail)) if reached < n else 1.0,
+        center=count / n,
+        low=float(betaincinv(count, n - count + 1, tail)) if count else 0.0,
+        high=float(betaincinv(count + 1, n - count, 1 - tail)) if count < n else 1.0,
         level=level,
         method="Clopper-Pearson",
         n=n,

@@ -220,7 +220,7 @@ def _words(
     yield (
         f"Efficiency (T(p)/p) / (T({base})/{base}) with T in samples/s; geometric mean over "
         f"n = {span([interval.n for interval in ratios])} blocks of launches, "
-        f"bars: {100 * LEVEL:.0f} % t interval of the paired log ratios."
+        f"bars: {100 * LEVEL:.0f} % t interval of typical launches, of the paired log ratios."
     )
     if form.printed:
         yield from (f"{title.format(base_text(rows))}." for title, _ in PANELS)
@@ -276,7 +276,8 @@ def _legend(rows: Sequence[ScalingRow]) -> str:
         round(row.throughput.level, 3) for row in rows if row.throughput and row.throughput.low is not None
     }
     other_levels = ", ".join(f"{100 * level:.1f} %" for level in sorted(levels - {LEVEL}))
-    brackets = f"{100 * LEVEL:.0f} % intervals" + (f" (samples/s: {other_levels})" if other_levels else "")
+    brackets = f"{100 * LEVEL:.0f} % intervals of typical launches"
+    brackets += f" (samples/s: {other_levels})" if other_levels else ""
     return (
         f"Efficiency: samples/s per rank over that of {base_text(rows)}, (a) of none, without communication, (b) of "
         f"the same backend. [ ]: {brackets}. n: launches that gave a number, of those planned. Controls, start-up, "

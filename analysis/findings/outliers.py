@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from dlscale.analysis.censored import share_of
 from dlscale.analysis.outliers import Outlier, Outliers
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import number, percent
@@ -25,6 +26,8 @@ def _launches_out(flagged: Outliers) -> str:
 
 _OUTLIER_COLUMNS: Mapping[str, Callable[[Outliers], Any]] = {
     "num_launches_out": lambda flagged: len(flagged.launches),
+    # 0 of 7 may still be up to 41 % in the long run.
+    "share_of_launches_out_high": lambda flagged: share_of(len(flagged.launches), flagged.num_launches).high,
     "launches_out": _launches_out,
     "samples_per_second_without_launches_out": lambda flagged: flagged.rate_without,
     "num_windows": lambda flagged: flagged.num_windows,

@@ -162,9 +162,9 @@ SCALING = TableOf[ScalingRow](
     legend=(
         "n: launches that gave a number, of those planned. Throughput: over all ranks, in the slowest rank's time; the "
         f"median launch while the study ran and, from 6 on, its {100 * LEVEL:.0f} % order-statistic interval. "
-        f"Efficiency: (T(p)/p) / (T(b)/b) and its {100 * LEVEL:.0f} % t interval over blocks of launches, against (a) "
-        "none, no communication layer, and (b) the same backend, both on b ranks: 1, unless another --base is named; "
-        "speed-up is T(p)/T(b). Memory: the most that a rank's process held."
+        f"Efficiency: (T(p)/p) / (T(b)/b) of typical launches and its {100 * LEVEL:.0f} % t interval over blocks, "
+        "against (a) none, no communication layer, and (b) the same backend, both on b ranks: 1, unless another --base "
+        "is named; speed-up is T(p)/T(b). Memory: the most that a rank's process held."
     ),
     tags=lambda row: tags_of(row.cell),
     group=lambda row: (row.cell.control == "whole_machine", backend_name(row.cell)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from dlscale.analysis.declare import (
     Losses,
     Sentence,
     TableOf,
+    Value,
     cell_name,
     shown_interval,
     tags_of,
@@ -160,6 +161,15 @@ class LossRow:
     loss: Interval
     milliseconds: Interval  # per step
     largest: bool = False
+    bounded: bool = False  # an input stall of which only the bound is known
+
+
+def _shown(row: LossRow, interval: Interval, write: Callable[[float], str]) -> Value:
+    """The interval, or `at most 0.8` of a part that lies at its bound."""
+    value = shown_interval(interval, write)
+    if not row.bounded or interval.high is None:
+        return value
+    return replace(value, text=f"at most {write(max(interval.high, 0.0))}")
 
 
 def loss_rows(waterfalls: Iterable[Waterfall]) -> Iterator[LossRow]:
@@ -174,6 +184,7 @@ def loss_rows(waterfalls: Iterable[Waterfall]) -> Iterator[LossRow]:
                 loss=part.loss,
                 milliseconds=part.seconds.times(1000),
                 largest=part.name in waterfall.largest_names,
+                bounded=part.bounded,
             )
         lost = sum(1000 * part.seconds.center for part in waterfall.parts)
         milliseconds = replace(waterfall.loss, center=lost, low=None, high=None, method="sum of the parts")
@@ -211,8 +222,8 @@ LOSSES = TableOf[LossRow](
         Column("backend", lambda row: cell_name(row.waterfall.cell, row.waterfall.evidence), numeric=False),
         Column("ranks", lambda row: row.waterfall.cell.num_ranks),
         Column("part", lambda row: row.label, numeric=False),
-        Column("lost", lambda row: shown_interval(row.loss, points), unit="%"),
-        Column("per step", lambda row: shown_interval(row.milliseconds, _three_digits), unit="ms"),
+        Column("lost", lambda row: _shown(row, row.loss, points), unit="%"),
+        Column("per step", lambda row: _shown(row, row.milliseconds, _three_digits), unit="ms"),
         Column("n", lambda row: row.loss.n),
     ),
     data=_loss_data,

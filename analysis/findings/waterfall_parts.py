@@ -113,6 +113,11 @@ class Part:
     by_controls: float  # the loss before the bound of the input stall
 
     @property
+    def bounded(self) -> bool:
+        """Whether an input stall lies at its bound: controls differ by more than fetching samples takes."""
+        return self.names == (INPUT,) and abs(self.by_controls - self.loss.center) > 1e-12
+
+    @property
     def certain(self) -> bool:
         """Whether the loss is significant."""
         return is_loss(self.loss)
@@ -281,7 +286,7 @@ def _merged(stairs: Sequence[Stair], known: frozenset[Level], mine: CellLaunches
 def _bounded(parts: Sequence[Part]) -> Iterator[str]:
     """What was measured of an input stall outside of its bound."""
     for part in parts:
-        if part.names == (INPUT,) and abs(part.by_controls - part.loss.center) > 1e-12:
+        if part.bounded:
             yield (
                 f"{INPUT} bounded to {points(part.loss.center)} % (measured fetch time); the controls differ by "
                 f"{points(part.by_controls)} %, and the rest is counted in the part above it"

@@ -208,6 +208,7 @@ def test_nothing_is_dropped_and_both_numbers_are_there(study, table_text):
     )
     assert "1 launch of 8 is 50 % slower" in table_text(slow)
     assert scaling_row(row)["num_launches_out"] == 1
+    assert scaling_row(row)["share_of_launches_out_high"] == pytest.approx(0.5265, abs=1e-4)
     assert scaling_row(row)["samples_per_second"] == row.throughput.center
 
 
