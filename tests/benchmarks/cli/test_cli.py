@@ -4,8 +4,6 @@ import stat
 import sys
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
 
 from dlscale.benchmarks.cli import REMOVED, VERBS
@@ -50,8 +48,6 @@ def told(mistake, tmp_path):
         ("run weak-scaling --ranks none", ["'none'", "1:512:x2"]),
         ("run weak-scaling --ranks 1:9999999999", ["'1:9999999999'", "1:512:x2"]),
         ("run weak-scaling --ranks ,", ["ranks", "at least 1"]),
-        ("run weak-scaling --workloads ,", ["workloads", "at least 1"]),
-        ("run weak-scaling --backends ,", ["backends", "at least 1"]),
         ("run weak-scaling --launches 100000000", ["launches", "10000"]),
         ("run weak-scaling --seed 4294967296", ["seed", "4294967295"]),
         (f"run weak-scaling --budget {'9' * 400}", ["longer than any duration"]),
@@ -105,41 +101,10 @@ def test_no_words_give_the_help(dlscale):
     assert (status, "Examples" in out) == (1, True)
 
 
-def events(path: Path, **changes: object) -> Path:
-    columns = {
-        "data": np.zeros((8, 3, 64, 64), dtype=np.float32),
-        "label": np.arange(8) % 2,
-        "weight": np.ones(8),
-        "normweight": np.ones(8),
-        "psr": np.zeros(8),
-    } | changes
-    with h5py.File(path, "w") as file:
-        for name, column in columns.items():
-            if column is not None:
-                file[name] = column
-    return path
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"data": np.zeros((8, 3, 32, 32), dtype=np.float32)}, ["(8, 3, 32, 32)", "(N, 3, 64, 64)"]),
-        ({"data": None}, ["'data'"]),
-        ({"label": np.arange(5)}, ["label"]),
-        ({"label": np.arange(8)}, ["label"]),
-    ],
-)
-def test_an_event_file_that_does_not_fit(told, tmp_path, changes, expected):
-    path = events(tmp_path / "events.h5", **changes)
-    text = told("run", "weak-scaling", "--data", str(path))
-    for part in ["events.h5", *expected]:
-        assert part in text
-
-
-def test_a_truncated_event_file(told, tmp_path):
-    path = events(tmp_path / "events.h5")
-    path.write_bytes(path.read_bytes()[:-2000])
-    assert "events.h5" in told("run", "weak-scaling", "--data", str(path))
+def test_an_event_file_that_does_not_fit(told, tmp_path):
+    path = tmp_path / "events.h5"
+    path.write_text("data, label\n")
+    assert f"{path}: cannot be opened as HDF5" in told("run", "weak-scaling", "--data", str(path))
 
 
 def test_a_broken_system_file(told, tmp_path):

@@ -48,13 +48,9 @@ def test_a_ladder_in_a_file_is_a_study(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--backends", "nix"], "no backend 'nix'"),
-        (["--set", "ladder=compiled"], "is no ladder"),
         (["--ranks", "2", "--set", "ladder=plain > plain"], "step 1 of the ladder changes nothing"),
         (["--ranks", "2", "--set", "ladder=plain > nix=1"], "no option 'nix'"),
-        (["--backends", "gloo", "--ranks", "2", "--set", "ladder=plain > bucket_cap_mb=a"], "give a int"),
         (["--ranks", "1", *PLAIN_AND_COMPILED], "on 1 rank"),
-        (["--ranks", "2", "--batch", "2|4", *PLAIN_AND_COMPILED], "no axis beside it"),
     ],
 )
 def test_a_mistake_is_one_line(mistake, words, message):
