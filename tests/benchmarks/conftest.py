@@ -58,3 +58,9 @@ def mistake(dlscale: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
         return line
 
     return run
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures have their files, and nothing is drawn into them: that takes longest."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)

@@ -16,6 +16,7 @@ from tests.analysis.made_predictions import prediction, predictions
 from tests.made_records import make_record, write_study
 
 STUDY = "weak-scaling-1a2b3c4d"
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 @pytest.fixture

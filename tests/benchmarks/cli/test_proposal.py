@@ -12,6 +12,8 @@ from dlscale.benchmarks.cli.study_report import load
 from dlscale.benchmarks.records.store import Store
 from tests.made_records import make_record, write_study
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 
 def records(num_blocks=6, ranks=(1, 2)):
     return [
@@ -92,8 +94,8 @@ def test_a_study_without_1_rank_is_relative_to_its_smallest_size(run):
     )
 
 
-def test_the_base_that_a_study_was_run_with_is_its_own(run):
-    _, _, _, folder = run([*records(), *records(ranks=(4, 8))])
+def test_the_base_that_a_study_was_run_with_is_its_own(tmp_path):
+    folder = write_study(tmp_path / "mine", [*records(), *records(ranks=(4, 8))], planned=True)
     plan = json.loads((folder / "study.json").read_text())
     (folder / "study.json").write_text(json.dumps(plan | {"study": {"base": "smallest"}}))
     (row,) = {row.base_ranks for row in load(Store(folder)).rows}

@@ -1,8 +1,6 @@
 """Rehearsals of studies on systems that are not here: published facts, scripts, plans, predictions."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,21 +19,26 @@ from dlscale.benchmarks.systems import system as system_module
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import NAMES
 
-DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
+
+@pytest.fixture
+def rehearse(dlscale, tmp_path):
+    """Rehearse weak scaling: what is said."""
+
+    def run(*words):
+        given = ("run", "weak-scaling", "--data", "synthetic", "--results", tmp_path, *words)
+        status, out, err = dlscale(*given)
+        assert status == 0, err
+        return out
+
+    return run
 
 
-def rehearse(tmp_path, *words):
-    command = [DLSCALE, "run", "weak-scaling", "--data", "synthetic", "--results", str(tmp_path), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_path):
-    done = rehearse(tmp_path, "--system", "cori", "--preset", "paper", "--nodes", "1,2,4,8,16")
-    assert done.returncode == 0, done.stderr
-    first, *_ = done.stdout.splitlines()
+def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(rehearse, tmp_path):
+    said = rehearse("--system", "cori", "--preset", "paper", "--nodes", "1,2,4,8,16")
+    first, *_ = said.splitlines()
     assert first == "rehearsal: this machine is not cori; nothing is submitted and nothing was measured"
-    assert "published: Sensitive to the network's latency and to jitter" in done.stdout
-    assert "efficiency at most 100 % fully overlapped" in done.stdout
+    assert "published: Sensitive to the network's latency and to jitter" in said
+    assert "efficiency at most 100 % fully overlapped" in said
     (folder,) = tmp_path.glob("cori/rehearsal-weak-scaling-*")
     assert {path.name for path in folder.glob("job-*.sh")} == {"job-000.sh", "job-001.sh"}
     script = (folder / "job-001.sh").read_text()
@@ -48,7 +51,7 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(tmp_pat
     assert description["evidence"] == "nothing was measured"
     assert [job["num_nodes"] for job in description["jobs"]] == [8, 16]
     assert not list(tmp_path.rglob("study.json")), "no verb takes a rehearsal for a study"
-    rows = [line.split() for line in done.stdout.splitlines()]
+    rows = [line.split() for line in said.splitlines()]
     assert ["16", "16"] in [row[:2] for row in rows], "the table has every size"
     stem = "hep_cnn-paper-weak-predicted"
     drawn = sorted(path.name for path in (folder / "figures").iterdir())
@@ -90,13 +93,13 @@ def test_every_system_with_jobs_has_a_plan_of_a_time_to_solution(system, tmp_pat
     assert "16  train" in text, "16 samples per rank, as trainings on this machine have"
 
 
-def test_a_file_of_ones_own_is_rehearsed_with_a_prediction(tmp_path):
+@pytest.mark.usefixtures("no_pictures")
+def test_a_file_of_ones_own_is_rehearsed_with_a_prediction(rehearse, tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text((Path(system_module.__file__).parent / "template.toml").read_text())
-    done = rehearse(tmp_path, "--system", str(path), "--nodes", "1,2,4", "--walltime", "4h")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0].endswith("nothing is submitted and nothing was measured")
-    assert "derived profile" in done.stdout
+    said = rehearse("--system", path, "--nodes", "1,2,4", "--walltime", "4h")
+    assert said.splitlines()[0].endswith("nothing is submitted and nothing was measured")
+    assert "derived profile" in said
     (drawn,) = tmp_path.glob("*/rehearsal-weak-scaling-*/figures/hep_cnn-*-predicted.jsonl")
     assert {record.num_nodes for record in read_predictions(drawn)} == {1, 2, 4}
 
@@ -135,7 +138,7 @@ def trained(batch):
 
 
 @pytest.fixture
-def rehearsed(monkeypatch, tmp_path, capsys):
+def rehearsed(monkeypatch, tmp_path, capsys, no_pictures):
     monkeypatch.setattr(rehearsal, "local_samples", lambda *_: [trained(16), trained(32)])
     command = "run time-to-solution --system cori --nodes 1,2,4,32,64 --backends none,ring"
     assert cli.main([*command.split(), "--results", str(tmp_path)], standalone_mode=False) == 0

@@ -153,7 +153,8 @@ def answer(dlscale, tmp_path):
     return verb
 
 
-def test_the_answer_from_records(answer, monkeypatch, tmp_path):
+@pytest.mark.usefixtures("no_pictures")
+def test_the_answer_from_records(answer, tmp_path):
     status, said = answer("--json")
     found = json.loads(said)
     assert status == 4, "3 launches decide nothing"
@@ -166,7 +167,6 @@ def test_the_answer_from_records(answer, monkeypatch, tmp_path):
     assert ring["samples_per_second"] == pytest.approx(2 * 233 * 1.01)
     assert ring["peak_rss_bytes"] > 2**28
     assert ring["start_seconds"] > 0.5
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)  # pictures take longest
     status, said = answer()
     assert "no answer yet" in said
     assert "Speed, and time to the target" in said
@@ -179,8 +179,8 @@ def test_the_answer_from_records(answer, monkeypatch, tmp_path):
     assert {"hep_cnn-tiny-none-0-frameworks.csv", "hep_cnn-tiny-ring-1-frameworks.png"} <= drawn
 
 
-def test_a_failed_parity_gate_forbids_the_answer(answer, monkeypatch):
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+@pytest.mark.usefixtures("no_pictures")
+def test_a_failed_parity_gate_forbids_the_answer(answer):
     failed = PARITY.checks[0].model_copy(update={"passed": False})
     status, said = answer(parity=PARITY.model_copy(update={"checks": [failed]}))
     assert status == 3
