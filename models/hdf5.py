@@ -15,14 +15,38 @@ import h5py
 
 from dlscale.base.errors import UsageError
 
+# What h5py raises for a damaged file, besides OSError: of its heap, its types, its shapes.
+DAMAGES = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError)
 MOST_NESTED = 8  # virtual datasets of virtual datasets
 SAME_FILE = "."  # HDF5's name, in a map, of the file that holds it
 BLOCK = "%b"  # in a name: one source for each block, numbered from 0
 
 
 def check_stored(dataset: h5py.Dataset, path: Path) -> None:
-    """Returns if every value of a dataset of the file `path` is stored somewhere. Raises UsageError."""
-    _check(dataset, path, f"{path}: {_name(dataset)!r}", nested=0)
+    """Returns if every value of a dataset of the file `path` is stored in an HDF5 file. Raises UsageError."""
+    where = f"{path}: {_name(dataset)!r}"
+    try:
+        _check(dataset, Path(dataset.file.filename), where, nested=0)  # a link may lead to another file
+    except DAMAGES as error:
+        raise UsageError(
+            f"{where} cannot be read ({reason(error)}); the file is damaged: copy or make it again"
+        ) from error
+
+
+def reason(error: BaseException) -> str:
+    """An error of HDF5's in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def unopened(error: BaseException) -> str:
+    """Why a file cannot be opened as HDF5, and what to do."""
+    text = reason(error)
+    if "unable to lock file" in text:
+        return (
+            f"cannot be opened as HDF5 ({text}): another program has it open for writing; wait for it, or on a file "
+            "system without locks set HDF5_USE_FILE_LOCKING=FALSE"
+        )
+    return f"cannot be opened as HDF5 ({text}); copy it again, or choose another one"
 
 
 def _check(dataset: h5py.Dataset, path: Path, where: str, *, nested: int) -> None:
@@ -31,8 +55,11 @@ def _check(dataset: h5py.Dataset, path: Path, where: str, *, nested: int) -> Non
     if dataset.is_virtual:
         _check_sources(dataset, path, where, nested=nested)
         return
-    for name, *_ in dataset.external or ():
-        _existing(name, path, where)
+    if dataset.external:
+        raise UsageError(
+            f"{where} has its values in {dataset.external[0][0]}, which is no HDF5 file, and HDF5 reads what is not "
+            "there as zeros; copy them into a dataset"
+        )
     missing = _missing_chunks(dataset)
     if missing:
         raise UsageError(
@@ -95,7 +122,7 @@ def _missing_chunks(dataset: h5py.Dataset) -> str:
     """How much of a dataset that is not virtual was never written; empty if nothing."""
     if dataset.chunks is None:
         written = dataset.id.get_space_status() != h5py.h5d.SPACE_STATUS_NOT_ALLOCATED
-        return "" if written or dataset.external else "no value of it was"
+        return "" if written else "no value of it was"
     pairs = zip(dataset.shape, dataset.chunks, strict=True)
     wanted = math.prod(-(-length // chunk) for length, chunk in pairs)
     found = dataset.id.get_num_chunks()

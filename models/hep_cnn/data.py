@@ -21,12 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
+from dlscale.models.hdf5 import DAMAGES, check_stored, reason, unopened
 from dlscale.models.hep_cnn import NETWORKS, mask_shapes
 from dlscale.models.samples import Arrays, BadSample, draw_masks
 from dlscale.models.workload import Input, Preset
-
-# What h5py raises for a damaged file, besides OSError: of its heap, its types, its shapes.
-DAMAGES = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError)
 
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -58,6 +56,8 @@ class EventFile:
         self._file = _open_event_file(path)
         self.layout = _find_layout(self._file, path)
         self.images: h5py.Dataset = self._file[self.layout.images]
+        for name in (self.layout.images, self.layout.labels):
+            check_stored(self._file[name], path)
         self.labels = _read_labels(self._file[self.layout.labels], path)
 
     @property
@@ -103,7 +103,7 @@ class EventFile:
             image = self.images[index].astype(np.float32, copy=False)
         except DAMAGES as error:
             raise self._bad(
-                index, f"cannot be read ({_reason(error)}); the file is damaged: copy or make it again"
+                index, f"cannot be read ({reason(error)}); the file is damaged: copy or make it again"
             ) from error
         if not np.isfinite(image).all():
             raise self._bad(index, "has a pixel that is not a finite number; mend the file or make it again")
@@ -218,13 +218,7 @@ def _open_event_file(path: Path) -> h5py.File:
     try:
         return h5py.File(path, "r")
     except DAMAGES as error:
-        raise UsageError(
-            f"{path}: cannot be opened as HDF5 ({_reason(error)}); copy it again, or choose another --data"
-        ) from error
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(f"{path}: {unopened(error)}") from error
 
 
 def _find_layout(file: h5py.File, path: Path) -> Layout:
@@ -236,7 +230,7 @@ def _find_layout(file: h5py.File, path: Path) -> Layout:
         file.visit(names.append)
     except DAMAGES as error:
         raise UsageError(
-            f"{path}: its datasets cannot be listed ({_reason(error)}); the file is damaged: copy or make it again"
+            f"{path}: its datasets cannot be listed ({reason(error)}); the file is damaged: copy or make it again"
         ) from error
     raise UsageError(
         f"{path}: needs datasets "
@@ -250,7 +244,7 @@ def _read_labels(dataset: h5py.Dataset, path: Path) -> NDArray[Any]:
         labels: NDArray[Any] = dataset[()]
     except DAMAGES as error:
         raise UsageError(
-            f"{path}: {str(dataset.name).lstrip('/')!r} cannot be read ({_reason(error)}); the file is damaged: "
+            f"{path}: {str(dataset.name).lstrip('/')!r} cannot be read ({reason(error)}); the file is damaged: "
             "copy or make it again"
         ) from error
     return labels

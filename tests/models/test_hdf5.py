@@ -42,6 +42,9 @@ def path(tmp_path: Path) -> Path:
     virtual(tmp_path / "ring.h5", "stored", source=".")
     virtual(tmp_path / "stored.h5", "turns", source="ring.h5")
     growing(tmp_path / "stored.h5", "growing")
+    with h5py.File(tmp_path / "stored.h5", "a") as file:
+        file.create_dataset("outside", (8,), "f4", external=[(tmp_path / "secret", 0, 32)])
+        file["linked"] = h5py.ExternalLink("ring.h5", "stored")
     return tmp_path / "stored.h5"
 
 
@@ -57,6 +60,8 @@ def test_what_is_stored_is_taken(path, name):
         ("half", "'half' was not written whole (2 of 5 chunks were), and HDF5 reads the rest as 0.0"),
         ("never", "'never' was not written whole (no value of it was)"),
         ("moved", "'moved' has its values in gone.h5, which is not there; copy it beside stored.h5"),
+        ("outside", "secret, which is no HDF5 file"),
+        ("linked", "'stored' is virtual, and its sources are virtual"),
         ("part", "'part' is virtual, with sources for 4 of its 8 values"),
         ("turns", "'turns' is virtual, and its sources are virtual 8 times over, or come back to itself"),
     ],

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
+from contextlib import contextmanager
 
 import h5py
 import numpy as np
@@ -126,6 +129,31 @@ def in_a_folder(path):
     make_file(path / "val.h5")
 
 
+def of_itself(path):
+    """A map of itself, which ends a process that reads it by a signal."""
+    layout = h5py.VirtualLayout((NUM_EVENTS, *SMALL.input_shape), dtype="f4")
+    layout[:] = h5py.VirtualSource(".", "data", shape=layout.shape)
+    with h5py.File(path, "r+") as file:
+        del file["data"]
+        file.create_virtual_dataset("data", layout)
+
+
+def begun(path):
+    with h5py.File(path, "r+") as file:
+        del file["data"]
+        shape = (NUM_EVENTS, *SMALL.input_shape)
+        file.create_dataset("data", shape, "f4", chunks=(1, *SMALL.input_shape))[:2] = 1
+
+
+def written_to(path):
+    """Another program has it open."""
+    program = f"import h5py, time; file = h5py.File({str(path)!r}, 'r+'); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as writer:
+        writer.stdout.readline()
+        yield
+        writer.kill()
+
+
 NEEDS = "needs datasets 'data' and 'label' or 'all_events/hist' and 'all_events/y', and holds: "
 TRAINING = "'train' in their names that end in .h5 or .hdf5, found val.h5"
 REFUSED = [
@@ -161,6 +189,8 @@ REFUSED = [
         )
     ),
     *((f"label {bad}", labels_with(bad), f"found {bad};") for bad in (2, -1, 0.5, np.nan)),
+    ("of itself", of_itself, "'data' is virtual"),
+    ("begun", begun, "'data' was not written whole (2 of 20 chunks were)"),
     ("no events", lambda path: make_file(path, num_events=0), "at least 1 events"),
     ("damaged begin", lambda path: damage(path, 0), "event 0 cannot be read"),
     ("damaged end", lambda path: damage(path, NUM_EVENTS - 1), f"event {NUM_EVENTS - 1} cannot be read"),
@@ -171,6 +201,11 @@ REFUSED = [
 def test_a_file_that_does_not_fit_is_refused(path, harm, told):
     harm(path)
     assert told in refusal(path)
+
+
+def test_a_file_that_another_program_writes_to_is_waited_for(path):
+    with contextmanager(written_to)(path):
+        assert "another program has it open for writing; wait for it" in refusal(path)
 
 
 def test_fewer_events_than_are_needed(path):
