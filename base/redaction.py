@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 # Names of variables with secrets: words, so that no MPI's PASSIVE or KEEPALIVE counts.
-SECRET = re.compile(r"(?:^|_)(?:TOKEN|KEY|SECRET|PASS(?:WORD|WD|PHRASE)?)S?(?:_|$)", re.IGNORECASE)
+SECRET = re.compile(
+    r"(?:^|_)(?:TOKEN|(?:API)?KEY|SECRET|PASS(?:WORD|WD|PHRASE|CODE)?|CREDENTIAL|AUTH|BEARER|COOKIE)S?(?:_|$)",
+    re.IGNORECASE,
+)
 
 
 def redact(text: str) -> str:

@@ -208,7 +208,7 @@ class Campaign:
                 order_seed=self.plan.study.seed,
                 command=redaction.redact(shlex.join(command)),
                 oversubscribed=self.oversubscribed(launch),
-                environment_variables=environment.recorded_variables(inherited | self.variables(launch)),
+                environment_variables=environment.recorded_variables(inherited, own=self.variables(launch)),
                 configuration=configuration(self.plan.study, self.system),
                 allocation=batch_job(os.environ),
                 gates_version=GATES_VERSION,

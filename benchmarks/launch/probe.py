@@ -42,6 +42,9 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 }
 
 
+CPU_INFO = Path("/proc/cpuinfo")
+
+
 class Probe(Frozen):
     """Facts of one environment, read by its own Python."""
 
@@ -128,19 +131,31 @@ def _describe_mpi() -> tuple[str | None, str | None, str | None]:
 
 def describe_node() -> dict[str, Setting]:
     """Facts of this node that studies compare."""
-    model = platform.processor() or "unknown"
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "architecture": platform.machine(),
-        "cpu_model": model,
+        "cpu_model": cpu_model(CPU_INFO.read_text(encoding="utf-8", errors="replace")),
         "num_cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(pages / 2**30),
         "kernel": platform.release(),
     }
+
+
+def cpu_model(text: str) -> str:
+    """The processor by /proc/cpuinfo; ARM's kernels name its maker and part: `ARM 0x41/0xd4f`, of each kind of core."""
+    fields: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip().lower(), []).append(value.strip())
+    cores = dict.fromkeys(zip(fields.get("cpu implementer", ()), fields.get("cpu part", ()), strict=False))
+    found = [
+        *fields.get("model name", ())[:1],
+        " + ".join(f"ARM {maker}/{part}" for maker, part in cores),
+        *(name.partition(",")[0] for name in fields.get("cpu", ())[:1]),  # POWER
+        *fields.get("uarch", ())[:1],  # RISC-V
+        platform.processor(),
+    ]
+    return next(filter(None, found), "unknown")
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.campaign import describe_campaign
 from dlscale.benchmarks.launch.measured_code import MeasuredCode
 from dlscale.benchmarks.launch.preparing import prepare_campaign
-from dlscale.benchmarks.launch.probe import Probe
+from dlscale.benchmarks.launch.probe import Probe, cpu_model
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems import system as systems
 from dlscale.benchmarks.systems.system import default_environment, load_system
@@ -76,3 +76,22 @@ def test_a_new_folder_beside_one_of_the_same_plan_says_what_differs(tmp_path, mo
     (text,) = [text for text in prepared(torch="2.14.0").plan.warnings if "new folder" in text]
     assert first.store.folder.name in text
     assert text.endswith(": torch 2.13.0, now 2.14.0")
+
+
+X86 = "processor\t: 0\ncpu family\t: 25\nmodel name\t: AMD EPYC 9654\n"
+ARM = "processor\t: {}\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: {}\n\n"
+POWER = "processor\t: 0\ncpu\t\t: POWER9, altivec supported\nclock\t\t: 3800.000000MHz\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        (X86, "AMD EPYC 9654"),
+        (ARM.format(0, "0xd4f") + ARM.format(1, "0xd4f"), "ARM 0x41/0xd4f"),
+        (ARM.format(0, "0xd46") + ARM.format(1, "0xd47"), "ARM 0x41/0xd46 + ARM 0x41/0xd47"),
+        (POWER, "POWER9"),
+        ("processor\t: 0\nuarch\t: sifive,u74-mc\n", "sifive,u74-mc"),
+    ],
+)
+def test_processors_of_every_kind_are_told_apart(text, model):
+    assert cpu_model(text) == model

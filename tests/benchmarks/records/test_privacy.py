@@ -111,7 +111,7 @@ def a_record(folder, *, end, kind, spools=None):
     }
     known = {
         "command": f"mpiexec {PLANTED}",
-        "environment_variables": environment.recorded_variables(variables),
+        "environment_variables": environment.recorded_variables(variables, own={}),
     }
     failure = Failure(kind=kind, rank=0, message=PLANTED, log_tail=PLANTED)
     metadata = METADATA.model_copy(update=known)
@@ -142,5 +142,13 @@ def test_paths_survive_a_command_given_in_the_top_folder(monkeypatch):
 
 def test_a_setting_that_only_sounds_like_a_secret_is_recorded():
     names = ("UCX_KEEPALIVE_INTERVAL", "MPIR_CVAR_RMA_PASSIVE", "TF_NUM_INTRAOP_THREADS")
-    secrets = ("UCX_AUTH_TOKEN", "FI_PSM3_UUID_KEY", "DLSCALE_DB_PASSWORD", "TORCH_hub_secret", "TF_CONFIG_X")
-    assert environment.recorded_variables(dict.fromkeys((*names, *secrets), "1")).keys() == set(names)
+    secrets = (
+        *("UCX_AUTH_TOKEN", "FI_PSM3_UUID_KEY", "DLSCALE_DB_PASSWORD", "TORCH_hub_secret", "TF_CONFIG_X"),
+        *("DLSCALE_APIKEY", "NCCL_CREDENTIALS", "TORCH_AUTH", "HOROVOD_BEARER", "FI_PASSCODE"),
+    )
+    unknown = ("OMP_", "UCX_X", "NCCL_JANES", "DLSCALE_MINE", "MALLOC_MMAP_MAX_2")
+    everything = dict.fromkeys((*names, *secrets, *unknown), "1")
+    assert environment.recorded_variables(everything, own={}).keys() == set(names)
+    own = dict.fromkeys((*secrets, "UCX_X"), "2")  # a secret is not recorded where a study names it, either
+    found = environment.recorded_variables(everything, own=own)
+    assert found == dict.fromkeys(names, "1") | {"UCX_X": "2", "TF_CONFIG_X": "2"}
