@@ -5,9 +5,10 @@ A mistake in a definition is a `UsageError` that names the file, the field, what
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -65,9 +66,7 @@ def load(kind: type[M], name: str, *, folder: str) -> M:
         path = path_of(name, folder=folder)
     else:
         what = "study" if folder.endswith("studies") else folder.rstrip("s")
-        raise UsageError(
-            f"no {what} {name!r}; choose one of: {', '.join(names(folder))}, or give the path of a .toml file"
-        )
+        raise UsageError(f"{unknown(what, name, names(folder))}, or give the path of a .toml file")
     return load_file(kind, path)
 
 
@@ -111,27 +110,67 @@ def _place(parts: tuple[int | str, ...]) -> str:
     return ".".join(str(part) for part in parts if not re.fullmatch(marks, str(part)))
 
 
+# Pydantic's kinds of errors in plain words; {...} are its own facts.
+_WORDS = {
+    "missing": "it is missing",
+    "extra_forbidden": "there is no such field",
+    "json_invalid": "no complete JSON",
+    **dict.fromkeys(("literal_error", "enum"), "{expected} is expected"),
+    **dict.fromkeys(
+        ("model_type", "dict_type", "model_attributes_type"),
+        "a table is expected, such as {{ value = ..., source = ... }} for a fact",
+    ),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type"), "a list is expected"),
+    **dict.fromkeys(("string_type", "string_sub_type"), "a text is expected"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number is expected"),
+    "int_parsing_size": "a whole number of fewer digits is expected",
+    **dict.fromkeys(("float_type", "float_parsing"), "a number is expected"),
+    "finite_number": "a finite number is expected",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "yes or no is expected"),
+    "greater_than": "more than {gt:.16g} is expected",
+    "greater_than_equal": "at least {ge:.16g} is expected",
+    "less_than": "less than {lt:.16g} is expected",
+    "less_than_equal": "at most {le:.16g} is expected",
+    "too_short": "a list of at least {min_length} is expected",
+    "too_long": "a list of at most {max_length} is expected",
+    "string_too_short": "a text is expected",
+    "string_too_long": "a text of at most {max_length} characters is expected",
+    "string_pattern_mismatch": "a text of another form is expected",
+    "path_type": "a path is expected",
+}
+_LONGEST_VALUE = 80
+
+
 def _expected(problem: ErrorDetails) -> str:
+    context = problem.get("ctx", {})
     if problem["type"] == "value_error":
-        return str(problem["ctx"]["error"])
-    if problem["type"] in ("model_type", "dict_type"):
-        return "a table is expected, such as { value = ..., source = ... } for a fact"
+        return str(context["error"])
+    if words := _WORDS.get(problem["type"]):
+        return words.format(**context)
     return problem["msg"][0].lower() + problem["msg"][1:]
 
 
 def _given(problem: ErrorDetails) -> str:
     """The value in the file, if it is short and the message does not contain it."""
-    if problem["type"] in ("missing", "value_error") or isinstance(problem["input"], dict):
+    if problem["type"] in ("missing", "value_error", "json_invalid") or isinstance(problem["input"], dict):
         return ""
-    return f" (found {problem['input']!r})"
+    text = repr(problem["input"])
+    return f" (found {text})" if len(text) <= _LONGEST_VALUE else ""
 
 
 def one_of(kind: str, name: str, known: Iterable[str]) -> str:
     """Returns `name` if it is among `known`. Raises UsageError, which lists them, if not."""
     choices = list(known)
     if name not in choices:
-        raise UsageError(f"no {kind} {name!r}; choose one of: {', '.join(choices)}")
+        raise UsageError(unknown(kind, name, choices))
     return name
+
+
+def unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    """`no study 'weakscaling' (did you mean weak-scaling?); choose one of: ...`."""
+    nearest = difflib.get_close_matches(name.lower(), known, n=1)
+    hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+    return f"no {kind} {name!r}{hint}; choose one of: {', '.join(known)}"
 
 
 def where_given(default: Any, **constraints: Any) -> Any:

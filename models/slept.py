@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from dlscale.base.definitions import Frozen, where_given
+from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import parse_quantity
 from dlscale.base.strings import Text
@@ -133,10 +133,11 @@ def read_slept(text: str) -> Slept | None:
         raise ValueError(
             f"{text!r} is not a computation; write real, or sleep:20ms,40ms for forward and backward, or profile:STUDY"
         )
-    return Slept(
-        forward_seconds=parse_quantity(forward, "seconds"),
-        backward_seconds=parse_quantity(backward, "seconds"),
-    )
+    seconds = [parse_quantity(time, "seconds") for time in (forward, backward)]
+    try:
+        return Slept(forward_seconds=seconds[0], backward_seconds=seconds[1])
+    except ValidationError as error:
+        raise ValueError(first_problem(error)) from None
 
 
 class SleepOperations(NamedTuple):

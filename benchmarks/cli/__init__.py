@@ -97,7 +97,9 @@ class _Verbs(click.Group):
             ):  # a shell completes a line with a mistake in it: it has nothing to offer
                 return None
             _refuse_removed(cmd_name)
-            raise UsageError(f"no verb {cmd_name!r}; choose one of: {', '.join(VERBS)}")
+            from dlscale.base.definitions import unknown
+
+            raise UsageError(unknown("verb", cmd_name, list(VERBS)))
         module = importlib.import_module(f"dlscale.benchmarks.cli.{VERBS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command

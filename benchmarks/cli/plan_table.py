@@ -199,6 +199,13 @@ def show_job_costs(campaign: Campaign, jobs: Sequence[Job]) -> None:
     )
     if axes := axes_text(plan):
         click.echo(axes)
+    small = [job for job in jobs if job.num_nodes > max(launch.cell.num_nodes for launch in job.launches)]
+    if small:
+        most = max(launch.cell.num_nodes for job in small for launch in job.launches)
+        click.echo(
+            f"warning: {plural(len(small), 'job')} for at most {plural(most, 'node')} will have "
+            f"{small[0].num_nodes}, the fewest of the partition, and are billed for them"
+        )
     table = Table(box=None, pad_edge=False)
     for name in ("job", "nodes", "sizes", "launches", "wall time", "node-hours used", "billed"):
         table.add_column(name, justify="left" if name in ("job", "sizes") else "right")

@@ -311,8 +311,8 @@ def _whole_paths(names: Sequence[str]) -> list[str]:
 
 def data_of(machine: System, request: Request) -> str | None:
     """The data that were asked for, or the system's own, which belong to its preset."""
-    if request.data is None and not request.has("preset") and machine.defaults:
-        return machine.defaults.data
+    if (own := machine.defaults) and request.data is None and request.get("preset") in (None, own.preset):
+        return own.data
     return request.data
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -16,11 +17,16 @@ from dlscale.benchmarks.launch.processes import running
 PROBE_SECONDS = 300
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # no word of a framework's among the reasons
 
+_FRAME = re.compile(r'  File "([^"]+)"')
 M = TypeVar("M", bound=BaseModel)
 
 
 class NoAnswerError(Exception):
-    """The process did not answer; the message is why, in one line."""
+    """The process did not answer; the message is why, in one line. `files` are those of the traceback, in its order."""
+
+    def __init__(self, message: str, *, files: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.files = files
 
 
 def ask(
@@ -53,7 +59,10 @@ def ask(
     except ValidationError:
         answers = []
     if status or len(answers) != num_answers:
-        raise NoAnswerError(redact(complaints[-1] if complaints else f"no answer, exit status {status}"))
+        raise NoAnswerError(
+            redact(complaints[-1] if complaints else f"no answer, exit status {status}"),
+            files=[match[1] for match in map(_FRAME.match, complaints) if match],
+        )
     return answers
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -100,9 +101,11 @@ def probe(
             variables=installation.variables,
         )
     except NoAnswerError as error:
-        raise UsageError(
-            f"environment {installation.name}: its Python cannot import dlscale ({error}); reinstall dlscale there"
-        ) from None
+        what = f"environment {installation.name}: its Python cannot import dlscale and what it uses ({error})"
+        folders = tuple(filter(None, passed_on(HELPER).get("PYTHONPATH", "").split(os.pathsep)))
+        if foreign := [file for file in error.files if folders and file.startswith(folders)]:
+            raise UsageError(f"{what}; PYTHONPATH puts {redact(foreign[-1])} first: unset it there") from None
+        raise UsageError(f"{what}; reinstall dlscale there") from None
     return report
 
 

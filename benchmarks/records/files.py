@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, PositiveInt, TypeAdapter, ValidationError
 
+from dlscale.base.definitions import first_problem
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json
@@ -228,6 +229,4 @@ def _why_invalid(text: bytes, error: ValueError) -> str:
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version is not None and version != SCHEMA_VERSION:
         return f"schema version {version!r}; this version of dlscale reads {SCHEMA_VERSION}"
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or "top level"
-    return f"not a record: {place}: {first['msg']}"
+    return f"not a record: {first_problem(error)}"

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, NonNegativeInt, PositiveInt, ValidationError
 
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, first_problem
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.strings import Name, Text
@@ -190,7 +190,7 @@ def load_run(folder: Path) -> tuple[MessageSizeRun, list[MessageSizeLaunch]]:
                 "it with the version that wrote it, or run again"
             ) from None
         raise UsageError(
-            f"{path} is not a valid record ({where}: {problem['msg']}); restore it, or run again"
+            f"{path} is not a valid record ({first_problem(error)}); restore it, or run again"
         ) from None
     return campaign, launches
 

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from dlscale.base import definitions
-from dlscale.base.definitions import Frozen, where_given
+from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.quantities import Counts, Duration, Words, split_list
@@ -406,7 +406,7 @@ def _system_defaults(study: Study, system: System, changes: Mapping[str, Any]) -
     values: dict[str, Any] = {"device": system.default_device}
     if system.defaults:
         values["frameworks"] = system.defaults.frameworks
-        if changes.get("preset") is None:
+        if changes.get("preset") in (None, system.defaults.preset):
             batch = system.defaults.local_batch if study.scaling_mode == "weak" else None
             values |= {"preset": system.defaults.preset, "batch": batch}
     return {field: value for field, value in values.items() if value is not None}
@@ -439,8 +439,6 @@ def read_study_file(folder: Path) -> StudyFile:
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); give the folder of a study") from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
         raise UsageError(
-            f"{path} is not a valid file ({place}: {first['msg']}); run the study again to write a new one"
+            f"{path} is not a valid file ({first_problem(error)}); run the study again to write a new one"
         ) from None

@@ -135,7 +135,7 @@ class Defaults(Frozen):
     """What a study does here where neither the user nor a study file of the user's says; `reason` has the source.
 
     Without `device` it is the node's devices where there are any. `preset`, `local_batch` (of weak scaling) and `data`
-    belong together: a user who names a preset gets none of the three.
+    belong together: a user who names another preset gets none of the three.
     """
 
     device: Literal["cpu", "gpu"] | None = None

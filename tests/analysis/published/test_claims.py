@@ -52,10 +52,10 @@ def test_every_figure_with_axes_is_predicted_or_says_what_is_missing(published):
             "goyal",
             'source = "a message of TCP"',
             'source = " "',
-            "source: string should have at least 1 character",
+            "source: a text is expected",
         ),
-        ("goyal", 'source = "a message of TCP"\n', "", "inputs.latency.source: field required"),
-        ("goyal", 'kind = "derived"', 'kind = "recalled"', "inputs.backward.kind: input should be 'text'"),
+        ("goyal", 'source = "a message of TCP"\n', "", "inputs.latency.source: it is missing"),
+        ("goyal", 'kind = "derived"', 'kind = "recalled"', "inputs.backward.kind: 'text'"),
         (
             "goyal",
             "x = 256 }",

@@ -36,7 +36,10 @@ def told(mistake, tmp_path):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("fly", ["no verb 'fly'", "run, plan, resume, status"]),
+        ("fly", ["no verb 'fly'; choose", "run, plan, resume, status"]),
+        ("rnu", ["no verb 'rnu' (did you mean run?)"]),
+        ("run weakscaling", ["no study 'weakscaling' (did you mean weak-scaling?); choose one of: "]),
+        ("run weak-scaling --workloads hepcnn", ["did you mean hep_cnn?"]),
         ("run", ["missing argument 'STUDY'"]),
         ("run weak-scaling --colour red", ["--colour"]),
         ("run weak-scalign", ["'weak-scalign'", "strong-scaling, time-to-solution, tuning, weak-scaling"]),

@@ -33,6 +33,21 @@ def rehearse(dlscale, tmp_path):
     return run
 
 
+def test_the_preset_that_a_system_has_anyway_may_be_named(dlscale):
+    plans = [
+        dlscale("plan", "strong-scaling", "--system", "cori", *preset)
+        for preset in ([], ["--preset", "paper"])
+    ]
+    assert plans[0][0] == 0
+    assert plans[0][1].splitlines()[2:] == plans[1][1].splitlines()[2:]
+
+
+def test_nodes_that_are_billed_and_not_used_are_said_before_the_jobs(dlscale):
+    _, text, _ = dlscale("plan", "weak-scaling", "--system", "theta", "--nodes", "4")
+    warning = text.index("warning: 1 job for at most 4 nodes will have 128, the fewest of the partition")
+    assert warning < text.index("job-000")
+
+
 def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(rehearse, tmp_path):
     said = rehearse("--system", "cori", "--preset", "paper", "--nodes", "1,2,4,8,16")
     first, *_ = said.splitlines()

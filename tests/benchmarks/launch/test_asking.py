@@ -3,7 +3,10 @@
 import pytest
 
 from dlscale.base.definitions import Frozen
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.asking import NoAnswerError, ask
+from dlscale.benchmarks.systems.system import Installation
 
 
 class Answer(Frozen):
@@ -49,3 +52,23 @@ def test_the_reason_for_no_answer_is_one_line(python, said, reason):
         ask(python(**said), "module", answer=Answer)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lies_in", "remedy"), [("", "PYTHONPATH puts {file} first"), ("own", "reinstall dlscale")]
+)
+def test_a_package_that_pythonpath_puts_first_is_named(python, tmp_path, monkeypatch, lies_in, remedy):
+    file = tmp_path / "fake" / "torch" / "__init__.py"
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'fake' / lies_in}")
+    said = f'Traceback\n  File "{file}", line 1, in <module>\nImportError: libcudart.so.11.0: no such file\n'
+    where = Installation(
+        name="x",
+        prefix=tmp_path,
+        python=python(complaint=said, status=1),
+        mpiexec=tmp_path,
+        mpi="mpich",
+        variables={},
+    )
+    with pytest.raises(UsageError, match="libcudart") as caught:
+        environment.probe(where)
+    assert remedy.format(file=file) in str(caught.value)

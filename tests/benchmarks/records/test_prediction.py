@@ -34,18 +34,18 @@ LOWER = {"low": 2.0, "center": 1.0, "high": 3.0}
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"evidence": "measured"}, "evidence: input should be 'simulated'"),
-        ({"schema_version": 2}, "schema_version: input should be 1"),
-        ({"colour": "red"}, "colour: extra inputs are not permitted"),
+        ({"evidence": "measured"}, "evidence: 'simulated' is expected"),
+        ({"schema_version": 2}, "schema_version: 1 is expected"),
+        ({"colour": "red"}, "colour: there is no such field"),
         ({"samples_per_second": LOWER}, "samples_per_second: 1.0 is not between 2.0 and 3.0"),
         (
             {"efficiency": {"low": 0, "center": 1, "high": 1}},
-            "efficiency.low: input should be greater than 0",
+            "efficiency.low: more than 0 is expected",
         ),
-        ({"parts": {"stragglers": float("nan")}}, "parts.stragglers: input should be a finite number"),
-        ({"num_ranks": 0}, "num_ranks: input should be greater than 0"),
+        ({"parts": {"stragglers": float("nan")}}, "parts.stragglers: a finite number is expected"),
+        ({"num_ranks": 0}, "num_ranks: more than 0 is expected"),
         ({"num_ranks": 10**30}, "num_ranks: "),
-        ({"system": None}, "system: input should be a valid string"),
+        ({"system": None}, "system: a text is expected"),
     ],
 )
 def test_a_line_with_anything_else_in_it_is_refused(change, problem, tmp_path):

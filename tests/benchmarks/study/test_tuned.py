@@ -143,14 +143,14 @@ def test_a_study_keeps_its_rates_without_the_file(tuned):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda text: text.replace("learning_rate = 0.002", "learning_rate = 0"), "greater than 0"),
+        (lambda text: text.replace("learning_rate = 0.002", "learning_rate = 0"), "more than 0"),
         (lambda text: text.replace("learning_rate = 0.002", "learning_rate = inf"), "finite"),
         (lambda text: text.replace('data = "', 'colour = "red"\ndata = "', 1), "colour"),
         (
             lambda text: text.replace("num_ranks = 2", "num_ranks = 1").replace("= 32", "= 16"),
             "is there twice",
         ),
-        (lambda text: text.partition("[[rates]]")[0], "rates: field required"),
+        (lambda text: text.partition("[[rates]]")[0], "rates: it is missing"),
         (lambda text: text.replace("= 3", "= = 3", 1), "is not valid TOML"),
     ],
 )

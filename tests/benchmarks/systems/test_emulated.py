@@ -55,7 +55,7 @@ def test_the_command_line_has_the_last_word_on_links_and_is_recorded_as_their_so
         ("link_rate=0Mb/s", "not positive"),
         ("congestion_control=bbr", "'reno' or 'cubic'"),
         ("slow_link=9:0.5", "host 9, but there are 4"),
-        ("slow_link=1:2", "less than or equal to 1"),
+        ("slow_link=1:2", "at most 1"),
         ("slow_link=1", "slow_links"),
     ],
 )

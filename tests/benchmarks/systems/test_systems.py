@@ -128,10 +128,10 @@ SITE = '[environments.site]\nprefix = "$SCRATCH/dlscale-site"'
     [
         ('value = "512 GB"', 'value = "512 GB/s"', "node.memory: '512 GB/s' is not in bytes"),
         ('value = "512 GB"', 'value = "0 GB"', "not positive"),
-        ('{ value = 64, source = "lscpu"', '{ value = 0, source = "lscpu"', "greater than 0"),
+        ('{ value = 64, source = "lscpu"', '{ value = 0, source = "lscpu"', "more than 0"),
         ('source = "lscpu", kind = "machine"', 'source = "lscpu", kind = "recalled"', "kind"),
         ('{ value = 64, source = "lscpu", kind = "machine" }', "64", "node.cores: a table is expected"),
-        ('{ value = 64, source = "lscpu",', "{ value = 64,", "node.cores.source: field required"),
+        ('{ value = 64, source = "lscpu",', "{ value = 64,", "node.cores.source: it is missing"),
         (
             'lscpu = "lscpu on a compute node',
             'hwloc = "lscpu on a compute node',
