@@ -154,12 +154,9 @@ def num_samples(windows: WindowArrays, cell: Cell) -> Seconds:
     return samples
 
 
-def start_time(started_at: str) -> datetime | None:
-    """The start time of a record in UTC; None if it cannot be parsed."""
-    try:
-        moment = datetime.fromisoformat(started_at)
-    except ValueError:
-        return None
+def start_time(started_at: str) -> datetime:
+    """The start time of a record in UTC."""
+    moment = datetime.fromisoformat(started_at)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 

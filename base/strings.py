@@ -11,6 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator
@@ -56,6 +57,17 @@ def check_name(value: str) -> str:
 Name = Annotated[str, AfterValidator(check_name)]
 NameOrNone = Annotated[str, AfterValidator(lambda value: value and check_name(value))]  # empty: there is none
 Text = Annotated[str, AfterValidator(visible)]
+
+
+def _moment(value: str) -> str:
+    try:
+        datetime.fromisoformat(value).timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError(f"{value[:80]!r} is no date and time; write 2026-11-22T21:31:23+00:00") from None
+    return value
+
+
+Moment = Annotated[str, AfterValidator(_moment)]  # ISO 8601
 
 
 def _visible_within(value: Any) -> Any:

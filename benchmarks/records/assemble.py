@@ -10,7 +10,7 @@ from typing import Literal
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.redaction import redact, redacted
-from dlscale.base.strings import Name, Text
+from dlscale.base.strings import Moment, Name, Text
 from dlscale.benchmarks.records.record import (
     Allocation,
     Case,
@@ -54,7 +54,7 @@ class LaunchMetadata(Frozen):
     study: Name
     system: Name
     fingerprint: Fingerprint
-    started_at: Text
+    started_at: Moment
     order_seed: int
     command: Text
     oversubscribed: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import AfterValidator, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
 from dlscale.base.definitions import Frozen, first_problem
 from dlscale.base.errors import UsageError
@@ -47,6 +47,15 @@ class Samples(Frozen):
     spread_nanoseconds: list[NonNegativeInt]
     # On several nodes: of a message between two of them, before and after the block.
     round_trip_nanoseconds: list[NonNegativeInt] = []
+
+    @model_validator(mode="after")
+    def _whole(self) -> Samples:
+        lengths = {len(times) for times in (*self.nanoseconds, self.spread_nanoseconds)}
+        if len(lengths) > 1 or 0 in lengths or not self.nanoseconds:
+            raise ValueError(
+                "nanoseconds and spread_nanoseconds need as many calls on every rank, and one at least"
+            )
+        return self
 
 
 class CellFailure(Frozen):
@@ -107,6 +116,12 @@ class MessageSizeLaunch(Frozen):
     failures: list[CellFailure] = []
     failure: Text | None = None  # of the launch as a whole
     log_tail: Text = ""
+
+    @model_validator(mode="after")
+    def _of_all_ranks(self) -> MessageSizeLaunch:
+        if any(len(block.nanoseconds) != self.num_ranks for block in self.samples):
+            raise ValueError(f"a block has not the times of {self.num_ranks} ranks")
+        return self
 
 
 class PeerState(Frozen):

@@ -16,6 +16,7 @@ from typing import Annotated, Literal, Self, get_args
 
 import numpy as np
 from pydantic import (
+    AfterValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -25,12 +26,13 @@ from pydantic import (
 )
 
 from dlscale.base.definitions import Frozen, where_given
-from dlscale.base.strings import Name, Text
+from dlscale.base.strings import Moment, Name, Text
 from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
 from dlscale.benchmarks.records.windows import Window, WindowArrays, arrays_of
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import load_workload
+from dlscale.models.frameworks import KNOWN
 from dlscale.models.own import OwnModel, own_workload
 from dlscale.models.slept import UNCHECKED, Slept
 from dlscale.models.workload import Workload
@@ -126,6 +128,15 @@ BASES: tuple[Base, ...] = get_args(Base)
 Evidence = Literal["measured", "emulated", "simulated", "published"]
 
 
+def _known(name: str) -> str:
+    if name not in KNOWN:
+        raise ValueError(f"no framework {name[:40]!r}; known are: {', '.join(KNOWN)}")
+    return name
+
+
+Framework = Annotated[str, AfterValidator(_known)]
+
+
 class Cell(Frozen):
     """The unit of comparison. Two measurements belong together if and only if their cells are equal.
 
@@ -141,7 +152,7 @@ class Cell(Frozen):
     # Of a user's file, after which the workload is named; None: one of dlscale's.
     own: OwnModel | None = where_given(None)
     preset: Name
-    framework: Name
+    framework: Framework
     backend: Name
     backend_options: dict[Text, Setting] = {}
     # Not written, like its options, where gradients are averaged in every step.
@@ -354,7 +365,7 @@ class Record(Frozen):
     evidence: Evidence
     case: Case
     attempt: PositiveInt
-    started_at: Text  # UTC, ISO 8601
+    started_at: Moment  # UTC, ISO 8601
     order_seed: int  # the study's: of initial weights and, with its name and cells, the order within blocks
     fingerprint: Fingerprint
     configuration: Configuration | None = None

@@ -121,11 +121,6 @@ def test_a_long_launch_is_no_pause(make_record):
     assert [cases[ranks].part for ranks in (1, 2)] == [1, 2]
 
 
-def test_starts_that_nobody_can_read_part_nothing(make_record):
-    records = [make_record(num_ranks=ranks, started_at="some day") for ranks in (1, 2)]
-    assert {case.part for launches in launches_of(records) for case in launches.cases} == {1}
-
-
 @pytest.mark.parametrize(("peaks", "known"), [([200, 700, 300], 700), ([0], None)])  # nobody measured 0
 def test_memory_is_the_largest_rank_s(make_record, peaks, known):
     (launches,) = launches_of([make_record(num_ranks=3, peak_rss_bytes=peaks)])
