@@ -22,7 +22,7 @@ from dlscale.benchmarks.rank.deviation import nan_last
 from dlscale.benchmarks.rank.exchange_audit import ELEMENT_BYTES, bucket_bytes_of
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.records.record import Gate
-from dlscale.benchmarks.records.spool import CaseResult
+from dlscale.benchmarks.records.spool import CaseResult, MeasuredWindow
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.backend import Collective
 from dlscale.models.weights import NUM_DRAWN
@@ -33,17 +33,23 @@ def measure_loader(case: CaseRun) -> list[Gate]:
     """Time fetching alone (`case.Measurement`)."""
     context = case.context
     replica = case.factory(shard=context.shard, seed=context.seed)
-    loader = LoaderOnly(replica)
+    loader, num_steps = LoaderOnly(replica), 0
+
+    def emit(window: MeasuredWindow) -> None:
+        nonlocal num_steps
+        num_steps += window.num_steps
+        case.emit(window)
+
     steady = measure(
         loader,
         context.control,
         shortened_rules(context.rules),
         deadline=time.perf_counter(),
-        emit=case.emit,
+        emit=emit,
     )
     case.write_observed()
     case.write(CaseResult(steady=steady, settings={}, skipped=replica.num_skipped()))
-    return [loader.gate(context.world, reread=lambda indices: _read_anew(case, indices))]
+    return [loader.gate(context.world, num_steps, reread=lambda indices: _read_anew(case, indices))]
 
 
 def measure_exchange(case: CaseRun) -> list[Gate]:
@@ -94,26 +100,27 @@ class LoaderOnly:
     """The loader-only control: a step fetches a batch and drops it."""
 
     def __init__(self, replica: Replica) -> None:
-        self._replica, self._num_steps = replica, 0
+        self._replica = replica
         self._batch: tuple[Any, ...] = ()
 
     def step(self) -> None:
         """Fetch one local batch."""
         self._batch = self._replica.next_batch()
-        self._num_steps += 1
 
     def synchronize(self) -> None:
         """A fetched batch is there."""
 
-    def gate(self, control: Any, *, reread: Callable[[Indices], Sequence[NDArray[Any]]]) -> Gate:
-        """Whether every step drew a batch, and the last one has this rank's samples; collective over `control`.
+    def gate(
+        self, control: Any, num_steps: int, *, reread: Callable[[Indices], Sequence[NDArray[Any]]]
+    ) -> Gate:
+        """Whether each step drew a batch, and the last one has this rank's samples; collective over `control`.
 
         `reread` reads samples anew; nothing where that gives something else each time.
         """
         if any(control.allgather(self._replica.num_skipped())):
             return unaudited("loader", "samples were left out, and the next ones cannot be found")
         num_drawn = int(self._replica.state()[NUM_DRAWN][0])
-        wrong = abs(num_drawn - self._num_steps)
+        wrong = abs(num_drawn - num_steps)
         wrong += num_wrong_samples(self._replica, num_drawn - 1, control=control)
         if (indices := self._replica.last_samples()) is not None:
             pairs = zip(self._batch, reread(indices), strict=False)

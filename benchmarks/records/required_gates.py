@@ -5,7 +5,6 @@ The list has a version, which a launch writes into its records. Those of before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from dlscale.benchmarks.records.record import Cell, Record
@@ -56,8 +55,3 @@ def missing_gates(record: Record) -> list[str]:
     diverged = record.solution is not None and record.solution.end == "diverged"
     found = {gate.name for gate in record.gates}
     return [name for name in required_gates(record.case.cell, diverged=diverged) if name not in found]
-
-
-def num_without_list(records: Iterable[Record]) -> int:
-    """How many good records are older than the list, and may lack any of its audits."""
-    return sum(record.gates_version is None and record.good for record in records)

@@ -1,0 +1,125 @@
+"""Faults planted into whole launches, each with the gate or audit that must stop it: the one table of them.
+
+What is planted is in `plants.py`. A launch of each takes seconds, so most are tried at night.
+"""
+
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dlscale.benchmarks.launch.supervisor import PreparedLaunch, supervise
+from dlscale.benchmarks.rank.lifeline import boot_id
+from dlscale.benchmarks.rank.spec import LaunchSpec
+from dlscale.benchmarks.records.assemble import LaunchMetadata
+from dlscale.benchmarks.records.record import Case, Cell, Fingerprint
+from dlscale.benchmarks.records.required_gates import GATES_VERSION
+from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.study.rules import Rules
+from dlscale.models import load_workload
+from tests.faults.conftest import mpiexec
+from tests.made_records import TARGET
+
+pytestmark = [pytest.mark.requires("mpiexec"), pytest.mark.timeout(180), pytest.mark.slow]
+
+PLANTS = Path(__file__).parent / "plants.py"
+TO_TARGET = {"target": TARGET | {"threshold": 0.6, "evaluate_every": 20}}
+TWO = {"backend": "mpi", "num_ranks": 2}
+
+# (plant, where: how the launch differs from a timed training of 1 rank without exchange, what stops it)
+FAULTS = [
+    ("nothing", {}, None),
+    ("nothing", TO_TARGET, None),
+    ("one_step_less", {"control": "loader"}, "window_steps"),
+    ("one_step_less", TO_TARGET, "audit_batches"),
+    ("seconds_halved", {}, "window_clocks"),
+    ("seconds_halved", TO_TARGET, "window_clocks"),
+    ("mean_halved", TO_TARGET, "audit_step"),
+    ("evaluated_on_training_samples", TO_TARGET, "audit_held_out"),
+    ("evaluated_on_other_samples", TO_TARGET, "audit_evaluation"),
+    ("metric_raised", TO_TARGET, "audit_evaluation"),
+    ("target_lowered", TO_TARGET, "audit_evaluation"),
+    ("exchanged_twice", TWO, "audit_exchange"),
+    ("loader_reads_nothing", {"control": "loader"}, "loader"),
+    ("no_audits", {}, "audit_step"),
+]
+AT_EVERY_RUN = {
+    (1, None),
+    (5, "window_clocks"),
+    (8, "audit_evaluation"),
+}  # a training to a target has most audits
+
+
+def launched(folder, plant, **fields):
+    """The record of a launch of HEP-CNN with that plant in its ranks."""
+    facts = load_workload("hep_cnn")
+    ranks = fields.get("num_ranks", 1)
+    cell = Cell.model_validate(
+        {
+            "workload": "hep_cnn",
+            "preset": "tiny",
+            "framework": "torch",
+            "backend": "none",
+            "environment": "default",
+            "scaling_mode": "weak",
+            "num_ranks": ranks,
+            "cores_per_rank": 1,
+            "threads_per_rank": 1,
+            "local_batch": 4,
+            "global_batch": 4 * ranks,
+            "precision": "fp32",
+            "data": "sample:000000000000",
+            **fields,
+        }
+    )
+    rules = Rules(min_window_seconds=0.05, min_windows=4, min_steps=8, max_steps=400)
+    store = Store(folder)
+    store.open({})
+    environment = os.environ | {"DLSCALE_CORES_PER_RANK": "1", "DLSCALE_NUM_WORKERS": str(ranks)}
+    spool = folder / "spool" / "launch"
+    command = [*mpiexec(), "-n", str(ranks), sys.executable, str(PLANTS), plant, str(spool)]
+    spec = LaunchSpec(
+        cases=[Case(cell=cell, block=0, position=0)],
+        rules=rules,
+        launched_at=time.monotonic(),
+        boot_id=boot_id(),
+        seconds=5.0,
+        data=str(facts.input("tiny").path),
+        seed=3,
+    )
+    metadata = LaunchMetadata(
+        study="planted",
+        system="local",
+        fingerprint=Fingerprint(digest="f", code_digest="c", commit="c", versions={}, node={}),
+        started_at="2026-11-26T00:00:00Z",
+        order_seed=3,
+        command=shlex.join(command),
+        oversubscribed=False,
+        environment_variables={},
+        gates_version=GATES_VERSION,
+    )
+    prepared = PreparedLaunch(
+        spec=spec, command=command, environment=environment, spool=spool, metadata=metadata
+    )
+    (record,) = supervise(prepared, store)
+    return record
+
+
+@pytest.mark.parametrize(
+    ("plant", "fields", "gate"),
+    [
+        pytest.param(*fault, marks=[] if (index, fault[2]) in AT_EVERY_RUN else pytest.mark.nightly)
+        for index, fault in enumerate(FAULTS)
+    ],
+)
+def test_a_planted_fault_is_stopped_by_its_gate(tmp_path, plant, fields, gate):
+    record = launched(tmp_path, plant, **fields)
+    if gate is None:
+        assert record.failure is None
+        return
+    assert record.failure.kind == "gate", record.failure
+    failed = {found.name for found in record.gates if not found.passed}
+    assert gate in failed or record.failure.message.startswith(f"gate {gate} failed")
