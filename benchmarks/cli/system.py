@@ -23,7 +23,7 @@ from dlscale.base.files import write_atomically
 from dlscale.base.quantities import Fact, Quantity
 from dlscale.benchmarks.cli import FAILED_USAGE
 from dlscale.benchmarks.cli.options import json_option
-from dlscale.benchmarks.systems.lint import lint
+from dlscale.benchmarks.systems.lint import FILL_IN, lint
 from dlscale.benchmarks.systems.system import System, facts, load_system
 
 KINDS = {
@@ -144,7 +144,7 @@ def probe(out: Path | None, force: bool, name: str | None, measure: bool) -> int
       dlscale run weak-scaling --system mine.toml --dry-run
     """  # noqa: D301
     from dlscale.benchmarks.launch.quiet import read_other_load
-    from dlscale.benchmarks.systems.probe.draft import FILL_IN, probe_machine
+    from dlscale.benchmarks.systems.probe.draft import probe_machine
 
     if name is not None and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise UsageError(

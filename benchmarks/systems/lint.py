@@ -15,6 +15,7 @@ from dlscale.base.launchers import LAUNCHERS
 from dlscale.base.parsing import parse_toml
 from dlscale.benchmarks.systems.system import System, facts, load_system
 
+FILL_IN = "FILL IN"  # begins every comment of a drafted file that asks a person for something
 DATA_TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 # Options that scripts get from the study; the short ones mean the same to Slurm, Cobalt and Flux.
 _OURS = (
@@ -41,7 +42,8 @@ def lint(name: str) -> list[str]:
     """
     path = _path(name)
     try:
-        content = parse_toml(read_regular(path, links=True).decode())
+        text = read_regular(path, links=True).decode()
+        content = parse_toml(text)
     except ValueError as error:
         return [f"is not valid TOML: {error}"]
     except OSError as error:
@@ -54,7 +56,7 @@ def lint(name: str) -> list[str]:
     others = [
         system for stem, system in shipped.items() if path != definitions.path_of(stem, folder="systems")
     ]
-    lines = list(problems(system, others))
+    lines = [*problems(system, others), *_unfilled(text)]
     if len(others) < len(shipped) and system.name != path.stem:
         lines.append(f"name: {system.name!r} in a file called {path.name}; they must agree")
     return lines
@@ -69,6 +71,16 @@ def problems(system: System, others: Iterable[System]) -> Iterator[str]:
     if system.scheduler != "none":
         yield from _partitions(system)
         yield from _start(system)
+
+
+def _unfilled(text: str) -> Iterator[str]:
+    lines = [
+        number for number, line in enumerate(text.splitlines(), start=1) if line.startswith(f"# {FILL_IN}")
+    ]
+    if lines:
+        yield (
+            f"{FILL_IN}: in line {', '.join(map(str, lines))}: write what is asked for, and delete the comments"
+        )
 
 
 def _path(name: str) -> Path:

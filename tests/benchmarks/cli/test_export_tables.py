@@ -1,5 +1,7 @@
 """`dlscale export tidy|extrap|markdown` on a study's folder."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -46,6 +48,16 @@ def test_tables_lie_in_the_study_s_folder_or_where_one_says(study, run, tmp_path
     assert len(pd.read_csv(folder / "tables" / "launches.csv")) == 24
     run(export.tidy, "--per-rank", "--out", str(tmp_path / "other"))
     assert len(pd.read_csv(tmp_path / "other" / "ranks.csv")) == 11 * (12 + 24)
+
+
+def test_the_documented_lines_read_what_was_written(study, run, tmp_path, monkeypatch):
+    study(RECORDS)
+    run(export.tidy, "--out", str(tmp_path / "tables"))
+    page = (Path(__file__).parents[3] / "docs" / "tidy-tables.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], names)  # noqa: S102
+    assert len(names["windows"]) == 24 * 10
 
 
 def test_corrupt_records_are_named_and_the_sound_ones_exported(study, run):

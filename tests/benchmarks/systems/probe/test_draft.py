@@ -167,9 +167,12 @@ def test_every_number_names_what_was_read_and_when():
 def test_lint_finds_only_what_a_person_must_write(tmp_path):
     out = tmp_path / "mine.toml"
     out.write_text(draft(NODE, None))
+    (asked,) = lint(str(out))
+    assert asked.startswith("FILL IN: in line ")
+    out.write_text("".join(line for line in draft(NODE, None).splitlines(keepends=True) if line[0] != "#"))
     assert lint(str(out)) == []
     out.write_text(draft(NODE, slurm()))
-    assert [problem.partition(":")[0] for problem in lint(str(out))] == ["environments.site"]
+    assert [problem.partition(":")[0] for problem in lint(str(out))] == ["environments.site", "FILL IN"]
 
 
 @pytest.mark.parametrize(
