@@ -61,7 +61,8 @@ def try_steps(model: OwnModel, place: FilePlace) -> None:
         lambda: NoneBackend().distribute(make, shard=Shard(), seed=SEED), what="making a trainer of it"
     )
     reference = make(shard=Shard(), seed=SEED)
-    reference.apply([np.zeros_like(weight) for weight in reference.weights()])  # makes what optimizers keep
+    nothing = [np.zeros_like(weight) for weight in reference.weights()]
+    own.run(lambda: reference.apply(nothing), what="a step of the optimizer")  # makes what it keeps
     for _ in range(NUM_STEPS):
         before, state = snapshot(trainer.weights(), trainer.state()), trainer.state()
         own.run(trainer.step, what="a training step")

@@ -257,11 +257,11 @@ def _tensors_of(names: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
 def _draws(own: OwnFile, network: nn.Module, batch: Sequence[torch.Tensor]) -> bool:
     """Whether a training step draws random numbers. Raises UsageError for one that seeding does not repeat."""
     loss = OwnLoss(network, own, random=True)
-    buffers = [(buffer, buffer.clone()) for buffer in network.buffers()]
+    kept = {name: buffer.detach().clone() for name, buffer in network.named_buffers()}
     values = []
     for _ in range(3):
-        for buffer, value in buffers:
-            buffer.data.copy_(value)
+        for name, buffer in network.named_buffers():  # which a network may put others in the place of
+            buffer.data.copy_(kept[name])
         seed_generators(BUFFER_SEED, loss.generators)
         torch.manual_seed(BUFFER_SEED)
         before = GeneratorStates(loss.generators)

@@ -203,8 +203,10 @@ def _run(origin: Path, text: bytes) -> OwnFile:
     own.states.restore()
     for name in NEEDED:
         # A network can be called too, and is one alone: every replica needs its own.
-        if isinstance(own.names[name], type):
+        if isinstance(own.names[name], type) and name != "loss":
             continue
+        if isinstance(own.names[name], type):
+            raise UsageError(f"{own.name}: loss is a class; write loss = {own.names[name].__name__}()")
         if not callable(own.names[name]) or (name == "model" and hasattr(own.names[name], "state_dict")):
             kind = type(own.names[name]).__name__
             raise UsageError(f"{own.name}: {name} must be a function, found a {kind}; write def {name}(...)")

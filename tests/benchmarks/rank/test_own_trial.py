@@ -44,6 +44,16 @@ CHECKPOINTED = (
     "        from torch.utils.checkpoint import checkpoint\n"
     "        return checkpoint(torch.tanh, x, use_reentrant=False)"
 )
+MEANS = """
+class Means(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(8))
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return x - self.mean
+"""
 ACCEPTED = {
     "decay groups": [("    return torch.optim.Adam(parameters, lr=2e-3)", GROUPS)],
     "skipped layers": [("torch.nn.ReLU()", "Skipped()"), above_loss(SKIPPED)],
@@ -55,11 +65,16 @@ ACCEPTED = {
     ],
     "schedule and clipping": [above_loss("clip_norm = 0.01\ndef schedule(step):\n    return 0.5**step\n")],
     "batch norm": [("torch.nn.ReLU()", "torch.nn.BatchNorm1d(8)")],
+    "buffers that are replaced": [("torch.nn.ReLU()", "Means()"), above_loss(MEANS)],
     "bad samples": [giving("features[150] = np.nan\n    return features, (features[:, 0] > 0).astype(int)")],
     "big-endian halves": [giving("return features.astype('>f2'), (features[:, 0] > 0).astype('>i8')")],
 }  # fmt: skip
 REFUSED = {
     "shapes": ([("torch.optim.Adam(", "torch.optim.Adafactor(")], "Adafactor changes weights otherwise when they are"),
+    "a step of its own": (
+        [("torch.optim.Adam(parameters, lr=2e-3)", "torch.optim.LBFGS(parameters)")],
+        "mine.py: a step of the optimizer raised TypeError",
+    ),
     "state of the loss": (
         [("torch.nn.CrossEntropyLoss()", "Loss()"), above_loss(KEPT)],
         "the network gives other outputs for the same samples, weights and seeds",

@@ -81,6 +81,7 @@ MISTAKES = {
         [("\nloss =", f"\n{CENTRED}"), above_data(CENTRED_LOSS)],
         "CENTRE is trained and is no weight of model()",
     ),
+    "a class": ([("CrossEntropyLoss()", "CrossEntropyLoss")], "loss is a class; write loss = CrossEntropyLoss()"),
     "no optimizer made": ([("return torch.optim.Adam", "torch.optim.Adam")], "optimizer(parameters) returned a None"),
     "wrong input": ([("size=(200, 6)", "size=(200, 5)")], "the network on a batch of data() raised RuntimeError"),
     "too small": ([("(200, 6)", "(20, 6)"), above_loss("local_batch = 64")], "20 samples, fewer than one"),

@@ -60,6 +60,28 @@ def test_the_learning_rate_of_a_target_takes_the_place_of_the_files(write_file):
     assert [group["lr"] for group in replica.objectives[0].optimizer.param_groups] == [0.5]
 
 
+def test_a_schedule_and_a_largest_norm_hold_in_every_step(write_file):
+    """The rate follows the number of the step, also of a training that is resumed; norms are of all gradients."""
+    text = "\nclip_norm = 1e-3\n\ndef schedule(step):\n    return 0.5**step\n\nloss ="
+    make = factory(write_file(("\nloss =", text), ("torch.optim.Adam(", "torch.optim.SGD(")))
+    replica = make(shard=Shard(), seed=1)
+    for step in range(3):
+        before, gradients = replica.weights(), replica.gradients()
+        (group,) = replica.objectives[0].optimizer.param_groups
+        assert group["lr"] == pytest.approx(2e-3 * 0.5**step)
+        replica.apply([100 * gradient for gradient in gradients])
+        changes = [new - old for new, old in zip(replica.weights(), before, strict=True)]
+        length = np.sqrt(sum(float(np.sum(change**2)) for change in changes))
+        assert length == pytest.approx(1e-3 * group["lr"], rel=0.05)
+    other = make(shard=Shard(), seed=1)
+    other.restore(replica.state())
+    assert other.objectives[0].optimizer.param_groups[0]["lr"] == pytest.approx(2e-3 * 0.5**3)
+    other.set_learning_rate(1.0)
+    other.gradients()
+    assert other.objectives[0].optimizer.param_groups[0]["lr"] == pytest.approx(0.5**3)
+    assert other.learning_rate() == 1.0
+
+
 def test_images_are_seen_as_the_file_gives_them(write_file):
     """Torch's (N, C, H, W), though samples are kept as (N, H, W, C)."""
     text = """
