@@ -159,11 +159,6 @@ def test_launches_that_take_longer_than_thought_do_not_break_the_budget(
     assert len(made) == (18 if overhead < 40 else {1: 10, 3: 9}[most_together])
 
 
-def test_a_budget_that_is_too_small_for_any_launch_makes_none(choices: list[schedule.Choice]):
-    groups = schedule.groups(schedule.measurement(REQUEST, choices, 2), 9)
-    assert list(schedule.Budget(1.0, MadeClock()).timed(groups, until=0)) == []
-
-
 def test_a_group_is_cut_to_what_the_budget_has_room_for(choices: list[schedule.Choice]):
     groups = schedule.groups(schedule.measurement(REQUEST, choices, 2), 9)
     (cut,) = schedule.Budget(10.0, MadeClock()).timed(groups, until=0)

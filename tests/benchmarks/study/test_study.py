@@ -39,26 +39,6 @@ def test_the_default_study_is_the_promised_one():
     assert counts == expected
 
 
-def test_one_launch_has_one_backend_and_only_its_own_controls():
-    for launch in plan().launches:
-        assert len({(case.cell.backend, case.cell.num_ranks) for case in launch.cases}) == 1
-        assert len({case.block for case in launch.cases}) == 1
-        if launch.cell.backend != "none":
-            alone = ["exchange"] if launch.cell.num_ranks > 1 else []
-            assert [case.cell.control for case in launch.cases] == ["train", *alone]
-
-
-def test_a_block_holds_every_cell_once_in_an_order_of_its_own():
-    found = plan(reference_launches=0, launches=6)
-    orders = []
-    for block in range(6):
-        members = [launch for launch in found.launches if launch.cases[0].block == block]
-        names = [launch.cell.id for launch in members]
-        assert len(names) == len(set(names)) == 8
-        orders.append(tuple(names))
-    assert len(set(orders)) == 6
-
-
 @pytest.mark.parametrize(
     ("study", "batch", "local_batches"),
     [

@@ -7,7 +7,6 @@ from dlscale.base.launchers import mpi_title
 from dlscale.benchmarks.systems.probe import node
 from dlscale.benchmarks.systems.probe.node import (
     Commands,
-    quantity,
     read_cpu,
     read_gpus,
     read_network,
@@ -59,10 +58,6 @@ def test_what_the_libraries_do_not_know(processors, tmp_path):
     processors(threads=2, cores=None, model=None)
     cpu = read_cpu(tmp_path)
     assert (cpu.num_cores, cpu.threads_per_core, cpu.numa_domains, cpu.model) == (2, None, None, None)
-
-
-def test_sizes():
-    assert [quantity(amount, "GiB") for amount in (251.62, 0.04, 0, None)] == ["251.6 GiB", None, None, None]
 
 
 class Memory:

@@ -88,11 +88,6 @@ def test_nodes_that_will_come_later_do_not_count():
     assert parse_partitions(announced, parse_nodes(NODES))[0].num_nodes == 3
 
 
-def test_the_default_partition():
-    assert default_partition(PARTITIONS) == "cpu"
-    assert default_partition(PARTITIONS.replace("Default=YES", "Default=NO")) is None
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
