@@ -1,7 +1,6 @@
 """Runs an example as its users do: one mpiexec, one core per rank."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -9,19 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import mpiexec
+
 TOP = Path(__file__).parents[2]
 LIMIT_SECONDS = 120
-
-
-def mpiexec():
-    """Command that starts ranks on this machine, more than there are cores if need be."""
-    beside = Path(sys.prefix) / "bin" / "mpiexec"
-    program = str(beside) if beside.exists() else shutil.which("mpiexec")
-    assert program, "the mark lets no test come here without an mpiexec"
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    if "Open MPI" not in version and "open-mpi" not in version:
-        return [program]
-    return [program, "--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
 
 
 @pytest.fixture
@@ -32,7 +22,7 @@ def run_example(tmp_path):
     """
 
     def run(name, num_ranks, *, folder="examples"):
-        command = [*mpiexec(), "-n", str(num_ranks), sys.executable, str(TOP / folder / name)]
+        command = [*mpiexec()[0], "-n", str(num_ranks), sys.executable, str(TOP / folder / name)]
         process = subprocess.Popen(
             command,
             cwd=tmp_path,  # an example leaves nothing in the checkout

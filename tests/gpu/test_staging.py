@@ -12,6 +12,7 @@ from dlscale.collectives.training import _torch_buckets, communication
 from dlscale.collectives.training._torch import NoExchange, TorchTrainer
 from dlscale.collectives.training._torch_staging import ThroughHost
 from dlscale.collectives.training.communication import Training
+from tests.collectives.training.test_staging import Loss
 
 NUM_STEPS = 30
 
@@ -42,15 +43,6 @@ class Halving:
 
     def settings(self):
         return {}
-
-
-class Loss(nn.Module):
-    def __init__(self, network):
-        super().__init__()
-        self.network = network
-
-    def forward(self, batch):
-        return self.network(batch).square().mean()
 
 
 class Replica:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlscale.benchmarks.systems.system import load_system
+from tests.processes import mpiexec
 
 TOP = Path(__file__).parents[2]
 LIMIT_SECONDS = 900
@@ -33,18 +33,6 @@ OF_FRAMEWORKS = (
 )
 OF_SERVERS = ("servers", "served_algorithms")
 TEST_LIMIT_SECONDS = 60  # a broken collective hangs; the rank then says where, and ends the launch
-
-
-def mpiexec():
-    """The command that starts ranks, more than there are cores if need be; and whether it is MPICH's."""
-    beside = Path(sys.prefix) / "bin" / "mpiexec"
-    program = str(beside) if beside.exists() else shutil.which("mpiexec")
-    assert program, "the mark lets no test come here without an mpiexec"
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    if "Open MPI" not in version and "open-mpi" not in version:
-        return [program], True
-    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    return [program, "--oversubscribe", *as_root], False
 
 
 def stop(process):

@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from dlscale.benchmarks.records.record import Record
+from tests.processes import wait_for
 
 pytestmark = [
     pytest.mark.requires("slurm", "root", "ring", "hydra"),
@@ -64,15 +64,6 @@ def run(cluster, *words):
 def results(cluster):
     """Where the system keeps its records."""
     return cluster.folder / "results"
-
-
-def wait_for(condition, what, limit=120):
-    deadline = time.monotonic() + limit
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.2)
-    raise AssertionError(f"waited {limit} s for {what}")
 
 
 def folder_of(results, study="tiny"):
@@ -157,7 +148,7 @@ def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cl
     assert "submitted job-002 as job " in done.stdout
     again = dlscale(cluster, "resume", "--results", str(results))
     assert "nothing to submit: the remaining cases are already queued or running" in again.stdout
-    wait_for(lambda: idle(cluster), "the resumed jobs", limit=400)
+    wait_for(lambda: idle(cluster), "the resumed jobs", seconds=400)
 
     records = records_of(results)
     planned = json.loads((folder_of(results) / "study.json").read_text())["launches"]
@@ -254,7 +245,7 @@ def start_again(cluster, job):
     Slurm revokes the first start's credential for a few seconds and refuses a second start within them.
     """
     cluster.slurm("scontrol", "update", f"JobId={job}", "StartTime=now+10")
-    wait_for(lambda: idle(cluster), "the requeued job", limit=200)
+    wait_for(lambda: idle(cluster), "the requeued job", seconds=200)
 
 
 def job_number(results):

@@ -89,14 +89,12 @@ def endless(bench):
     return path
 
 
+SERVED = [("grpc_ps", "torch"), pytest.param("grpc_ps", "tensorflow", marks=pytest.mark.nightly)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("backend", "framework"),
-    [
-        ("grpc_ps", "torch"),
-        pytest.param("grpc_ps", "tensorflow", marks=pytest.mark.nightly),
-        pytest.param("mpi_ps", "torch", marks=pytest.mark.nightly),
-    ],
+    ("backend", "framework"), [*SERVED, pytest.param("mpi_ps", "torch", marks=pytest.mark.nightly)]
 )
 def test_a_killed_server_ends_the_launch_and_is_named(bench, backend, framework):
     served = ("--backends", backend, "--ranks", "2")
@@ -112,11 +110,7 @@ def test_a_killed_server_ends_the_launch_and_is_named(bench, backend, framework)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "framework"),
-    [
-        ("grpc_ps", "torch"),
-        pytest.param("grpc_ps", "tensorflow", marks=pytest.mark.nightly),
-        pytest.param("tf_collective", "tensorflow", marks=pytest.mark.nightly),
-    ],
+    [*SERVED, pytest.param("tf_collective", "tensorflow", marks=pytest.mark.nightly)],
 )
 def test_a_port_in_use_is_a_record_that_says_so(bench, backend, framework):
     with socket.socket() as taken:

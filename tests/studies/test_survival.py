@@ -3,22 +3,14 @@
 import os
 import signal
 import subprocess
-import time
 
 import h5py
 import numpy as np
 import pytest
 
+from tests.processes import wait_for
+
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
-
-
-def wait_for(condition, *, seconds=90.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"nothing after {seconds} s")
 
 
 def long_study(bench, backends='"ring"', **rules):

@@ -22,7 +22,7 @@ from dlscale.benchmarks.records.spool import (
 )
 from dlscale.models.slept import Slept
 from tests.benchmarks.spools import metadata_of, rank_info
-from tests.made_records import make_record
+from tests.made_records import CONFIGURATION, make_record
 
 MADE = make_record(backend="ring", num_ranks=2, local_batch=2)
 CASE, METADATA = MADE.case, metadata_of(MADE)
@@ -101,14 +101,7 @@ def test_silence_is_a_failure(tmp_path):
 
 
 def test_what_was_asked_and_where_it_ran(tmp_path, write):
-    configuration = Configuration(
-        study_digest="s",
-        system_digest="y",
-        skip_bad=False,
-        budget_seconds=60,
-        rules={"min_windows": 10, "min_window_seconds": 0.15},
-        fabric={"name": "Aries", "bandwidth": 8e9},
-    )
+    configuration = CONFIGURATION.model_copy(update={"fabric": {"name": "Aries", "bandwidth": 8e9}})
     allocation = Allocation(scheduler="slurm", job_id="7", partition="regular", num_nodes=2, nodes="n[1-2]")
     known = METADATA.model_copy(update={"configuration": configuration, "allocation": allocation})
     known = LaunchMetadata.model_validate_json(known.model_dump_json())  # as an interrupted launch leaves it

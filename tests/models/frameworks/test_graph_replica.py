@@ -10,13 +10,17 @@ from dlscale.models.workload import Shard
 pytestmark = pytest.mark.requires("tensorflow")
 
 
-def test_the_batch_that_gives_the_shapes_is_trained_on_first():
-    import tensorflow as tf
-
+@pytest.fixture
+def factory():
     workload = load_workload("hep_cnn")
-    factory = workload.factory(
+    return workload.factory(
         framework="tensorflow", preset="tiny", local_batch=2, source=workload.input("tiny")
     )
+
+
+def test_the_batch_that_gives_the_shapes_is_trained_on_first(factory):
+    import tensorflow as tf
+
     with tf.Graph().as_default():
         one = factory(shard=Shard(), seed=3)
         _, like = one.placeholders()
@@ -28,13 +32,9 @@ def test_the_batch_that_gives_the_shapes_is_trained_on_first():
     assert not np.array_equal(like[0], found[0])
 
 
-def test_its_learning_rate_and_batch_are_constants():
+def test_its_learning_rate_and_batch_are_constants(factory):
     import tensorflow as tf
 
-    workload = load_workload("hep_cnn")
-    factory = workload.factory(
-        framework="tensorflow", preset="tiny", local_batch=2, source=workload.input("tiny")
-    )
     with tf.Graph().as_default():
         replica = factory(shard=Shard(), seed=3)
     with pytest.raises(UsageError, match="a graph of TensorFlow 1 has one rate for good"):

@@ -27,15 +27,21 @@ def test_one_worker_trains_as_torch_does(make_cluster, make_replica, tools):
     tools.assert_close(weights, tools.plain(make_replica, num_workers=1, num_steps=6))
 
 
+def two_workers(cluster, make_replica, tools):
+    """Trainers of two workers, the first of which has made four steps."""
+    replicas = [make_replica(worker) for worker in range(2)]
+    trainers = tools.together(lambda worker: cluster.trainer(worker, replicas[worker]), 2)
+    for _ in range(4):
+        trainers[0].step()
+    return trainers
+
+
 def test_a_worker_steps_alone_and_the_other_gets_its_weights_with_the_next_step(
     make_cluster, make_replica, tools
 ):
     """Worker 1's weights are then those of four steps of worker 0 and one of its own, from where it started."""
     cluster = make_cluster(asynchronous=True)
-    replicas = [make_replica(worker) for worker in range(2)]
-    one, other = trainers = tools.together(lambda worker: cluster.trainer(worker, replicas[worker]), 2)
-    for _ in range(4):
-        one.step()
+    one, other = trainers = two_workers(cluster, make_replica, tools)
     assert one.num_applied() == other.num_applied() == 4
     for mine, first in zip(other.weights(), make_replica(0).weights(), strict=True):
         np.testing.assert_array_equal(mine, first)
@@ -68,10 +74,7 @@ def test_the_servers_weights_of_now_can_be_had_between_two_steps_and_what_gradie
 ):
     """Worker 1 misses four updates; once it has asked for the servers' weights, none."""
     cluster = make_cluster(asynchronous=True)
-    replicas = [make_replica(worker) for worker in range(2)]
-    one, other = trainers = tools.together(lambda worker: cluster.trainer(worker, replicas[worker]), 2)
-    for _ in range(4):
-        one.step()
+    one, other = trainers = two_workers(cluster, make_replica, tools)
     other.step()
     for mine, theirs in zip(one.served_weights(), other.weights(), strict=True):
         np.testing.assert_array_equal(mine, theirs)
