@@ -3,46 +3,28 @@ import math
 import numpy as np
 import pytest
 
-from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, scaling, waterfall
+from dlscale.analysis.findings import scaling, waterfall
 from dlscale.analysis.findings.scaling import rows_of, scaling_row
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.data import study_json
 from dlscale.models.slept import Slept
+from tests.analysis.reading import data_of, row_of
+from tests.made_records import make_record, make_study
 
 
-def only(table, **wanted):
-    """The one row whose cell has these fields."""
-    rows = [
-        row for row in scaling.FINDING.of(table) if all(getattr(row.cell, k) == v for k, v in wanted.items())
-    ]
-    assert len(rows) == 1, rows
-    return rows[0]
-
-
-def test_a_backend_whose_launches_all_failed_has_a_row_that_says_so(make_record):
+def test_a_backend_whose_launches_all_failed_has_a_row_that_says_so():
     records = [make_record(backend="ring", block=block, failure="hung") for block in range(6)]
-    row = only(measure([*records, make_record()]), backend="ring")
+    row = row_of(measure([*records, make_record()]), backend="ring")
     assert (row.throughput, row.num_launches, row.num_planned) == (None, 0, 6)
     assert row.evidence == "measured"
     assert "every launch failed" in row.notes
 
 
 @pytest.mark.parametrize("mode", ["weak", "strong"])
-def test_an_ideal_series_has_efficiency_1(make_record, mode):
-    records = [
-        make_record(
-            backend=backend,
-            num_ranks=num_ranks,
-            block=block,
-            samples_per_second=50.0 * num_ranks * (1 + block / 10),
-            scaling_mode=mode,
-            local_batch=8 if mode == "weak" else 64 // num_ranks,
-        )
-        for backend in ("none", "ring")
-        for num_ranks in (1, 2, 4)
-        for block in range(6)
-    ]
+def test_an_ideal_series_has_efficiency_1(mode):
+    ideal = dict.fromkeys(("none", "ring"), (1.0, 1.0, 1.0))
+    records = make_study(
+        efficiency=ideal, rank_counts=(1, 2, 4), noise=0.0, global_batch=64 if mode == "strong" else None
+    )
     for row in scaling.FINDING.of(measure(records)):
         for efficiency in (row.efficiency_none, row.efficiency_backend):
             assert efficiency is not None
@@ -52,33 +34,33 @@ def test_an_ideal_series_has_efficiency_1(make_record, mode):
         assert row.throughput.n == 6
 
 
-def test_efficiency_is_given_against_both_base_cases(make_study):
+def test_efficiency_is_given_against_both_base_cases():
     table = measure(make_study(efficiency={"none": (1.0, 0.95), "ring": (0.8, 0.6)}, noise=0.0))
-    row = only(table, backend="ring", num_ranks=2)
+    row = row_of(table, backend="ring", num_ranks=2)
     assert row.efficiency_none.center == pytest.approx(0.6)
     assert row.speed_up.center == pytest.approx(0.6 * row.cell.num_ranks)
     assert row.efficiency_backend.center == pytest.approx(0.75)
     assert row.efficiency_none.method == "paired t"
-    base = only(table, backend="ring", num_ranks=1)
+    base = row_of(table, backend="ring", num_ranks=1)
     assert base.efficiency_none.center == pytest.approx(0.8)
     assert (base.efficiency_backend.center, base.efficiency_backend.method) == (1.0, "base case")
-    none = only(table, backend="none", num_ranks=2)
+    none = row_of(table, backend="none", num_ranks=2)
     assert none.efficiency_none == none.efficiency_backend
 
 
-def test_drift_common_to_a_block_widens_the_rate_but_not_the_efficiency(make_study):
-    row = only(measure(make_study(noise=0.005)), backend="ring", num_ranks=2)
+def test_drift_common_to_a_block_widens_the_rate_but_not_the_efficiency():
+    row = row_of(measure(make_study(noise=0.005)), backend="ring", num_ranks=2)
     rate, ratio = row.throughput, row.efficiency_none
     assert (rate.high - rate.low) / rate.center > 10 * (ratio.high - ratio.low) / ratio.center
 
 
-def test_a_delayed_rank_lowers_rate_and_efficiency(make_record):
+def test_a_delayed_rank_lowers_rate_and_efficiency():
     records = [make_record(block=block) for block in range(6)]
     records += [
         make_record(backend="ring", num_ranks=2, block=block, samples_per_second=200.0, rank_delays=[0, 0.4])
         for block in range(6)
     ]
-    row = only(measure(records), backend="ring")
+    row = row_of(measure(records), backend="ring")
     assert row.throughput.center == pytest.approx(100.0)  # rank 0 alone would say 200
     assert row.efficiency_none.center == pytest.approx(0.5)
 
@@ -86,11 +68,11 @@ def test_a_delayed_rank_lowers_rate_and_efficiency(make_record):
 @pytest.mark.parametrize(
     ("base", "why"), [([], "not measured"), ([{"failure": "hung"}], "every launch failed")]
 )
-def test_a_base_case_without_a_number_is_told(make_record, base, why):
+def test_a_base_case_without_a_number_is_told(base, why):
     records = [make_record(block=block, **fields) for fields in base for block in range(6)]
     records += [make_record(backend="ring", num_ranks=2, block=block) for block in range(6)]
     table = measure(records)
-    row = only(table, num_ranks=2)
+    row = row_of(table, num_ranks=2)
     assert (row.efficiency_none, row.efficiency_backend) == (None, None)
     assert row.throughput is not None
     assert f"no base case (a), none on 1 rank: {why}" in row.notes
@@ -118,27 +100,27 @@ def test_a_base_case_without_a_number_is_told(make_record, base, why):
         {"system": "other"},
     ],
 )
-def test_only_the_same_program_on_the_same_cores_is_a_base_case(make_record, different):
+def test_only_the_same_program_on_the_same_cores_is_a_base_case(different):
     records = [make_record(block=block, **different) for block in range(6)]
     records += [make_record(num_ranks=2, block=block) for block in range(6)]
-    row = only(measure(records), num_ranks=2)
+    row = row_of(measure(records), num_ranks=2)
     assert row.efficiency_none is None
 
 
-def test_controls_have_a_rate_and_no_efficiency(make_study, make_record):
+def test_controls_have_a_rate_and_no_efficiency():
     records = make_study()
     for control in ("synthetic", "loader", "whole_machine"):
         records += [make_record(block=block, control=control, samples_per_second=300) for block in range(6)]
     table = measure(records)
     for control in ("synthetic", "loader", "whole_machine"):
-        row = only(table, control=control)
+        row = row_of(table, control=control)
         assert row.throughput.center == pytest.approx(300)
         assert (row.efficiency_none, row.efficiency_backend) == (None, None)
     assert len(table.families) == 1
 
 
-def test_too_few_launches_have_numbers_but_no_intervals(make_study):
-    row = only(measure(make_study(num_blocks=2)), backend="ring", num_ranks=2)
+def test_too_few_launches_have_numbers_but_no_intervals():
+    row = row_of(measure(make_study(num_blocks=2)), backend="ring", num_ranks=2)
     assert (row.throughput.low, row.throughput.high) == (None, None)
     assert (row.efficiency_none.low, row.efficiency_none.high) == (None, None)
     assert "fewer than 6 launches: no 95 % interval of samples/s" in row.notes
@@ -153,15 +135,15 @@ def test_too_few_launches_have_numbers_but_no_intervals(make_study):
         (range(6), {"study": "later"}),
     ],
 )
-def test_without_common_blocks_the_efficiency_is_flagged(make_record, blocks, other):
+def test_without_common_blocks_the_efficiency_is_flagged(blocks, other):
     records = [make_record(block=block) for block in range(6)]
     records += [make_record(backend="ring", num_ranks=2, block=block, **other) for block in blocks]
-    row = only(measure(records), backend="ring")
+    row = row_of(measure(records), backend="ring")
     assert row.efficiency_none.method == "unpaired t"
     assert "unpaired with base case (a), none on 1 rank: no common block" in row.notes
 
 
-def test_a_pair_whose_launches_are_days_apart_is_none(make_record):
+def test_a_pair_whose_launches_are_days_apart_is_none():
     """Stopped inside block 5 and resumed four days later, on a machine that is a third slower by then."""
     later = {"started_at": "2026-11-25T07:00:00Z", "samples_per_second": 130.0}
     records = [make_record(block=block) for block in range(6)]
@@ -169,14 +151,14 @@ def test_a_pair_whose_launches_are_days_apart_is_none(make_record):
         make_record(backend="ring", num_ranks=2, block=block, samples_per_second=195.0) for block in range(5)
     ]
     resumed = make_record(backend="ring", num_ranks=2, block=5, **later)
-    row = only(measure([*records, resumed]), backend="ring")
+    row = row_of(measure([*records, resumed]), backend="ring")
     assert (row.efficiency_none.method, row.efficiency_none.n) == ("paired t", 5)
     assert row.efficiency_none.center == pytest.approx(0.975)
     assert row.num_launches == 6
     assert "1 block resumed 4.0 days later: launches before and after the pause are not paired" in row.notes
 
 
-def test_the_median_block_is_told_where_launches_of_one_side_are_held_up(make_record):
+def test_the_median_block_is_told_where_launches_of_one_side_are_held_up():
     records = [make_record(block=block) for block in range(8)]
     records += [
         make_record(
@@ -184,14 +166,14 @@ def test_the_median_block_is_told_where_launches_of_one_side_are_held_up(make_re
         )
         for block in range(8)
     ]
-    row = only(measure(records), backend="ring")
+    row = row_of(measure(records), backend="ring")
     assert row.efficiency_none_median == pytest.approx(0.95)
     assert row.efficiency_none.center == pytest.approx(0.95 / 1.4**0.25)
     assert "efficiency (a) is 95.0 % in the median block, 87.3 % by geometric means" in row.notes
     assert scaling_row(row)["efficiency_none_median"] == row.efficiency_none_median
 
 
-def jobs(make_record, *, backends=("none", "ring"), num_blocks=6):
+def jobs(*, backends=("none", "ring"), num_blocks=6):
     """Two jobs, of 1, 2 and 4 ranks and of 4, 8 and 16, the second on a machine that is 10 % slower by then.
 
     Every doubling of `ring` keeps 97 %, of `none` 99 %; launches spread by 0.5 %.
@@ -217,8 +199,8 @@ def jobs(make_record, *, backends=("none", "ring"), num_blocks=6):
     ]
 
 
-def test_sizes_of_different_jobs_are_paired_through_the_one_that_they_share(make_record):
-    row = only(measure(jobs(make_record)), backend="ring", num_ranks=16)
+def test_sizes_of_different_jobs_are_paired_through_the_one_that_they_share():
+    row = row_of(measure(jobs()), backend="ring", num_ranks=16)
     ratio = row.efficiency_none
     assert (ratio.method, ratio.n) == ("chained t", 6)
     assert ratio.low < 0.97**4 < ratio.high
@@ -228,62 +210,50 @@ def test_sizes_of_different_jobs_are_paired_through_the_one_that_they_share(make
         "no block in common with base case (a), none on 1 rank: chained through ring on 4 ranks, which ran in both "
         "jobs" in row.notes
     )
-    near = only(measure(jobs(make_record)), backend="ring", num_ranks=4)
+    near = row_of(measure(jobs()), backend="ring", num_ranks=4)
     assert near.efficiency_none.method == "paired t"
 
 
-def test_a_chain_may_go_through_none_and_never_through_a_third_backend(make_record):
+def test_a_chain_may_go_through_none_and_never_through_a_third_backend():
     def sizes(backend, ranks):
-        return [
-            one
-            for one in jobs(make_record)
-            if one.case.cell.backend != backend or one.case.cell.num_ranks != ranks
-        ]
+        return [one for one in jobs() if one.case.cell.backend != backend or one.case.cell.num_ranks != ranks]
 
-    row = only(measure(sizes("ring", 4)), backend="ring", num_ranks=16)
+    row = row_of(measure(sizes("ring", 4)), backend="ring", num_ranks=16)
     assert row.efficiency_none.method == "chained t"
     assert any("chained through none on 4 ranks" in note for note in row.notes)
     mpi = [
         make_record(backend="mpi", num_ranks=one.case.cell.num_ranks, block=one.case.block)
-        for one in jobs(make_record, backends=("ring",))
+        for one in jobs(backends=("ring",))
     ]
-    alone = [one for one in jobs(make_record) if one.case.cell.num_ranks != 4]
-    row = only(measure([*alone, *mpi]), backend="ring", num_ranks=16)
+    alone = [one for one in jobs() if one.case.cell.num_ranks != 4]
+    row = row_of(measure([*alone, *mpi]), backend="ring", num_ranks=16)
     assert row.efficiency_none.method == "unpaired t"
 
 
-def test_a_link_needs_three_blocks_on_either_side(make_record):
+def test_a_link_needs_three_blocks_on_either_side():
     few = [
-        one
-        for one in jobs(make_record)
-        if one.case.cell.num_ranks != 4 or one.case.block in (0, 1, 6, 7, 8, 9, 10, 11)
+        one for one in jobs() if one.case.cell.num_ranks != 4 or one.case.block in (0, 1, 6, 7, 8, 9, 10, 11)
     ]
-    row = only(measure(few), backend="ring", num_ranks=16)
+    row = row_of(measure(few), backend="ring", num_ranks=16)
     assert row.efficiency_none.method == "unpaired t"
 
 
-def test_failures_count_in_the_denominator(make_record):
-    records = [make_record(block=block) for block in range(5)] + [make_record(block=5, failure="hung")]
-    row = only(measure(records))
-    assert (row.num_launches, row.num_planned) == (5, 6)
-
-
-def test_the_plan_counts_what_left_no_record(make_record):
+def test_the_plan_counts_what_left_no_record():
     records = [make_record(block=block) for block in range(2)]
     planned = [make_record(block=block).case for block in range(6)]
     planned += [make_record(backend="ring", num_ranks=2, block=block).case for block in range(6)]
     table = measure(records, planned=planned)
-    row = only(table, backend="none")
+    row = row_of(table, backend="none")
     assert (row.num_launches, row.num_planned) == (2, 6)
-    row = only(table, backend="ring")
+    row = row_of(table, backend="ring")
     assert (row.num_launches, row.num_planned, row.throughput, row.notes) == (0, 6, None, ("not run",))
 
 
-def test_flaws_are_noted(make_record):
+def test_flaws_are_noted():
     flawed = {"steady": False, "oversubscribed": True, "start_skew": 0.05, "window_factors": [1.0] * 4}
     records = [make_record(num_ranks=2, block=block, **flawed) for block in range(6)]
     records.append(make_record(num_ranks=2, block=0, attempt=2, **flawed))
-    assert set(only(measure(records)).notes) >= {
+    assert set(row_of(measure(records)).notes) >= {
         "not steady in 6 of 6 launches",
         "oversubscribed: more ranks x cores than the machine has",
         "ranks start 5% of a window apart",
@@ -292,16 +262,16 @@ def test_flaws_are_noted(make_record):
     }
 
 
-def test_memory_is_the_largest_launch_s(make_record):
+def test_memory_is_the_largest_launch_s():
     records = [make_record(block=block, peak_rss_bytes=[100 + block]) for block in range(3)]
     records.append(make_record(block=3, peak_rss_bytes=[900], failure="out of memory"))
-    row = only(measure(records))
+    row = row_of(measure(records))
     assert row.peak_rss_bytes == 102
     assert scaling_row(row)["peak_rss_bytes"] == 102
-    assert only(measure([make_record(peak_rss_bytes=[0])])).peak_rss_bytes is None
+    assert row_of(measure([make_record(peak_rss_bytes=[0])])).peak_rss_bytes is None
 
 
-def test_kinds_of_evidence_have_rows_of_their_own(make_record):
+def test_kinds_of_evidence_have_rows_of_their_own():
     records = [make_record(block=block) for block in range(6)]
     for kind in ("measured", "simulated"):
         records += [
@@ -313,13 +283,13 @@ def test_kinds_of_evidence_have_rows_of_their_own(make_record):
     assert "base case (a), none on 1 rank, is measured, not simulated" in scaling.FINDING.of(table)[2].notes
 
 
-def test_the_order_of_records_does_not_matter(make_study):
+def test_the_order_of_records_does_not_matter():
     records = make_study()
     there, back = (measure(each) for each in (records, records[::-1]))
-    assert study_json(collect(load_all(), there)) == study_json(collect(load_all(), back))
+    assert data_of(there) == data_of(back)
 
 
-def test_the_control_of_the_batch_is_no_family_of_its_own(make_study, make_record):
+def test_the_control_of_the_batch_is_no_family_of_its_own():
     """Strong scaling's 1 rank at the local batch of 2 ranks belongs to the waterfall."""
     strong = {"scaling_mode": "strong"}
     records = [
@@ -335,7 +305,5 @@ def test_the_control_of_the_batch_is_no_family_of_its_own(make_study, make_recor
     (one,) = waterfall.FINDING.of(table)
     assert one.family == family
     assert one.parts[0].name == "batch effect"
-    (control,) = [
-        row for row in scaling.FINDING.of(table) if row.cell.local_batch == 4 and row.cell.num_ranks == 1
-    ]
+    control = row_of(table, local_batch=4, num_ranks=1)
     assert (control.cell.control, control.efficiency_none) == ("alone", None)

@@ -1,6 +1,5 @@
 """What holds for every finding, of studies of all kinds, and what one that fails leaves to the others."""
 
-import io
 import json
 import math
 from collections.abc import Iterator
@@ -8,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from dlscale.analysis.declare import Sentence, Table
 from dlscale.analysis.finding import Finding, collect
@@ -20,13 +18,15 @@ from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.analysis.render.screen import render_full, render_screen
 from dlscale.benchmarks.records.record import Case
+from tests.analysis.reading import printed
+from tests.made_records import make_record, make_study
 
 FINDINGS = load_all()
 KINDS = ("empty", "planned", "one launch", "two backends", "failures", "impossible times")
 
 
 @pytest.fixture(params=KINDS)
-def study(request, make_record, make_study):
+def study(request):
     one = make_record(backend="ring", num_ranks=2)
     failed = [make_record(block=block, failure="hang") for block in range(3)]
     match request.param:
@@ -71,10 +71,8 @@ def test_every_renderer_shows_it(study):
     found = collect(FINDINGS, study)
     page = page_of(study, found)
     assert render(page) == render(page_of(study, collect(FINDINGS, study))), "equal records, equal bytes"
-    console = Console(file=io.StringIO(), width=80)
-    console.print(render_screen(study, found))
-    console.print(render_full(study, found, looks=page.looks))
-    assert max(map(len, console.file.getvalue().splitlines())) <= 80
+    text = printed(render_screen(study, found), render_full(study, found, looks=page.looks), width=80)
+    assert max(map(len, text.splitlines())) <= 80
     assert study_markdown(found, origin="here").endswith("Origin: here.\n")
 
 
@@ -93,7 +91,7 @@ def odd(records: Any) -> Iterator[Sentence]:
 BROKEN = Finding(name="broken", title="Broken", compute=lambda study: study.records, sentences=odd)
 
 
-def test_one_that_raises_says_so_and_leaves_the_others_alone(make_study, make_record):
+def test_one_that_raises_says_so_and_leaves_the_others_alone():
     records = make_study()
     (sound,) = collect([BROKEN], measure(records))
     assert [block.text for block in sound.blocks] == [f"{len(records)} sound records"]
@@ -108,12 +106,10 @@ def test_one_that_raises_says_so_and_leaves_the_others_alone(make_study, make_re
     page = page_of(study, found)
     assert found[0].error in {block.text for block in page.sections[0].blocks if isinstance(block, Sentence)}
     assert len(page.sections) == 1 + len(page_of(study, found[1:]).sections)
-    console = Console(file=io.StringIO(), width=200)
-    console.print(render_screen(study, found))
-    assert found[0].error in console.file.getvalue()
+    assert found[0].error in printed(render_screen(study, found), width=200)
 
 
-def test_one_that_raises_takes_down_neither_the_head_of_the_page_nor_the_screen(make_study, monkeypatch):
+def test_one_that_raises_takes_down_neither_the_head_of_the_page_nor_the_screen(monkeypatch):
     """Verdict, strips and warnings rest on findings, too."""
     study = measure(make_study(), order=("ring",))
     healthy = page_of(study, collect(FINDINGS, study))
@@ -123,7 +119,7 @@ def test_one_that_raises_takes_down_neither_the_head_of_the_page_nor_the_screen(
         found = collect([failing if one is broken else one for one in FINDINGS], again)
         page = page_of(again, found)
         assert page.title == healthy.title
-        Console(file=io.StringIO(), width=80).print(render_screen(again, found))
+        printed(render_screen(again, found))
 
 
 def _raises(_: Any) -> Any:

@@ -4,11 +4,13 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.input_cost import input_cost
 from dlscale.analysis.findings.scaling import scaling_row
 from dlscale.analysis.measured import measure
+from tests.analysis.reading import row_of
+from tests.made_records import make_record
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9)
 
 
-def launches(make_record, *, num_ranks=1, synthetic=1.25, loader=20.0, num_blocks=6, **fields):
+def launches(*, num_ranks=1, synthetic=1.25, loader=20.0, num_blocks=6, **fields):
     """Training at 100 samples per second with controls so many times as fast, in drifting blocks."""
     return [
         make_record(
@@ -25,11 +27,11 @@ def launches(make_record, *, num_ranks=1, synthetic=1.25, loader=20.0, num_block
 
 
 def training(records):
-    return next(row for row in scaling.FINDING.of(measure(records)) if row.cell.control == "train")
+    return row_of(measure(records), control="train")
 
 
-def test_the_stall_and_what_resident_tensors_save_are_shares_of_a_step(make_record):
-    records = launches(make_record) + launches(make_record, num_ranks=2, loader=10.0, synthetic=0.8)
+def test_the_stall_and_what_resident_tensors_save_are_shares_of_a_step():
+    records = launches() + launches(num_ranks=2, loader=10.0, synthetic=0.8)
     rows = scaling.FINDING.of(measure(records))
     one, two = (row for row in rows if row.cell.control == "train")
     # The drift is common to a launch's controls and cancels.
@@ -58,7 +60,7 @@ def test_the_stall_and_what_resident_tensors_save_are_shares_of_a_step(make_reco
         {"data": "events.h5:0123456789ab"},
     ],
 )
-def test_controls_of_another_training_say_nothing(make_record, different):
+def test_controls_of_another_training_say_nothing(different):
     records = [make_record(block=block) for block in range(6)]
     records += [
         make_record(block=block, control="loader", samples_per_second=900, **different) for block in range(6)
@@ -66,8 +68,8 @@ def test_controls_of_another_training_say_nothing(make_record, different):
     assert training(records).input_stall is None
 
 
-def test_without_a_control_that_gave_a_number_there_is_no_stall(make_record):
-    records = launches(make_record, loader=0, synthetic=0)
+def test_without_a_control_that_gave_a_number_there_is_no_stall():
+    records = launches(loader=0, synthetic=0)
     records += [make_record(block=block, control="loader", failure="hung") for block in range(6)]
     row = training(records)
     assert (row.input_stall, row.input_loss, input_cost(row)) == (None, None, "")

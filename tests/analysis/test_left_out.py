@@ -1,32 +1,23 @@
 """Commands that show a study are made from what is sound of it, and say what they left out."""
 
-import json
-
 import pytest
 from click.testing import CliRunner
 
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.compare import compare
 from dlscale.benchmarks.cli.figures import figures
+from tests.made_records import make_study, write_study
 
 
 @pytest.fixture
-def run(tmp_path, make_record):
+def run(tmp_path):
     """Runs a command on a study of two backends; text becomes a spoiled record."""
 
-    def invoke(command, *words, ranks=(1, 2), spoiled=""):
-        folder = tmp_path / "local" / "weak-scaling-1a2b3c4d"
-        (folder / "records").mkdir(parents=True)
-        (folder / "study.json").write_text(json.dumps({"launches": []}))
-        for backend in ("none", "mpi", "ring"):
-            for num_ranks in ranks:
-                for block in range(6):
-                    speed = num_ranks * (100 + block + 20 * (backend == "ring"))
-                    record = make_record(
-                        backend=backend, num_ranks=num_ranks, block=block, samples_per_second=speed
-                    )
-                    path = folder / "records" / f"{record.case.id}.1.json"
-                    path.write_text(record.model_dump_json())
+    def invoke(command, *words, num_blocks=6, spoiled=""):
+        records = make_study(
+            efficiency={"none": (1.0, 1.0), "mpi": (1.0, 1.0), "ring": (1.2, 1.2)}, num_blocks=num_blocks
+        )
+        folder = write_study(tmp_path / "local" / "weak-scaling-1a2b3c4d", records, launches=[])
         if spoiled:
             (folder / "records" / "torn-00.1.json").write_text(spoiled)
         words = [*words, "--results", str(tmp_path)]
@@ -53,5 +44,5 @@ def test_a_spoiled_record_is_named_and_the_others_are_shown(run, command, words,
 
 
 def test_a_study_without_numbers_has_no_figure(run):
-    done = run(figures, ranks=())
+    done = run(figures, num_blocks=0)
     assert (done.return_value, done.stdout) == (INSUFFICIENT_DATA, "no figures: no training has a number\n")

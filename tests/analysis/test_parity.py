@@ -11,7 +11,8 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARAB
 from dlscale.benchmarks.cli.report import report
 from dlscale.benchmarks.records.files import PARITIES
 from dlscale.benchmarks.records.record import Gate, Parity
-from tests.made_records import write_study
+from tests.analysis.reading import table_text
+from tests.made_records import make_record, write_study
 
 FAILED = "not comparable between frameworks: tiny: gradient, tiny: loss"
 
@@ -32,21 +33,16 @@ def rows_of(table):
     return [scaling_row(row) for row in scaling.FINDING.of(table)]
 
 
-@pytest.fixture
-def both(make_record):
+def both(num_blocks=6, **fields):
     """One cell of one workload in both frameworks."""
-
-    def make(num_blocks=6, **fields):
-        return [
-            make_record(framework=framework, block=block, **fields)
-            for framework in ("torch", "tensorflow")
-            for block in range(num_blocks)
-        ]
-
-    return make
+    return [
+        make_record(framework=framework, block=block, **fields)
+        for framework in ("torch", "tensorflow")
+        for block in range(num_blocks)
+    ]
 
 
-def test_a_pair_that_passed_is_comparable(both, table_text):
+def test_a_pair_that_passed_is_comparable():
     table = measure(both(), parities=[verdict(True)])
     assert [row["comparable"] for row in rows_of(table)] == [True, True]
     assert not any(
@@ -55,7 +51,7 @@ def test_a_pair_that_passed_is_comparable(both, table_text):
     assert table_text(table).count("torch and tensorflow: same network (parity gate passed)") == 1
 
 
-def test_a_pair_that_failed_is_not_comparable_in_any_report(both, table_text, tmp_path):
+def test_a_pair_that_failed_is_not_comparable_in_any_report(tmp_path):
     table = measure(both(), parities=[verdict(False)])
     rows = rows_of(table)
     assert [row["comparable"] for row in rows] == [False, False]
@@ -83,14 +79,14 @@ def test_a_pair_that_failed_is_not_comparable_in_any_report(both, table_text, tm
         [{"precision": "bf16", "passed": False}],
     ],
 )
-def test_the_verdict_on_something_else_is_none(both, table_text, others):
+def test_the_verdict_on_something_else_is_none(others):
     table = measure(both(), parities=[verdict(**other) for other in others])
     assert [row["comparable"] for row in rows_of(table)] == [None, None]
     assert all(row.notes[0] == "parity not checked" for row in scaling.FINDING.of(table))
     assert "torch and tensorflow: parity not checked, so do not compare them" in table_text(table)
 
 
-def test_one_framework_alone_needs_no_parity(make_record, table_text):
+def test_one_framework_alone_needs_no_parity():
     records = [make_record(block=block) for block in range(6)]
     records += [
         make_record(block=block, framework="tensorflow", workload="resnet50", evidence="measured")
@@ -101,7 +97,7 @@ def test_one_framework_alone_needs_no_parity(make_record, table_text):
     assert "arity" not in table_text(table)
 
 
-def test_a_framework_that_is_only_planned_makes_a_pair(both):
+def test_a_framework_that_is_only_planned_makes_a_pair():
     records = both()
     planned = [record.case for record in records]
     table = measure(
@@ -113,7 +109,7 @@ def test_a_framework_that_is_only_planned_makes_a_pair(both):
     assert "not run" in scaling.FINDING.of(table)[0].notes
 
 
-def test_every_workload_has_its_own_verdict(both):
+def test_every_workload_has_its_own_verdict():
     records = [*both(), *both(workload="resnet50"), *both(workload="cosmogan")]
     table = measure(records, parities=[verdict(True), verdict(False, workload="resnet50")])
     found = {row["workload"]: row["comparable"] for row in rows_of(table)}
@@ -148,9 +144,7 @@ def report_status(tmp_path):
         (True, 2, None, INSUFFICIENT_DATA),
     ],
 )
-def test_a_report_exits_with_the_worst_of_what_it_shows(
-    both, make_record, report_status, passed, num_blocks, failure, status
-):
+def test_a_report_exits_with_the_worst_of_what_it_shows(report_status, passed, num_blocks, failure, status):
     failed = [make_record(block=6, failure=failure)] if failure else []
     found, rows = report_status([*both(num_blocks=num_blocks), *failed], [verdict(passed)])
     assert (found, {row["comparable"] for row in rows}) == (status, {passed})

@@ -93,16 +93,9 @@ def test_another_dimension_or_none_is_refused(text):
 
 
 def described(**changes):
-    values = {
-        "name": "one",
-        "title": "One",
-        "scheduler": "none",
-        "launcher": "mpiexec",
-        "sources": {"docs": "the centre's page"},
-        "node": {"cores": {"value": 4, "source": "docs"}},
-        "environments": {},
-    }
-    return System.model_validate(values | changes)
+    names = {"name": "one", "title": "One", "scheduler": "none", "launcher": "mpiexec", "environments": {}}
+    node = {"cores": {"value": 4, "source": "docs"}}
+    return System.model_validate({**names, "sources": {"docs": "the centre's page"}, "node": node, **changes})
 
 
 def fabric(**limits):

@@ -33,29 +33,24 @@ STAR = Network(
 )
 # SMPI's replay does not charge sums. A pair of groups is slower than a group, and that than its nodes.
 UNCHARGED = replace(STAR, reduce_seconds_per_byte=0.0)
-GROUPS_OF_16 = replace(
-    UNCHARGED,
-    name="groups of 16",
-    groups=Groups(
-        num_groups=64,
-        nodes_per_group=16,
-        group_bytes_per_second=60e9,
-        pair_bytes_per_second=10e9,
-        extra_latency_seconds=1e-6,
-    ),
+GROUPS_OF_16 = Groups(
+    num_groups=64,
+    nodes_per_group=16,
+    group_bytes_per_second=60e9,
+    pair_bytes_per_second=10e9,
+    extra_latency_seconds=1e-6,
 )
 GROUPS_OF_8 = replace(
-    UNCHARGED,
-    name="groups of 8",
-    groups=Groups(
-        num_groups=8,
-        nodes_per_group=8,
-        group_bytes_per_second=20e9,
-        pair_bytes_per_second=5e9,
-        extra_latency_seconds=1e-6,
-    ),
+    GROUPS_OF_16, num_groups=8, nodes_per_group=8, group_bytes_per_second=20e9, pair_bytes_per_second=5e9
 )
-NETWORKS = {network.name: network for network in (UNCHARGED, GROUPS_OF_16, GROUPS_OF_8)}
+NETWORKS = {
+    network.name: network
+    for network in (
+        UNCHARGED,
+        replace(UNCHARGED, name="groups of 16", groups=GROUPS_OF_16),
+        replace(UNCHARGED, name="groups of 8", groups=GROUPS_OF_8),
+    )
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

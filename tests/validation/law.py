@@ -7,8 +7,6 @@ The law is fitted to a published curve's first three sizes and asked for the lar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import curve_fit
@@ -19,21 +17,13 @@ FITTED_POINTS = 3
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LawFit:
-    """The universal scalability law, fitted to a curve's first points and asked for its last one."""
-
-    point: EfficiencyPoint
-    predicted: float
-
-
 def law_efficiency(size: Floats, contention: float, coherency: float) -> Floats:
     """The law's efficiency at `size` times the base."""
     return 1 / (1 + contention * (size - 1) + coherency * size * (size - 1))
 
 
-def law_fit(curve: list[EfficiencyPoint], base: float) -> LawFit | None:
-    """The law's prediction of the largest point; None where there are too few below it."""
+def law_fit(curve: list[EfficiencyPoint], base: float) -> float | None:
+    """The law's efficiency of the last point, fitted to the first ones; None where there are too few below it."""
     if len(curve) <= FITTED_POINTS:
         return None
     fitted, last = curve[:FITTED_POINTS], curve[-1]
@@ -43,4 +33,4 @@ def law_fit(curve: list[EfficiencyPoint], base: float) -> LawFit | None:
         law_efficiency, size, efficiency, p0=(1e-3, 1e-6), bounds=(0.0, 1.0)
     )
     (predicted,) = law_efficiency(np.array([last.x / base]), float(contention), float(coherency))
-    return LawFit(point=last, predicted=float(predicted))
+    return float(predicted)

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 
 from dlscale.analysis.published.catalogue import Published, load_published
 from dlscale.analysis.published.claim_verdicts import ClaimVerdict, claim_verdicts, points
-from dlscale.analysis.published.claims import (
-    DeviceCurve,
-    Publication,
-    load_publications,
-    x_of,
-)
+from dlscale.analysis.published.claims import DeviceCurve, Publication, load_publications, x_of
 from dlscale.analysis.published.compare import DISAGREES
 from dlscale.analysis.published.predictions import Predictions
 from dlscale.analysis.render.markdown import markdown_table
@@ -86,21 +81,14 @@ def _law_lines(curves: Sequence[PublishedCurve], published: Published) -> list[s
     for entry in curves:
         base = x_of(published.figure(entry.figure), entry.curve, entry.curve.base)
         series = entry.curve.figures[entry.figure]
-        fit = law_fit(points(published, entry.figure, series, base=base), base)
-        last = entry.rows[-1].predicted
-        if fit is None or last is None:
+        curve = points(published, entry.figure, series, base=base)
+        law, last = law_fit(curve, base), entry.rows[-1].predicted
+        if law is None or last is None:
             continue
-        published_efficiency = fit.point.efficiency
-        nearer += abs(last.median - published_efficiency) < abs(fit.predicted - published_efficiency)
-        rows.append(
-            [
-                entry.title,
-                f"{fit.point.x:g}",
-                f"{published_efficiency:.3f}",
-                f"{last.median:.3f}",
-                f"{fit.predicted:.3f}",
-            ]
-        )
+        measured = curve[-1].efficiency
+        nearer += abs(last.median - measured) < abs(law - measured)
+        numbers = (f"{number:.3f}" for number in (measured, last.median, law))
+        rows.append([entry.title, f"{curve[-1].x:g}", *numbers])
     columns = ["curve", "devices", "published efficiency", "predicted", "universal scalability law"]
     return [
         "The law is fitted to the first three sizes of a curve beyond its base, the prediction to none of them. "

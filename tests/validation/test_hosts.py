@@ -3,23 +3,16 @@
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Configuration
 from tests.analysis.made_scenarios import allreduces, with_exchange
+from tests.made_records import CONFIGURATION, make_record, profile_record
 from tests.validation import emulated_hosts
-from tests.validation.emulated_hosts import beyond_two, hosts_lines, largest_left_out
+from tests.validation.emulated_hosts import hosts_lines
 from tests.validation.measured_hosts import MeasuredHosts, load_measured, measured_hosts
 
 MIB = 1 << 20
 RATE, LATENCY, STEP = 24e6, 30e-6, 0.033  # the last is the profile's
 WHERE = {"system": "emulated-16", "evidence": "emulated", "study": "a"}
-CONFIGURATION = Configuration(
-    study_digest="s",
-    system_digest="s",
-    skip_bad=False,
-    budget_seconds=None,
-    rules={},
-    fabric={"bandwidth": 25e6},
-)
+LINKS = CONFIGURATION.model_copy(update={"fabric": {"bandwidth": 25e6}})
 
 
 def ring_seconds(num_nodes, num_bytes):
@@ -27,7 +20,7 @@ def ring_seconds(num_nodes, num_bytes):
 
 
 @pytest.fixture
-def records(make_record, profile_record):
+def records():
     """Gloo on 2, 4 and 8 hosts, whose steps take 4 % longer, 4 % less and 2 % longer than on one: all is hidden."""
 
     def over(num_nodes, **fields):
@@ -42,7 +35,7 @@ def records(make_record, profile_record):
         made.append(with_exchange(over(num_nodes, control="exchange"), sizes, seconds))
         made.append(over(num_nodes, samples_per_second=8 * num_nodes / (factor * STEP)))
     made.append(over(8, backend="mpi", failure="gone"))
-    return [record.model_copy(update={"configuration": CONFIGURATION}) for record in made]
+    return [record.model_copy(update={"configuration": LINKS}) for record in made]
 
 
 @pytest.fixture
@@ -74,23 +67,6 @@ def test_the_file_has_profiles_exchanges_and_steps(hosts, tmp_path):
     path.write_text("{}")
     with pytest.raises(UsageError, match=r"hosts.json: date: Field required; run make validate-emulated"):
         load_measured(path)
-
-
-def test_two_hosts_tell_of_four_and_eight(hosts):
-    found = {(row.what, row.num_nodes): row for row in beyond_two(hosts)}
-    assert {row.backend for row in found.values()} == {"gloo"}
-    assert sorted(found) == [
-        (what, nodes) for what in ("exchange of hep_cnn", "step of hep_cnn") for nodes in (4, 8)
-    ]
-    assert [abs(found["exchange of hep_cnn", nodes].error) < 0.01 for nodes in (4, 8)] == [True] * 2
-    assert found["step of hep_cnn", 8].error == pytest.approx(1 / 1.02 - 1, abs=0.005)
-
-
-def test_eight_hosts_are_inside_a_band_that_has_the_error_on_two_and_four(hosts):
-    (row,) = largest_left_out(hosts)
-    assert (row.num_nodes, row.inside) == (8, True)
-    assert row.band[1] / row.band[0] == pytest.approx(1.14, abs=0.03)  # 4 % either way, 5 to 95 %
-    assert row.law == pytest.approx(row.measured, rel=0.1)
 
 
 def test_every_case_every_failure_and_the_cause_of_every_miss_are_on_the_page(hosts, monkeypatch):

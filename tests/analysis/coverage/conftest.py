@@ -5,7 +5,6 @@ timed loop would choose (`test_stopping.py` holds the two together).
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,19 +83,14 @@ def launches(generator: np.random.Generator, machine: Machine, drift: Values) ->
     return level + np.nanmedian(times, axis=-1)
 
 
-@pytest.fixture
-def studies() -> Callable[..., list[Values]]:
+def studies(machine: Machine, num_blocks: int, *cells: dict[str, float]) -> list[Values]:
     """Log times per step of cells that run block by block, each [N, B]; always the same studies.
 
     Cells are given as changes of the machine: `{"step_seconds": 0.045}` for one whose steps take 1.5 times as long.
     """
-
-    def make(machine: Machine, num_blocks: int, *cells: dict[str, float]) -> list[Values]:
-        generator = np.random.default_rng(2015)
-        drift = random_walk(generator, machine, (NUM_STUDIES, num_blocks))
-        return [launches(generator, replace(machine, **cell), drift) for cell in cells]
-
-    return make
+    generator = np.random.default_rng(2015)
+    drift = random_walk(generator, machine, (NUM_STUDIES, num_blocks))
+    return [launches(generator, replace(machine, **cell), drift) for cell in cells]
 
 
 @pytest.fixture(params=MACHINES)
@@ -105,30 +99,9 @@ def machine(request: pytest.FixtureRequest) -> Machine:
     return MACHINES[request.param]
 
 
-@pytest.fixture
-def machines() -> dict[str, Machine]:
-    return MACHINES
-
-
-@pytest.fixture(name="planned_windows")
-def _planned_windows() -> Callable[..., Values]:
-    return planned_windows
-
-
-@pytest.fixture
-def still() -> Callable[[Machine], Machine]:
-    """The same machine without drift."""
-    return lambda machine: replace(machine, drift=0.0)
-
-
-@pytest.fixture
-def drifting() -> Callable[..., tuple[Values, Values, Machine]]:
+def drifting(name: str, num_blocks: int, drift: float) -> tuple[Values, Values, Machine]:
     """(log times of launches, what each of their blocks adds, the machine), [N, B]; windows without noise."""
-
-    def make(name: str, num_blocks: int, drift: float) -> tuple[Values, Values, Machine]:
-        machine = replace(MACHINES[name], drift=drift, window_spread=0.0)
-        generator = np.random.default_rng(1956)
-        blocks = random_walk(generator, machine, (NUM_STUDIES, num_blocks))
-        return launches(generator, machine, blocks), blocks, machine
-
-    return make
+    machine = replace(MACHINES[name], drift=drift, window_spread=0.0)
+    generator = np.random.default_rng(1956)
+    blocks = random_walk(generator, machine, (NUM_STUDIES, num_blocks))
+    return launches(generator, machine, blocks), blocks, machine

@@ -12,6 +12,8 @@ import pytest
 
 from dlscale.analysis.statistics import block_difference, block_ratio
 
+from .conftest import MACHINES, studies
+
 pytestmark = pytest.mark.slow
 LAUNCHES = (6, 8, 10)
 KNOWN = 1.959964  # standard errors, for who knows them
@@ -37,21 +39,21 @@ def check(over, under, *, paired=True):
 
 
 @pytest.mark.parametrize("num_launches", LAUNCHES)
-def test_a_paired_ratio(studies, machine, num_launches):
+def test_a_paired_ratio(machine, num_launches):
     coverage, width = check(*studies(machine, num_launches, SLOWER, BASE))
     assert coverage >= 0.94
     assert width <= 1.4
 
 
 @pytest.mark.parametrize("num_launches", LAUNCHES)
-def test_a_paired_ratio_if_only_one_side_is_ever_held_up(studies, machine, num_launches):
+def test_a_paired_ratio_if_only_one_side_is_ever_held_up(machine, num_launches):
     coverage, width = check(*studies(machine, num_launches, SLOWER, {**BASE, "held_up": 0.0}))
     assert coverage >= 0.94
     assert width <= 1.4
 
 
 @pytest.mark.parametrize("num_launches", LAUNCHES)
-def test_an_unpaired_ratio_on_a_machine_that_does_not_drift(studies, machine, num_launches):
+def test_an_unpaired_ratio_on_a_machine_that_does_not_drift(machine, num_launches):
     still = replace(machine, drift=0.0)
     coverage, width = check(*studies(still, num_launches, SLOWER, BASE), paired=False)
     assert coverage >= 0.94
@@ -59,7 +61,7 @@ def test_an_unpaired_ratio_on_a_machine_that_does_not_drift(studies, machine, nu
 
 
 @pytest.mark.parametrize("num_launches", LAUNCHES)
-def test_a_difference_of_two_backends(studies, machine, num_launches):
+def test_a_difference_of_two_backends(machine, num_launches):
     first, second, base = studies(
         machine, num_launches, {"step_seconds": 0.045}, {"step_seconds": 0.042}, BASE
     )
@@ -70,9 +72,9 @@ def test_a_difference_of_two_backends(studies, machine, num_launches):
     assert hits / len(first) >= 0.94
 
 
-def test_what_the_interval_is_of(studies, machines):
+def test_what_the_interval_is_of():
     """The ratio of typical launches, and not of the mean launches where one side alone is held up now and then."""
-    machine = machines["outlying launches"]
+    machine = MACHINES["outlying launches"]
     over, under = studies(machine, 8, SLOWER, {**BASE, "held_up": 0.0})
     assert check(over, under)[0] >= 0.94
     assert check(over - machine.held_up * machine.by, under)[0] <= 0.7

@@ -1,6 +1,5 @@
 """The simulated stopping rule is the timed loop's own."""
 
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,28 +7,11 @@ import pytest
 
 from dlscale.benchmarks.rank import measure
 from dlscale.benchmarks.study import study
+from tests.benchmarks.rank.test_windows import Clock
+
+from .conftest import planned_windows
 
 WARM_UP = 10
-
-
-class Clock:
-    """Moves only when a step is taken."""
-
-    def __init__(self, step_seconds):
-        self.now = 100.0
-        self.step_seconds = iter(step_seconds)
-
-    def step(self):
-        self.now += next(self.step_seconds)
-
-    def synchronize(self):
-        pass
-
-    def barrier(self):
-        pass
-
-    def maximum(self, value):
-        return value
 
 
 @pytest.fixture
@@ -50,7 +32,7 @@ def measured(monkeypatch):
 
 @pytest.mark.parametrize("budget_seconds", [0.1, 2.0, 4.0, 30.0])
 @pytest.mark.parametrize("typical", [0.0003, 0.004, 0.03, 0.045, 0.4])
-def test_windows_are_as_many_as_the_timed_loop_takes(measured, planned_windows, typical, budget_seconds):
+def test_windows_are_as_many_as_the_timed_loop_takes(measured, typical, budget_seconds):
     generator = np.random.default_rng(7)
     for _ in range(5):
         step_seconds = typical * np.exp(0.02 * generator.standard_normal(20_000))
@@ -59,7 +41,3 @@ def test_windows_are_as_many_as_the_timed_loop_takes(measured, planned_windows, 
         seen = np.median(step_seconds[WARM_UP - 5 : WARM_UP])
         left = budget_seconds - step_seconds[:WARM_UP].sum()
         assert num_windows == planned_windows(np.array(seen), np.array(left))
-
-
-def test_the_clock_is_left_alone():
-    assert measure.time is time

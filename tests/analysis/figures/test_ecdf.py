@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.step_distribution import MAX_POINTS, distribution_figure, points
 from dlscale.analysis.form import SCREEN
 from dlscale.analysis.measured import measure
+from tests.analysis.reading import row_of
+from tests.made_records import make_record, make_study
 
 
 def figure_of(records):
@@ -16,7 +17,7 @@ def figure_of(records):
     return distribution_figure(table, table.families[0], SCREEN)
 
 
-def test_a_curve_is_the_share_of_windows_that_took_no_longer(make_record):
+def test_a_curve_is_the_share_of_windows_that_took_no_longer():
     records = [
         make_record(num_ranks=2, samples_per_second=160, window_factors=factors, block=block)
         for block, factors in enumerate([(1.0, 1.2), (1.1, 1.4)])
@@ -29,7 +30,7 @@ def test_a_curve_is_the_share_of_windows_that_took_no_longer(make_record):
     assert (plot.x.title, curve.stairs) == ("time per step [ms]", True)
 
 
-def test_only_the_most_ranks_of_trainings_that_count_are_drawn(make_record):
+def test_only_the_most_ranks_of_trainings_that_count_are_drawn():
     records = [
         make_record(num_ranks=1, block=0),
         make_record(backend="ring", num_ranks=2, block=0, attempt=1, failure="died"),
@@ -43,16 +44,12 @@ def test_only_the_most_ranks_of_trainings_that_count_are_drawn(make_record):
     assert "Not on as many ranks: mpi, none" in figure.small_print[0]
 
 
-def test_the_median_is_that_of_the_table(make_study):
+def test_the_median_is_that_of_the_table():
     records = make_study()
     medians = [series for series in figure_of(records).panels[0].series if not series.stairs]
     assert len(medians) == 4
     for series in medians:
-        (row,) = (
-            row
-            for row in scaling.FINDING.of(measure(records))
-            if (row.cell.backend, row.cell.num_ranks) == (series.look, 2)
-        )
+        row = row_of(measure(records), backend=series.look, num_ranks=2)
         wanted, (point,) = row.throughput.rate(row.cell.global_batch).times(1000), series.points
         assert (point.x, point.left, point.right) == pytest.approx((wanted.center, wanted.low, wanted.high))
         assert point.y < 0  # below the curves
@@ -70,18 +67,18 @@ def test_drawn_points_are_true_ones_and_few(count, seed):
     assert np.all(ordered[np.round(shares * len(values)).astype(int) - 1] == seconds)
 
 
-def test_slow_windows_make_the_axis_logarithmic(make_record):
+def test_slow_windows_make_the_axis_logarithmic():
     records = [
         make_record(num_ranks=2, window_factors=(1.0,) * 9 + (8.0,), block=block) for block in range(3)
     ]
     assert figure_of(records).panels[0].x.kind == "log"
 
 
-def test_nothing_of_no_records(make_record):
+def test_nothing_of_no_records():
     assert figure_of([make_record(failure="died")]) is None
 
 
-def test_rows_have_the_same_columns_whatever_the_algorithm(make_record):
+def test_rows_have_the_same_columns_whatever_the_algorithm():
     """A cell of synchronous SGD is written without one, and a CSV file has columns of its first row alone."""
     records = [make_record(backend="ring", num_ranks=2)]
     records += [

@@ -6,35 +6,29 @@ from dlscale.analysis.declare import Plot, Sentence
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import write_figures
-from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, solution_table
+from dlscale.analysis.findings import solution_table
 from dlscale.analysis.findings.solution_plots import frameworks_figure, learning_figure
 from dlscale.analysis.findings.solution_table import to_solution_row
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.html.page import page_of
 from tests.analysis.findings.test_solutions import EVALUATING, LAUNCH, SET_UP, training
+from tests.analysis.reading import page_for
 
 
-@pytest.fixture
-def study(make_record):
-    def make(*frameworks, num_training=800):
-        return [
-            training(
-                make_record,
-                framework=framework,
-                num_ranks=num_ranks,
-                backend=backend,
-                block=block,
-                steps=40,
-                step_seconds=0.5,
-                num_training=num_training,
-            )
-            for framework in frameworks
-            for num_ranks, backend in ((1, "none"), (2, "ring"))
-            for block in range(2)
-        ]
-
-    return make
+def study(*frameworks, num_training=800):
+    return [
+        training(
+            framework=framework,
+            num_ranks=num_ranks,
+            backend=backend,
+            block=block,
+            steps=40,
+            step_seconds=0.5,
+            num_training=num_training,
+        )
+        for framework in frameworks
+        for num_ranks, backend in ((1, "none"), (2, "ring"))
+        for block in range(2)
+    ]
 
 
 def solutions_of(table, family):
@@ -43,12 +37,12 @@ def solutions_of(table, family):
 
 def on_page(records, kind=Plot):
     table = measure(records)
-    sections = page_of(table, collect(load_all(), table)).sections
+    sections = page_for(table).sections
     (section,) = [section for section in sections if section.name == "time_to_solution"]
     return [block for block in section.blocks if isinstance(block, kind)]
 
 
-def test_every_training_is_drawn_against_time_epochs_and_steps(study):
+def test_every_training_is_drawn_against_time_epochs_and_steps():
     table = measure(study("torch"))
     (family,) = table.families
     panels = learning_figure(family, solutions_of(table, family), table.provenance).panels
@@ -63,12 +57,12 @@ def test_every_training_is_drawn_against_time_epochs_and_steps(study):
     assert len([series for series in panels[3].series if series.training]) == 4, "one line per seed and cell"
 
 
-def test_without_the_number_of_samples_there_are_no_epochs(study):
+def test_without_the_number_of_samples_there_are_no_epochs():
     names = [plot.name for plot in on_page(study("torch", num_training=None))]
     assert names == ["quality-time-0", "quality-steps-0", "loss-time-0", "loss-steps-0", "time-to-solution-0"]
 
 
-def test_the_page_has_the_time_over_ranks_with_the_ideal(study):
+def test_the_page_has_the_time_over_ranks_with_the_ideal():
     (*_, plot) = on_page(study("torch"))
     seconds = LAUNCH + SET_UP + EVALUATING + 20
     assert [[point.y for point in series.points] for series in plot.series] == [[pytest.approx(seconds)]] * 2
@@ -76,7 +70,7 @@ def test_the_page_has_the_time_over_ranks_with_the_ideal(study):
     assert ideal.points == ((1, pytest.approx(seconds)), (2, pytest.approx(seconds / 2)))
 
 
-def test_on_the_page_plots_of_two_frameworks_stand_side_by_side(study):
+def test_on_the_page_plots_of_two_frameworks_stand_side_by_side():
     records = study("torch", "tensorflow")
     plots = on_page(records)
     assert [plot.name for plot in plots[:2]] == ["quality-time-0", "quality-time-1"]
@@ -85,7 +79,8 @@ def test_on_the_page_plots_of_two_frameworks_stand_side_by_side(study):
     assert own == {"HEP-CNN, tensorflow", "HEP-CNN, torch"}
 
 
-def test_two_frameworks_stand_side_by_side_with_one_scale(study, tmp_path):
+@pytest.mark.usefixtures("no_pictures")
+def test_two_frameworks_stand_side_by_side_with_one_scale(tmp_path):
     table = measure(study("torch", "tensorflow"))
     own = {family: solutions_of(table, family) for family in table.families}
     with drawing():
@@ -104,5 +99,5 @@ def test_two_frameworks_stand_side_by_side_with_one_scale(study, tmp_path):
     assert names == {f"hep_cnn-tiny-weak-fp32-frameworks.{suffix}" for suffix in ("png", "pdf", "svg", "csv")}
 
 
-def test_one_framework_has_none_beside_it(study, tmp_path):
+def test_one_framework_has_none_beside_it(tmp_path):
     assert write_figures(measure(study("torch")), tmp_path, only=["frameworks"]) == []

@@ -15,10 +15,11 @@ from dlscale.analysis.findings.throughput import MAKERS
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import measure
 from tests.analysis.made_predictions import predictions
+from tests.made_records import make_study
 
 
 @pytest.fixture
-def table(make_study):
+def table():
     return measure(make_study())
 
 
@@ -51,8 +52,8 @@ def rows_in(path):
         return list(csv.DictReader(file))
 
 
-def test_the_csv_has_predictions_behind_the_measured_rows(table, tmp_path, monkeypatch):
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+@pytest.mark.usefixtures("no_pictures")
+def test_the_csv_has_predictions_behind_the_measured_rows(table, tmp_path):
     for folder, wanted in (("plain", table), ("both", replace(table, predictions=tuple(predictions())))):
         write_figures(wanted, tmp_path / folder, only=["throughput", "efficiency"])
     for name in ("throughput", "efficiency"):

@@ -6,7 +6,8 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.step_time import seconds_per_step, speed_up, step_time_figure
 from dlscale.analysis.measured import measure
-from tests.made_records import make_study
+from tests.analysis.reading import row_of
+from tests.made_records import make_record, make_study
 
 
 def strong(kept):
@@ -28,9 +29,7 @@ def points(plot):
 
 
 def ring_on_2_ranks(table):
-    return next(
-        row for row in scaling.FINDING.of(table) if (row.cell.backend, row.cell.num_ranks) == ("ring", 2)
-    )
+    return row_of(table, backend="ring", num_ranks=2)
 
 
 def test_a_perfectly_scaling_backend_lies_on_the_ideal_line_in_both_modes():
@@ -90,6 +89,6 @@ def test_without_a_base_case_there_are_times_and_words_for_the_rest():
     assert {row["speed_up"] for row in figure.rows} == {None}
 
 
-def test_nothing_is_drawn_of_one_rank_or_of_failures(make_record):
+def test_nothing_is_drawn_of_one_rank_or_of_failures():
     assert figure_of(measure([make_record(block=block) for block in range(6)])) is None
     assert figure_of(measure([make_record(num_ranks=2, failure="died")])) is None

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -23,7 +24,9 @@ from dlscale.analysis.form import SCREEN
 from dlscale.analysis.measured import measure
 from dlscale.analysis.provenance import Provenance, printable, provenance
 from dlscale.benchmarks.records.record import Record
+from tests.made_records import make_record, make_study
 
+TOP = Path(__file__).parents[3]
 FORMS = (".png", ".pdf", ".svg", ".csv")
 SVG = "{http://www.w3.org/2000/svg}"
 DUBLIN = "{http://purl.org/dc/elements/1.1/}"
@@ -34,19 +37,22 @@ COMMANDS = {
 }
 
 
-def drawn(records, stem):
-    """A figure with markers and one with an image, saved."""
+def with_markers(records, stem):
+    """A figure with markers, saved."""
     table = measure(records)
     (family,) = table.families
-    where = table.provenance
-    common = (family, rows_of(scaling.FINDING.of(table), family), where)
+    declared = throughput_figure(family, rows_of(scaling.FINDING.of(table), family), table.provenance)
     with drawing():
-        declared = throughput_figure(*common)
-        title = "<a> & b"
-        files = save_drawing(
-            draw(declared), stem.with_name("a"), title=title, rows=declared.rows, provenance=where
+        return save_drawing(
+            draw(declared), stem, title="<a> & b", rows=declared.rows, provenance=table.provenance
         )
-    return files + save_figure(heat_map_figure(table, family, SCREEN), stem.with_name("b"), where)
+
+
+def drawn(records, folder):
+    """A figure with markers and one with an image, saved."""
+    table = measure(records)
+    heat_map = heat_map_figure(table, table.families[0], SCREEN)
+    return with_markers(records, folder / "a") + save_figure(heat_map, folder / "b", table.provenance)
 
 
 def parse_xml(content):
@@ -63,9 +69,9 @@ def pdf_text(content, key):
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_every_form_says_where_it_is_from(make_study, tmp_path, command):
+def test_every_form_says_where_it_is_from(tmp_path, command):
     records = [one.model_copy(update={"command": command}) for one in make_study(num_blocks=3)]
-    png, pdf, svg, table = drawn(records, tmp_path / "x")[:4]
+    png, pdf, svg, table = with_markers(records, tmp_path / "x")
     assert (png.suffix, pdf.suffix, svg.suffix, table.suffix) == FORMS
     where = provenance(records)
     line = where.line()
@@ -85,8 +91,8 @@ def test_every_form_says_where_it_is_from(make_study, tmp_path, command):
     assert [row["command"] for row in rows] == [printable(command), *[""] * (len(rows) - 1)]
 
 
-def test_an_svg_needs_no_font_no_other_file_and_no_date(make_study, tmp_path):
-    files = drawn(make_study(num_blocks=3), tmp_path / "x")
+def test_an_svg_needs_no_font_no_other_file_and_no_date(tmp_path):
+    files = drawn(make_study(num_blocks=3), tmp_path)
     for path in (path for path in files if path.suffix == ".svg"):
         tree = parse_xml(path.read_bytes())
         assert not list(tree.iter(f"{SVG}text"))
@@ -98,29 +104,25 @@ def test_an_svg_needs_no_font_no_other_file_and_no_date(make_study, tmp_path):
 
 
 @pytest.mark.slow
-def test_other_processes_write_the_same_bytes(make_study, tmp_path):
+def test_other_processes_write_the_same_bytes(tmp_path):
     records = make_study(num_blocks=3)
     source = tmp_path / "records"
     source.write_text("\n".join(record.model_dump_json() for record in records[::-1]))
-    here = drawn(records, tmp_path / "x")
+    here = drawn(records, tmp_path)
     started = []
     for seed in ("1", "77"):
         folder = tmp_path / seed
         folder.mkdir()
-        variables = os.environ | {
-            "PYTHONHASHSEED": seed,
-            "SOURCE_DATE_EPOCH": seed,
-            "MPLCONFIGDIR": str(folder),
-        }
-        program = [sys.executable, __file__, str(source), str(folder / "x")]
-        started.append((folder, subprocess.Popen(program, env=variables)))
+        variables = os.environ | dict.fromkeys(("PYTHONHASHSEED", "SOURCE_DATE_EPOCH"), seed)
+        program = [sys.executable, "-m", "tests.analysis.figures.test_write", str(source), str(folder)]
+        started.append((folder, subprocess.Popen(program, env=variables, cwd=TOP)))
     for folder, process in started:
         assert process.wait(timeout=100) == 0
         for path in here:
             assert (folder / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-def test_of_many_commands_three_are_told(make_record):
+def test_of_many_commands_three_are_told():
     records = [
         make_record(block=block).model_copy(update={"command": f"run {block % 30:02}"}) for block in range(60)
     ]
@@ -148,7 +150,5 @@ def test_printable_text_is_one_line_that_xml_can_hold(text):
 
 
 if __name__ == "__main__":
-    from pathlib import Path
-
     lines = Path(sys.argv[1]).read_text().splitlines()
     drawn([Record.model_validate_json(line) for line in lines], Path(sys.argv[2]))

@@ -1,12 +1,12 @@
 """Bounds by hand, and the reasons where there is none."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlscale.analysis.findings.bounds import efficiency_limits, lowest_of, network_bound
 from dlscale.analysis.measured import measure
-from tests.made_records import CONFIGURATION
+from tests.made_records import CONFIGURATION, make_record
 
 EVENTS = "events.h5:0123456789ab"
 PARAMETERS = 9_634  # of hep_cnn's preset tiny
@@ -14,9 +14,7 @@ positive = st.floats(1e-6, 1e3)
 BANDWIDTH = 1e7  # bytes per second: 8 ms for all gradients on 4 nodes are near
 
 
-def study(
-    make_record, *, bandwidth=BANDWIDTH, told=None, loader=400.0, num_nodes=4, backend="ring", **fields
-):
+def study(*, bandwidth=BANDWIDTH, told=None, loader=400.0, num_nodes=4, backend="ring", **fields):
     """1 rank at 100 samples per second with local batch 8, a step of 80 ms; 4 ranks over a backend; the loader."""
     fabric = {} if bandwidth is None else {"bandwidth": bandwidth}
     fields = {"data": EVENTS, **fields}
@@ -37,36 +35,36 @@ def of(records, kind):
     return next(one for one in found if one.kind == kind)
 
 
-def test_the_wire_by_hand(make_record):
-    wire = of(study(make_record), "wire")
+def test_the_wire_by_hand():
+    wire = of(study(), "wire")
     seconds = 2 * 3 / 4 * 4 * PARAMETERS / BANDWIDTH
     assert wire.seconds == pytest.approx(seconds)
     assert wire.efficiency == 1.0  # 5.8 ms hide behind 80 ms
-    slow = of(study(make_record, bandwidth=BANDWIDTH / 100), "wire")
+    slow = of(study(bandwidth=BANDWIDTH / 100), "wire")
     assert slow.efficiency == pytest.approx(0.08 / (100 * seconds))
     assert "2 (n - 1) / n x 0.0385 MB of gradients at 0.0001 GB/s per node" in slow.words
-    in_line = of(study(make_record, told={"overlap": False}), "wire")
+    in_line = of(study(told={"overlap": False}), "wire")
     assert in_line.efficiency == pytest.approx(0.08 / (0.08 + seconds))
-    half = of(study(make_record, told={"wire": "bfloat16"}), "wire")
+    half = of(study(told={"wire": "bfloat16"}), "wire")
     assert half.seconds == pytest.approx(seconds / 2)
 
 
-def test_shaped_links_of_emulated_hosts_are_a_wire(make_record):
+def test_shaped_links_of_emulated_hosts_are_a_wire():
     emulated = []
-    for record in study(make_record, bandwidth=BANDWIDTH / 100, evidence="emulated"):
+    for record in study(bandwidth=BANDWIDTH / 100, evidence="emulated"):
         configuration = record.configuration.model_copy(update={"emulation": {"queue": 1e6}})
         emulated.append(record.model_copy(update={"configuration": configuration}))
-    real = of(study(make_record, bandwidth=BANDWIDTH / 100), "wire")
+    real = of(study(bandwidth=BANDWIDTH / 100), "wire")
     assert of(emulated, "wire").seconds == real.seconds > 0
 
 
-def test_training_is_not_faster_than_fetching(make_record):
-    assert of(study(make_record, loader=340.0), "loader").efficiency == pytest.approx(0.85)
-    assert of(study(make_record, loader=9000.0), "loader").efficiency == 1.0
-    assert of(study(make_record, loader=340.0), "loader").words == "4 ranks that only fetch get 340 samples/s"
+def test_training_is_not_faster_than_fetching():
+    assert of(study(loader=340.0), "loader").efficiency == pytest.approx(0.85)
+    assert of(study(loader=9000.0), "loader").efficiency == 1.0
+    assert of(study(loader=340.0), "loader").words == "4 ranks that only fetch get 340 samples/s"
 
 
-def test_strong_scaling_has_less_to_hide_behind(make_record):
+def test_strong_scaling_has_less_to_hide_behind():
     records = []
     for block in range(3):
         base = {"scaling_mode": "strong", "block": block, "data": EVENTS, "global_batch": 8}
@@ -103,29 +101,27 @@ def test_strong_scaling_has_less_to_hide_behind(make_record):
         ("loader", {"data": "synthetic"}, "no data are read"),
     ],
 )
-def test_what_is_not_known_has_a_reason_and_no_number(make_record, kind, fields, reason):
-    one = of(study(make_record, **fields), kind)
+def test_what_is_not_known_has_a_reason_and_no_number(kind, fields, reason):
+    one = of(study(**fields), kind)
     assert (one.efficiency, one.seconds, one.words) == (None, None, reason)
 
 
-def test_without_a_base_case_there_is_no_bound(make_record):
-    (found,) = efficiency_limits(
-        measure([one for one in study(make_record) if one.case.cell.num_ranks > 1])
-    ).values()
+def test_without_a_base_case_there_is_no_bound():
+    (found,) = efficiency_limits(measure([one for one in study() if one.case.cell.num_ranks > 1])).values()
     assert lowest_of(found) is None
     assert {one.words for one in found} == {"base case (a), none on 1 rank, was not measured"}
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None)
 @given(st.floats(1e3, 1e12), st.floats(1, 1e5), st.sampled_from([True, False]))
-def test_bounds_lie_between_0_and_1_and_hidden_above_in_line(make_record, bandwidth, loader, overlap):
+def test_bounds_lie_between_0_and_1_and_hidden_above_in_line(bandwidth, loader, overlap):
     (found,) = efficiency_limits(
-        measure(study(make_record, bandwidth=bandwidth, loader=loader, told={"overlap": overlap}))
+        measure(study(bandwidth=bandwidth, loader=loader, told={"overlap": overlap}))
     ).values()
     known = [one.efficiency for one in found if one.efficiency is not None]
     assert lowest_of(found).efficiency == min(known)
     assert all(one.efficiency is None or 0 < one.efficiency <= 1 for one in found)
-    other = of(study(make_record, bandwidth=bandwidth, told={"overlap": not overlap}), "wire")
+    other = of(study(bandwidth=bandwidth, told={"overlap": not overlap}), "wire")
     mine = next(one for one in found if one.kind == "wire")
     assert (mine.efficiency >= other.efficiency) if overlap else (mine.efficiency <= other.efficiency)
 

@@ -4,6 +4,7 @@ import pytest
 
 from dlscale.analysis.findings.checkpoints import savings
 from dlscale.benchmarks.records.record import Checkpoint, Resumption
+from tests.made_records import make_record
 
 
 def saved(record, *, seconds=(), every=100, resumed=None):
@@ -19,7 +20,7 @@ def saved(record, *, seconds=(), every=100, resumed=None):
     )
 
 
-def test_cost_and_share_of_the_time(make_record):
+def test_cost_and_share_of_the_time():
     # 10 windows of 5 steps at 8 samples and 1 of warm-up (9 s): 100 samples/s make 4 s of windows.
     records = [
         saved(make_record(backend="ring", block=block), seconds=(1.0, 3.0, 2.0 + block)) for block in range(6)
@@ -33,7 +34,7 @@ def test_cost_and_share_of_the_time(make_record):
     assert (found.num_restarts, found.num_lost_steps) == (0, 0)
 
 
-def test_what_was_trained_twice(make_record):
+def test_what_was_trained_twice():
     """51 steps, killed; on from 40 and killed at 91; on from 80."""
     make = {"backend": "ring", "num_ranks": 2}
     attempts = [
@@ -47,13 +48,13 @@ def test_what_was_trained_twice(make_record):
     assert found.seconds.low is None, "two launches carry no interval"
 
 
-def test_a_launch_that_ended_before_its_first_checkpoint_lost_all(make_record):
+def test_a_launch_that_ended_before_its_first_checkpoint_lost_all():
     again = saved(make_record(backend="ring", attempt=2), seconds=(1.0,), every=40)
     (found,) = savings([make_record(backend="ring"), again])
     assert found.num_lost_steps == 51
 
 
-def test_a_control_that_was_measured_again_lost_nothing(make_record):
+def test_a_control_that_was_measured_again_lost_nothing():
     twice = [make_record(control="synthetic", attempt=attempt) for attempt in (1, 2)]
     (found,) = savings([saved(make_record(), seconds=(1.0,)), *twice])
     assert found.num_lost_steps == 0

@@ -1,24 +1,19 @@
 """Compressed cells beside uncompressed ones, from records with known speeds and qualities."""
 
-import json
-
 import pytest
 
-from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all
 from dlscale.analysis.findings.bounds import gradient_bytes
 from dlscale.analysis.findings.compression import compressed_cells
 from dlscale.analysis.measured import measure
 from dlscale.analysis.records import wire_bytes, wire_share
-from dlscale.analysis.render.data import study_json
 from dlscale.benchmarks.cli import main
-from dlscale.benchmarks.records.store import Store
-from tests.made_records import TARGET, solved
+from tests.analysis.reading import data_of, screen_text
+from tests.made_records import TARGET, make_record, solved, write_study
 
 TOPK = {"compression": "topk", "topk_share": 0.02}
 
 
-def record(make_record, options, *, told=None, target=None, block=0, **fields):
+def record(options, *, told=None, target=None, block=0, **fields):
     made = make_record(
         backend="mpi",
         num_ranks=2,
@@ -35,12 +30,12 @@ def record(make_record, options, *, told=None, target=None, block=0, **fields):
     return solved(made, *found, end=target.get("end", "reached"))
 
 
-def study(make_record, *, plain, compressed, blocks=3):
+def study(*, plain, compressed, blocks=3):
     records = []
     for block in range(blocks):
-        records.append(record(make_record, {"compression": "none"}, target=plain, block=block))
+        records.append(record({"compression": "none"}, target=plain, block=block))
         told = {"compression": "topk", "wire_bytes": 40}
-        records.append(record(make_record, TOPK, told=told, target=compressed, block=block))
+        records.append(record(TOPK, told=told, target=compressed, block=block))
     return records
 
 
@@ -53,35 +48,27 @@ PLAIN = {"auc": {10: 0.5, 20: 0.8, 30: 0.95}}
 
 
 @pytest.fixture
-def status(make_record, tmp_path):
+def status(tmp_path):
     """The exit status of a report of these records."""
 
     def ask(records):
-        store = Store(tmp_path / f"study-{len(list(tmp_path.iterdir()))}")
-        store.records_folder.mkdir(parents=True, exist_ok=True)
-        cases = [[each.case.model_dump(mode="json")] for each in records]
-        (store.folder / "study.json").write_text(
-            json.dumps({"study": {"backends": ["mpi"]}, "launches": cases})
-        )
-        for each in records:
-            store.add(each)
+        folder = tmp_path / f"study-{len(list(tmp_path.iterdir()))}"
+        write_study(folder, records, planned=True, study={"backends": ["mpi"]})
         with pytest.raises(SystemExit) as ended:
-            main(["report", str(store.folder)])
+            main(["report", str(folder)])
         return ended.value.code
 
     return ask
 
 
-def test_a_failed_gate_is_a_failed_report(make_record, status):
-    assert status(study(make_record, plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.8, 30: 0.95}})) == 0
+def test_a_failed_gate_is_a_failed_report(status):
+    assert status(study(plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.8, 30: 0.95}})) == 0
     missed = {"auc": {10: 0.5, 20: 0.8, 30: 0.85}, "end": "budget"}
-    assert status(study(make_record, plain=PLAIN, compressed=missed)) == 2
+    assert status(study(plain=PLAIN, compressed=missed)) == 2
 
 
-def test_a_training_that_learns_as_well_passes(make_record):
-    cell = compared(
-        study(make_record, plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.796, 30: 0.7, 40: 0.95}})
-    )
+def test_a_training_that_learns_as_well_passes():
+    cell = compared(study(plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.796, 30: 0.7, 40: 0.95}}))
     assert cell.gate == "passed"
     assert cell.quality_change.center == pytest.approx(-0.005), "where neither of them ended"
     assert cell.samples_ratio.center == pytest.approx(4 / 3)
@@ -98,39 +85,35 @@ def test_a_training_that_learns_as_well_passes(make_record):
         ({"auc": {10: 0.5, 20: 0.8, 30: 0.8}, "end": "budget"}, 0, "3 of 3 trainings missed the target"),
     ],
 )
-def test_what_is_worse_or_misses_the_target_fails(make_record, compressed, num_reached, words):
-    cell = compared(study(make_record, plain=PLAIN, compressed=compressed))
+def test_what_is_worse_or_misses_the_target_fails(compressed, num_reached, words):
+    cell = compared(study(plain=PLAIN, compressed=compressed))
     assert (cell.gate, cell.num_reached, cell.num_trainings) == ("failed", num_reached, 3)
     assert (cell.samples_ratio is None) == (num_reached == 0)
     assert words in cell.text
 
 
-def test_where_the_uncompressed_one_misses_nothing_is_judged(make_record):
+def test_where_the_uncompressed_one_misses_nothing_is_judged():
     missed = {"auc": {10: 0.5, 20: 0.8, 30: 0.8}, "end": "budget"}
-    cell = compared(study(make_record, plain=missed, compressed=PLAIN))
+    cell = compared(study(plain=missed, compressed=PLAIN))
     assert cell.gate == "not judged"
-    only = [
-        one
-        for one in study(make_record, plain=PLAIN, compressed=PLAIN)
-        if "wire_bytes" in one.backend_settings
-    ]
+    only = [one for one in study(plain=PLAIN, compressed=PLAIN) if "wire_bytes" in one.backend_settings]
     assert compared(only).why == "no uncompressed training of the same backend and ranks"
 
 
-def test_a_study_of_throughput_says_that_quality_was_not_measured(make_record):
-    cell = compared(study(make_record, plain=None, compressed=None))
+def test_a_study_of_throughput_says_that_quality_was_not_measured():
+    cell = compared(study(plain=None, compressed=None))
     assert cell.rate_ratio.center == pytest.approx(1)
     assert "quality not measured: dlscale run time-to-solution" in cell.text
     assert "--set backend_options='mpi.compression=none|topk,mpi.topk_share=0.02' --ranks 2" in cell.text
 
 
-def test_the_row_is_in_every_report(make_record, screen_text):
-    records = study(make_record, plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.7, 30: 0.95}})
+def test_the_row_is_in_every_report():
+    records = study(plain=PLAIN, compressed={"auc": {10: 0.5, 20: 0.7, 30: 0.95}})
     table = measure(records)
-    (row,) = study_json(collect(load_all(), table))["compression"]
+    (row,) = data_of(table)["compression"]
     assert (row["accuracy_gate"], row["wire_bytes"], row["quality_tolerance"]) == ("failed", 40, 0.01)
     assert "accuracy gate failed: 12.5 % worse" in screen_text(table)
-    assert not study_json(collect(load_all(), measure([records[0]])))["compression"]
+    assert not data_of(measure([records[0]]))["compression"]
 
 
 @pytest.mark.parametrize(
@@ -142,13 +125,11 @@ def test_the_row_is_in_every_report(make_record, screen_text):
         ({}, None, None),
     ],
 )
-def test_bytes_are_read_as_the_backend_counted_them(make_record, told, sent, share):
-    made = record(make_record, {}, told=told)
+def test_bytes_are_read_as_the_backend_counted_them(told, sent, share):
+    made = record({}, told=told)
     assert (wire_bytes(made), wire_share(made)) == (sent, share)
 
 
-def test_a_bound_of_the_wire_is_that_of_what_is_sent(make_record):
-    plain, compressed = (
-        gradient_bytes(record(make_record, {}, told=told)) for told in ({}, {"wire_bytes": 40})
-    )
+def test_a_bound_of_the_wire_is_that_of_what_is_sent():
+    plain, compressed = (gradient_bytes(record({}, told=told)) for told in ({}, {"wire_bytes": 40}))
     assert compressed == pytest.approx(plain / 10, abs=1)

@@ -4,6 +4,7 @@ import pytest
 
 from dlscale.analysis.findings.drift import drifts
 from dlscale.analysis.launches import launches_of
+from tests.made_records import make_record
 
 
 @pytest.mark.parametrize(
@@ -13,7 +14,7 @@ from dlscale.analysis.launches import launches_of
         (100.0, 90.0, False, "10.0 % slower than at its beginning: drift"),
     ],
 )
-def test_the_end_is_compared_with_the_beginning(make_record, begin, end, steady, text):
+def test_the_end_is_compared_with_the_beginning(begin, end, steady, text):
     canaries = [
         make_record(control="canary", backend="ring", num_ranks=4, block=2, samples_per_second=begin),
         make_record(control="canary", backend="ring", num_ranks=4, block=3, samples_per_second=end),
@@ -25,7 +26,7 @@ def test_the_end_is_compared_with_the_beginning(make_record, begin, end, steady,
     assert text in drift.text
 
 
-def test_the_latest_good_attempt_counts_and_without_one_nothing_is_known(make_record):
+def test_the_latest_good_attempt_counts_and_without_one_nothing_is_known():
     first = make_record(control="canary", block=0, samples_per_second=100.0)
     failed = make_record(control="canary", block=1, failure="killed")
     (drift,) = drifts(launches_of([failed, first]))

@@ -17,6 +17,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.preparation import Preparation
 from dlscale.benchmarks.records.record import Checkpoint, Gate, Parity
 from tests.analysis.findings.test_solutions import training
+from tests.made_records import make_record
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9, 1.05, 0.85)
 # Samples per second of each program on 2 ranks; with eight blocks six comparisons can be decided.
@@ -35,33 +36,28 @@ def parity(*, passed=True):
     )
 
 
-@pytest.fixture
-def study(make_record):
+def study(speeds=SPEEDS, num_blocks=8, changed=lambda *_: 1.0):
     """Eight launches of each program; `changed` multiplies speeds by block."""
-
-    def make(speeds=SPEEDS, num_blocks=8, changed=lambda *_: 1.0):
-        return [
-            make_record(
-                backend="ring",
-                num_ranks=num_ranks,
-                block=block,
-                local_batch=16,
-                framework=framework,
-                compiled=compiled,
-                samples_per_second=rate
-                * num_ranks
-                / 2
-                * DRIFT[block]
-                * (1 + 0.01 * (-1) ** (block + compiled))
-                * changed((framework, compiled), block),
-                study="frameworks",
-            )
-            for block in range(num_blocks)
-            for (framework, compiled), rate in speeds.items()
-            for num_ranks in (1, 2)
-        ]
-
-    return make
+    return [
+        make_record(
+            backend="ring",
+            num_ranks=num_ranks,
+            block=block,
+            local_batch=16,
+            framework=framework,
+            compiled=compiled,
+            samples_per_second=rate
+            * num_ranks
+            / 2
+            * DRIFT[block]
+            * (1 + 0.01 * (-1) ** (block + compiled))
+            * changed((framework, compiled), block),
+            study="frameworks",
+        )
+        for block in range(num_blocks)
+        for (framework, compiled), rate in speeds.items()
+        for num_ranks in (1, 2)
+    ]
 
 
 def with_start(record, seconds):
@@ -79,7 +75,7 @@ def asked(*tables):
     return items, choices(items, tables)
 
 
-def test_a_program_has_its_speed_start_memory_and_lines(study):
+def test_a_program_has_its_speed_start_memory_and_lines():
     items = programs([table_of(study())])
     assert [(item.cell.num_ranks, item.name) for item in items] == [
         (ranks, name)
@@ -132,7 +128,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-def test_which_program_to_use(study, case):
+def test_which_program_to_use(case):
     options, best, said = ANSWERS[case]
     parities = options.get("parities", [parity()])
     made = study(**{key: value for key, value in options.items() if key != "parities"})
@@ -149,7 +145,7 @@ def test_which_program_to_use(study, case):
     assert forbidden == bool(choice.forbidden) == (best == EACH)
 
 
-def test_compiling_pays_after_the_steps_that_its_longer_start_takes(study):
+def test_compiling_pays_after_the_steps_that_its_longer_start_takes():
     records = [
         with_start(record, 13.0 if record.case.cell.compiled else 1.0)
         for record in study({("torch", False): 100.0, ("torch", True): 160.0})
@@ -166,11 +162,10 @@ def test_compiling_pays_after_the_steps_that_its_longer_start_takes(study):
     assert "compiling does not pay in torch" in choice.sentences[-1]
 
 
-def test_trainings_to_a_target_are_joined_to_the_speed_of_their_cells(study, make_record):
+def test_trainings_to_a_target_are_joined_to_the_speed_of_their_cells():
     steps = {("torch", False): 100, ("tensorflow", False): 150}
     trainings = [
         training(
-            make_record,
             backend="ring",
             num_ranks=2,
             block=block,
@@ -203,7 +198,7 @@ def test_trainings_to_a_target_are_joined_to_the_speed_of_their_cells(study, mak
     assert programs([table_of(saved)])[0].solution, "also without a study of speed"
 
 
-def test_a_cell_in_two_studies_is_refused(study):
+def test_a_cell_in_two_studies_is_refused():
     table = table_of(study())
     with pytest.raises(
         UsageError, match="hep_cnn in tensorflow graph over ring on 1 rank is in two of the studies"
@@ -211,7 +206,7 @@ def test_a_cell_in_two_studies_is_refused(study):
         programs([table, table])
 
 
-def test_a_program_without_a_number_is_named(study, make_record):
+def test_a_program_without_a_number_is_named():
     failed = [
         make_record(
             backend="ring",
@@ -228,18 +223,10 @@ def test_a_program_without_a_number_is_named(study, make_record):
     assert "tensorflow graph: no number (0 of 8 launches)." in choice.sentences[0]
 
 
-def test_formats_have_their_preparation_and_the_rates_of_reading_and_training(make_record):
-    prepared = Preparation(
-        name="images-1a2b3c4d-lmdb",
-        format="lmdb",
-        source="images",
-        source_format="class folders",
-        num_samples=100,
-        image_bytes=1000,
-        num_bytes=2000,
-        num_files=2,
-        seconds=1.5,
-    )
+def test_formats_have_their_preparation_and_the_rates_of_reading_and_training():
+    sizes = {"num_samples": 100, "image_bytes": 1000, "num_bytes": 2000, "num_files": 2}
+    names = {"name": "images-1a2b3c4d-lmdb", "format": "lmdb", "source": "images"}
+    prepared = Preparation(**names, **sizes, source_format="class folders", seconds=1.5)
     data = f"{prepared.name}:123456789abc"
     records = [
         make_record(block=block, data=data, framework=framework, control=control, samples_per_second=rate)

@@ -7,49 +7,45 @@ from dlscale.analysis.findings.hardware_use import hardware_use, rank_peak, to_h
 from dlscale.analysis.measured import measure
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import load_workload
+from tests.made_records import make_record
 
 PER_SAMPLE = 3 * load_workload("hep_cnn").preset("small").forward_flops_per_sample
 
 
-@pytest.fixture
-def used(make_record):
+def used(**options):
     """The use of the hardware in a study of six launches on 2 ranks."""
-
-    def study(**options):
-        records = [
-            make_record(backend="ring", num_ranks=2, block=block, **{"preset": "small"} | options)
-            for block in range(6)
-        ]
-        return hardware_use(scaling.FINDING.of(measure(records)))
-
-    return study
+    records = [
+        make_record(backend="ring", num_ranks=2, block=block, **{"preset": "small"} | options)
+        for block in range(6)
+    ]
+    return hardware_use(scaling.FINDING.of(measure(records)))
 
 
-def test_a_rank_does_its_share_of_the_throughput(used):
+def test_a_rank_does_its_share_of_the_throughput():
     (use,) = used(samples_per_second=100.0)
     assert use.flops.center == pytest.approx(100 * PER_SAMPLE / 2)
     assert to_hardware_row(use)["flops_per_second_and_rank"] == use.flops.center
     assert use.share is None, "nobody stated a peak of this machine"
 
 
-def test_a_share_of_what_the_systems_file_states_for_the_precision(used):
+def test_a_share_of_what_the_systems_file_states_for_the_precision():
     (use,) = used(system="cori", cores_per_rank=34, samples_per_second=100.0)
     assert use.peak == pytest.approx(6e12 / 2)
     assert use.share.center == pytest.approx(100 * PER_SAMPLE / 2 / 3e12)
     assert used(system="cori", precision="bf16")[0].peak is None
 
 
-def test_a_gpu_is_its_own_peak(make_record):
+def test_a_gpu_is_its_own_peak():
     cell = make_record(device="gpu", precision="bf16").case.cell
     assert rank_peak(load_system("perlmutter"), cell) == pytest.approx(312e12)
 
 
-def test_of_a_system_without_a_file_no_peak_is_known(used):
+def test_of_a_system_without_a_file_no_peak_is_known():
     (use,) = used(system="no-such-system")
     assert use.peak is None
 
 
-def test_what_has_no_count_of_operations_is_left_out(used):
+def test_what_has_no_count_of_operations_is_left_out():
     assert used(workload="cosmogan", preset="tiny") == []
     assert used(control="synthetic") == []
     assert used(failure="died") == []

@@ -7,18 +7,17 @@ import os
 import numpy as np
 import pytest
 
-from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, solution_table
+from dlscale.analysis.findings import solution_table
 from dlscale.analysis.findings.noise_scale import law_of_samples, noise_scales
 from dlscale.analysis.findings.predicted_solutions import predictions
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import WeakScaling, measure
-from dlscale.analysis.render.data import study_json
 from dlscale.analysis.statistics import ratio_of_sums
 from dlscale.benchmarks.cli.study_report import load
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.records.target import GradientNoise
-from tests.made_records import TARGET, solved
+from tests.analysis.reading import data_of
+from tests.made_records import TARGET, make_record, solved, write_study
 
 LEAST, SCALE = 16_000, 64.0  # samples, of E(B) = LEAST (1 + B / SCALE)
 SQUARE, LOCAL_BATCH = 2.0, 16
@@ -35,9 +34,7 @@ def noise(num_batches, *, factor=1.0):
     )
 
 
-def training(
-    make_record, num_ranks, block, *, rate, drawn=True, least=LEAST, scale=SCALE, end="reached", target=None
-):
+def training(num_ranks, block, *, rate, drawn=True, least=LEAST, scale=SCALE, end="reached", target=None):
     backend = "ring" if num_ranks > 1 else "none"
     record = make_record(
         target=TARGET | {"evaluate_every": 240} | (target or {}),
@@ -53,27 +50,22 @@ def training(
     return solved(record, last, end=end, set_up_seconds=0.4, noise_every=120 * drawn)
 
 
-@pytest.fixture
-def study(make_record):
+def study(rates, **changed):
     """6 seeds on 1, 2 and 4 ranks; `rates` are samples per second by ranks."""
-
-    def make(rates, **changed):
-        return measure(
-            [
-                training(make_record, num_ranks, block, rate=rate, **changed)
-                for block in range(6)
-                for num_ranks, rate in rates.items()
-            ]
-        )
-
-    return make
+    return measure(
+        [
+            training(num_ranks, block, rate=rate, **changed)
+            for block in range(6)
+            for num_ranks, rate in rates.items()
+        ]
+    )
 
 
 LINEAR = {1: 100.0, 2: 200.0, 4: 400.0}
 FLAT = {1: 100.0, 2: 190.0, 4: 200.0}
 
 
-def test_gradients_and_samples_give_the_same_scale(study):
+def test_gradients_and_samples_give_the_same_scale():
     (found,) = noise_scales(solution_table.FINDING.of(study(LINEAR)))
     assert found.num_draws == 18
     assert found.scale.center == pytest.approx(SCALE)
@@ -93,19 +85,14 @@ def test_gradients_and_samples_give_the_same_scale(study):
         ("sqrt", {1: 1e-3, 2: math.sqrt(2) * 1e-3}, 1),
     ],
 )
-def test_only_trainings_by_the_same_rules_are_put_together(make_record, scaling, rates, num_groups):
+def test_only_trainings_by_the_same_rules_are_put_together(scaling, rates, num_groups):
     """The rate may differ as the rule says; evaluations are at other steps."""
     records = [
         training(
-            make_record,
             num_ranks,
             block,
             rate=100.0,
-            target={
-                "learning_rate": learning_rate,
-                "scaling": scaling,
-                "evaluate_every": 240 // num_ranks,
-            },
+            target={"learning_rate": learning_rate, "scaling": scaling, "evaluate_every": 240 // num_ranks},
         )
         for block in range(3)
         for num_ranks, learning_rate in rates.items()
@@ -113,7 +100,7 @@ def test_only_trainings_by_the_same_rules_are_put_together(make_record, scaling,
     assert len(noise_scales(solution_table.FINDING.of(measure(records)))) == num_groups
 
 
-def test_samples_that_do_not_grow_have_no_critical_batch(study):
+def test_samples_that_do_not_grow_have_no_critical_batch():
     for table in (study(LINEAR, scale=-640.0), study({1: 100.0})):
         (found,) = noise_scales(solution_table.FINDING.of(table))
         assert found.critical is None
@@ -126,13 +113,13 @@ def test_samples_that_do_not_grow_have_no_critical_batch(study):
     assert law.samples(16)[2] == pytest.approx((1 / 100 + 2 / 300) / (1 / 100**2 + 4 / 300**2), rel=0.01)
 
 
-def test_without_draws_it_says_why(study, make_record):
+def test_without_draws_it_says_why():
     (found,) = noise_scales(solution_table.FINDING.of(study(LINEAR, drawn=False)))
     assert (found.scale, found.cost_share) == (None, None)
     assert "was not measured: the records are older." in found.text
 
 
-def test_time_that_falls_up_to_the_last_ranks_stops_nowhere_within(study):
+def test_time_that_falls_up_to_the_last_ranks_stops_nowhere_within():
     (found,) = predictions(noise_scales(solution_table.FINDING.of(study(LINEAR))), None)
     assert [point.cell.num_ranks for point in found.points] == [1, 2, 4]
     assert (found.best.center, found.stops) == (4, False)
@@ -142,7 +129,7 @@ def test_time_that_falls_up_to_the_last_ranks_stops_nowhere_within(study):
 
 
 @pytest.mark.parametrize("drawn", [True, False])  # from gradients, or from the samples of several batches
-def test_time_that_stops_falling_names_the_ranks(study, drawn):
+def test_time_that_stops_falling_names_the_ranks(drawn):
     (found,) = predictions(noise_scales(solution_table.FINDING.of(study(FLAT, drawn=drawn))), None)
     assert found.of_gradients == drawn
     assert (found.best.center, found.stops) == (2, True)
@@ -154,7 +141,7 @@ def renamed(record):
     return cell.model_copy(update={"backend": cell.backend.replace("ring", "mpi")})
 
 
-def test_rates_are_those_of_a_weak_scaling_study_where_there_is_one(study, make_record):
+def test_rates_are_those_of_a_weak_scaling_study_where_there_is_one():
     noises = noise_scales(solution_table.FINDING.of(study({1: 100.0, 2: 150.0})))
     rates = [
         make_record(
@@ -179,19 +166,15 @@ def test_rates_are_those_of_a_weak_scaling_study_where_there_is_one(study, make_
     assert found.source == "the trainings' own rates"
 
 
-def test_a_report_finds_the_newest_weak_scaling_study_of_the_same_system(make_record, tmp_path):
+def test_a_report_finds_the_newest_weak_scaling_study_of_the_same_system(tmp_path):
     def write(name, records, study, *, age):
-        store = Store(tmp_path / "local" / name)
-        launches = [[record.case.model_dump(mode="json")] for record in records]
-        store.open({"schema": 1, "study": study, "launches": launches})
-        for index, record in enumerate(records):
-            (store.records_folder / f"{index:04d}.1.json").write_text(record.model_dump_json())
-        os.utime(store.records_folder, (age, age))
-        return store
+        folder = write_study(tmp_path / "local" / name, records, planned=True, schema=1, study=study)
+        os.utime(folder / "records", (age, age))
+        return Store(folder)
 
     rates = [make_record(local_batch=LOCAL_BATCH, block=block) for block in range(2)]
     others = [make_record(local_batch=LOCAL_BATCH + 1, block=block) for block in range(2)]
-    trained = [training(make_record, 1, block, rate=100.0) for block in range(2)]
+    trained = [training(1, block, rate=100.0) for block in range(2)]
     target = write("time-to-solution-1", trained, {"scaling_mode": "weak", "target": {}}, age=4e9)
     assert load(target).study.weak_scaling is None
     write("weak-scaling-1", rates, {"scaling_mode": "weak"}, age=1e9)
@@ -201,9 +184,9 @@ def test_a_report_finds_the_newest_weak_scaling_study_of_the_same_system(make_re
     assert load(target).study.weak_scaling.study == "weak-scaling-2"
 
 
-def test_json_has_it_apart_from_what_was_measured(study):
+def test_json_has_it_apart_from_what_was_measured():
     table = study(FLAT)
-    found = json.loads(json.dumps(study_json(collect(load_all(), table))))
+    found = json.loads(json.dumps(data_of(table)))
     (row,) = found["noise_scales"]
     assert row["noise_scale"] == pytest.approx(SCALE)
     assert row["trace"] == pytest.approx(SQUARE * SCALE)

@@ -10,39 +10,34 @@ from dlscale.analysis.findings.pareto import PARETO, front_text, pareto_figure, 
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import measure
 from dlscale.analysis.statistics import Interval
-from tests.made_records import TARGET, solved
+from tests.made_records import TARGET, make_record, solved
 
 LAUNCH = 2.1  # start 1, import 0.1 and connect 1, as the made-up records have them
 SECONDS = {("none", 1): 100.0, ("ring", 2): 60.0, ("gloo", 2): 70.0, ("ring", 4): 55.0}
 
 
-@pytest.fixture
-def solutions(make_record):
+def solutions(seconds=SECONDS):
     """Seconds from the first step by (backend, ranks); a rank has a core, and 4 ranks have 2 nodes."""
-
-    def make(seconds=SECONDS):
-        records = []
-        for (backend, num_ranks), own in seconds.items():
-            for block in range(6):
-                record = make_record(
-                    target=TARGET | {"evaluate_every": 240},
-                    backend=backend,
-                    num_ranks=num_ranks,
-                    num_nodes=2 if num_ranks > 2 else 1,
-                    block=block,
-                )
-                last = {"step": 100, "samples": 3200, "seconds": own, "evaluating": 0.0, "auc": 0.95}
-                records.append(solved(record, last, set_up_seconds=0.0))
-        return measure(records)
-
-    return make
+    records = []
+    for (backend, num_ranks), own in seconds.items():
+        for block in range(6):
+            record = make_record(
+                target=TARGET | {"evaluate_every": 240},
+                backend=backend,
+                num_ranks=num_ranks,
+                num_nodes=2 if num_ranks > 2 else 1,
+                block=block,
+            )
+            last = {"step": 100, "samples": 3200, "seconds": own, "evaluating": 0.0, "auc": 0.95}
+            records.append(solved(record, last, set_up_seconds=0.0))
+    return measure(records)
 
 
 def on_front(cells, name):
     return {(cell.row.cell.backend, cell.row.cell.num_ranks) for cell in cells if name in cell.fronts}
 
 
-def test_a_cell_that_is_slower_and_dearer_is_not_on_the_front(solutions):
+def test_a_cell_that_is_slower_and_dearer_is_not_on_the_front():
     study = solutions()
     cells = priced(solution_table.FINDING.of(study), [])
     assert on_front(cells, "core_hours") == {("none", 1), ("ring", 2), ("ring", 4)}
@@ -60,14 +55,14 @@ def test_a_cell_that_is_slower_and_dearer_is_not_on_the_front(solutions):
     assert [round(x, 1) for x, _ in stairs] == [57.1, 62.1, 62.1]
 
 
-def test_equals_are_both_on_the_front_and_nodes_count_only_where_they_differ(solutions):
+def test_equals_are_both_on_the_front_and_nodes_count_only_where_they_differ():
     study = solutions({("ring", 2): 60.0, ("gloo", 2): 60.0})
     cells = priced(solution_table.FINDING.of(study), [])
     assert len(on_front(cells, "core_hours")) == 2
     assert shown_cost(cells) == "core_hours"
 
 
-def test_energy_counts_where_it_was_read(solutions):
+def test_energy_counts_where_it_was_read():
     rows = solution_table.FINDING.of(solutions())
     exactly = {"low": None, "high": None, "level": 0.95, "method": "made up", "n": 6}
     read = [
@@ -85,7 +80,8 @@ def test_energy_counts_where_it_was_read(solutions):
     assert energies == {1: pytest.approx(32.0), 2: pytest.approx(16.0), 4: None}
 
 
-def test_files_for_screens_and_in_print(solutions, tmp_path):
+@pytest.mark.usefixtures("no_pictures")
+def test_files_for_screens_and_in_print(tmp_path):
     study = solutions({**SECONDS, ("gloo", 4): 60.0})
     for form in (Form(), Form(width=3.3, backends=("gloo",))):
         folder = tmp_path / str(form.width)

@@ -7,21 +7,18 @@ import pytest
 
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, scaling
-from dlscale.analysis.findings.predicted_points import (
-    comparison_sentence,
-    place_predictions,
-    placed_row,
-)
+from dlscale.analysis.findings.predicted_points import comparison_sentence, place_predictions, placed_row
 from dlscale.analysis.findings.scaling import scaling_rows
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.base.errors import UsageError
 from tests.analysis.made_predictions import prediction, predictions
+from tests.analysis.reading import data_of, screen_text, table_text
+from tests.made_records import make_record, make_study
 
 
 @pytest.fixture
-def table(make_study):
+def table():
     return measure(make_study())
 
 
@@ -29,7 +26,7 @@ def beside(table, *records):
     return replace(table, predictions=records)
 
 
-def test_the_error_is_that_of_the_rate_and_the_band_is_compared_with_the_measured_one(make_record):
+def test_the_error_is_that_of_the_rate_and_the_band_is_compared_with_the_measured_one():
     records = [
         make_record(backend="ring", num_ranks=n, block=b, samples_per_second=100 * n)
         for n in (1, 2)
@@ -68,7 +65,7 @@ def test_what_trains_something_else_belongs_to_no_family(table, other):
     assert sentence.endswith(": the study has no such training")
 
 
-def test_what_fits_several_trainings_is_of_none(make_study):
+def test_what_fits_several_trainings_is_of_none():
     rows = scaling.FINDING.of(measure([*make_study(), *make_study(precision="bf16")]))
     points, (sentence,) = place_predictions([prediction()], rows)
     assert points == ()
@@ -89,7 +86,7 @@ def test_what_fits_several_trainings_is_of_none(make_study):
         ({"algorithm": "local_sgd"}, {}, "ring", False),
     ],
 )
-def test_it_is_held_against_the_same_backend_size_and_modelled_options(make_record, cell, record, name, held):
+def test_it_is_held_against_the_same_backend_size_and_modelled_options(cell, record, name, held):
     rows = scaling.FINDING.of(
         measure([make_record(backend="ring", num_ranks=2, block=b, **cell) for b in range(6)])
     )
@@ -98,7 +95,7 @@ def test_it_is_held_against_the_same_backend_size_and_modelled_options(make_reco
     assert (point.error is not None) is held
 
 
-def test_nodes_of_servers_count_as_in_a_cell(make_record):
+def test_nodes_of_servers_count_as_in_a_cell():
     size = {"num_ranks": 4, "num_servers": 2}
     rows = scaling.FINDING.of(
         measure([make_record(backend="grpc_ps", num_nodes=3, block=b, **size) for b in range(6)])
@@ -108,7 +105,7 @@ def test_nodes_of_servers_count_as_in_a_cell(make_record):
     assert point.error is not None
 
 
-def test_an_emulated_number_is_called_so(make_record):
+def test_an_emulated_number_is_called_so():
     rows = scaling.FINDING.of(
         measure(
             [
@@ -129,7 +126,7 @@ def test_two_predictions_of_one_point_are_refused(table):
         place_predictions([prediction(), prediction(engine_version="2")], scaling.FINDING.of(table))
 
 
-def test_a_base_of_several_ranks_has_no_predicted_efficiency(make_study):
+def test_a_base_of_several_ranks_has_no_predicted_efficiency():
     records = make_study(rank_counts=(2, 4))
     ((point,), _) = place_predictions(
         [prediction("ring", 4)], scaling.FINDING.of(measure(records, base="smallest"))
@@ -139,10 +136,7 @@ def test_a_base_of_several_ranks_has_no_predicted_efficiency(make_study):
 
 
 def test_nothing_measured_changes_by_what_stands_beside_it(table):
-    plain, both = (
-        study_json(collect(load_all(), table)),
-        study_json(collect(load_all(), beside(table, *predictions()))),
-    )
+    plain, both = (data_of(table), data_of(beside(table, *predictions())))
     rows = both.pop("predicted")
     assert plain.pop("predicted") == []
     assert json.loads(json.dumps(both)) == json.loads(json.dumps(plain))
@@ -155,7 +149,7 @@ def test_nothing_measured_changes_by_what_stands_beside_it(table):
     assert scaling_rows(beside(table, *predictions())) == scaling_rows(table)
 
 
-def test_predictions_are_shown_apart_and_only_where_there_are_some(table, table_text, screen_text):
+def test_predictions_are_shown_apart_and_only_where_there_are_some(table):
     both = beside(table, *predictions(doubts=("beyond 64 times",)), prediction("mpi", 4))
     for shown in (table_text(both), study_markdown(collect(load_all(), both), origin="here")):
         assert "Predicted: simulated, nothing of it was run" in shown

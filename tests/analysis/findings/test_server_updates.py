@@ -1,7 +1,5 @@
 """What servers counted of pushes and gradients, from the records to the screen and `--json`."""
 
-import pytest
-
 from dlscale.analysis.declare import Table
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all
@@ -11,32 +9,24 @@ from dlscale.analysis.records import num_samples
 from dlscale.analysis.render.data import study_json
 from dlscale.benchmarks.records.record import LateGradients, Record
 from dlscale.benchmarks.records.windows import arrays_of
+from tests.analysis.reading import screen_text
+from tests.made_records import make_record
 
 
-@pytest.fixture
-def stale(make_record):
+def stale(histogram, **options):
     """A launch over servers with that histogram."""
-
-    def make(histogram, **options):
-        record = make_record(backend="mpi_ps", num_servers=1, **options)
-        return record.model_copy(update={"staleness": histogram})
-
-    return make
+    record = make_record(backend="mpi_ps", num_servers=1, **options)
+    return record.model_copy(update={"staleness": histogram})
 
 
-@pytest.fixture
-def late(make_record):
+def late(computed, dropped, **options):
     """A launch over servers with those counts of each rank."""
-
-    def make(computed, dropped, **options):
-        record = make_record(backend="mpi_ps", num_servers=1, **options)
-        counts = LateGradients(computed=computed, dropped=dropped)
-        return record.model_copy(update={"late_gradients": counts})
-
-    return make
+    record = make_record(backend="mpi_ps", num_servers=1, **options)
+    counts = LateGradients(computed=computed, dropped=dropped)
+    return record.model_copy(update={"late_gradients": counts})
 
 
-def test_pushes_of_all_launches_are_counted_together(stale):
+def test_pushes_of_all_launches_are_counted_together():
     (found,) = stalenesses([stale({0: 6, 2: 1}, block=0), stale({0: 2, 1: 90, 7: 1}, block=1)])
     assert found.histogram == {0: 8, 1: 90, 2: 1, 7: 1}
     assert (found.num_pushes, found.num_launches, found.mean) == (100, 2, 0.99)
@@ -44,7 +34,7 @@ def test_pushes_of_all_launches_are_counted_together(stale):
     assert stalenesses([stale({3: 1}, failure="hangs")]) == []
 
 
-def test_gradients_of_all_launches_are_counted_together(late):
+def test_gradients_of_all_launches_are_counted_together():
     (found,) = late_gradients([late([50, 40], [0, 10], block=0), late([50, 60], [1, 9], block=1)])
     assert (found.computed, found.dropped, found.share, found.latest_rank) == ((100, 100), (1, 19), 0.1, 1)
     (none,) = late_gradients([late([50, 40], [0, 0])])
@@ -52,7 +42,7 @@ def test_gradients_of_all_launches_are_counted_together(late):
     assert late_gradients([late([50, 40], [0, 10], failure="hangs")]) == []
 
 
-def test_screen_table_and_json_have_both(stale, late, make_record, screen_text):
+def test_screen_table_and_json_have_both():
     records = [stale({0: 6, 2: 1}, num_ranks=2), late([50, 40], [0, 9], num_ranks=2, block=1)]
     for record in records:
         assert Record.model_validate_json(record.model_dump_json()) == record
@@ -71,7 +61,7 @@ def test_screen_table_and_json_have_both(stale, late, make_record, screen_text):
     assert not {"staleness", "late_gradients"} & set(make_record().model_dump()), "written only where counted"
 
 
-def test_samples_that_were_thrown_away_do_not_count(make_record):
+def test_samples_that_were_thrown_away_do_not_count():
     record = make_record()
     *windows, last = record.windows
     windows += [last.model_copy(update={"num_samples": 7})]

@@ -9,25 +9,22 @@ import pytest
 
 from dlscale.analysis.declare import Plot
 from dlscale.analysis.figures.write import write_figures
-from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all
 from dlscale.analysis.findings import solution_table as trainings
 from dlscale.analysis.findings.learning_curves import thinned
 from dlscale.analysis.findings.solution_table import to_solution_row
 from dlscale.analysis.form import SCREEN
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.data import study_json
-from dlscale.analysis.render.html.page import page_of
 from dlscale.benchmarks.records.target import Target, TrainingLaunch
 from dlscale.models.optimizers import BatchGrowth, optimizer_rule
 from dlscale.models.own import OwnModel
-from tests.made_records import TARGET, solved
+from tests.analysis.reading import data_of, page_for
+from tests.made_records import TARGET, make_record, solved
 
 LAUNCH = 2.1  # start 1, import 0.1 and connect 1, as the made-up records have them
 SET_UP, EVALUATING = 0.4, 0.5
 
 
-def training(make_record, *, steps, step_seconds, end="reached", auc=0.95, num_training=None, **fields):
+def training(*, steps, step_seconds, end="reached", auc=0.95, num_training=None, **fields):
     record = make_record(**{"target": TARGET} | fields, local_batch=16)
     half = {
         "step": steps // 2,
@@ -39,28 +36,23 @@ def training(make_record, *, steps, step_seconds, end="reached", auc=0.95, num_t
     return solved(record, half, last, end=end, set_up_seconds=SET_UP, num_training=num_training)
 
 
-@pytest.fixture
-def study(make_record):
+def study(changed=None):
     """6 seeds: 2 ranks step 1.6 times as fast as 1 rank, of twice the samples, and need 1.2 times as many samples."""
-
-    def make(changed=None):
-        records = []
-        for block in range(6):
-            noise = 1 + 0.02 * block
-            alone = {"steps": 200, "step_seconds": 0.1 * noise}
-            both = {"steps": 120, "step_seconds": 0.1 / 0.8 * noise} | (changed or {}).get(block, {})
-            records.append(training(make_record, block=block, **alone))
-            records.append(training(make_record, backend="ring", num_ranks=2, block=block, **both))
-        return records
-
-    return make
+    records = []
+    for block in range(6):
+        noise = 1 + 0.02 * block
+        alone = {"steps": 200, "step_seconds": 0.1 * noise}
+        both = {"steps": 120, "step_seconds": 0.1 / 0.8 * noise} | (changed or {}).get(block, {})
+        records.append(training(block=block, **alone))
+        records.append(training(backend="ring", num_ranks=2, block=block, **both))
+    return records
 
 
 def rows(records):
     return {row.cell.backend: row for row in trainings.FINDING.of(measure(records))}
 
 
-def test_the_speed_up_of_training_is_the_product_of_two_ratios(study):
+def test_the_speed_up_of_training_is_the_product_of_two_ratios():
     ring = rows(study())["ring"]
     assert ring.rate_ratio.center == pytest.approx(1.6)
     assert ring.samples_ratio.center == pytest.approx(1.2)
@@ -69,7 +61,7 @@ def test_the_speed_up_of_training_is_the_product_of_two_ratios(study):
     assert ring.evaluating_share == pytest.approx(0.5 / (0.5 + 15.0 * 1.05), rel=1e-3)
 
 
-def test_their_figure_has_the_soonest_at_the_top_and_the_samples_against_the_speed(ways):
+def test_their_figure_has_the_soonest_at_the_top_and_the_samples_against_the_speed():
     table = measure(ways())
     figure = trainings.FINDING.figures["algorithms"](table, table.families[0], SCREEN)
     times, product = figure.panels
@@ -84,45 +76,36 @@ def test_their_figure_has_the_soonest_at_the_top_and_the_samples_against_the_spe
     assert (begin, end[1] / end[0]) == ((0, 0), pytest.approx(point.y / point.x))
 
 
-def test_no_figure_compares_one_way_of_training(study):
+def test_no_figure_compares_one_way_of_training():
     table = measure(study())
     assert trainings.FINDING.figures["algorithms"](table, table.families[0], SCREEN) is None
 
 
-@pytest.fixture
-def ways(make_record):
+def ways(*, num_seeds=8):
     """8 seeds on 2 ranks: the ring, with late gradients, local SGD, servers that do not wait, and a way that misses."""
-
-    def make(*, num_seeds=8):
-        records = []
-        for block in range(num_seeds):
-            own = {
-                "num_ranks": 2,
-                "block": block,
-                "step_seconds": 0.1 * (1 + 0.05 * block),
-                "backend": "ring",
-            }
-            slow = own | {"step_seconds": 0.3 * (1 + 0.05 * block)}
-            records += [
-                training(make_record, steps=100 + block, **own),
-                training(make_record, steps=86 + 6 * block, backend_options={"pipelined": True}, **own),
-                training(make_record, steps=50 + block, algorithm="local_sgd", **own),
-                training(make_record, steps=100, **slow | {"backend": "gloo"}),
-            ]
-            served = own | {"backend": "mpi_ps", "num_servers": 1, "algorithm": "downpour"}
-            end = "reached" if block else "budget"
-            record = training(make_record, steps=90, end=end, **served)
-            records.append(record.model_copy(update={"staleness": {0: 10, 1: 80, 2: 9, 5: 1}}))
-        return records
-
-    return make
+    records = []
+    for block in range(num_seeds):
+        noise = 1 + 0.05 * block
+        own = {"num_ranks": 2, "block": block, "step_seconds": 0.1 * noise, "backend": "ring"}
+        slow = own | {"step_seconds": 0.3 * noise}
+        records += [
+            training(steps=100 + block, **own),
+            training(steps=86 + 6 * block, backend_options={"pipelined": True}, **own),
+            training(steps=50 + block, algorithm="local_sgd", **own),
+            training(steps=100, **slow | {"backend": "gloo"}),
+        ]
+        served = own | {"backend": "mpi_ps", "num_servers": 1, "algorithm": "downpour"}
+        end = "reached" if block else "budget"
+        record = training(steps=90, end=end, **served)
+        records.append(record.model_copy(update={"staleness": {0: 10, 1: 80, 2: 9, 5: 1}}))
+    return records
 
 
 def compared(records):
     return {(row.cell.method, *row.cell.options): row for row in trainings.FINDING.of(measure(records))}
 
 
-def test_ways_of_training_are_compared_with_synchronous_sgd_over_the_ring(ways):
+def test_ways_of_training_are_compared_with_synchronous_sgd_over_the_ring():
     found = compared(ways())
     verdicts = {name: row.verdict for name, row in found.items()}
     assert verdicts == {
@@ -144,7 +127,7 @@ def test_ways_of_training_are_compared_with_synchronous_sgd_over_the_ring(ways):
     assert compared(ways(num_seeds=1))["gloo",].verdict == "too few seeds"
 
 
-def test_the_time_counts_from_the_launch(study):
+def test_the_time_counts_from_the_launch():
     alone = rows(study())["none"]
     seconds = [LAUNCH + SET_UP + EVALUATING + 200 * 0.1 * (1 + 0.02 * block) for block in range(6)]
     assert alone.seconds.center == pytest.approx((seconds[2] + seconds[3]) / 2)
@@ -153,13 +136,13 @@ def test_the_time_counts_from_the_launch(study):
     assert "none on 1 rank reaches AUC 0.9 in" in alone.text
 
 
-def test_another_algorithm_is_compared_with_synchronous_sgd_seed_by_seed(study, make_record):
+def test_another_algorithm_is_compared_with_synchronous_sgd_seed_by_seed():
     records = study()
     for block in range(6):
         own = {"steps": 150, "step_seconds": 0.1 * (1 + 0.02 * block), "backend": "ring", "num_ranks": 2}
         for interval in (4, 8):
             options = {"algorithm": "local_sgd", "algorithm_options": {"interval": interval}}
-            records.append(training(make_record, block=block, **own, **options))
+            records.append(training(block=block, **own, **options))
     table = measure(records)
     found = [row for row in trainings.FINDING.of(table) if row.cell.algorithm == "local_sgd"]
     assert [row.cell.algorithm_options for row in found] == [{"interval": 4}, {"interval": 8}]
@@ -177,7 +160,7 @@ def test_another_algorithm_is_compared_with_synchronous_sgd_seed_by_seed(study, 
 
 
 @pytest.mark.parametrize("missed", [{"end": "budget", "auc": 0.8}, {"end": "diverged", "auc": math.nan}])
-def test_one_training_that_missed_leaves_no_ratio_and_counts_as_the_longest(study, missed):
+def test_one_training_that_missed_leaves_no_ratio_and_counts_as_the_longest(missed):
     ring = rows(study({2: missed}))["ring"]
     assert (ring.num_reached, len(ring.trainings)) == (5, 6)
     assert ring.speed_up is ring.rate_ratio is ring.samples_ratio is None
@@ -186,44 +169,45 @@ def test_one_training_that_missed_leaves_no_ratio_and_counts_as_the_longest(stud
     assert ring.expected.center > ring.seconds.center
 
 
-def test_evaluations_by_seconds_give_no_ratio_of_samples(make_record):
+def test_evaluations_by_seconds_give_no_ratio_of_samples():
     """More samples lie between two evaluations of who is faster: the ratio would be biased."""
     by_seconds = {name: value for name, value in TARGET.items() if name != "evaluate_every"}
     own = {"steps": 40, "step_seconds": 0.5, "target": by_seconds | {"evaluate_seconds": 5.0}}
     records = [
-        training(make_record, block=block, backend=backend, num_ranks=num_ranks, **own)
+        training(block=block, backend=backend, num_ranks=num_ranks, **own)
         for block in range(6)
         for num_ranks, backend in ((1, "none"), (2, "ring"))
     ]
     ring = rows(records)["ring"]
     assert ring.samples_ratio is None
     assert (ring.speed_up.center, ring.rate_ratio.center) == (pytest.approx(1), pytest.approx(2))
-    (row, _) = study_json(collect(load_all(), measure(records)))["time_to_solution"]
+    (row, _) = data_of(measure(records))["time_to_solution"]
     assert (row["evaluate_every"], row["evaluate_seconds"], row["samples"]) == (None, 5.0, 640)
 
 
-def test_where_most_missed_it_says_how_close_they_came(study):
+def test_where_most_missed_it_says_how_close_they_came():
     missed = {block: {"end": "budget", "auc": 0.8 + block / 100} for block in range(6)}
     ring = rows(study(missed))["ring"]
     assert ring.seconds is ring.samples is ring.expected is None
     assert "0 of 6 trainings reached AUC 0.9 in at most 60 s; the best had 0.85." in ring.text
 
 
-def test_a_row_has_the_rules_for_large_batches(make_record):
+def test_a_row_has_the_rules_for_large_batches():
     asked = TARGET | {
         "scaling": "linear",
         "schedule": {"first_rate": 1e-3, "warm_up_samples": 640, "decay_samples": [1000, 2000]},
         "optimizer": optimizer_rule("larc", momentum=0.5),
     }
-    (row,) = trainings.FINDING.of(measure([training(make_record, steps=10, step_seconds=0.1)]))
+    (row,) = trainings.FINDING.of(measure([training(steps=10, step_seconds=0.1)]))
     assert to_solution_row(row)["optimizer"] == "workload"
     found = to_solution_row(replace(row, target=Target(**asked)))
     names = ("warm_up_samples", "decay_samples", "decay_factor", "optimizer", "trust_coefficient")
     assert [found[name] for name in names] == [640, [1000, 2000], 0.1, "larc", 0.02]
 
 
-def test_of_long_trainings_the_drawings_keep_ends_and_peaks_and_the_csv_everything(make_record, tmp_path):
-    long = training(make_record, steps=2000, step_seconds=0.1)
+@pytest.mark.usefixtures("no_pictures")
+def test_of_long_trainings_the_drawings_keep_ends_and_peaks_and_the_csv_everything(tmp_path):
+    long = training(steps=2000, step_seconds=0.1)
     (first, last) = long.solution.evaluations
     evaluations = [
         first.model_copy(update={"step": step, "training_seconds": step / 10, "metrics": {"auc": auc}})
@@ -236,11 +220,7 @@ def test_of_long_trainings_the_drawings_keep_ends_and_peaks_and_the_csv_everythi
         for block in range(25)
     ]
     table = measure(records)
-    (section,) = [
-        section
-        for section in page_of(table, collect(load_all(), table)).sections
-        if section.name == "time_to_solution"
-    ]
+    (section,) = [section for section in page_for(table).sections if section.name == "time_to_solution"]
     (plot, *_) = [block for block in section.blocks if isinstance(block, Plot)]
     assert {len(series.points) for series in plot.series} == {5000 // 25}
     assert {0.89, 0.95} <= {point.y for point in plot.series[0].points}
@@ -260,8 +240,8 @@ def test_thinning_keeps_the_ends_and_the_extremes(most):
     assert thinned(values[:most], most) == list(range(most))
 
 
-def test_steps_of_a_growing_batch_have_no_common_epoch(make_record):
-    record = training(make_record, steps=100, step_seconds=0.1)
+def test_steps_of_a_growing_batch_have_no_common_epoch():
+    record = training(steps=100, step_seconds=0.1)
     record = record.model_copy(update={"solution": record.solution.model_copy(update={"num_training": 320})})
     assert rows([record])["none"].seconds_per_epoch
     cell = record.case.cell
@@ -286,9 +266,9 @@ def part(attempt, first, kept, *, lost=0.0, start=2.5):
     }
 
 
-def test_a_training_of_several_launches_counts_what_led_to_its_end(make_record):
+def test_a_training_of_several_launches_counts_what_led_to_its_end():
     """The second of its launches kept nothing: its start is lost as well."""
-    whole = [training(make_record, steps=100, step_seconds=0.1, block=block) for block in (0, 1)]
+    whole = [training(steps=100, step_seconds=0.1, block=block) for block in (0, 1)]
     parts = (part(1, 0, 40, lost=3.0), part(2, 40, 40, lost=1.0), part(3, 40, 100))
     row = rows([saved(whole[0], *parts), saved(whole[1], part(1, 0, 100))])["none"]
     assert [t.seconds for t in row.trainings] == [
@@ -302,15 +282,16 @@ def test_a_training_of_several_launches_counts_what_led_to_its_end(make_record):
     assert rows([unknown])["none"].trainings[0].seconds is None
 
 
-def test_one_that_resumed_a_step_before_its_end_gives_numbers(make_record):
-    record = training(make_record, steps=100, step_seconds=0.1)
+def test_one_that_resumed_a_step_before_its_end_gives_numbers():
+    record = training(steps=100, step_seconds=0.1)
     only = record.model_copy(update={"windows": record.windows[:1]})
     assert rows([only])["none"].num_reached == 1
 
 
-def test_json_and_figures_have_it(study, tmp_path):
+@pytest.mark.usefixtures("no_pictures")
+def test_json_and_figures_have_it(tmp_path):
     table = measure(study({1: {"end": "budget", "auc": 0.8}}))
-    found = json.loads(json.dumps(study_json(collect(load_all(), table))))
+    found = json.loads(json.dumps(data_of(table)))
     assert [row["num_reached"] for row in found["time_to_solution"]] == [6, 5]
     assert len(found["evaluations"]) == 24
     names = {path.name for path in write_figures(table, tmp_path, only=["time-to-solution"])}
@@ -324,7 +305,7 @@ def test_json_and_figures_have_it(study, tmp_path):
 @pytest.mark.parametrize(
     ("higher", "values"), [(True, (0.5, 0.95)), (False, (40.0, 3.0)), (False, (3.0, 3.0))]
 )
-def test_a_metric_of_a_users_own_has_no_limits_and_a_figure(make_record, tmp_path, higher, values):
+def test_a_metric_of_a_users_own_has_no_limits_and_a_figure(tmp_path, higher, values):
     """As `dlscale run time-to-solution` of a file draws it: no other metric is without limits."""
     own = OwnModel(
         file="mine.py", digest="0" * 12, framework="torch", num_parameters=1, forward_flops_per_sample=0,
@@ -342,36 +323,35 @@ def test_a_metric_of_a_users_own_has_no_limits_and_a_figure(make_record, tmp_pat
         records.append(solved(record, *evaluations))
     table = measure(records)
     assert ".png" in {path.suffix for path in write_figures(table, tmp_path, only=["time-to-solution"])}
-    assert page_of(table, collect(load_all(), table)).sections
+    assert page_for(table).sections
 
 
-def test_a_row_has_the_time_of_a_step_and_of_an_epoch(make_record):
+def test_a_row_has_the_time_of_a_step_and_of_an_epoch():
     """The made-up windows: 16 samples at 100 samples per second; the warm-up of 9 s and evaluations do not count."""
-    records = [
-        training(make_record, steps=40, step_seconds=0.5, num_training=800, block=block) for block in range(6)
-    ]
-    (row,) = study_json(collect(load_all(), measure(records)))["time_to_solution"]
+    records = [training(steps=40, step_seconds=0.5, num_training=800, block=block) for block in range(6)]
+    (row,) = data_of(measure(records))["time_to_solution"]
     assert row["seconds_per_step"] == row["seconds_per_step_low"] == pytest.approx(0.16)
     assert row["seconds_per_epoch"] == row["seconds_per_epoch_high"] == pytest.approx(8)
-    unknown = [*records[:5], training(make_record, steps=40, step_seconds=0.5, block=5)]
-    (row,) = study_json(collect(load_all(), measure(unknown)))["time_to_solution"]
+    unknown = [*records[:5], training(steps=40, step_seconds=0.5, block=5)]
+    (row,) = data_of(measure(unknown))["time_to_solution"]
     assert row["seconds_per_epoch"] is None
     assert "num_training" not in unknown[-1].model_dump()["solution"], "written as before it was known"
 
 
-def test_evaluations_have_the_time_since_the_launch_and_the_epoch(make_record):
-    records = [training(make_record, steps=40, step_seconds=0.5, num_training=800)]
-    (_, last) = study_json(collect(load_all(), measure(records)))["evaluations"]
+def test_evaluations_have_the_time_since_the_launch_and_the_epoch():
+    records = [training(steps=40, step_seconds=0.5, num_training=800)]
+    (_, last) = data_of(measure(records))["evaluations"]
     assert last["epoch"] == pytest.approx(40 * 16 / 800)
     assert last["seconds"] == pytest.approx(LAUNCH + SET_UP + 40 * 0.5 + EVALUATING)
 
 
-def test_a_first_training_without_any_metric_leaves_the_file_of_evaluations_whole(make_record, tmp_path):
+@pytest.mark.usefixtures("no_pictures")
+def test_a_first_training_without_any_metric_leaves_the_file_of_evaluations_whole(tmp_path):
     """A loss that is no number has no metrics: its rows have fewer values than those after it."""
-    bad = training(make_record, steps=40, step_seconds=0.5, end="diverged")
+    bad = training(steps=40, step_seconds=0.5, end="diverged")
     empty = [e.model_copy(update={"metrics": {}, "loss": None}) for e in bad.solution.evaluations]
     bad = bad.model_copy(update={"solution": bad.solution.model_copy(update={"evaluations": empty})})
-    table = measure([bad, training(make_record, steps=40, step_seconds=0.5, block=1)])
+    table = measure([bad, training(steps=40, step_seconds=0.5, block=1)])
     write_figures(table, tmp_path, only=["time-to-solution"])
     path = tmp_path / "hep_cnn-tiny-torch-weak-fp32-evaluations.csv"
     rows = csv.DictReader(path.read_text().splitlines())

@@ -10,7 +10,7 @@ from dlscale.analysis.findings.record_fields import covers, field_at, field_tabl
 from dlscale.analysis.findings.study_comparison import compare_studies
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Record
-from tests.made_records import CONFIGURATION, NODE
+from tests.made_records import CONFIGURATION, NODE, make_record, make_study
 
 
 def paths_of(kind: type[BaseModel], place: str = "") -> list[str]:
@@ -66,7 +66,7 @@ def names(comparison):
     return [one.field.name for one in comparison.differences]
 
 
-def test_the_same_study_measured_again_is_comparable(make_study):
+def test_the_same_study_measured_again_is_comparable():
     comparison = compare_studies(make_study(), make_study())
     assert comparison.differences == ()
     assert comparison.factors == ("backend", "num_ranks")
@@ -84,7 +84,7 @@ def test_the_same_study_measured_again_is_comparable(make_study):
         {"cores_per_rank": 2},
     ],
 )
-def test_other_trainings_are_not_comparable(make_study, changed):
+def test_other_trainings_are_not_comparable(changed):
     a, b = make_study(), make_study(**changed)
     comparison = compare_studies(a, b)
     assert [one.field.name for one in comparison.blocking] == [*changed]
@@ -92,7 +92,7 @@ def test_other_trainings_are_not_comparable(make_study, changed):
     assert compare_studies(a, b, factors=[*changed, "backend", "num_ranks"]).differences == ()
 
 
-def test_settings_are_compared_with_those_of_the_same_backend(make_record):
+def test_settings_are_compared_with_those_of_the_same_backend():
     a = [make_record(backend="ring", overlap=True), make_record(backend="mpi", overlap=False)]
     b = [make_record(backend="ring", overlap=False), make_record(backend="mpi", overlap=True)]
     (found,) = compare_studies(a, b).differences  # as sets, both sides have True and False
@@ -102,13 +102,13 @@ def test_settings_are_compared_with_those_of_the_same_backend(make_record):
     assert (found.a, found.b, found.num_points) == ((False,), (True,), 1)
 
 
-def test_points_of_one_side_alone_are_named_and_no_difference(make_study):
+def test_points_of_one_side_alone_are_named_and_no_difference():
     comparison = compare_studies(make_study(), make_study(efficiency={"ring": (1, 1), "none": (1, 1)}))
     assert (comparison.differences, comparison.only_b) == ((), ())
     assert comparison.only_a == (("gloo", 1), ("gloo", 2), ("mpi", 1), ("mpi", 2))
 
 
-def test_what_follows_from_a_declared_factor_is_no_difference(make_record):
+def test_what_follows_from_a_declared_factor_is_no_difference():
     one, two, ring = (
         make_record(num_ranks=1),
         make_record(num_ranks=2),
@@ -130,7 +130,7 @@ def test_what_follows_from_a_declared_factor_is_no_difference(make_record):
         assert compare_studies([a], [b], factors=factor.split(",")).differences == ()
 
 
-def test_declared_factors_take_the_place_of_those_inside(make_study):
+def test_declared_factors_take_the_place_of_those_inside():
     small, large = make_study(), make_study(rank_counts=(4, 8))
     assert compare_studies(small, large).blocking == ()
     found = compare_studies(small, large, factors=["backend"])
@@ -140,7 +140,7 @@ def test_declared_factors_take_the_place_of_those_inside(make_study):
     assert (some.differences, len(some.points), len(some.only_b)) == ((), 4, 4)
 
 
-def test_factors_are_fields(make_record):
+def test_factors_are_fields():
     with pytest.raises(UsageError, match="no factor 'bakcend'; choose from ranks"):
         compare_studies([make_record()], [make_record()], factors=["bakcend"])
     for name in ("code", "versions.torch", "fingerprint.versions", "nodes.cpu_boost", "case.cell.data"):
@@ -152,7 +152,7 @@ def configured(record, **changes):
 
 
 @pytest.mark.parametrize(("num_nodes", "blocks"), [(1, False), (2, True)])
-def test_the_fabric_blocks_where_several_nodes_used_it(make_record, num_nodes, blocks):
+def test_the_fabric_blocks_where_several_nodes_used_it(num_nodes, blocks):
     record = make_record(num_ranks=2, num_nodes=num_nodes)
     slow = configured(record, fabric={"bandwidth": 8e9})
     # A fabric that one side does not state is as good as another one.
@@ -161,7 +161,7 @@ def test_the_fabric_blocks_where_several_nodes_used_it(make_record, num_nodes, b
         assert (found.field.kind, found.blocks) == ("blocking-warn", blocks)
 
 
-def test_rules_and_code_block_and_what_is_not_recorded_is_not_taken_for_equal(make_record):
+def test_rules_and_code_block_and_what_is_not_recorded_is_not_taken_for_equal():
     record = make_record()
     ten = configured(record)
     (found,) = compare_studies(
@@ -175,7 +175,7 @@ def test_rules_and_code_block_and_what_is_not_recorded_is_not_taken_for_equal(ma
     assert names(comparison) == ["source_digest", "commit"]
 
 
-def test_values_that_never_repeat_differ_where_their_ranges_do_not_touch(make_record):
+def test_values_that_never_repeat_differ_where_their_ranges_do_not_touch():
     def loaded(*loads):
         nodes = [NODE.model_copy(update={"load_before": load}) for load in loads]
         return [make_record(block=n).model_copy(update={"nodes": [node]}) for n, node in enumerate(nodes)]
@@ -185,7 +185,7 @@ def test_values_that_never_repeat_differ_where_their_ranges_do_not_touch(make_re
     assert (found.field.kind, found.a, found.b) == ("information", (0.1, 0.5), (0.6, 9.0))
 
 
-def test_nodes_are_compared_as_lists(make_record):
+def test_nodes_are_compared_as_lists():
     slow = NODE.model_copy(update={"cpu_governor": "powersave"})
     a, b = (make_record().model_copy(update={"nodes": [NODE, other]}) for other in (NODE, slow))
     (found,) = compare_studies([a], [b]).differences

@@ -6,13 +6,11 @@ import pytest
 
 from dlscale.analysis.curves import with_curve_names
 from dlscale.analysis.figures.figure import draw
-from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, scaling, solution_table, tuning
+from dlscale.analysis.findings import scaling, solution_table, tuning
 from dlscale.analysis.findings.solution_plots import solution_figure
 from dlscale.analysis.findings.solutions import unequal_tuning
 from dlscale.analysis.findings.tuning import rate_searches
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.data import study_json
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.study_report import Loaded
@@ -21,32 +19,28 @@ from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.study import StudyFile, load_study
 from dlscale.benchmarks.study.tuned import read_tuned
 from dlscale.benchmarks.systems.system import load_system
-from tests.made_records import TARGET, solved
+from tests.analysis.reading import data_of, screen_text
+from tests.made_records import TARGET, make_record, solved
 
 GRID = (1e-3, 2e-3, 4e-3)
 
 
-@pytest.fixture
-def tried(make_record):
+def tried(rate, *outcomes, seconds=1.0, **fields):
     """Records of one rate and configuration: a training for each number of samples, or (samples, end)."""
-
-    def make(rate, *outcomes, seconds=1.0, **fields):
-        fields = {"backend": "ring", "num_ranks": 2} | fields
-        target = TARGET | {"max_samples": 4000, "learning_rate": rate} | fields.pop("target", {})
-        records = []
-        for block, outcome in enumerate(outcomes):
-            samples, end = outcome if isinstance(outcome, tuple) else (outcome, "reached")
-            record = make_record(target=target, local_batch=16, block=block, **fields)
-            last = {
-                "step": samples // record.case.cell.global_batch,
-                "samples": samples,
-                "seconds": seconds,
-                "auc": 0.95 if end == "reached" else 0.8,
-            }
-            records.append(solved(record, last, end=end))
-        return records
-
-    return make
+    fields = {"backend": "ring", "num_ranks": 2} | fields
+    target = TARGET | {"max_samples": 4000, "learning_rate": rate} | fields.pop("target", {})
+    records = []
+    for block, outcome in enumerate(outcomes):
+        samples, end = outcome if isinstance(outcome, tuple) else (outcome, "reached")
+        record = make_record(target=target, local_batch=16, block=block, **fields)
+        last = {
+            "step": samples // record.case.cell.global_batch,
+            "samples": samples,
+            "seconds": seconds,
+            "auc": 0.95 if end == "reached" else 0.8,
+        }
+        records.append(solved(record, last, end=end))
+    return records
 
 
 def search(*groups, planned=()):
@@ -74,7 +68,7 @@ BUDGET = (4000, "budget")
         ([[BUDGET] * 2] * 3, None, None, "the closest had 0.8 at 0.001"),
     ],
 )
-def test_the_least_expected_number_of_samples_wins(tried, outcomes, best, expected, words):
+def test_the_least_expected_number_of_samples_wins(outcomes, best, expected, words):
     clocks = (1.0, 30.0, 0.1)
     found = search(
         *(
@@ -88,7 +82,7 @@ def test_the_least_expected_number_of_samples_wins(tried, outcomes, best, expect
     assert (found.complete, found.num_trainings) == (True, sum(map(len, outcomes)))
 
 
-def test_no_rate_is_chosen_before_all_had_the_same_budget(tried):
+def test_no_rate_is_chosen_before_all_had_the_same_budget():
     first, second = tried(1e-3, 2000, 2000), tried(2e-3, 1000, 1000)
     planned = [record.case for record in (*first, *second)]
     found = search(first, second[:1], planned=planned)
@@ -98,7 +92,7 @@ def test_no_rate_is_chosen_before_all_had_the_same_budget(tried):
     assert [len(rate.trainings) for rate in found.tried] == [2, 0], "a rate without any record counts"
 
 
-def test_configurations_are_searched_one_by_one_and_followed_rates_are_no_search(tried):
+def test_configurations_are_searched_one_by_one_and_followed_rates_are_no_search():
     alone = {"backend": "none", "num_ranks": 1}
     records = [
         *tried(1e-3, 2000, 2000, **alone),
@@ -113,7 +107,7 @@ def test_configurations_are_searched_one_by_one_and_followed_rates_are_no_search
     assert not tuning.FINDING.of(followed)
 
 
-def test_each_rate_is_relative_to_the_same_one_on_1_rank(tried):
+def test_each_rate_is_relative_to_the_same_one_on_1_rank():
     alone = {"backend": "none", "num_ranks": 1}
     records = [*tried(1e-3, 2000, 2000, **alone), *tried(2e-3, 1000, 1000, **alone)]
     records += [*tried(1e-3, 3000, 3000), *tried(2e-3, 4000, 4000)]
@@ -122,19 +116,19 @@ def test_each_rate_is_relative_to_the_same_one_on_1_rank(tried):
     assert ratios == {1e-3: pytest.approx(1.5), 2e-3: pytest.approx(4.0)}
 
 
-def test_json_has_every_rate(tried):
+def test_json_has_every_rate():
     table = measure([record for rate in GRID for record in tried(rate, 1000, 1000, 1000)])
-    rows = json.loads(json.dumps(study_json(collect(load_all(), table))))["learning_rates"]
+    rows = json.loads(json.dumps(data_of(table)))["learning_rates"]
     assert [(row["learning_rate"], row["chosen"]) for row in rows] == [
         (1e-3, True),
         (2e-3, False),
         (4e-3, False),
     ]
-    assert not study_json(collect(load_all(), measure(tried(1e-3, 1000))))["learning_rates"]
+    assert not data_of(measure(tried(1e-3, 1000)))["learning_rates"]
 
 
 @pytest.fixture
-def put(tmp_path, make_record, capsys):
+def put(tmp_path, capsys):
     """Write tuned.toml as a report does; gives back the file, if there is one, and what was printed."""
 
     def write(records, planned=()):
@@ -153,7 +147,7 @@ def put(tmp_path, make_record, capsys):
     return write
 
 
-def test_the_file_has_the_rates_of_the_grid_and_what_the_search_took(tried, put):
+def test_the_file_has_the_rates_of_the_grid_and_what_the_search_took(put):
     """With scaling the rate that was used is not the one of 1 rank, which the grid and the file have."""
     linear, missed = {"scaling": "linear"}, [(4000, "budget")] * 3
     records = []
@@ -171,7 +165,7 @@ def test_the_file_has_the_rates_of_the_grid_and_what_the_search_took(tried, put)
     assert tuned.seconds == pytest.approx(18 * (2.1 + 0.1 + 1.0 + 0.1))
 
 
-def test_no_file_is_written_of_an_unequal_or_fruitless_search(tried, put):
+def test_no_file_is_written_of_an_unequal_or_fruitless_search(put):
     first, second = tried(1e-3, 2000, 2000), tried(2e-3, 1000, 1000)
     planned = [record.case for record in (*first, *second)]
     found, said = put([*first, *second[:1]], planned)
@@ -185,7 +179,7 @@ def test_no_file_is_written_of_an_unequal_or_fruitless_search(tried, put):
     assert put(tried(1e-3, 1000)) == (None, ""), "a study of one rate says nothing"
 
 
-def test_over_several_backends_each_cell_has_a_rate_of_its_own_or_the_one_that_came_closest(tried, put):
+def test_over_several_backends_each_cell_has_a_rate_of_its_own_or_the_one_that_came_closest(put):
     """Over servers, or with late gradients, updates are others, and so is the rate that suits them."""
     late = {"backend_options": {"pipelined": True}}
     records = [record for rate in GRID for record in tried(rate, 1000 if rate == 2e-3 else 2000)]
@@ -204,7 +198,7 @@ def test_over_several_backends_each_cell_has_a_rate_of_its_own_or_the_one_that_c
         tuned.rate_of(tried(1e-3, 1000, backend="gloo")[0].case.cell)
 
 
-def test_a_report_writes_the_file_and_fails_where_a_configuration_has_no_rate(tried, put, tmp_path, capsys):
+def test_a_report_writes_the_file_and_fails_where_a_configuration_has_no_rate(put, tmp_path, capsys):
     alone = {"backend": "none", "num_ranks": 1}
     records = [record for rate in GRID for record in tried(rate, 1000, **alone)]
     put(records)
@@ -225,7 +219,7 @@ def test_a_report_writes_the_file_and_fails_where_a_configuration_has_no_rate(tr
     assert "(1 of 2 configurations)" in capsys.readouterr().out
 
 
-def test_the_figure_draws_no_ideal_line_of_one_of_several_rates(tried):
+def test_the_figure_draws_no_ideal_line_of_one_of_several_rates():
     alone = {"backend": "none", "num_ranks": 1}
     searched = [record for rate in GRID for record in [*tried(rate, 900, **alone), *tried(rate, 600)]]
     one_rate = [*tried(1e-3, 900, **alone), *tried(1e-3, 600)]
@@ -241,7 +235,7 @@ def status_of(words):
     return ended.value.code or 0
 
 
-def test_equal_cells_with_several_rates_are_named_by_them(tried):
+def test_equal_cells_with_several_rates_are_named_by_them():
     alone = tried(1e-3, 900, backend="none", num_ranks=1)
     named, _ = with_curve_names([*tried(1e-3, 900), *tried(2e-3, 900), *alone], ())
     names = [record.case.cell.curve for record in named]
@@ -259,14 +253,14 @@ TUNING = {
 }
 
 
-def test_results_say_how_their_rates_were_tuned(tried, screen_text):
+def test_results_say_how_their_rates_were_tuned():
     alone = {"backend": "none", "num_ranks": 1}
     records = [*tried(1e-3, 900, 900, **alone), *tried(2e-3, 900, 900, target={"tuning": TUNING})]
     table = measure(records)
     (headline,) = unequal_tuning(solution_table.FINDING.of(table))
     assert headline.endswith("not tuned: none on 1 rank; tuned: 5 rates x 3 seeds: ring on 2 ranks.")
     assert headline in screen_text(table)
-    rows = study_json(collect(load_all(), table))["time_to_solution"]
+    rows = data_of(table)["time_to_solution"]
     assert [(row["tuned"], row["tuning_rates"], row["tuning_seeds"]) for row in rows] == [
         (False, None, None),
         (True, 5, 3),
@@ -274,5 +268,5 @@ def test_results_say_how_their_rates_were_tuned(tried, screen_text):
 
 
 @pytest.mark.parametrize("target", [{}, {"tuning": TUNING}], ids=["not tuned", "tuned"])
-def test_rates_that_were_tuned_alike_are_no_headline(tried, target):
+def test_rates_that_were_tuned_alike_are_no_headline(target):
     assert not unequal_tuning(solution_table.FINDING.of(measure(tried(2e-3, 900, 900, target=target))))

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.figures.write import write_figures
-from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import backends, ladder, load_all, scaling
+from dlscale.analysis.findings import backends, ladder, scaling
 from dlscale.analysis.findings.contrast_declaration import declare_variants
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.ladder import ladder_sentences
 from dlscale.analysis.form import SCREEN
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.data import study_json
 from dlscale.analysis.variants import Variants
 from dlscale.benchmarks.study.plan import num_comparisons
+from tests.analysis.reading import data_of, screen_text
+from tests.made_records import make_record
 
 BUCKETS = Variants(axes={"gloo.bucket_cap_mb": [25, 1, 5]})
 BATCHES = Variants(axes={"batch": [2, 4], "gloo.bucket_cap_mb": [25, 1]})
@@ -22,7 +22,7 @@ NOISE = (1.0, 1.004, 0.997, 1.002, 0.999, 1.003, 0.996, 1.001)
 DRIFT = (1.0, 0.8, 1.1, 0.9, 1.2, 0.85, 1.05, 0.95)
 
 
-def launches(make_record, variants, *, num_blocks=8):
+def launches(variants, *, num_blocks=8):
     """Records of (rate, what the cell is) in each of the blocks, with a drift that their pairs share."""
     return [
         make_record(
@@ -45,12 +45,9 @@ def pairs(records, variants, **options):
     return declared.factor, {(pair.contender.name, pair.reference.name) for pair in declared.pairs}
 
 
-def test_values_of_an_option_are_compared_with_its_first_one_which_is_compared_with_the_first_backend(
-    make_record,
-):
+def test_values_of_an_option_are_compared_with_its_first_one_which_is_compared_with_the_first_backend():
     records = launches(
-        make_record,
-        [(100, {"backend": "none"}), (90, {"backend": "mpi"}), (80, gloo(1)), (85, gloo(5)), (88, gloo(25))],
+        [(100, {"backend": "none"}), (90, {"backend": "mpi"}), (80, gloo(1)), (85, gloo(5)), (88, gloo(25))]
     )
     assert pairs(records, BUCKETS, order=["none", "mpi", "gloo"]) == (
         "backend",
@@ -64,14 +61,13 @@ def test_values_of_an_option_are_compared_with_its_first_one_which_is_compared_w
     assert num_comparisons(record.case.cell for record in records) == 3
 
 
-def test_each_curve_differs_from_its_reference_in_one_setting(make_record):
+def test_each_curve_differs_from_its_reference_in_one_setting():
     records = launches(
-        make_record,
         [
             (rate, {**cell, "local_batch": batch})
             for batch in (2, 4)
             for rate, cell in ((90, {"backend": "mpi"}), (80, gloo(25)), (70, gloo(1)))
-        ],
+        ]
     )
     assert pairs(records, BATCHES, order=["mpi", "gloo"]) == (
         "curve",
@@ -86,8 +82,8 @@ def test_each_curve_differs_from_its_reference_in_one_setting(make_record):
     assert num_comparisons(record.case.cell for record in records) == 5
 
 
-def test_the_verdict_on_a_value_is_that_of_its_comparison(make_record):
-    records = launches(make_record, [(90, gloo(25)), (70, gloo(1)), (90.05, gloo(5))])
+def test_the_verdict_on_a_value_is_that_of_its_comparison():
+    records = launches([(90, gloo(25)), (70, gloo(1)), (90.05, gloo(5))])
     study = measure(records, order=["gloo"], variants=BUCKETS)
     found = study.once(study_contrasts).found
     verdicts = {contrast.contender.name: contrast.verdict for contrast in found}
@@ -96,15 +92,15 @@ def test_the_verdict_on_a_value_is_that_of_its_comparison(make_record):
     compared = {c.cell.backend_options["bucket_cap_mb"]: c.verdict for c in backends.FINDING.of(study)}
     assert compared == {25: "reference", 1: "slower", 5: "alike"}
     # A first value that is compared with another backend keeps its verdict.
-    records = launches(make_record, [(90, {"backend": "mpi"}), (70, gloo(25)), (60, gloo(1))])
+    records = launches([(90, {"backend": "mpi"}), (70, gloo(25)), (60, gloo(1))])
     compared = backends.FINDING.of(measure(records, order=["mpi", "gloo"], variants=BUCKETS))
     assert [contender.verdict for contender in compared] == ["slower", "slower", "reference"]
 
 
-def test_batches_have_base_cases_and_a_figure_of_all_curves(make_record, tmp_path):
+@pytest.mark.usefixtures("no_pictures")
+def test_batches_have_base_cases_and_a_figure_of_all_curves(tmp_path):
     records = launches(
-        make_record,
-        [(rate * batch, {"backend": "ring", "local_batch": batch}) for batch, rate in ((2, 40), (4, 30))],
+        [(rate * batch, {"backend": "ring", "local_batch": batch}) for batch, rate in ((2, 40), (4, 30))]
     )
     for batch, rate in ((2, 25), (4, 20)):
         records += [
@@ -131,14 +127,13 @@ RUNGS = [
 ]
 
 
-@pytest.fixture
-def ladder_study(make_record):
-    return lambda **options: measure(launches(make_record, RUNGS, **options), order=["gloo"], variants=STEPS)
+def ladder_study(**options):
+    return measure(launches(RUNGS, **options), order=["gloo"], variants=STEPS)
 
 
-def test_a_step_is_compared_with_the_one_before_and_gains_multiply(ladder_study, screen_text):
+def test_a_step_is_compared_with_the_one_before_and_gains_multiply():
     study = ladder_study()
-    rows = study_json(collect(load_all(), study))["ladders"]
+    rows = data_of(study)["ladders"]
     assert [(row["step"], row["adds"], row["verdict"]) for row in rows] == [
         (0, "bucket_cap_mb=1", "start"),
         (1, "bucket_cap_mb=25", "faster"),
@@ -156,14 +151,14 @@ def test_a_step_is_compared_with_the_one_before_and_gains_multiply(ladder_study,
     assert screen_text(study).startswith("Ladder of gloo on 2 ranks: ")
 
 
-def test_few_launches_claim_no_step(ladder_study):
+def test_few_launches_claim_no_step():
     steps = ladder.FINDING.of(ladder_study(num_blocks=3))
     verdicts = [step.verdict for step in steps[1:]]
     assert verdicts == ["cannot be shown", "no difference", "cannot be shown"]
     assert "Insufficient data on bucket_cap_mb=25, MPICH_X=1: 3 launches" in " ".join(ladder_sentences(steps))
 
 
-def test_the_figure_of_a_ladder_has_a_point_per_step_and_one_for_all(ladder_study):
+def test_the_figure_of_a_ladder_has_a_point_per_step_and_one_for_all():
     table = ladder_study()
     (family,) = {step.family for step in ladder.FINDING.of(table) if not step.index}
     figure = ladder.ladder_figure(table, family, SCREEN)

@@ -91,11 +91,7 @@ def test_a_table_each_and_what_a_library_lacks_is_said(summary, tmp_path):
 def test_between_nodes_the_wire_is_the_bound(make_campaign, make_launch):
     launch = make_launch({"ring": {MIB: 8000.0}}, backend="ring", num_ranks=6)
     campaign = make_campaign(
-        rank_counts=[6],
-        nodes=["a", "b", "c"],
-        ranks_per_node=2,
-        system="A system",
-        wire_bytes_per_second=1e9,
+        rank_counts=[6], nodes=["a", "b", "c"], ranks_per_node=2, system="A system", wire_bytes_per_second=1e9
     )
     found = summarise(campaign, [launch.model_copy(update={"num_nodes": 3})])
     ring = row(found, "ring", "allreduce")

@@ -1,15 +1,14 @@
 """What a person gets: the tables on a narrow terminal, the figures, the CSV, and why a number is missing."""
 
 import csv
-import io
 
 import pytest
-from rich.console import Console
 
 from dlscale.analysis.message_sizes.report import blocks, write_files
 from dlscale.analysis.message_sizes.summary import run_origin, summarise
 from dlscale.analysis.render.screen import in_full
 from dlscale.benchmarks.records.message_sizes import PeerState
+from tests.analysis.reading import printed
 
 from .conftest import KIB, MIB
 
@@ -31,15 +30,12 @@ def summary(make_campaign, make_launch):
     return summarise(make_campaign(peers=peers), launches)
 
 
-def printed(summary):
-    console = Console(file=io.StringIO(), width=80)
-    for block in blocks(summary):
-        console.print(*in_full(block), sep="\n")
-    return console.file.getvalue().splitlines()
+def shown(summary):
+    return printed(*(part for block in blocks(summary) for part in in_full(block)), width=80).splitlines()
 
 
 def test_a_terminal_of_80_columns_shows_every_number(summary):
-    lines = printed(summary)
+    lines = shown(summary)
     assert max(map(len, lines)) <= 80
     (line,) = [line for line in lines if "4 KiB" in line and "ring" in line]
     assert line.split() == ["4", "KiB", "ring", "4.10", "4.10", "1.00", "-"]
@@ -76,4 +72,4 @@ def test_an_interrupted_run_has_no_rows_and_no_files(make_campaign, tmp_path):
     summary = summarise(make_campaign(), [])
     assert list(summary.rows) == []
     assert write_files(summary, tmp_path) == []
-    assert printed(summary)
+    assert shown(summary)

@@ -2,10 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.message_sizes.summary import (
-    average_bus_bandwidths,
-    summarise,
-)
+from dlscale.analysis.message_sizes.summary import average_bus_bandwidths, summarise
 from dlscale.benchmarks.records.message_sizes import PeerState
 
 from .conftest import KIB, MIB

@@ -121,9 +121,7 @@ def test_the_bands_hold_the_truth():
     inside = []
     for seed in range(20):
         network = calibrated(
-            points(exchange_of("ring", 2), exchange_of("recursive_doubling", 4), seed=seed),
-            START,
-            source="s",
+            points(exchange_of("ring", 2), exchange_of("recursive_doubling", 4), seed=seed), START, source="s"
         ).network
         low, high = network.latency_factors
         inside.append(low <= TRUTH.latency_seconds / network.latency_seconds <= high)

@@ -23,15 +23,8 @@ from dlscale.benchmarks.launch.configuration import stated_emulation, stated_fab
 from dlscale.benchmarks.records.message_sizes import MessageSizeRun, add_launch, write_campaign
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.systems.system import load_system
-from tests.analysis.made_scenarios import (
-    NETWORK,
-    PROFILE,
-    STARTED,
-    allreduces,
-    scenario,
-    with_exchange,
-)
-from tests.made_records import CONFIGURATION
+from tests.analysis.made_scenarios import NETWORK, PROFILE, STARTED, allreduces, scenario, with_exchange
+from tests.made_records import CONFIGURATION, make_record, profile_record
 
 MIB = 1 << 20
 TRUTH = replace(
@@ -51,18 +44,11 @@ def ring_seconds(num_nodes, size, ranks_per_node=1):
     return exchange, cost(TRUTH, exchange).of(size)
 
 
-@pytest.fixture
-def exchanged(make_record):
+def exchanged(nodes, *, per_node=1, slower=1.0, sizes=BUCKETS, **fields):
     """A launch of the ring's buckets alone on several nodes of Cori."""
-
-    def make(nodes, *, per_node=1, slower=1.0, sizes=BUCKETS, **fields):
-        named = {"system": "cori", "backend": "ring", "num_ranks": nodes * per_node, "num_nodes": nodes}
-        record = make_record(**named | {"control": "exchange"} | fields)
-        return with_exchange(
-            record, sizes, [slower * ring_seconds(nodes, size, per_node)[1] for size in sizes]
-        )
-
-    return make
+    named = {"system": "cori", "backend": "ring", "num_ranks": nodes * per_node, "num_nodes": nodes}
+    record = make_record(**named | {"control": "exchange"} | fields)
+    return with_exchange(record, sizes, [slower * ring_seconds(nodes, size, per_node)[1] for size in sizes])
 
 
 def jittery(num_nodes, **fields):
@@ -80,7 +66,7 @@ def emulated(record, **fabric):
     return record.model_copy(update={"configuration": CONFIGURATION.model_copy(update=stated)})
 
 
-def test_buckets_and_allreduces_of_each_size_on_each_number_of_nodes_are_points(exchanged):
+def test_buckets_and_allreduces_of_each_size_on_each_number_of_nodes_are_points():
     records = [
         exchanged(nodes, block=block, sizes=(MIB, 4 * MIB, 4 * MIB)) for nodes in (2, 4) for block in (0, 1)
     ]
@@ -94,10 +80,7 @@ def test_buckets_and_allreduces_of_each_size_on_each_number_of_nodes_are_points(
     own = allreduces(2, {1024: [1e-4], MIB: [1e-3]}, operation="mpi", backend="mpich", per_node=2)
     assert [
         (point.exchange.algorithm, point.exchange.ranks_per_node) for point in points_of_run([own], "mpi")
-    ] == [
-        ("recursive_doubling", 2),
-        ("halving_doubling", 2),
-    ]
+    ] == [("recursive_doubling", 2), ("halving_doubling", 2)]
     start = replace(NETWORK, reduce_seconds_per_byte=1e-11)
     together = calibrated([*found, *points_of_run([jittery(2), jittery(4)], "ring")], start, source="both")
     assert together.num_points == 8
@@ -126,7 +109,7 @@ def test_launches_count_by_their_median_and_calls_by_how_they_spread():
         ([{}, {"block": 1, "evidence": "emulated"}], "records of emulated, measured"),
     ],
 )
-def test_a_study_that_cannot_calibrate_is_one_line(exchanged, plan, problem):
+def test_a_study_that_cannot_calibrate_is_one_line(plan, problem):
     with pytest.raises(UsageError, match=problem) as caught:
         points_of_study([exchanged(2, **fields) for fields in plan], "ring", fingerprint="f" * 12)
     assert "\n" not in str(caught.value)
@@ -150,14 +133,14 @@ def test_a_run_that_cannot_calibrate_is_one_line(launches, problem):
     assert "\n" not in str(caught.value)
 
 
-def test_versions_that_differ_are_named(exchanged):
+def test_versions_that_differ_are_named():
     old, new = exchanged(2), exchanged(2, block=1, fingerprint="e" * 12)
     newer = new.fingerprint.model_copy(update={"versions": {"torch": "3"}})
     with pytest.raises(UsageError, match=r"eeeeeeeeeeee, ffffffffffff differ: torch 2 and 3; calibrate"):
         points_of_study([old, new.model_copy(update={"fingerprint": newer})], "ring")
 
 
-def test_emulated_links_are_known_by_what_they_were_set_to(exchanged):
+def test_emulated_links_are_known_by_what_they_were_set_to():
     slow, fast = (
         emulated(exchanged(2, block=block, evidence="emulated"), bandwidth=rate)
         for block, rate in enumerate((25e6, 50e6))
@@ -183,7 +166,7 @@ def test_emulated_links_are_known_by_what_they_were_set_to(exchanged):
 
 
 @pytest.fixture
-def study(tmp_path, profile_record):
+def study(tmp_path):
     """Writes a study's folder: a profile of Cori's nodes, and these records."""
 
     def write(*records):
@@ -217,24 +200,16 @@ def predicted(tmp_path, capsys):
     """(exit status, what was printed, what was complained about) of a prediction for Cori."""
 
     def call(*words):
-        asked = [
-            "predict",
-            "weak-scaling",
-            "--system",
-            "cori",
-            "--results",
-            str(tmp_path / "results"),
-            *words,
-        ]
+        asked = ["predict", "weak-scaling", "--system", "cori", "--results", str(tmp_path / "results")]
         with pytest.raises(SystemExit) as ended:
-            main(asked)
+            main([*asked, *words])
         printed = capsys.readouterr()
         return ended.value.code or 0, printed.out, printed.err
 
     return call
 
 
-def test_records_of_several_nodes_calibrate_a_prediction(study, exchanged, predicted, run):
+def test_records_of_several_nodes_calibrate_a_prediction(study, predicted, run):
     folder = study(*(exchanged(nodes, block=block) for nodes in (2, 4, 8) for block in range(2)))
     own = ["--from", folder.name, "--backends", "ring,none"]
     both = f"{folder.name},{run(load_system('cori').title)}"
@@ -285,9 +260,7 @@ def test_a_run_is_found_by_path_by_name_and_as_the_latest_and_servers_take_the_r
         ({"num_nodes": 1}, "no exchange was measured between nodes"),
     ],
 )
-def test_exchanges_of_something_else_are_refused_in_one_line(
-    fields, problem, study, exchanged, predicted, tmp_path
-):
+def test_exchanges_of_something_else_are_refused_in_one_line(fields, problem, study, predicted, tmp_path):
     folder = study(*(exchanged(nodes, **fields) for nodes in (2, 4)))
     code, _, err = predicted("--from", folder.name, "--calibrate", folder.name, "--nodes", "8")
     (line,) = err.strip().splitlines()
@@ -316,7 +289,7 @@ def test_the_error_is_the_root_mean_square_of_logarithms_and_widens_the_band():
     assert alone.low == alone.high
 
 
-def test_trainings_of_the_same_scenario_between_nodes_are_found(make_record):
+def test_trainings_of_the_same_scenario_between_nodes_are_found():
     trained = replace(PROFILE, preset="tiny", local_batch=8)
 
     def record(num_ranks, **fields):

@@ -35,11 +35,7 @@ def test_a_row_is_the_predicted_point_with_that_network_noise_and_batch():
     network = replace(NETWORK, node_bytes_per_second=4e9, latency_seconds=5e-6)
     alone = predict_point(
         replace(
-            OWN,
-            network=network,
-            noise=Noise(steps=(1.0, 1.0, 1.0)),
-            batch=32,
-            num_replicates=NUM_REPLICATES,
+            OWN, network=network, noise=Noise(steps=(1.0, 1.0, 1.0)), batch=32, num_replicates=NUM_REPLICATES
         ),
         16,
     )

@@ -8,19 +8,14 @@ import pytest
 
 from dlscale.analysis.predict.exchange import NetworkExchange, phases_of, row_length
 from dlscale.analysis.predict.loggp import cost, ring_seconds
-from dlscale.analysis.predict.network import Groups, Network, network_of
+from dlscale.analysis.predict.network import Groups, network_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import load_system
+from tests.analysis.made_scenarios import NETWORK
 
 B, L, G, M = 8e9, 3e-6, 2e-11, 1e11
-SWITCH = Network(
-    name="switch",
-    num_nodes=10_000,
-    node_bytes_per_second=B,
-    latency_seconds=L,
-    node_memory_bytes_per_second=M,
-    reduce_seconds_per_byte=G,
-)
+RATES = {"node_bytes_per_second": B, "node_memory_bytes_per_second": M}
+SWITCH = replace(NETWORK, num_nodes=10_000, latency_seconds=L, reduce_seconds_per_byte=G, **RATES)
 N = 25 << 20
 
 
@@ -87,13 +82,8 @@ def test_every_gradient_reaches_every_node_for_any_number_of_nodes(algorithm, nu
 
 def test_groups_limit_what_crosses_them():
     """Halving-doubling over consecutive nodes crosses the same pair of groups in its long-distance rounds."""
-    groups = Groups(
-        num_groups=4,
-        nodes_per_group=4,
-        group_bytes_per_second=6e9,
-        pair_bytes_per_second=2e9,
-        extra_latency_seconds=1e-6,
-    )
+    rates = {"group_bytes_per_second": 6e9, "pair_bytes_per_second": 2e9, "extra_latency_seconds": 1e-6}
+    groups = Groups(num_groups=4, nodes_per_group=4, **rates)
     network = replace(SWITCH, num_nodes=16, groups=groups)
     inside = cost(network, NetworkExchange(algorithm="halving_doubling", num_nodes=4))
     assert inside == cost(SWITCH, NetworkExchange(algorithm="halving_doubling", num_nodes=4))

@@ -10,6 +10,7 @@ from dlscale.analysis.predict.noise import Noise, noise_of, noise_of_steps, rare
 from dlscale.analysis.predict.prediction import sensitivity
 from dlscale.analysis.predict.scenario import noise_texts
 from tests.analysis.made_scenarios import NETWORK, PROFILE, scenario
+from tests.made_records import make_record, profile_record
 
 
 def disturbed_steps(count=6000, probability=0.01, least=0.3, size=0.5, seed=3):
@@ -69,7 +70,7 @@ NUM_RANKS, LASTING, PASSING = 16, 0.04, 0.03
 
 
 @pytest.fixture
-def ranks_record(make_record):
+def ranks_record():
     """A launch of `none` whose ranks differ for good, and by as much again in every launch."""
     lasting = np.random.default_rng(7).normal(0, LASTING, 64)
 
@@ -83,7 +84,7 @@ def ranks_record(make_record):
     return make
 
 
-def test_planted_differences_between_ranks_are_found_without_those_of_a_launch(ranks_record, profile_record):
+def test_planted_differences_between_ranks_are_found_without_those_of_a_launch(ranks_record):
     records = [ranks_record(block) for block in range(6)]
     profile = profile_of([profile_record(), *records], "hep_cnn", "torch")
     assert profile.rank_variation == pytest.approx(ranks_record.lasting, rel=0.15)
@@ -112,7 +113,7 @@ def test_planted_differences_between_ranks_are_found_without_those_of_a_launch(r
         ([{"failure": "killed"}] * 2, "backend none"),
     ],
 )
-def test_differences_that_no_launches_show_are_not_measured(ranks_record, profile_record, plan, why):
+def test_differences_that_no_launches_show_are_not_measured(ranks_record, plan, why):
     records = [ranks_record(block, **fields) for block, fields in enumerate(plan)]
     profile = profile_of([profile_record(), *records], "hep_cnn", "torch")
     assert profile.rank_variation is None
@@ -186,11 +187,7 @@ def test_half_the_noise_is_half_as_far_from_the_mean():
     noise = Noise(steps=(0.9, 1.1), variation=(0.1, 0.2), static=0.1, rare_size=1.0, **rare)
     half = noise.scaled(0.5)
     assert half == Noise(
-        steps=(0.95, 1.05),
-        variation=(0.05, 0.1),
-        static=0.05,
-        rare_size=0.5,
-        **rare | {"rare_least": 0.2},
+        steps=(0.95, 1.05), variation=(0.05, 0.1), static=0.05, rare_size=0.5, **rare | {"rare_least": 0.2}
     )
 
 

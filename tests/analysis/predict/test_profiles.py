@@ -19,6 +19,7 @@ from dlscale.base.definitions import names
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import NAMES, hep_cnn, load_workload
+from tests.made_records import profile_record
 
 CORI = load_system("cori")
 
@@ -186,7 +187,7 @@ def test_the_rate_of_links_is_never_assumed():
         network_of(with_assumed(bare)[0])
 
 
-def test_a_profile_is_the_median_of_its_launches_without_what_the_stamps_cost(profile_record):
+def test_a_profile_is_the_median_of_its_launches_without_what_the_stamps_cost():
     records = [
         profile_record(block=0, last=0.026, stamps=1.25),
         profile_record(block=1, last=0.028, stamps=1.25),
@@ -209,7 +210,7 @@ def test_a_profile_is_the_median_of_its_launches_without_what_the_stamps_cost(pr
     assert found.source.startswith("weak-scaling, hep_cnn-tiny-torch-none-1r-profile-")
 
 
-def test_a_resampled_step_is_as_long_as_a_measured_one(profile_record):
+def test_a_resampled_step_is_as_long_as_a_measured_one():
     """Noise is resampled from steps over their mean, so a profile's step is the mean one, not the usual one."""
     found = profile_of([profile_record(drift=2.0, stamps=1.1)], "hep_cnn", "torch")
     mean = sum(found.step_seconds) / len(found.step_seconds)
@@ -217,7 +218,7 @@ def test_a_resampled_step_is_as_long_as_a_measured_one(profile_record):
     assert mean > 0.033
 
 
-def test_of_several_profiles_one_is_to_be_chosen(profile_record):
+def test_of_several_profiles_one_is_to_be_chosen():
     records = [profile_record(), profile_record(local_batch=4)]
     with pytest.raises(
         UsageError, match=r"several profiles of hep_cnn in torch: local_batch 8, 4; say which"
@@ -242,12 +243,12 @@ def test_of_several_profiles_one_is_to_be_chosen(profile_record):
         ([{}, {"block": 1, "names": ("b", "w")}], "different gradients"),
     ],
 )
-def test_what_is_no_profile_is_one_line(profile_record, plan, problem):
+def test_what_is_no_profile_is_one_line(plan, problem):
     with pytest.raises(UsageError, match=problem) as caught:
         profile_of([profile_record(**fields) for fields in plan], "hep_cnn", "torch")
     assert "\n" not in str(caught.value)
 
 
-def test_a_failed_launch_beside_good_ones_does_not_count(profile_record):
+def test_a_failed_launch_beside_good_ones_does_not_count():
     records = [profile_record(), profile_record(block=1, failure="killed")]
     assert len(profile_of(records, "hep_cnn", "torch").step_seconds) == 200

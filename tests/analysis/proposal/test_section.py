@@ -4,6 +4,9 @@ import pytest
 
 from dlscale.analysis.proposal import section
 from dlscale.analysis.proposal.sizes import node_hours_request
+from tests.made_records import make_record
+
+from .conftest import curve_of, kept
 
 ONE = {"none": {1: 1.0}}
 GOOD = {**ONE, "ring": {1: 0.99, 2: 0.95, 4: 0.9}}
@@ -33,7 +36,7 @@ def ring(*shares):
         ({"ring": {2: 1.0, 4: 0.9}}, {}, ["There is no efficiency"]),
     ],
 )
-def test_the_result_states_what_is_known_and_relative_to_what(kept, curve_of, shares, options, parts):
+def test_the_result_states_what_is_known_and_relative_to_what(shares, options, parts):
     said = section.result_sentence(curve_of(kept(shares, **options)))
     assert all(part in said for part in parts)
 
@@ -57,7 +60,7 @@ def test_the_result_states_what_is_known_and_relative_to_what(kept, curve_of, sh
         ({"ring": {2: 1.0, 4: 0.9}}, {}, 0.75, ["Insufficient data"]),
     ],
 )
-def test_the_threshold_is_surely_possibly_or_not_kept(kept, curve_of, shares, options, threshold, parts):
+def test_the_threshold_is_surely_possibly_or_not_kept(shares, options, threshold, parts):
     text = section.threshold_sentence(curve_of(kept(shares, **options), threshold=threshold))
     assert all(part in text for part in parts)
     assert ("would decide" in text) == any("would decide" in part for part in parts)
@@ -75,7 +78,7 @@ def test_the_threshold_is_surely_possibly_or_not_kept(kept, curve_of, shares, op
         ({"evidence": "simulated"}, ["No node-hours are derived from simulated numbers"]),
     ],
 )
-def test_node_hours_are_those_of_a_size_that_surely_keeps_the_threshold(kept, curve_of, options, parts):
+def test_node_hours_are_those_of_a_size_that_surely_keeps_the_threshold(options, parts):
     curve = curve_of(kept(GOOD, **options))
     said = section.request_sentence(node_hours_request(curve, samples=3_600_000, runs=2), curve)
     assert all(part in said for part in parts)
@@ -90,13 +93,13 @@ def test_node_hours_are_those_of_a_size_that_surely_keeps_the_threshold(kept, cu
         ({"evidence": "simulated", "num_nodes": {4: 2}}, "These numbers are simulated"),
     ],
 )
-def test_what_was_not_measured_on_nodes_is_said_before_the_numbers(kept, curve_of, options, begin):
+def test_what_was_not_measured_on_nodes_is_said_before_the_numbers(options, begin):
     said = section.evidence_sentence(curve_of(kept(GOOD, **options)))
     assert said.startswith(begin)
     assert bool(said) == bool(begin)
 
 
-def test_what_the_numbers_do_not_say_is_listed(kept, curve_of, make_record):
+def test_what_the_numbers_do_not_say_is_listed():
     records = [
         *kept({**GOOD, "mpi": {1: 1, 2: 0.5}}),
         make_record(backend="ring", num_ranks=2, block=7, failure="x"),

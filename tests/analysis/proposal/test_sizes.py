@@ -8,6 +8,9 @@ from dlscale.analysis.measured import measure
 from dlscale.analysis.metrics import BASE_NAMES
 from dlscale.analysis.proposal.sizes import curves, node_hours_request, power, verdict
 from dlscale.analysis.statistics import Interval, median_interval
+from tests.made_records import make_record
+
+from .conftest import curve_of, kept
 
 SHARES = {"none": {1: 1.0, 2: 0.99}, "ring": {1: 0.98, 2: 0.95, 4: 0.9, 8: 0.6}}
 NODES = {4: 2, 8: 4}
@@ -17,7 +20,7 @@ def interval(low, high):
     return Interval(center=(low * high) ** 0.5, low=low, high=high, level=0.95, method="paired t", n=6)
 
 
-def test_planted_efficiencies_give_their_speed_ups_and_doublings(kept, curve_of):
+def test_planted_efficiencies_give_their_speed_ups_and_doublings():
     found = curve_of(kept(SHARES))
     assert found.name == "ring"
     assert [one.num_ranks for one in found.sizes] == [1, 2, 4, 8]
@@ -32,13 +35,13 @@ def test_planted_efficiencies_give_their_speed_ups_and_doublings(kept, curve_of)
     assert found.sizes[3].per_doubling.high - found.sizes[3].per_doubling.low < 1e-9
 
 
-def test_a_step_over_several_doublings_is_told_per_doubling(kept, curve_of):
+def test_a_step_over_several_doublings_is_told_per_doubling():
     found = curve_of(kept({"none": {1: 1.0}, "ring": {1: 1.0, 8: 0.512}}))
     # 8 x 0.512 = 1.6^3
     assert found.sizes[1].per_doubling.center == pytest.approx(1.6)
 
 
-def test_node_hours_count_whole_nodes(kept, curve_of):
+def test_node_hours_count_whole_nodes():
     found = curve_of(kept(SHARES, num_nodes=NODES))
     for one in found.sizes:
         rate = one.row.throughput
@@ -80,7 +83,7 @@ def test_a_power_keeps_the_order_of_limits_and_has_an_inverse(low, ratio, expone
     assert (again.low, again.high) == pytest.approx((low, low * ratio))
 
 
-def test_the_fastest_backend_on_most_ranks_is_shown_and_the_others_named(kept, curve_of):
+def test_the_fastest_backend_on_most_ranks_is_shown_and_the_others_named():
     shares = {**SHARES, "mpi": {1: 1, 2: 0.99, 4: 0.95}, "gloo": {1: 1, 2: 0.9, 4: 0.8, 8: 0.5}}
     found = curve_of(kept(shares))
     assert found.name == "ring"
@@ -89,11 +92,11 @@ def test_the_fastest_backend_on_most_ranks_is_shown_and_the_others_named(kept, c
     assert [one.name for one in chosen] == ["gloo", "mpi"]
 
 
-def test_only_none_measured_is_shown_as_it_is(kept, curve_of):
+def test_only_none_measured_is_shown_as_it_is():
     assert curve_of(kept({"none": {1: 1, 2: 0.99}})).name == "none"
 
 
-def test_without_none_the_backend_s_own_1_rank_is_the_base(kept, curve_of):
+def test_without_none_the_backend_s_own_1_rank_is_the_base():
     found = curve_of(kept({"ring": {1: 0.5, 2: 0.4}}))
     assert found.base == "backend"
     assert found.sizes[1].efficiency.center == pytest.approx(0.8)
@@ -104,7 +107,7 @@ def test_without_none_the_backend_s_own_1_rank_is_the_base(kept, curve_of):
     assert curve_of(records).base_rate.center == pytest.approx(8 / median_interval(seconds).center)
 
 
-def test_a_size_whose_launches_all_failed_has_no_numbers_and_is_passed_over(kept, curve_of, make_record):
+def test_a_size_whose_launches_all_failed_has_no_numbers_and_is_passed_over():
     died = [make_record(backend="ring", num_ranks=2, failure="died")]
     found = curve_of(kept({"none": {1: 1}, "ring": {1: 1, 4: 0.64}}) + died)
     assert (found.sizes[1].verdict, found.sizes[1].node_hours) == ("unknown", None)
@@ -112,13 +115,13 @@ def test_a_size_whose_launches_all_failed_has_no_numbers_and_is_passed_over(kept
     assert found.sizes[2].per_doubling.center == pytest.approx(1.6)  # 2.56 ^ (1/2), since 1 rank
 
 
-def test_weak_and_strong_are_curves_of_their_own(kept):
+def test_weak_and_strong_are_curves_of_their_own():
     records = kept(SHARES) + kept({"none": {1: 1}, "ring": {1: 1, 2: 1}}, global_batch=32)
     found = curves(measure(records), threshold=0.75)
     assert [one.family.scaling_mode for one in found] == ["strong", "weak"]
 
 
-def test_node_hours_are_asked_at_the_largest_size_that_surely_keeps_the_threshold(kept, curve_of):
+def test_node_hours_are_asked_at_the_largest_size_that_surely_keeps_the_threshold():
     found = node_hours_request(curve_of(kept(SHARES, num_nodes=NODES)), samples=3_600_000, runs=4)
     assert found.size.num_ranks == 4  # 90 %; 8 ranks keep 60 %
     rate = found.size.row.throughput.center
@@ -128,7 +131,7 @@ def test_node_hours_are_asked_at_the_largest_size_that_surely_keeps_the_threshol
     assert found.total.low == pytest.approx(8000 / found.size.row.throughput.high)
 
 
-def test_nothing_is_asked_on_the_ground_of_too_few_launches(kept, curve_of):
+def test_nothing_is_asked_on_the_ground_of_too_few_launches():
     found = curve_of(kept(SHARES, num_blocks=2))
     assert {one.verdict for one in found.sizes} == {"unknown"}
     assert node_hours_request(found, samples=1000, runs=1) is None

@@ -9,6 +9,9 @@ from dlscale.analysis.declare import Guide
 from dlscale.analysis.measured import measure
 from dlscale.analysis.proposal import write as module
 from dlscale.analysis.proposal.write import write_proposal
+from tests.made_records import make_record
+
+from .conftest import kept
 
 SHARES = {"none": {1: 1.0, 2: 0.99}, "ring": {1: 0.98, 2: 0.95, 4: 0.6}}
 STEM = "hep_cnn-tiny-torch-weak-fp32-ring"
@@ -25,7 +28,7 @@ def write(tmp_path):
     return run
 
 
-def test_text_table_and_figures_are_there_and_refer_to_each_other(kept, write):
+def test_text_table_and_figures_are_there_and_refer_to_each_other(write):
     names, folder = write(kept(SHARES), samples=10_000, runs=2)
     pictures = {
         f"{STEM}-{name}.{end}"
@@ -47,7 +50,7 @@ def test_text_table_and_figures_are_there_and_refer_to_each_other(kept, write):
     assert {row["base_case"] for row in rows} == {"none"}
 
 
-def test_the_threshold_is_a_line_in_the_figure_of_efficiency(kept, monkeypatch, write):
+def test_the_threshold_is_a_line_in_the_figure_of_efficiency(monkeypatch, write):
     figures = {}
     monkeypatch.setattr(
         module, "save_figure", lambda figure, *_: figures.setdefault(figure.name, figure).panels[:0]
@@ -56,24 +59,24 @@ def test_the_threshold_is_a_line_in_the_figure_of_efficiency(kept, monkeypatch, 
     assert [plot.guides[-1] for plot in figures["efficiency"].panels] == [Guide(label="80 %", y=0.8)] * 2
 
 
-def test_strong_scaling_has_times_and_speed_ups_too_and_nothing_is_asked_without_samples(kept, write):
+def test_strong_scaling_has_times_and_speed_ups_too_and_nothing_is_asked_without_samples(write):
     names, folder = write(kept(SHARES, global_batch=32))
     assert f"{STEM.replace('weak', 'strong')}-step-time.pdf" in names
     assert "training on" not in (folder / "proposal.md").read_text()
 
 
-def test_nothing_with_a_number_writes_nothing(make_record, write):
+def test_nothing_with_a_number_writes_nothing(write):
     names, folder = write([make_record(failure="died")])
     assert not names
     assert not folder.exists()
 
 
-def test_curves_with_equal_names_have_files_of_their_own(kept, write):
+def test_curves_with_equal_names_have_files_of_their_own(write):
     names, _ = write(kept(SHARES) + kept(SHARES, cores_per_rank=2))
     assert sum(name.endswith("efficiency.pdf") for name in names) == 2
 
 
-def test_names_from_records_are_no_markup(kept, write):
+def test_names_from_records_are_no_markup(write):
     _, folder = write(kept(SHARES, environment="<script>alert(1)</script>|x_y$"))
     assert "<script>" not in (folder / "proposal.md").read_text().replace("\\<", "")
     latex = (folder / "proposal.tex").read_text()

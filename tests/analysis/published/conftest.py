@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dlscale.analysis.measured import Measured, measure
-from dlscale.analysis.published.catalogue import Published, load_published
+from dlscale.analysis.published.catalogue import Figure, Published, load_published
 from dlscale.analysis.published.claims import Publication, load_networks
 from dlscale.analysis.published.values import Statement, Value
 from dlscale.benchmarks.records.record import Record
@@ -92,23 +92,24 @@ def _write(path: Path, columns: tuple[str, ...], rows: list[dict[str, object]]) 
         writer.writerows(rows)
 
 
-@pytest.fixture
-def cori_records() -> Callable[..., list[Record]]:
+def cori_records(
+    efficiency: dict[str, tuple[float, ...]], *, nodes: tuple[int, ...] = (1, 2, 4), **fields: object
+) -> list[Record]:
     """Records on cori, one rank per node: backend -> rate per rank on each number of nodes, over 100."""
-
-    def make(
-        efficiency: dict[str, tuple[float, ...]], *, nodes: tuple[int, ...] = (1, 2, 4), **fields: object
-    ) -> list[Record]:
-        known: dict[str, Any] = {"system": "cori", "preset": "paper", "noise": 0.001} | fields
-        places = {"rank_counts": nodes, "num_nodes": {count: count for count in nodes}}
-        return make_study(efficiency=efficiency, drift=(1.0,), **places, **known)
-
-    return make
+    known: dict[str, Any] = {"system": "cori", "preset": "paper", "noise": 0.001} | fields
+    places = {"rank_counts": nodes, "num_nodes": {count: count for count in nodes}}
+    return make_study(efficiency=efficiency, drift=(1.0,), **places, **known)
 
 
-@pytest.fixture
-def cori(cori_records: Callable[..., list[Record]]) -> Callable[..., Measured]:
-    return lambda *shares, **fields: measure(cori_records(*shares, **fields))
+def cori(*shares: Any, **fields: Any) -> Measured:
+    """What was measured there."""
+    return measure(cori_records(*shares, **fields))
+
+
+def made_figure(**fields: Any) -> Figure:
+    """A figure of the catalogue about which a test says no more."""
+    known = dict(zip(("id", "title", "publication", "public", "workload"), "ftpaw", strict=True))
+    return Figure(**{**known, "public": "All.", "tolerance": 0.1, **fields})
 
 
 def value(
@@ -139,64 +140,54 @@ def known(value: int) -> dict[str, Any]:
     return {"value": value, "kind": "assumed", "source": "a test"}
 
 
-@pytest.fixture
-def publication() -> Callable[..., Publication]:
+def publication(
+    inputs: dict[str, dict[str, Any]] | None = None,
+    claims: tuple[dict[str, Any], ...] = (),
+    overlap: str = "none",
+    algorithm: str = "ring",
+    flat: bool = False,
+    **more: Any,
+) -> Publication:
     """100 MB over a ring of servers with 4 devices: 0.2 s per step, 60 % of it backpropagation, 10 GB/s."""
-
-    def make(
-        inputs: dict[str, dict[str, Any]] | None = None,
-        claims: tuple[dict[str, Any], ...] = (),
-        overlap: str = "none",
-        algorithm: str = "ring",
-        flat: bool = False,
-        **more: Any,
-    ) -> Publication:
-        ranges = {
-            "step": exactly(0.2),
-            "backward": exactly(0.6),
-            "rate": exactly(10e9),
-            "latency": exactly(1e-9),
-            "variation": exactly(1e-9),
+    ranges = {
+        "step": exactly(0.2),
+        "backward": exactly(0.6),
+        "rate": exactly(10e9),
+        "latency": exactly(1e-9),
+        "variation": exactly(1e-9),
+    }
+    curve = {
+        "name": "a curve",
+        "figures": {"powerai-ddl-3": "Torch"},
+        "backend": "mpi",
+        "network": "small",
+        "transport": {
+            "algorithm": algorithm,
+            "overlap": overlap,
+            "flat": flat,
+            "kind": "assumed",
+            "source": "a test",
+        },
+        "base": 4,
+        "sizes": [4, 16, 64],
+        "devices_per_node": known(4),
+        "batch": known(32),
+        **{name: name for name in ranges},
+    }
+    return Publication.model_validate(
+        {
+            "name": "small",
+            "title": "A publication",
+            "inputs": ranges | (inputs or {}),
+            "device_curves": [curve | more],
+            "claims": claims,
         }
-        curve = {
-            "name": "a curve",
-            "figures": {"powerai-ddl-3": "Torch"},
-            "backend": "mpi",
-            "network": "small",
-            "transport": {
-                "algorithm": algorithm,
-                "overlap": overlap,
-                "flat": flat,
-                "kind": "assumed",
-                "source": "a test",
-            },
-            "base": 4,
-            "sizes": [4, 16, 64],
-            "devices_per_node": known(4),
-            "batch": known(32),
-            **{name: name for name in ranges},
-        }
-        return Publication.model_validate(
-            {
-                "name": "small",
-                "title": "A publication",
-                "inputs": ranges | (inputs or {}),
-                "device_curves": [curve | more],
-                "claims": claims,
-            }
-        )
-
-    return make
+    )
 
 
-@pytest.fixture
-def networks() -> Callable[..., dict[str, Any]]:
+def networks(*shares: tuple[float, float]) -> dict[str, Any]:
     """A network of 100 MB; all of its gradients are ready after backpropagation unless shares are given."""
-
-    def make(*shares: tuple[float, float]) -> dict[str, Any]:
-        like = load_networks()["resnet50"]
-        gradients = like.gradients.model_copy(update={"shares": list(shares) or [(1.0, 1.0)]})
-        parameters = like.num_parameters.model_copy(update={"value": 25_000_000})
-        return {"small": like.model_copy(update={"gradients": gradients, "num_parameters": parameters})}
-
-    return make
+    like = load_networks()["resnet50"]
+    gradients = like.gradients.model_copy(update={"shares": list(shares) or [(1.0, 1.0)]})
+    parameters = like.num_parameters.model_copy(update={"value": 25_000_000})
+    return {"small": like.model_copy(update={"gradients": gradients, "num_parameters": parameters})}

@@ -49,31 +49,27 @@ def test_an_unknown_figure_names_the_known_ones(published):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("change", "words"),
     [
-        (
-            'layout = "throughput"',
-            'layout = "speed"',
-            "figures.small.panels.0: no quantity 'speed'",
-        ),
-        ('y_unit = "images/s"', 'y_unit = "m"', "figures.small.panels.0: throughput in 'm'"),
-        ('y_scale = "log"', 'y_scale = "cubic"', "panels.0.y_scale: 'linear' or 'log' is expected"),
-        ('x_unit = "nodes"', 'x_unit = ""', "x in 'no unit'"),
-        ('x_label = "nodes"', "", "x_label is missing"),
-        ("tolerance = 0.1", "", "tolerance: it is missing"),
-        ("tolerance = 0.1", "tolerance = 0", "tolerance: more than 0 is expected"),
-        ('public = "Every value."', "", "public: it is missing"),
-        ("[figures.small]", "[figures.Small]", "id: small letters, digits and hyphens only"),
-        ("figures.small", "figures.other", "no entry [figures.small]"),
-        ("series.theirs", "series.ours", "no series 'ours' is public"),
-        ('x_unit = "nodes"', 'x_unit = "GPUs"', "[figures.small]: x in 'GPUs', in small.csv in 'nodes'"),
-        ('framework = "torch"', 'frame = "torch"', "own.frame: there is no such field"),
-        ("x_range = [1, 4]", "x_range = [1, 4", "figures.toml is not valid TOML: "),
+        (('layout = "throughput"', 'layout = "speed"'), "figures.small.panels.0: no quantity 'speed'"),
+        (('y_unit = "images/s"', 'y_unit = "m"'), "figures.small.panels.0: throughput in 'm'"),
+        (('y_scale = "log"', 'y_scale = "cubic"'), "panels.0.y_scale: 'linear' or 'log' is expected"),
+        (('x_unit = "nodes"', 'x_unit = ""'), "x in 'no unit'"),
+        (('x_label = "nodes"', ""), "x_label is missing"),
+        (("tolerance = 0.1", ""), "tolerance: it is missing"),
+        (("tolerance = 0.1", "tolerance = 0"), "tolerance: more than 0 is expected"),
+        (('public = "Every value."', ""), "public: it is missing"),
+        (("[figures.small]", "[figures.Small]"), "id: small letters, digits and hyphens only"),
+        (("figures.small", "figures.other"), "no entry [figures.small]"),
+        (("series.theirs", "series.ours"), "no series 'ours' is public"),
+        (('x_unit = "nodes"', 'x_unit = "GPUs"'), "[figures.small]: x in 'GPUs', in small.csv in 'nodes'"),
+        (('framework = "torch"', 'frame = "torch"'), "own.frame: there is no such field"),
+        (("x_range = [1, 4]", "x_range = [1, 4"), "figures.toml is not valid TOML: "),
     ],
 )
-def test_a_mistake_in_the_catalogue_is_told_in_one_line(folder, catalogue, old, new, words):
-    assert old in catalogue
-    path = folder({"x": "1", "y": "10"}, catalogue=catalogue.replace(old, new))
+def test_a_mistake_in_the_catalogue_is_told_in_one_line(folder, catalogue, change, words):
+    assert change[0] in catalogue
+    path = folder({"x": "1", "y": "10"}, catalogue=catalogue.replace(*change))
     with pytest.raises(UsageError) as error:
         load_published(path)
     assert str(path / "figures.toml") in str(error.value)

@@ -20,6 +20,8 @@ from dlscale.analysis.published.values import FOLDER
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import published as command
 
+from .conftest import networks, publication
+
 
 @pytest.mark.parametrize(
     ("band", "published", "verdict"),
@@ -40,7 +42,7 @@ def test_a_verdict_follows_from_band_range_and_tolerance(band, published, verdic
 
 
 @pytest.fixture
-def planted(publication, networks, published):
+def planted(published):
     """The verdict on one claim about the planted curve."""
 
     def verdict(claim, **more):
@@ -58,7 +60,7 @@ def test_values_are_all_published_efficiencies_beyond_the_base(planted):
     assert found[0].reason == "no reason is written"
 
 
-def test_the_end_of_scaling_lies_between_the_edges_of_the_band(publication, networks, published):
+def test_the_end_of_scaling_lies_between_the_edges_of_the_band(published):
     """The exchange leaves 0.77 of the ideal on 16 devices and 0.4 on 64."""
     claim = {
         "figure": "cug18-strong-cori",

@@ -10,6 +10,8 @@ from dlscale.benchmarks.cli import figures
 from dlscale.benchmarks.cli import published as command
 from tests.made_records import write_study
 
+from .conftest import cori_records
+
 RATES = {"x": "1", "y": "100"}, {"x": "2", "y": "190"}, {"x": "4", "y": "360"}
 
 
@@ -19,7 +21,7 @@ def results(tmp_path):
 
 
 @pytest.fixture
-def study(results, cori_records):
+def study(results):
     """Write a study of ours on cori: backend -> what each rank keeps on 1, 2 and 4 nodes."""
 
     def write(efficiency, *, name="weak-scaling-1", system="cori", change=lambda text: text):

@@ -1,18 +1,19 @@
 """What `verify-figures` says: of planted agreement, planted disagreement, and of what cannot be compared."""
 
-import io
 import math
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from dlscale.analysis.published.catalogue import load_published
 from dlscale.analysis.published.compare import Target, check_figures, compare
 from dlscale.analysis.published.ours import OwnPoint
 from dlscale.analysis.published.output import checks_json, render_checks
 from dlscale.analysis.statistics import Interval
+from tests.analysis.reading import printed
+
+from .conftest import cori
 
 RATES = {"x": "1", "y": "100"}, {"x": "2", "y": "190"}, {"x": "4", "y": "360"}
 
@@ -23,9 +24,7 @@ def one(folder, studies, **options):
 
 
 def said(checks):
-    console = Console(file=io.StringIO(), width=120)
-    console.print(render_checks(checks))
-    return " ".join(console.file.getvalue().split())
+    return " ".join(printed(render_checks(checks), width=120).split())
 
 
 @pytest.mark.parametrize(
@@ -35,7 +34,7 @@ def said(checks):
         ((1.0, 0.95, 0.7), ["agrees", "agrees", "disagrees"], "at 4 nodes: published 360"),
     ],
 )
-def test_a_study_agrees_where_it_repeats_a_publication(folder, cori, kept, verdicts, words):
+def test_a_study_agrees_where_it_repeats_a_publication(folder, kept, verdicts, words):
     check = one(folder(*RATES), [cori({"none": (1.0, 1.0, 1.0), "ring": kept})])
     assert [c.target.x for c in check.comparisons] == [1, 2, 4]
     assert [c.verdict for c in check.comparisons] == verdicts
@@ -48,7 +47,7 @@ def test_a_study_agrees_where_it_repeats_a_publication(folder, cori, kept, verdi
 @pytest.mark.parametrize(
     ("evidence", "count"), [("measured", 3), ("emulated", 3), ("simulated", 3), ("published", 0)]
 )
-def test_all_kinds_of_evidence_of_ours_are_compared_and_named(folder, cori, evidence, count):
+def test_all_kinds_of_evidence_of_ours_are_compared_and_named(folder, evidence, count):
     check = one(folder(*RATES), [cori({"ring": (1.0, 0.95, 0.9)}, evidence=evidence)])
     assert [c.point.row.evidence for c in check.comparisons] == [evidence] * count
     assert said([check]).count(f"(ring, torch, {evidence})") == count
@@ -65,13 +64,13 @@ def test_all_kinds_of_evidence_of_ours_are_compared_and_named(folder, cori, evid
         ("ring", {"nodes": (8, 16, 32)}),
     ],
 )
-def test_another_setting_is_unknown_and_never_a_pass(folder, cori, backend, fields):
+def test_another_setting_is_unknown_and_never_a_pass(folder, backend, fields):
     check = one(folder(*RATES), [cori({backend: (1.0, 0.95, 0.9)}, **fields)])
     assert (check.comparisons, check.verdict) == ((), "unknown")
     assert check.reasons == ("no record of ours on cori (nodes: 1, 2, 4)",)
 
 
-def test_a_system_may_stand_in(folder, cori):
+def test_a_system_may_stand_in(folder):
     studies = [cori({"ring": (1.0, 0.95, 0.9)}, system="mine")]
     assert one(folder(*RATES), studies, stand_in="mine").verdict == "agrees"
     assert one(folder(*RATES), studies, stand_in="yours").reasons == (
@@ -79,13 +78,13 @@ def test_a_system_may_stand_in(folder, cori):
     )
 
 
-def test_a_series_that_is_none_of_our_settings_says_so(folder, catalogue, cori):
+def test_a_series_that_is_none_of_our_settings_says_so(folder, catalogue):
     path = folder(*RATES, catalogue=catalogue.replace('own = { backend = "ring" }', 'label = "Theirs"'))
     check = one(path, [cori({"ring": (1.0, 0.95, 0.9)})])
     assert check.reasons == ("not one of our settings: Theirs",)
 
 
-def test_a_contradiction_among_published_values_is_no_pass(folder, cori):
+def test_a_contradiction_among_published_values_is_no_pass(folder):
     wrong = {"x": "4", "y": "60", "y_unit": "%", "quantity": "efficiency"}
     studies = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
     check = one(folder(*RATES, wrong), studies)
@@ -94,7 +93,7 @@ def test_a_contradiction_among_published_values_is_no_pass(folder, cori):
     assert "by T(x) b / (T(b) x)" in said([check])
 
 
-def test_statements_with_a_number_and_a_place_are_compared(folder, cori):
+def test_statements_with_a_number_and_a_place_are_compared(folder):
     quantity = {"series": "theirs", "unit": "1", "quantity": "efficiency"}
     place = {"x_low": "4", "x_high": "4", "x_unit": "nodes", **quantity}
     statements = (
@@ -111,7 +110,7 @@ def test_statements_with_a_number_and_a_place_are_compared(folder, cori):
     assert [round(ratio, 2) for ratio, _ in found] == [1.0, 0.95, 1.8]
 
 
-def test_where_ratios_begin_there_is_nothing_to_compare(folder, cori):
+def test_where_ratios_begin_there_is_nothing_to_compare(folder):
     ratios = {"y_unit": "1", "quantity": "efficiency"}
     path = folder({"x": "1", "y": "1.00", **ratios}, {"x": "2", "y": "0.95", **ratios})
     studies = [cori({"none": (1.0,), "ring": (1.0,)}, nodes=(1,))]
@@ -120,7 +119,7 @@ def test_where_ratios_begin_there_is_nothing_to_compare(folder, cori):
     assert [c.target.x for c in one(path, studies).comparisons] == [2]
 
 
-def test_json_has_a_row_for_everything_with_the_same_keys(folder, cori, published):
+def test_json_has_a_row_for_everything_with_the_same_keys(folder, published):
     studies = [cori({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})]
     efficiency = {"x": "2", "y": "0.95", "y_unit": "1", "quantity": "efficiency"}
     found = checks_json([one(folder(*RATES, efficiency), studies), *check_figures(published)])

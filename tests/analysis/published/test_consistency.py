@@ -6,25 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.published.catalogue import Figure, Panel, Place, Published, Same, load_published
+from dlscale.analysis.published.catalogue import Panel, Place, Published, Same, load_published
 from dlscale.analysis.published.compare import relations
 from dlscale.analysis.published.values import Value
 
-from .conftest import value
+from .conftest import made_figure, value
 
 BASE = 4.0
-FIGURE = Figure(
-    id="f",
-    title="t",
-    publication="p",
-    public="All.",
-    workload="w",
-    tolerance=0.1,
-    x_label="GPUs",
-    x_unit="GPUs",
-    base_x=BASE,
-    panels=(Panel(layout="speed_up", y_label="speed-up", y_unit="1", y_scale="log"),),
-)
+PANEL = Panel(layout="speed_up", y_label="speed-up", y_unit="1", y_scale="log")
+FIGURE = made_figure(x_label="GPUs", x_unit="GPUs", base_x=BASE, panels=(PANEL,))
 
 
 def published(*rows: Value, same: tuple[Same, ...] = ()) -> Published:

@@ -14,6 +14,9 @@ from dlscale.analysis.published.figures import declared, provenance, write_figur
 from dlscale.analysis.published.panels import NOT_PUBLISHED, content_of
 from dlscale.analysis.published.predictions import Band, PredictedCurve
 from dlscale.base.errors import UsageError
+from tests.analysis.reading import assert_inside
+
+from .conftest import cori
 
 FULL = [
     *("powerai-ddl-2", "powerai-ddl-3", "tf-cnn-p100", "tf-cnn-k80", "tf-cnn-ec2", "cosmogan-edison"),
@@ -121,7 +124,7 @@ def test_an_axis_of_unknown_scale_has_no_numbers(figure):
 
 
 @pytest.fixture
-def ours(cori):
+def ours():
     """Two kinds of evidence, and three backends."""
     kept = {"none": (0.25, 0.25), "ring": (0.245, 0.24), "horovod": (0.24, 0.23)}
     fields = {"framework": "tensorflow", "local_batch": 128}
@@ -153,7 +156,7 @@ def test_our_series_join_by_marker_and_never_by_a_line(figure, ours):
     assert "Ours: study a, b; system cori; commit 0123456789ab" in " ".join(whole.small_print)
 
 
-def test_a_published_backend_and_ours_can_be_told_apart(figure, cori):
+def test_a_published_backend_and_ours_can_be_told_apart(figure):
     fields = {"workload": "cosmogan", "framework": "tensorflow", "scaling_mode": "strong"}
     table = cori({"horovod": (0.008, 0.008)}, nodes=(1, 2), local_batch=16384, system="edison", **fields)
     looks = {
@@ -209,10 +212,7 @@ def test_nothing_is_cut_off_or_without_a_unit(published, figure):
         with drawing():
             picture = draw(whole)
             picture.draw_without_rendering()
-        boxes = [one.get_window_extent() for one in (*picture.texts, *picture.legends, *picture.axes)]
-        boxes += [text.get_window_extent() for axes in picture.axes for text in axes.texts]
-        assert all(box.x0 >= 0 and box.x1 <= picture.bbox.x1 for box in boxes), name
-        assert all(box.y0 >= 0 and box.y1 <= picture.bbox.y1 for box in boxes), name
+        assert_inside(picture, *(text for axes in picture.axes for text in axes.texts), name=name)
         assert [plot.y.title for plot in whole.panels] == [f"{p.y_label} [{p.y_unit}]" for p in entry.panels]
         assert all(entry.x_unit in plot.x.title for plot in whole.panels)
         silent = any(not plot.series and not plot.areas for plot in whole.panels)

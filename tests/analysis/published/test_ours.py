@@ -4,35 +4,25 @@ import pytest
 
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.measured import measure
-from dlscale.analysis.published.catalogue import Figure, Own
+from dlscale.analysis.published.catalogue import Own
 from dlscale.analysis.published.ours import own_points
 from dlscale.benchmarks.records.record import Cell
+from tests.made_records import make_record
+
+from .conftest import cori, made_figure
 
 
 def figure(**fields):
-    known = {"id": "f", "title": "t", "publication": "p", "public": "All.", "workload": "w", "tolerance": 0.1}
-    return Figure(**known, panels=(), x_label="nodes", x_unit="nodes", **fields)
+    return made_figure(panels=(), x_label="nodes", x_unit="nodes", **fields)
 
 
 def points(figure, quantity, table, **options):
     return list(own_points(figure, figure.own, quantity, [table], **options))
 
 
-CELL = Cell(
-    **dict.fromkeys(("cores_per_rank", "threads_per_rank"), 1),
-    workload="hep_cnn",
-    preset="paper",
-    framework="torch",
-    backend="ring",
-    precision="fp32",
-    environment="default",
-    scaling_mode="weak",
-    data="synthetic",
-    num_ranks=8,
-    num_nodes=4,
-    local_batch=8,
-    global_batch=64,
-).model_dump()
+CELL = make_record(
+    backend="ring", preset="paper", num_ranks=8, num_nodes=4, local_batch=8
+).case.cell.model_dump()
 SHARED = set(Own.model_fields) & set(CELL)
 OWN = {name: CELL[name] for name in SHARED} | {"system": "cori", "ranks_per_node": 2}
 
@@ -88,7 +78,7 @@ def test_the_later_one_of_two_conditions_holds():
     assert own.missing == ("scaling_mode", "framework", "system")
 
 
-def test_points_are_the_table_s_numbers(cori):
+def test_points_are_the_table_s_numbers():
     table = cori({"none": (1.0, 0.98, 0.97), "ring": (0.99, 0.95, 0.9)})
     own = Own(workload="hep_cnn", system="cori", ranks_per_node=1)
     rates = points(figure(own=own), "throughput", table)
@@ -111,7 +101,7 @@ def test_points_are_the_table_s_numbers(cori):
         assert point.value.center == pytest.approx(point.x * point.row.efficiency_none.center)
 
 
-def test_times_are_those_of_the_slowest_rank_s_rate(cori):
+def test_times_are_those_of_the_slowest_rank_s_rate():
     table = cori({"ring": (1.0, 1.0)}, nodes=(1, 2), local_batch=8)
     own = Own(workload="hep_cnn", system="cori")
     (one, two) = points(figure(own=own), "seconds_per_step", table)
@@ -125,7 +115,7 @@ def test_times_are_those_of_the_slowest_rank_s_rate(cori):
     assert points(figure(own=own), "seconds_per_epoch", table) == []
 
 
-def test_ratios_begin_where_the_publication_s_do(cori):
+def test_ratios_begin_where_the_publication_s_do():
     table = cori({"ring": (0.9, 0.9, 0.45)}, nodes=(1, 2, 4))
     own = Own(workload="hep_cnn", system="cori")
     found = points(figure(own=own, base_x=2), "speed_up", table)
@@ -134,7 +124,7 @@ def test_ratios_begin_where_the_publication_s_do(cori):
     assert points(figure(own=own, base_x=3), "speed_up", table) == []
 
 
-def test_relative_to_another_backend_of_ours(cori):
+def test_relative_to_another_backend_of_ours():
     table = cori({"ring": (0.9, 0.9), "grpc_ps": (0.6, 0.45)}, nodes=(1, 2))
     own = Own(workload="hep_cnn", system="cori")
     found = points(figure(own=own, relative_to="grpc_ps"), "relative_throughput", table)
@@ -145,6 +135,6 @@ def test_relative_to_another_backend_of_ours(cori):
     assert points(figure(own=own, relative_to="gloo"), "relative_throughput", table) == []
 
 
-def test_a_failed_cell_has_no_point(make_record):
+def test_a_failed_cell_has_no_point():
     table = measure([make_record(system="cori", failure="hung", backend="ring", num_ranks=2)])
     assert points(figure(own=Own(system="cori")), "throughput", table) == []

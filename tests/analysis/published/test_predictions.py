@@ -13,33 +13,29 @@ from dlscale.analysis.published.predictions import (
 )
 from dlscale.analysis.published.values import FOLDER
 
-from .conftest import exactly
+from .conftest import exactly, networks, publication
 
 
-@pytest.fixture
-def efficiency(publication, networks):
-    def median(*shares, size=64, **more):
-        predictions = Predictions(publication(**more), networks(*shares))
-        return np.median(predictions.replicates("a curve", size).efficiency)
-
-    return median
+def efficiency(*shares, size=64, **more):
+    predictions = Predictions(publication(**more), networks(*shares))
+    return np.median(predictions.replicates("a curve", size).efficiency)
 
 
-def test_what_is_not_overlapped_follows_the_step(efficiency):
+def test_what_is_not_overlapped_follows_the_step():
     assert efficiency() == pytest.approx(0.2 / (0.2 + 2 * 15 / 16 * 0.01), rel=1e-4)
     assert efficiency(flat=True) == pytest.approx(0.2 / (0.2 + 2 * 63 / 64 * 0.01), rel=1e-4)
     assert efficiency(size=4) == pytest.approx(1.0)
     assert efficiency(size=4, flat=True, base=1) == pytest.approx(1.0)  # nothing leaves the server
 
 
-def test_overlap_hides_what_is_ready_early(efficiency):
+def test_overlap_hides_what_is_ready_early():
     """0.12 s of backpropagation: of two halves of 9.4 ms the first is hidden."""
     halves = [(0.5, 0.5), (0.5, 1.0)]
     assert efficiency(*halves, overlap="thread") == pytest.approx(0.2 / (0.2 + 15 / 16 * 0.01), rel=1e-4)
     assert efficiency((1.0, 0.5), overlap="thread") == pytest.approx(1.0)
 
 
-def test_strong_scaling_divides_the_step_and_not_the_exchange(efficiency, publication, networks):
+def test_strong_scaling_divides_the_step_and_not_the_exchange():
     own = 0.2 / 16
     assert efficiency(strong=True) == pytest.approx(own / (own + 2 * 15 / 16 * 0.01), rel=1e-4)
     weak, strong = (
@@ -49,7 +45,7 @@ def test_strong_scaling_divides_the_step_and_not_the_exchange(efficiency, public
     assert np.median(strong.samples_per_second) == pytest.approx(32 / 0.2)
 
 
-def test_the_slowest_of_many_devices_costs_more(efficiency):
+def test_the_slowest_of_many_devices_costs_more():
     """The largest of 4 and of 64 draws are 1.03 and 2.4 standard deviations above the mean."""
     inputs = {"rate": exactly(1e15), "variation": exactly(0.02)}
     expected = (1 + 1.03 * 0.02) / (1 + 2.4 * 0.02)
@@ -57,7 +53,7 @@ def test_the_slowest_of_many_devices_costs_more(efficiency):
 
 
 @pytest.mark.parametrize(("count", "fullest"), [(1, 16), (4, 4), (64, 1)])
-def test_servers_are_never_more_than_workers(efficiency, count, fullest):
+def test_servers_are_never_more_than_workers(count, fullest):
     found = efficiency(inputs={"servers": exactly(count)}, algorithm="parameter_servers", servers="servers")
     assert found == pytest.approx(0.2 / (0.2 + 2 * fullest * 0.01), rel=1e-4)
 
@@ -93,7 +89,7 @@ def test_a_node_without_a_stored_profile_has_the_whole_band_of_other_networks(pu
     assert curve.assumed == mark.assumed(curve.label)
 
 
-def test_what_is_assumed_of_devices_is_said(publication):
+def test_what_is_assumed_of_devices_is_said():
     mark = publication(inputs={"rate": exactly(10e9) | {"kind": "text", "unit": "B/s"}})
     texts = mark.assumed("a curve")
     assert "step: 0.2 to 0.2 " in texts

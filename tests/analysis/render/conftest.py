@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.declare import HeatMap, Loss, Losses, Part, Tags
-from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, scaling
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import scaling_row
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.content import Page, Section
-from dlscale.analysis.render.html.page import page_of, strips
+from dlscale.analysis.render.html.page import strips
 from dlscale.analysis.statistics import Interval
 from dlscale.benchmarks.records.record import Record
+from tests.analysis.reading import page_for
 from tests.made_records import in_detail, make_record, make_study
 
 TRAININGS = (("hep_cnn", "torch"), ("hep_cnn", "tensorflow"), ("cosmogan", "torch"))
@@ -112,7 +112,7 @@ def made_page(
 ) -> Page:
     """As `dlscale report` makes it, with these losses and heat maps in place of its own; the reference is the ring."""
     study = measure(made_study() if records is None else records, **{"order": ("ring",)} | options)
-    page = page_of(study, collect(load_all(), study))
+    page = page_for(study)
     if not losses:
         return page
     drawn = (Losses(name="loss-plots", losses=tuple(losses)), *heat_maps)

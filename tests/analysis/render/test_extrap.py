@@ -5,6 +5,7 @@ import json
 from dlscale.analysis.findings.startup import PHASES
 from dlscale.analysis.render.extrap import extrap_models
 from dlscale.benchmarks.records.record import Phases
+from tests.made_records import make_record
 
 
 def read(lines):
@@ -19,7 +20,7 @@ def read(lines):
     return found
 
 
-def test_every_callpath_of_a_file_has_the_same_points(make_record):
+def test_every_callpath_of_a_file_has_the_same_points():
     def phases(num_ranks, missing):
         seconds = {name: [1.0 * num_ranks] * num_ranks for name in (*PHASES, "warm_up")}
         return Phases(**(seconds | {missing: [None] * num_ranks} if missing else seconds))
@@ -40,7 +41,7 @@ def test_every_callpath_of_a_file_has_the_same_points(make_record):
     assert ("ring->start->gates", "time") in read(ring.lines)
 
 
-def test_what_is_not_one_curve_is_not_one_file(make_record):
+def test_what_is_not_one_curve_is_not_one_file():
     records = [
         make_record(
             backend="ring", num_ranks=n, scaling_mode=mode, local_batch=8 // n if mode == "strong" else 8
@@ -60,7 +61,7 @@ def test_what_is_not_one_curve_is_not_one_file(make_record):
     assert len({one.stem for one in found}) == 4
 
 
-def test_controls_and_failures_are_no_measurements(make_record):
+def test_controls_and_failures_are_no_measurements():
     assert (
         extrap_models(
             [make_record(failure="died"), make_record(control="loader"), make_record(control="canary")]
@@ -69,6 +70,6 @@ def test_controls_and_failures_are_no_measurements(make_record):
     )
 
 
-def test_no_name_makes_another_call(make_record):
+def test_no_name_makes_another_call():
     (found,) = extrap_models([make_record(backend="ring", backend_options={"order": "a->b"})])
     assert json.loads(found.lines[0])["callpath"].count("->") == 1

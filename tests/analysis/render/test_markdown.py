@@ -8,9 +8,10 @@ from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.markdown import escape_markdown, study_markdown
+from tests.made_records import make_record, make_study
 
 
-def test_notes_failures_and_the_origin_are_there(make_study, make_record):
+def test_notes_failures_and_the_origin_are_there():
     records = [*make_study(num_blocks=3), make_record(system="a|b", block=9, failure="x\n| y |")]
     study = measure(records)
     text = study_markdown(collect(load_all(), study), origin=study.provenance.short_line())

@@ -3,21 +3,19 @@
 After a change that is meant: `REWRITE_SNAPSHOTS=1 python -m pytest tests/analysis/render/test_snapshots.py`.
 """
 
-import io
 import os
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.analysis.render.screen import render_full, render_screen
+from tests.analysis.reading import printed
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
-WIDTH = 100
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +33,13 @@ def study(made):
     return measure([*records, failed], planned=planned, order=("ring",))
 
 
-def printed(renderable):
-    console = Console(file=io.StringIO(), width=WIDTH)
-    console.print(renderable)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+def lines(renderable):
+    return "\n".join(line.rstrip() for line in printed(renderable).splitlines()) + "\n"
 
 
 RENDERERS = {
-    "screen.txt": lambda study, found: printed(render_screen(study, found)),
-    "full.txt": lambda study, found: printed(render_full(study, found)),
+    "screen.txt": lambda study, found: lines(render_screen(study, found)),
+    "full.txt": lambda study, found: lines(render_full(study, found)),
     "study.md": lambda study, found: study_markdown(found, origin=study.provenance.short_line()),
 }
 

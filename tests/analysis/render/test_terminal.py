@@ -1,12 +1,10 @@
 """One screen about a study: what it may claim, what it must not hide, and how much room it takes."""
 
-import io
 import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, scaling, waterfall
@@ -19,21 +17,20 @@ from dlscale.analysis.render.screen import render_screen
 from dlscale.benchmarks.cli.report import report, show_study
 from dlscale.benchmarks.records.record import Case, Parity
 from dlscale.benchmarks.records.store import Store
+from tests.analysis.reading import printed
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "records"
 ONE_TRAINING = (("hep_cnn", "torch"),)
 MAX_LINES, MAX_COLUMNS = 40, 100
 
 
-def printed(records, *, width=MAX_COLUMNS, order=("ring",), **options):
+def screen(records, *, width=MAX_COLUMNS, order=("ring",), **options):
     study = measure(records, order=order, **options)
-    console = Console(file=io.StringIO(), width=width)
-    console.print(render_screen(study, collect(load_all(), study)))
-    return console.file.getvalue()
+    return printed(render_screen(study, collect(load_all(), study)), width=width)
 
 
 def words(records, **options):
-    return " ".join(printed(records, **options).split())
+    return " ".join(screen(records, **options).split())
 
 
 def sentences(records, *, order=("ring",)):
@@ -62,8 +59,8 @@ def test_a_real_study_is_one_screen(results, study):
     assert lines[-1].startswith("report: results/local/")
 
 
-def test_the_end_of_a_real_study_is_one_screen(results, capsys, monkeypatch):
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_args, **_options: None)
+@pytest.mark.usefixtures("no_pictures")
+def test_the_end_of_a_real_study_is_one_screen(results, capsys):
     (folder,) = results.glob("local/weak-scaling-*")
     assert show_study(Store(folder)) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -114,7 +111,7 @@ def test_failures_unread_files_and_missing_cases_have_a_line_each(made):
     failed = made.record(backend="ring", num_ranks=2, block=6, failure="rank 1 [died] " + 20 * "of it ")
     lost = Case(cell=failed.case.cell, block=7, position=0)
     planned = [*(record.case for record in [*study, failed]), lost]
-    text = printed([*study, failed], planned=planned, left_out=[20 * "a file "])
+    text = screen([*study, failed], planned=planned, left_out=[20 * "a file "])
     heading, *lines = text[text.index("Warnings (") :].splitlines()
     assert "dlscale report --full" in heading
     assert [line.split(":")[0].strip() for line in lines] == [
@@ -137,13 +134,13 @@ def test_an_interruption_that_was_made_good_is_told_no_more(made):
         first = good.model_copy(
             update={"failure": failed.model_copy(update={"kind": kind}), "windows": [], "attempt": 1}
         )
-        text[kind] = printed([first, *(one.model_copy(update={"attempt": 2}) for one in study)])
+        text[kind] = screen([first, *(one.model_copy(update={"attempt": 2}) for one in study)])
     assert "failed" not in text["interrupted"]
     assert "1 attempt failed and succeeded when repeated." in text["error"]
 
 
 def test_many_trainings_have_a_block_each(made):
-    text = printed(made.study(rank_counts=(1, 2)))
+    text = screen(made.study(rank_counts=(1, 2)))
     for title in ("hep_cnn small, torch", "hep_cnn small, tensorflow", "cosmogan small, torch"):
         assert title in text
     assert text.count("Largest loss on 2 ranks") == 3
@@ -153,7 +150,7 @@ def test_many_trainings_have_a_block_each(made):
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_no_number_is_cut(made, width):
-    text = printed(made.study(trainings=ONE_TRAINING), width=width)
+    text = screen(made.study(trainings=ONE_TRAINING), width=width)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
 

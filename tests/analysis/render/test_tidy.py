@@ -16,6 +16,7 @@ from dlscale.analysis.render.tidy import TABLES, columns_of, write_tables
 from dlscale.benchmarks.records.record import Cell, Phases
 from tests.analysis.findings.test_solutions import training
 from tests.analysis.made_predictions import predictions
+from tests.made_records import make_record, make_study, profile_record
 
 NAMES = ["study", "case_id", "attempt"]
 LAUNCHES = [column.name for column in columns_of("launches")]
@@ -37,7 +38,7 @@ def words(column):
     return column.astype(object).where(column.notna(), "").tolist()
 
 
-def test_variables_are_in_the_column_of_the_environment(make_record, tmp_path):
+def test_variables_are_in_the_column_of_the_environment(tmp_path):
     found = tables([make_record(variables={"MPICH_X": "1"}), make_record(block=1)], tmp_path, "csv")
     assert sorted(found["launches"]["environment"]) == ["default", "default, MPICH_X=1"]
 
@@ -49,15 +50,13 @@ def test_every_field_of_a_cell_is_a_column():
 
 
 @pytest.mark.requires("pyarrow")
-def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(
-    make_study, make_record, profile_record, tmp_path
-):
+def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(tmp_path):
     import pyarrow.parquet
 
     records = [
         *make_study(num_blocks=2),
         make_record(block=7, failure="died"),
-        training(make_record, steps=40, step_seconds=0.5, num_training=800),
+        training(steps=40, step_seconds=0.5, num_training=800),
         profile_record(block=8),
     ]
     words_alone = dict.fromkeys(("engine_version", "profile_digest", "network_digest"), "a")
@@ -82,10 +81,10 @@ def test_both_formats_say_the_same_and_parquet_says_what_its_columns_are(
     assert measure(records).provenance.data_hash in schema.metadata[b"dlscale"].decode()
 
 
-def test_trainings_have_their_times_evaluations_and_metrics(make_record, tmp_path):
+def test_trainings_have_their_times_evaluations_and_metrics(tmp_path):
     records = [
-        training(make_record, steps=40, step_seconds=0.5, num_training=800, block=0),
-        training(make_record, steps=60, step_seconds=0.5, end="budget", auc=0.8, block=1),
+        training(steps=40, step_seconds=0.5, num_training=800, block=0),
+        training(steps=60, step_seconds=0.5, end="budget", auc=0.8, block=1),
     ]
     table = measure(records)
     found = tables(records, tmp_path)
@@ -104,7 +103,7 @@ def test_trainings_have_their_times_evaluations_and_metrics(make_record, tmp_pat
     assert "trainings" not in tables([make_record()], tmp_path / "without")
 
 
-def test_failed_attempts_are_there_and_do_not_count(make_record, tmp_path):
+def test_failed_attempts_are_there_and_do_not_count(tmp_path):
     records = [
         make_record(block=0, attempt=1, failure='died\nbadly, with "quotes"'),
         make_record(block=0, attempt=2),
@@ -125,7 +124,7 @@ def test_failed_attempts_are_there_and_do_not_count(make_record, tmp_path):
     assert set(found["windows"].query("counts").attempt) == {2}
 
 
-def test_a_window_without_all_ranks_has_no_world_time_but_those_ranks(make_record, tmp_path):
+def test_a_window_without_all_ranks_has_no_world_time_but_those_ranks(tmp_path):
     record = make_record(num_ranks=2, rank_delays=(0.5,))
     lost = record.windows[3].model_copy(update={"seconds": [0.4], "start_seconds": [0.0]})
     zero = record.windows[4].model_copy(update={"seconds": [0.4, 0.0]})
@@ -141,7 +140,7 @@ def test_a_window_without_all_ranks_has_no_world_time_but_those_ranks(make_recor
     assert "has the times of 1 of 2 ranks" in found["launches"].reason[0]
 
 
-def test_ranks_that_do_not_step_together_are_counted_by_what_was_applied(make_record, tmp_path):
+def test_ranks_that_do_not_step_together_are_counted_by_what_was_applied(tmp_path):
     record = make_record(num_ranks=2, local_batch=8)
     windows = [
         one.model_copy(update={"num_applied": 6, "rank_steps": [4, 2], "num_steps": 4, "seconds": [2.0, 2.0]})
@@ -156,7 +155,7 @@ def test_ranks_that_do_not_step_together_are_counted_by_what_was_applied(make_re
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
 @given(st.data())
-def test_windows_hold_what_the_records_do(make_record, tmp_path, data):
+def test_windows_hold_what_the_records_do(tmp_path, data):
     num_ranks = data.draw(st.integers(1, 4))
     delays = data.draw(st.lists(st.floats(0, 10), min_size=num_ranks, max_size=num_ranks))
     factors = data.draw(st.lists(st.floats(0.1, 10), min_size=1, max_size=6))
@@ -174,7 +173,7 @@ def test_windows_hold_what_the_records_do(make_record, tmp_path, data):
     assert windows.num_samples.sum() == found["launches"].num_samples[0]
 
 
-def test_keys_are_unique_and_lead_from_windows_to_launches(make_study, tmp_path):
+def test_keys_are_unique_and_lead_from_windows_to_launches(tmp_path):
     found = tables(make_study(num_blocks=2), tmp_path)
     assert not found["launches"].duplicated(NAMES).any()
     assert not found["windows"].duplicated([*NAMES, "window"]).any()
@@ -185,14 +184,14 @@ def test_keys_are_unique_and_lead_from_windows_to_launches(make_study, tmp_path)
 
 
 @pytest.mark.parametrize("form", ["csv", pytest.param("parquet", marks=pytest.mark.requires("pyarrow"))])
-def test_equal_records_in_any_order_give_equal_bytes(make_study, tmp_path, form):
+def test_equal_records_in_any_order_give_equal_bytes(tmp_path, form):
     first = write_tables(make_study(num_blocks=2), tmp_path / "a", form=form, per_rank=True)
     again = write_tables(make_study(num_blocks=2)[::-1], tmp_path / "b", form=form, per_rank=True)
     for one, other in zip(first, again, strict=True):
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_the_package_describes_each_table(make_study, tmp_path):
+def test_the_package_describes_each_table(tmp_path):
     written = write_tables(make_study(num_blocks=1), tmp_path, form="csv")
     package = json.loads(written[-1].read_text())
     assert [one["path"] for one in package["resources"]] == [path.name for path in written[:-1]]
@@ -208,7 +207,7 @@ def test_no_records_are_tables_without_rows(tmp_path):
     assert list(found["windows"]) == [one.name for one in columns_of("windows")]
 
 
-def test_profiles_have_a_row_per_gradient(make_record, profile_record, tmp_path):
+def test_profiles_have_a_row_per_gradient(tmp_path):
     found = tables(
         [make_record(), profile_record(block=1), profile_record(block=2, failure="died")], tmp_path
     )
@@ -224,7 +223,7 @@ def test_profiles_have_a_row_per_gradient(make_record, profile_record, tmp_path)
     assert "gradients" not in tables([make_record()], tmp_path / "without")
 
 
-def test_a_prediction_is_a_row_of_its_own_table_and_no_launch_s(make_study, tmp_path):
+def test_a_prediction_is_a_row_of_its_own_table_and_no_launch_s(tmp_path):
     found = tables(make_study(num_blocks=2), tmp_path, predicted=predictions(ranks=(2, 64)))
     rows = found["predictions"]
     assert rows["num_ranks"].tolist() == [2, 64]

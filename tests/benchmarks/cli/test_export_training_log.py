@@ -10,7 +10,7 @@ from dlscale.benchmarks.cli import export as exports
 from dlscale.benchmarks.exports.mllog import log_text, training_rules
 from dlscale.benchmarks.records.record import Failure
 from tests.analysis.findings.test_solutions import EVALUATING, LAUNCH, SET_UP, training
-from tests.benchmarks.cli.test_export_records import export, make_record, study
+from tests.benchmarks.cli.test_export_records import export, study
 
 __all__ = ["export", "study"]  # fixtures
 
@@ -20,7 +20,6 @@ BATCH, STEP_SECONDS = 32, 0.1
 
 def made(*, metric="auc", workload="hep_cnn", **fields):
     record = training(
-        make_record,
         **{"steps": 40, "step_seconds": STEP_SECONDS, "num_training": 3497, "num_ranks": 2} | fields,
         backend="ring",
         workload=workload,

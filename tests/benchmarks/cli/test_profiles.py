@@ -14,7 +14,7 @@ from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import load_workload
 from dlscale.models.slept import ByProfile
 from dlscale.models.workload import Input, Shard
-from tests.analysis.conftest import make_record, profile_record  # noqa: F401
+from tests.made_records import profile_record
 
 STORED = [
     *("plan", "weak-scaling", "--system", "emulated-4", "--data", "synthetic", "--workloads", "hep_cnn"),
@@ -23,7 +23,7 @@ STORED = [
 
 
 @pytest.fixture
-def study(monkeypatch, profile_record, tmp_path):  # noqa: F811
+def study(monkeypatch, tmp_path):
     """A folder with a study of one profile, of HEP-CNN (tiny) in torch with a batch of 8; and its cell."""
     record = profile_record()
     folders = {tmp_path / "mine-1": [record], tmp_path / "mine-2": []}  # the second one is the latest

@@ -1,13 +1,13 @@
 """Studies with a planted exchange: known latency and bandwidth, and a training that hides a known share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 
 from dlscale.benchmarks.records.record import NodeFacts, Record
 from dlscale.benchmarks.records.windows import Window
+from tests.made_records import make_record
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9, 1.05, 0.85, 1.15, 1.0)
 MS = 1e-3
@@ -38,90 +38,77 @@ def node(name: str = "n", **facts: object) -> NodeFacts:
     )
 
 
-Plant = Callable[..., list[Record]]
-
-
-@pytest.fixture
-def exchange_record(make_record) -> Callable[..., Record]:
+def exchange_record(
+    link: Link, *, drift: float = 1.0, copy_rate: float = 5e9, num_windows: int = 10, **fields: object
+) -> Record:
     """A launch of control `exchange` over a link; `drift` multiplies all times."""
-
-    def make(
-        link: Link, *, drift: float = 1.0, copy_rate: float = 5e9, num_windows: int = 10, **fields: object
-    ) -> Record:
-        ranks, steps = link.num_ranks, 5
-        # The last rank is the slowest by a tenth of all it does, which counts; rank 0 looks better than it is.
-        spread = np.linspace(0.9, 1.0, ranks)
-        each = drift * steps * spread[:, None] * np.array([link.seconds(size) for size in link.sizes])
-        window = Window(
-            phase="steady",
-            num_steps=steps,
-            start_seconds=[0.0] * ranks,
-            seconds=each.sum(axis=1).tolist(),
-            bucket_seconds=each.tolist(),
-        )
-        record = make_record(**{"num_ranks": ranks, "control": "exchange", "backend": "ring", **fields})
-        failed = record.failure is not None
-        return record.model_copy(
-            update={
-                "windows": [] if failed else [record.windows[0], *[window] * num_windows],
-                "bucket_bytes": list(link.sizes),
-                "copy_rates": [copy_rate] * ranks,
-            }
-        )
-
-    return make
+    ranks, steps = link.num_ranks, 5
+    # The last rank is the slowest by a tenth of all it does, which counts; rank 0 looks better than it is.
+    spread = np.linspace(0.9, 1.0, ranks)
+    each = drift * steps * spread[:, None] * np.array([link.seconds(size) for size in link.sizes])
+    window = Window(
+        phase="steady",
+        num_steps=steps,
+        start_seconds=[0.0] * ranks,
+        seconds=each.sum(axis=1).tolist(),
+        bucket_seconds=each.tolist(),
+    )
+    record = make_record(**{"num_ranks": ranks, "control": "exchange", "backend": "ring", **fields})
+    failed = record.failure is not None
+    return record.model_copy(
+        update={
+            "windows": [] if failed else [record.windows[0], *[window] * num_windows],
+            "bucket_bytes": list(link.sizes),
+            "copy_rates": [copy_rate] * ranks,
+        }
+    )
 
 
-@pytest.fixture
-def plant(make_record, exchange_record) -> Plant:
+def plant(
+    link: Link = Link(),
+    *,
+    hidden: float = 0.0,
+    computation: float = 40 * MS,
+    backend: str = "ring",
+    overlap: bool | None = None,
+    num_blocks: int = 6,
+    noise: float = 0.0,
+    stamps: bool = True,
+    drift: bool = True,
+    seed: int = 3,
+    **fields: object,
+) -> list[Record]:
     """1 rank and P ranks of `none`, P ranks over a backend and its exchange alone, in common blocks that drift.
 
     The training takes computation + (1 - `hidden`) x exchange. `stamps` are those of `none`, whose ranks are all alike.
     """
+    generator = np.random.default_rng(seed)
+    ranks, found = link.num_ranks, []
+    drifts = [DRIFT[block % len(DRIFT)] if drift else 1.0 for block in range(num_blocks)]
 
-    def make(
-        link: Link = Link(),
-        *,
-        hidden: float = 0.0,
-        computation: float = 40 * MS,
-        backend: str = "ring",
-        overlap: bool | None = None,
-        num_blocks: int = 6,
-        noise: float = 0.0,
-        stamps: bool = True,
-        drift: bool = True,
-        seed: int = 3,
-        **fields: object,
-    ) -> list[Record]:
-        generator = np.random.default_rng(seed)
-        ranks, found = link.num_ranks, []
-        drifts = [DRIFT[block % len(DRIFT)] if drift else 1.0 for block in range(num_blocks)]
+    def trained(block: int, seconds: float, *, num_ranks: int, **cell: object) -> Record:
+        wobble = drifts[block] * (1 + noise * generator.standard_normal())
+        rate = 8 * num_ranks / (seconds * wobble)
+        one = make_record(block=block, num_ranks=num_ranks, samples_per_second=rate, **{**fields, **cell})
+        if not (stamps and num_ranks > 1 and "backend" not in cell):
+            return one
+        steady = [
+            window.model_copy(
+                update={
+                    "step_seconds": [
+                        [total / window.num_steps] * window.num_steps for total in window.seconds
+                    ]
+                }
+            )
+            for window in one.windows
+        ]
+        return one.model_copy(update={"windows": steady})
 
-        def trained(block: int, seconds: float, *, num_ranks: int, **cell: object) -> Record:
-            wobble = drifts[block] * (1 + noise * generator.standard_normal())
-            rate = 8 * num_ranks / (seconds * wobble)
-            one = make_record(block=block, num_ranks=num_ranks, samples_per_second=rate, **{**fields, **cell})
-            if not (stamps and num_ranks > 1 and "backend" not in cell):
-                return one
-            steady = [
-                window.model_copy(
-                    update={
-                        "step_seconds": [
-                            [total / window.num_steps] * window.num_steps for total in window.seconds
-                        ]
-                    }
-                )
-                for window in one.windows
-            ]
-            return one.model_copy(update={"windows": steady})
-
-        for block in range(num_blocks):
-            found.append(trained(block, computation, num_ranks=1))
-            found.append(trained(block, computation, num_ranks=ranks))
-            step = computation + (1 - hidden) * link.step
-            found.append(trained(block, step, num_ranks=ranks, backend=backend, overlap=overlap))
-            wobble = drifts[block] * (1 + noise * generator.standard_normal())
-            found.append(exchange_record(link, drift=wobble, block=block, backend=backend, **fields))
-        return found
-
-    return make
+    for block in range(num_blocks):
+        found.append(trained(block, computation, num_ranks=1))
+        found.append(trained(block, computation, num_ranks=ranks))
+        step = computation + (1 - hidden) * link.step
+        found.append(trained(block, step, num_ranks=ranks, backend=backend, overlap=overlap))
+        wobble = drifts[block] * (1 + noise * generator.standard_normal())
+        found.append(exchange_record(link, drift=wobble, block=block, backend=backend, **fields))
+    return found

@@ -16,8 +16,9 @@ from dlscale.analysis.findings.overlap import (
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
+from tests.made_records import make_study
 
-from .conftest import DRIFT, MS, Link
+from .conftest import DRIFT, MS, Link, plant
 
 
 def found_in(records):
@@ -31,7 +32,7 @@ def only(records):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_the_planted_overlap_is_found_again(plant, share):
+def test_the_planted_overlap_is_found_again(share):
     found = only(plant(hidden=share, overlap=True))
     assert found.how == "overlapped"
     for hidden in (found.hidden, found.step.hidden):
@@ -43,7 +44,7 @@ def test_the_planted_overlap_is_found_again(plant, share):
     assert found.step.measured.high / found.step.measured.low > 1.2, "the drift cancels in the shares alone"
 
 
-def test_in_line_the_step_is_the_sum(plant):
+def test_in_line_the_step_is_the_sum():
     found = only(plant(overlap=False))
     assert (found.how, found.hidden, found.hidden_reason) == ("in line", None, NOT_OVERLAPPED)
     assert found.step.hidden is None
@@ -52,7 +53,7 @@ def test_in_line_the_step_is_the_sum(plant):
     assert (ratio.center, ratio.low, ratio.high, ratio.n) == pytest.approx((1.0, 1.0, 1.0, 6))
 
 
-def test_a_step_that_takes_longer_than_its_parts_says_so(plant):
+def test_a_step_that_takes_longer_than_its_parts_says_so():
     link = Link(bandwidth=0.5e9)
     found = only(plant(link, hidden=-0.5, overlap=False))
     expected = (40 * MS + 1.5 * link.step) / (40 * MS + link.step)
@@ -61,7 +62,7 @@ def test_a_step_that_takes_longer_than_its_parts_says_so(plant):
     assert slower.hidden.center == slower.step.hidden.center == pytest.approx(-0.5)
 
 
-def test_an_exchange_longer_than_the_computation_cannot_be_hidden_whole(plant):
+def test_an_exchange_longer_than_the_computation_cannot_be_hidden_whole():
     link = Link(bandwidth=0.2e9)  # takes 69 ms
     share = 10 * MS / link.step
     found = only(plant(link, computation=10 * MS, hidden=share, overlap=True))
@@ -80,14 +81,14 @@ def test_an_exchange_longer_than_the_computation_cannot_be_hidden_whole(plant):
         ),
     ],
 )
-def test_a_larger_batch_is_advised_against_what_the_exchange_takes_by_itself(plant, hidden, words):
+def test_a_larger_batch_is_advised_against_what_the_exchange_takes_by_itself(hidden, words):
     link = Link(bandwidth=0.7e9)  # 20.6 ms, beside a computation of 40 ms
     (sentence,) = advice(measure(plant(link, hidden=hidden, overlap=True)))
     assert re.search(words, sentence), sentence
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
-def test_intervals_cover_the_planted_share(plant, share):
+def test_intervals_cover_the_planted_share(share):
     link = Link(bandwidth=1e9)
     covered = [0, 0, 0]
     for seed in range(60):
@@ -127,7 +128,7 @@ def later(record):
         (lambda all_: without(all_, backend="ring", control="train"), "no training gave a number"),
     ],
 )
-def test_what_cannot_be_predicted_has_a_reason(plant, records, reason):
+def test_what_cannot_be_predicted_has_a_reason(records, reason):
     found = only(records(plant(overlap=True)))
     assert (found.step, found.step_reason) == (None, reason)
     assert found.alone.seconds.n == 6
@@ -144,13 +145,13 @@ def test_what_cannot_be_predicted_has_a_reason(plant, records, reason):
         ({}, 1, "exposed communication is not known by itself"),  # without a base case
     ],
 )
-def test_without_parts_of_the_loss_the_prediction_stays(plant, options, num_ranks, reason):
+def test_without_parts_of_the_loss_the_prediction_stays(options, num_ranks, reason):
     found = only(without(plant(hidden=0.5, overlap=True, **options), num_ranks=num_ranks))
     assert (found.hidden, found.hidden_reason) == (None, reason)
     assert found.step.hidden.center == pytest.approx(0.5)
 
 
-def test_too_few_launches_give_no_interval(plant):
+def test_too_few_launches_give_no_interval():
     found = only(plant(hidden=0.5, overlap=True, num_blocks=2))
     assert found.hidden.center == pytest.approx(0.5)
     assert (found.hidden.low, found.step.of_sum.low) == (None, None)
@@ -158,16 +159,7 @@ def test_too_few_launches_give_no_interval(plant):
     assert predict_step({("s", 0): 1.0}, {("s", 1): 1.0}, {("s", 0): 1.0}, how="") is None
 
 
-def test_launches_that_exchange_differently_are_mixed(plant):
-    def settings(record):
-        return {"backend_settings": {"overlap": record.case.block > 2}}
-
-    found = only(changed(plant(hidden=0.5), settings, backend="ring", control="train"))
-    assert found.how == "mixed"
-    assert found.step.hidden.center == pytest.approx(0.5)
-
-
-def test_the_most_ranks_of_each_backend(plant, make_study):
+def test_the_most_ranks_of_each_backend():
     records = [*plant(Link(num_ranks=2)), *plant(Link(num_ranks=8)), *plant(backend="mpi")]
     found = found_in({one.case.id: one for one in records}.values())
     shown = communications_on_most_ranks(found)

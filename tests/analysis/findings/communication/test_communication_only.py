@@ -7,11 +7,12 @@ import pytest
 
 from dlscale.analysis.findings.communication_only import bucket_seconds, communication_only
 from dlscale.analysis.launches import launches_of
+from tests.made_records import make_record
 
-from .conftest import DRIFT, SIZES, Link
+from .conftest import DRIFT, SIZES, Link, exchange_record
 
 
-def of(exchange_record, link, num_blocks=6, **fields):
+def of(link, num_blocks=6, **fields):
     return [exchange_record(link, drift=DRIFT[block], block=block, **fields) for block in range(num_blocks)]
 
 
@@ -26,9 +27,9 @@ def with_buckets(record, change):
     return record.model_copy(update={"windows": windows})
 
 
-def test_latency_and_bandwidth_are_found_again(exchange_record):
+def test_latency_and_bandwidth_are_found_again():
     link = Link(latency=50e-6, bandwidth=3e9)
-    (found,) = communication_only(launches_of(of(exchange_record, link)))
+    (found,) = communication_only(launches_of(of(link)))
     drift = np.median(DRIFT[:6])
     assert found.num_bytes == sum(SIZES)
     assert found.seconds.center == pytest.approx(drift * link.step)
@@ -44,13 +45,11 @@ def test_latency_and_bandwidth_are_found_again(exchange_record):
         assert size.algbw.center == pytest.approx(size.num_bytes / seconds)
         assert size.busbw.center == pytest.approx(1.5 * size.num_bytes / seconds)
         assert size.busbw.low < size.busbw.center < size.busbw.high
-    large = communication_only(launches_of(of(exchange_record, Link(latency=0.0, bandwidth=3e9), 1)))[
-        0
-    ].sizes[-1]
+    large = communication_only(launches_of(of(Link(latency=0.0, bandwidth=3e9), 1)))[0].sizes[-1]
     assert large.busbw.center == pytest.approx(3e9)  # the link's, whatever the number of ranks
 
 
-def test_what_ranks_do_between_buckets_does_not_count(exchange_record):
+def test_what_ranks_do_between_buckets_does_not_count():
     record = exchange_record(Link())
     longer = [
         one.model_copy(update={"seconds": [10 * each for each in one.seconds]}) for one in record.windows
@@ -62,13 +61,13 @@ def test_what_ranks_do_between_buckets_does_not_count(exchange_record):
     assert slow.by_block == found.by_block
 
 
-def test_one_rank_exchanges_nothing_and_other_controls_are_none(exchange_record, make_record):
+def test_one_rank_exchanges_nothing_and_other_controls_are_none():
     others = [make_record(backend="ring", num_ranks=4), make_record(num_ranks=4, control="loader")]
     assert communication_only(launches_of([exchange_record(Link(num_ranks=1)), *others])) == []
 
 
-def test_failed_launches_and_warm_ups_do_not_count(exchange_record):
-    records = of(exchange_record, Link(), 3)
+def test_failed_launches_and_warm_ups_do_not_count():
+    records = of(Link(), 3)
     records.append(exchange_record(Link(), block=3, failure="hang"))
     (found,) = communication_only(launches_of(records))
     assert len(found.by_block) == 3
@@ -86,8 +85,8 @@ def test_failed_launches_and_warm_ups_do_not_count(exchange_record):
         lambda rows: [[math.inf, *row[1:]] for row in rows],
     ],
 )
-def test_impossible_times_of_buckets_are_left_out_and_told_of(exchange_record, change):
-    records = of(exchange_record, Link(), 2)
+def test_impossible_times_of_buckets_are_left_out_and_told_of(change):
+    records = of(Link(), 2)
     records[0] = with_buckets(records[0], change)
     (found,) = communication_only(launches_of(records))
     assert bucket_seconds(records[0]) is None
@@ -96,15 +95,15 @@ def test_impossible_times_of_buckets_are_left_out_and_told_of(exchange_record, c
     assert communication_only(launches_of(records[:1])) == []
 
 
-def test_impossible_times_of_windows_make_no_number(exchange_record):
+def test_impossible_times_of_windows_make_no_number():
     record = exchange_record(Link())
     windows = [one.model_copy(update={"seconds": [0.0] * 4}) for one in record.windows]
     assert communication_only(launches_of([record.model_copy(update={"windows": windows})])) == []
     assert communication_only(launches_of([record.model_copy(update={"bucket_bytes": []})])) == []
 
 
-def test_launches_that_cut_other_buckets_measured_something_else(exchange_record):
-    records = of(exchange_record, Link(), 3)
+def test_launches_that_cut_other_buckets_measured_something_else():
+    records = of(Link(), 3)
     records.append(exchange_record(Link(sizes=(9 << 20,)), block=3))
     (found,) = communication_only(launches_of(records))
     assert found.num_bytes == sum(SIZES)
@@ -112,7 +111,7 @@ def test_launches_that_cut_other_buckets_measured_something_else(exchange_record
     assert found.notes == ("left out: 1 of 4 launches, whose training cut other buckets",)
 
 
-def test_kinds_of_evidence_and_options_stay_apart(exchange_record):
+def test_kinds_of_evidence_and_options_stay_apart():
     records = [
         exchange_record(Link()),
         exchange_record(Link(), block=1, evidence="emulated"),

@@ -5,8 +5,9 @@ import pytest
 from dlscale.analysis.findings.bounds import efficiency_limits
 from dlscale.analysis.findings.communication_only import copy_rates
 from dlscale.analysis.measured import measure
+from tests.made_records import make_record
 
-from .conftest import Link, node
+from .conftest import Link, exchange_record, node
 
 PARAMETERS = 9_634  # of hep_cnn's preset tiny
 
@@ -17,7 +18,7 @@ def on_nodes(record, names):
     return record.model_copy(update={"ranks": ranks})
 
 
-def study(make_record, exchange_record, *, copy_rate=1e6, cache=None, cores=1, exchange="mpi", **fields):
+def study(*, copy_rate=1000000.0, cache=None, cores=1, exchange="mpi", **fields):
     """1 rank at 100 samples per second, a step of 80 ms; 4 ranks of a ring; copies beside another backend."""
     records = []
     fields = {"cores_per_rank": cores, **fields}
@@ -43,14 +44,14 @@ def rates(records):
     return copy_rates(measure(records).exchanges)
 
 
-def test_a_node_moves_what_its_ranks_copy_together(exchange_record):
+def test_a_node_moves_what_its_ranks_copy_together():
     records = [
         exchange_record(Link(), copy_rate=rate, block=block) for block, rate in enumerate((1e9, 3e9, 2e9))
     ]
     assert list(rates(records).values()) == [8e9]  # 4 ranks, the median launch
 
 
-def test_the_slowest_node_counts_and_each_by_its_own_launches(exchange_record):
+def test_the_slowest_node_counts_and_each_by_its_own_launches():
     records = []
     for block, rate in enumerate((1e9, 2e9, 3e9)):
         one = exchange_record(Link(), block=block, num_nodes=2)
@@ -61,7 +62,7 @@ def test_the_slowest_node_counts_and_each_by_its_own_launches(exchange_record):
     assert where[1:] == (4, 2, "measured")
 
 
-def test_missing_rates_and_failures_say_nothing(exchange_record, make_record):
+def test_missing_rates_and_failures_say_nothing():
     records = [
         exchange_record(Link()).model_copy(update={"copy_rates": [1e9]}),
         exchange_record(Link(), block=1).model_copy(update={"copy_rates": []}),
@@ -71,8 +72,8 @@ def test_missing_rates_and_failures_say_nothing(exchange_record, make_record):
     assert rates(records) == {}
 
 
-def test_the_bound_by_measured_memory_by_hand(make_record, exchange_record):
-    memory = memory_of(study(make_record, exchange_record))
+def test_the_bound_by_measured_memory_by_hand():
+    memory = memory_of(study())
     seconds = 2 * 4 * 4 * PARAMETERS / 4e6
     assert memory.seconds == pytest.approx(seconds)
     assert memory.efficiency == pytest.approx(min(1, 0.08 / seconds))
@@ -80,21 +81,21 @@ def test_the_bound_by_measured_memory_by_hand(make_record, exchange_record):
         "2 x 4 ranks x 0.0385 MB of gradients, if no cache keeps them, at 0.004 GB/s"
     )
     assert "(all ranks copying at once)" in memory.words
-    slow = memory_of(study(make_record, exchange_record, copy_rate=1e5))
+    slow = memory_of(study(copy_rate=1e5))
     assert slow.efficiency == pytest.approx(0.08 / (10 * seconds))
 
 
-def test_gradients_that_fit_into_the_cache_have_no_bound(make_record, exchange_record):
+def test_gradients_that_fit_into_the_cache_have_no_bound():
     together = 4 * 4 * PARAMETERS
-    memory = memory_of(study(make_record, exchange_record, cache=32 << 20))
+    memory = memory_of(study(cache=32 << 20))
     assert (memory.efficiency, memory.words) == (None, "0.154 MB of gradients fit into 32 MiB of cache")
-    assert memory_of(study(make_record, exchange_record, cache=together)).efficiency is None
-    larger = memory_of(study(make_record, exchange_record, cache=together - 1000))
+    assert memory_of(study(cache=together)).efficiency is None
+    larger = memory_of(study(cache=together - 1000))
     assert larger.seconds == pytest.approx(2 * 1000 / 4e6), "what the cache keeps needs no memory"
     assert larger.words.startswith("2 x (4 ranks x 0.0385 MB of gradients - 150 KiB of cache) at")
     unknown = [
         one.model_copy(update={"nodes": [node("a", cache_bytes=32 << 20), node("b", cache_bytes=None)]})
-        for one in study(make_record, exchange_record)
+        for one in study()
     ]
     assert memory_of(unknown).efficiency is not None, "the other node may be the one that moves them"
 
@@ -107,6 +108,6 @@ def test_gradients_that_fit_into_the_cache_have_no_bound(make_record, exchange_r
         ({"copy_rate": None, "cores": 4}, "what memory moves was not measured on 4 ranks"),
     ],
 )
-def test_what_is_not_known_has_a_reason(make_record, exchange_record, fields, reason):
-    memory = memory_of(study(make_record, exchange_record, **fields))
+def test_what_is_not_known_has_a_reason(fields, reason):
+    memory = memory_of(study(**fields))
     assert (memory.efficiency, memory.words) == (None, reason)

@@ -4,22 +4,22 @@ import json
 
 import pytest
 
-from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, scaling
+from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.launches import by_start
 from dlscale.analysis.measured import measure
-from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.extrap import extrap_models
 from dlscale.analysis.render.tidy import counting, frame_of
+from tests.analysis.reading import data_of
+from tests.made_records import make_record
 
-from .conftest import Link, node
+from .conftest import Link, node, plant
 
 EVENTS = "events.h5:0123456789ab"
 ALL = {"train", "synthetic", "loader", "exchange", "alone", "whole_machine", "canary"}
 
 
 @pytest.fixture
-def everything(plant, make_record):
+def everything():
     """Two backends with exchanges, all other controls, a failed exchange of a third backend."""
     shared = {"data": EVENTS, "scaling_mode": "strong", "global_batch": 8}
 
@@ -65,7 +65,7 @@ def without(everything):
 def test_nothing_else_changes(everything, without):
     """But for what exchanges alone tell: themselves, the bound by memory, failures, and the hash of the data."""
     full, bare = measure(everything), measure(without)
-    told, untold = study_json(collect(load_all(), full)), study_json(collect(load_all(), bare))
+    told, untold = data_of(full), data_of(bare)
     assert len(told.pop("exchanges")) == 2 * 3
     assert untold.pop("exchanges") == []
     assert [row["backend"] for row in told.pop("failures")] == ["gloo"]

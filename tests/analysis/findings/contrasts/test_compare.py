@@ -6,7 +6,7 @@ import pytest
 
 from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.records.record import Gate, Parity
-from tests.made_records import write_study
+from tests.made_records import make_record, make_study, write_study
 
 KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
 
@@ -47,7 +47,7 @@ def compare(results, capsys):
     return run
 
 
-def test_one_study(study, compare, make_study, make_record):
+def test_one_study(study, compare):
     canaries = [make_record(backend="ring", num_ranks=2, control="canary", block=block) for block in range(2)]
     study("a", make_study(efficiency={**KEPT, "ring[x]": (0.9, 0.9)}, num_blocks=7) + canaries)
     status, said, _ = compare("a")
@@ -59,7 +59,7 @@ def test_one_study(study, compare, make_study, make_record):
     assert "slower than ring on 2 ranks" in compare("b")[1]
 
 
-def test_fewer_comparisons_need_fewer_blocks(study, compare, make_study):
+def test_fewer_comparisons_need_fewer_blocks(study, compare):
     study("a", make_study())
     assert "6 launches cannot decide 2 comparisons: --launches 7 can" in compare("a")[1]
     status, said, _ = compare("a", "--backends", "ring")
@@ -71,7 +71,7 @@ def test_fewer_comparisons_need_fewer_blocks(study, compare, make_study):
     assert {row["verdict"] for row in found["rows"]} == {"cannot be shown"}
 
 
-def test_frameworks_need_the_parity_gate(study, compare, make_study):
+def test_frameworks_need_the_parity_gate(study, compare):
     records = [
         record
         for framework in ("torch", "tensorflow")
@@ -90,7 +90,7 @@ def test_frameworks_need_the_parity_gate(study, compare, make_study):
         assert "hep_cnn tiny, weak scaling on local" in found[1], "frameworks are no part of the title"
 
 
-def test_a_single_record_what_failed_and_what_was_left_out(study, compare, make_record, make_study):
+def test_a_single_record_what_failed_and_what_was_left_out(study, compare):
     records = make_study(efficiency={"ring": (1.0, 0.9), "mpi": (1.0, 0.8)})
     failed = [make_record(backend="gloo", num_ranks=2, block=block, failure="hung") for block in range(6)]
     other = make_study(efficiency=KEPT, framework="tensorflow")
@@ -104,7 +104,7 @@ def test_a_single_record_what_failed_and_what_was_left_out(study, compare, make_
     assert "nothing to compare: of backend there is only ring" in complaint
 
 
-def test_two_studies_are_shown_beside_each_other_below_their_fields(study, compare, make_study):
+def test_two_studies_are_shown_beside_each_other_below_their_fields(study, compare):
     study("a-1", make_study(efficiency=KEPT, study="a-1"))
     folder = study("b-1", make_study(efficiency=dict.fromkeys(KEPT, (1.5, 1.5)), study="b-1"))
     status, said, _ = compare("a", folder)
@@ -121,7 +121,7 @@ def test_two_studies_are_shown_beside_each_other_below_their_fields(study, compa
     assert found["contrasts"][0]["ratio_method"] == "unpaired t"
 
 
-def test_what_is_not_comparable_is_not_set_side_by_side(study, compare, make_study):
+def test_what_is_not_comparable_is_not_set_side_by_side(study, compare):
     study("a", make_study())
     study("b", make_study(precision="bf16", environment="x[bold]y"))
     status, said, _ = compare("a", "b")
@@ -149,7 +149,7 @@ def test_what_is_not_comparable_is_not_set_side_by_side(study, compare, make_stu
     assert "comparable; 1 of the differences" in said
 
 
-def test_cells_that_differ_between_single_records_are_both_named(study, compare, make_record):
+def test_cells_that_differ_between_single_records_are_both_named(study, compare):
     folder = study("a", [make_record(backend="ring"), make_record(backend="mpi", num_ranks=2)])
     files = sorted((folder / "records").iterdir())
     assert compare(*files)[0] == 3
@@ -159,13 +159,13 @@ def test_cells_that_differ_between_single_records_are_both_named(study, compare,
     assert compare(files[0], "a")[0] == 0
 
 
-def test_only_the_latest_good_attempts_count(study, compare, make_record):
+def test_only_the_latest_good_attempts_count(study, compare):
     study("a", [make_record(attempt=2), make_record(attempt=1, evidence="emulated")])
     study("b", [make_record(failure="hung", precision="bf16"), make_record()])
     assert compare("a", "b")[0] == 0
 
 
-def test_mistakes_are_one_line(study, compare, make_study, make_record, results):
+def test_mistakes_are_one_line(study, compare, results):
     study("good", make_study())
     study("failed", [make_record(failure="hung")])
     study("empty", [])

@@ -5,6 +5,7 @@ import pytest
 from dlscale.analysis.findings.contrast_declaration import declare, declare_between
 from dlscale.analysis.launches import launches_of
 from dlscale.base.errors import UsageError
+from tests.made_records import make_record, make_study
 
 
 def named(declaration):
@@ -13,23 +14,15 @@ def named(declaration):
     ]
 
 
-@pytest.fixture
-def measured(make_study):
+def measured(**options):
     """Launches of every backend on 1 and 2 ranks, or as asked."""
-    return lambda **options: launches_of(make_study(**options))
+    return launches_of(make_study(**options))
 
 
-@pytest.fixture
-def cells(make_record):
+def cells(*cells):
     """Launches of these cells on 2 ranks, in six blocks."""
-
-    def make(*cells):
-        every = [
-            make_record(**{"num_ranks": 2, "block": block, **cell}) for cell in cells for block in range(6)
-        ]
-        return launches_of(every)
-
-    return make
+    every = [make_record(**{"num_ranks": 2, "block": block, **cell}) for cell in cells for block in range(6)]
+    return launches_of(every)
 
 
 FOUR = dict.fromkeys(("none", "ring", "mpi", "gloo"), (1.0, 0.9, 0.8))
@@ -49,7 +42,7 @@ FOUR = dict.fromkeys(("none", "ring", "mpi", "gloo"), (1.0, 0.9, 0.8))
         ({"reference": "mpi", "ranks": [4], "backends": ["ring"]}, [("ring", "mpi", 4)]),
     ],
 )
-def test_each_backend_against_one_on_every_number_of_ranks(measured, options, pairs):
+def test_each_backend_against_one_on_every_number_of_ranks(options, pairs):
     found = declare(measured(efficiency=FOUR, rank_counts=(1, 2, 4)), **options)
     assert (found.factor, named(found)) == ("backend", pairs)
     for one in found.pairs:
@@ -57,7 +50,7 @@ def test_each_backend_against_one_on_every_number_of_ranks(measured, options, pa
         assert set(one.contender.rates) == {("weak-scaling", block) for block in range(6)}
 
 
-def test_backends_differ_in_what_follows_from_them(cells):
+def test_backends_differ_in_what_follows_from_them():
     launches = cells(
         {"backend": "ring"},
         {"backend": "ring", "backend_options": {"teams": 2}},
@@ -72,7 +65,7 @@ def test_backends_differ_in_what_follows_from_them(cells):
     ]
 
 
-def test_algorithms_are_compared_with_synchronous_sgd_over_their_own_backend(cells):
+def test_algorithms_are_compared_with_synchronous_sgd_over_their_own_backend():
     launches = cells(
         *(
             {"backend": "ring", "algorithm": "local_sgd", "algorithm_options": {"interval": n}}
@@ -100,12 +93,12 @@ def test_algorithms_are_compared_with_synchronous_sgd_over_their_own_backend(cel
         {"evidence": "emulated"},
     ],
 )
-def test_what_differs_in_more_than_the_factor_is_not_compared(cells, other):
+def test_what_differs_in_more_than_the_factor_is_not_compared(other):
     with pytest.raises(UsageError, match="nothing to compare"):
         declare(cells({"backend": "ring"}, {"backend": "mpi", **other}))
 
 
-def test_frameworks_are_compared_backend_by_backend(measured):
+def test_frameworks_are_compared_backend_by_backend():
     kept = {"none": (1.0, 0.98), "ring": (0.99, 0.92)}
     tensorflow = measured(efficiency=kept, framework="tensorflow")
     launches = measured(efficiency={**kept, "gloo": (0.98, 0.8)}) + tensorflow
@@ -124,7 +117,7 @@ def test_frameworks_are_compared_backend_by_backend(measured):
     assert declare(measured(efficiency=kept) + tensorflow).factor == "framework"
 
 
-def test_each_training_has_its_own_reference_where_none_is_asked_for(measured):
+def test_each_training_has_its_own_reference_where_none_is_asked_for():
     both = measured() + measured(efficiency={"ring": (1.0, 0.9), "mpi": (1.0, 0.8)}, framework="tensorflow")
     found = declare(both, order=["gloo", "mpi", "ring"])
     assert {(one.contender.cell.framework, one.reference.name) for one in found.pairs} == {
@@ -142,7 +135,7 @@ def test_each_training_has_its_own_reference_where_none_is_asked_for(measured):
         ("batch", {"local_batch": 16}, ("16 per rank", "8 per rank")),
     ],
 )
-def test_other_factors(cells, factor, other, names):
+def test_other_factors(factor, other, names):
     launches = cells(*({"backend": backend, **cell} for backend in ("none", "ring") for cell in ({}, other)))
     found = declare(launches, factor=factor)
     assert [(pair.reference.name, pair.contender.name) for pair in found.pairs] == [names] * 2
@@ -160,12 +153,12 @@ def test_other_factors(cells, factor, other, names):
         ({"backends": ["mpi"], "reference": "mpi"}, "nothing to compare"),
     ],
 )
-def test_mistakes(measured, options, complaint):
+def test_mistakes(options, complaint):
     with pytest.raises(UsageError, match=complaint):
         declare(measured(), **options)
 
 
-def test_no_training_is_nothing_to_compare(cells):
+def test_no_training_is_nothing_to_compare():
     with pytest.raises(UsageError, match="of backend there is no training"):
         declare(cells({"control": "loader", "num_ranks": 1}))
 
@@ -173,7 +166,7 @@ def test_no_training_is_nothing_to_compare(cells):
 KEYS = ("backend", "num_ranks")
 
 
-def test_two_studies_are_compared_cell_by_cell_and_never_paired(measured):
+def test_two_studies_are_compared_cell_by_cell_and_never_paired():
     found = declare_between(measured(), measured(), keys=KEYS)  # both call themselves the same
     assert len(found.pairs) == 8
     for one in found.pairs:

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.families import family_of
-from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, Side
+from dlscale.analysis.findings.contrast_declaration import Declaration, Declared
 from dlscale.analysis.findings.contrast_table import contrast_sentences, probability_text
 from dlscale.analysis.findings.contrasts import contrasts, within_band
 from dlscale.analysis.statistics import Interval
-from tests.analysis.findings.contrasts.conftest import steadily
-from tests.made_records import make_record
+from tests.analysis.findings.contrasts.conftest import declaration, make_side, steadily
 
 
 def verdicts(found):
@@ -83,7 +81,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_verdict_and_sentences(declaration, case):
+def test_verdict_and_sentences(case):
     logs, expected, said = CASES[case]
     found = contrasts(declaration(**logs))
     assert verdicts(found) == expected
@@ -96,7 +94,7 @@ def test_verdict_and_sentences(declaration, case):
         assert contrast.num_blocks == len(values)
 
 
-def test_the_numbers_of_a_contrast_and_their_row(declaration):
+def test_the_numbers_of_a_contrast_and_their_row():
     found = contrasts(declaration(ring=steadily(math.log(1.08), 6)))
     (ring,) = found.found
     assert ring.ratio.low < 1.08 < ring.ratio.high
@@ -104,7 +102,7 @@ def test_the_numbers_of_a_contrast_and_their_row(declaration):
     assert ring.standardised.low > 1
 
 
-def test_who_fails_still_counts_as_declared(declaration, make_side):
+def test_who_fails_still_counts_as_declared():
     pairs = declaration(ring=steadily(0.1, 6)).pairs
     failed = Declared(contender=make_side("gloo", {}), reference=pairs[0].reference)
     found = contrasts(Declaration(factor="backend", pairs=(*pairs, failed)))
@@ -117,7 +115,7 @@ def test_who_fails_still_counts_as_declared(declaration, make_side):
     ("blocks", "method", "num_blocks", "verdict"),
     [(range(10, 20), "unpaired t", 0, "cannot be shown"), (range(4, 12), "paired t", 6, "faster")],
 )
-def test_only_common_blocks_count(make_side, blocks, method, num_blocks, verdict):
+def test_only_common_blocks_count(blocks, method, num_blocks, verdict):
     pair = Declared(
         contender=make_side("ring", {block: 200.0 + block for block in range(10)}),
         reference=make_side("mpi", {block: 100.0 + block for block in blocks}),
@@ -129,13 +127,13 @@ def test_only_common_blocks_count(make_side, blocks, method, num_blocks, verdict
         assert found.reason.startswith("no block in common")
 
 
-def test_what_may_not_be_compared_is_not(declaration):
+def test_what_may_not_be_compared_is_not():
     (one,) = contrasts(declaration(ring=steadily(0.1, 8)), forbidden=lambda _: "their networks differ").found
     assert (one.verdict, one.reason) == ("cannot be shown", "their networks differ")
     assert (one.ratio, one.standardised, one.p_value) == (None, None, None)
 
 
-def test_outlying_launches_count_and_the_ratio_without_them_is_beside(declaration):
+def test_outlying_launches_count_and_the_ratio_without_them_is_beside():
     logs = steadily(0.08, 8)
     logs[3] += 0.1
     declared = declaration(ring=logs)
@@ -154,20 +152,10 @@ def test_outlying_launches_count_and_the_ratio_without_them_is_beside(declaratio
     assert found[tuple(range(6))][0].without is None, "too few are left"
 
 
-def side(name, rates):
-    cell = make_record(backend=name, num_ranks=2).case.cell
-    return Side(
-        name=name,
-        cell=cell,
-        family=family_of(cell, system="local"),
-        evidence="measured",
-        rates=dict(enumerate(rates)),
-    )
-
-
 @given(st.lists(st.floats(-0.2, 0.2), min_size=3, max_size=12))
 def test_the_other_way_round_says_the_same(logs):
-    ring, mpi = side("ring", [100 * math.exp(log) for log in logs]), side("mpi", [100.0] * len(logs))
+    ring = make_side("ring", [100 * math.exp(log) for log in logs])
+    mpi = make_side("mpi", [100.0] * len(logs))
     there, back = (
         contrasts(Declaration(factor="backend", pairs=(Declared(contender=one, reference=other),))).found[0]
         for one, other in ((ring, mpi), (mpi, ring))

@@ -11,27 +11,24 @@ from dlscale.analysis.findings.scaling import scaling_row
 from dlscale.analysis.launches import launches_of, outliers
 from dlscale.analysis.measured import measure
 from dlscale.analysis.outliers import median_of_others, outlying, without_block_effects
+from tests.analysis.reading import row_of, table_text
+from tests.made_records import make_record, make_study
 
 KEPT = {"none": (1.0, 0.98), "ring": (0.99, 0.92), "mpi": (0.985, 0.86)}
 
 
-@pytest.fixture
-def study(make_study, make_record):
+def study(factors=(), num_blocks=8, noise=0.002, efficiency=None, of=("ring", 2), **fields):
     """Records of a study; some launches `of` a cell, block -> factor, take so many times as long."""
-
-    def make(factors=(), num_blocks=8, noise=0.002, efficiency=None, of=("ring", 2), **fields):
-        found = []
-        for record in make_study(efficiency=efficiency or KEPT, num_blocks=num_blocks, noise=noise, **fields):
-            cell, block = record.case.cell, record.case.block
-            factor = dict(factors).get(block, 1.0) if (cell.backend, cell.num_ranks) == of else 1.0
-            windows = [
-                window.model_copy(update={"seconds": [one * factor for one in window.seconds]})
-                for window in record.windows
-            ]
-            found.append(record.model_copy(update={"windows": windows}))
-        return found
-
-    return make
+    found = []
+    for record in make_study(efficiency=efficiency or KEPT, num_blocks=num_blocks, noise=noise, **fields):
+        cell, block = record.case.cell, record.case.block
+        factor = dict(factors).get(block, 1.0) if (cell.backend, cell.num_ranks) == of else 1.0
+        windows = [
+            window.model_copy(update={"seconds": [one * factor for one in window.seconds]})
+            for window in record.windows
+        ]
+        found.append(record.model_copy(update={"windows": windows}))
+    return found
 
 
 def ring_of(records):
@@ -40,7 +37,7 @@ def ring_of(records):
     return found["ring", 2]
 
 
-def test_a_launch_that_stands_out_is_found_with_its_size_and_counts(study):
+def test_a_launch_that_stands_out_is_found_with_its_size_and_counts():
     clean, found = ring_of(study()), ring_of(study({3: 1.12}))
     assert clean.launches == ()
     assert clean.rate_without is None
@@ -52,7 +49,7 @@ def test_a_launch_that_stands_out_is_found_with_its_size_and_counts(study):
     assert found.blocks == {("weak-scaling", 3)}
 
 
-def test_the_rate_without_it_is_that_of_the_others(study, make_record):
+def test_the_rate_without_it_is_that_of_the_others():
     records = study({2: 2.0}, num_blocks=7, noise=0.0, drift=(1.0,) * 10)
     found = ring_of(records)
     assert found.rate == pytest.approx(184)
@@ -67,34 +64,34 @@ def test_the_rate_without_it_is_that_of_the_others(study, make_record):
     assert only.rate_without == pytest.approx(102)
 
 
-def test_less_than_two_percent_stands_out_to_nobody(study):
+def test_less_than_two_percent_stands_out_to_nobody():
     assert ring_of(study({3: 1.015}, noise=0.0)).launches == ()
     assert [one.block[1] for one in ring_of(study({3: 1.03}, noise=0.0)).launches] == [3]
 
 
-def test_of_five_launches_none_is_said_to_stand_out(study):
+def test_of_five_launches_none_is_said_to_stand_out():
     assert ring_of(study({3: 2.0}, num_blocks=5)).launches == ()
     assert len(ring_of(study({3: 2.0}, num_blocks=6)).launches) == 1
 
 
-def test_a_cell_among_few_others_is_held_against_itself_alone(make_study):
+def test_a_cell_among_few_others_is_held_against_itself_alone():
     """With 2 cells nobody knows whose the drift is: what all launches of a block share is not taken out."""
     records = make_study(efficiency={"ring": (1.0, 0.9)}, noise=0.002)
     assert all(not one.launches for one in outliers(launches_of(records)))
 
 
-def test_a_slow_moment_of_the_machine_is_no_launch_of_anybody(study):
+def test_a_slow_moment_of_the_machine_is_no_launch_of_anybody():
     drift = (1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0)
     assert ring_of(study(drift=drift)).launches == ()
 
 
-def test_kinds_of_evidence_and_studies_are_held_apart(study):
+def test_kinds_of_evidence_and_studies_are_held_apart():
     both = study({3: 1.12}) + study(study="weak-scaling-2", evidence="emulated")
     found = [one for one in outliers(launches_of(both)) if one.launches]
     assert [(one.evidence, one.num_launches) for one in found] == [("measured", 8)]
 
 
-def test_windows_that_stand_out_are_counted_and_change_no_rate(make_record):
+def test_windows_that_stand_out_are_counted_and_change_no_rate():
     factors = [1.0, 1.001, 0.999, 1.002, 0.998] * 4
     factors[7], factors[12] = 3.0, 1.5
     records = [
@@ -109,7 +106,7 @@ def test_windows_that_stand_out_are_counted_and_change_no_rate(make_record):
     assert outliers(launches_of(short))[0].num_windows_out == 0
 
 
-def test_windows_that_change_the_rate_are_told(make_record):
+def test_windows_that_change_the_rate_are_told():
     factors = [*np.linspace(0.97, 1.03, 13).tolist(), *[3.0] * 7]
     (found,) = outliers(launches_of([make_record(block=block, window_factors=factors) for block in range(6)]))
     assert found.rate_without_windows > 1.01 * found.rate
@@ -117,7 +114,7 @@ def test_windows_that_change_the_rate_are_told(make_record):
     assert note.startswith("42 of 120 windows stand out")
 
 
-def test_notes(study):
+def test_notes():
     assert list(outlier_notes(ring_of(study()))) == []
     found = ring_of(study({3: 1.12}, noise=0.0))
     assert list(outlier_notes(found)) == [
@@ -184,23 +181,17 @@ def test_how_often_one_that_stands_out_is_found(planted, least):
     assert flagged(8, 8, planted=planted)[1] >= least
 
 
-def row_of(table, backend="ring", num_ranks=2):
-    found = [
-        row
-        for row in scaling.FINDING.of(table)
-        if (row.cell.backend, row.cell.num_ranks) == (backend, num_ranks)
-    ]
-    return found[0]
+RING, NONE = {"backend": "ring", "num_ranks": 2}, {"backend": "none", "num_ranks": 1}
 
 
-def test_nothing_is_dropped_and_both_numbers_are_there(study, table_text):
+def test_nothing_is_dropped_and_both_numbers_are_there():
     clean, slow = measure(study()), measure(study({3: 1.5}, noise=0.001))
-    row = row_of(slow)
+    row = row_of(slow, **RING)
     assert row.num_launches == 8
     assert row.throughput.n == 8
     assert row.efficiency_none.n == 8
-    assert row.efficiency_none.center < row_of(clean).efficiency_none.center - 0.02
-    assert row_of(clean).notes == ()
+    assert row.efficiency_none.center < row_of(clean, **RING).efficiency_none.center - 0.02
+    assert row_of(clean, **RING).notes == ()
     assert len(row.notes) == 2
     assert row.notes[0].startswith("1 launch of 8 is 50 % slower (block 3) than the others; without it ")
     assert row.notes[1].startswith(
@@ -212,14 +203,14 @@ def test_nothing_is_dropped_and_both_numbers_are_there(study, table_text):
     assert scaling_row(row)["samples_per_second"] == row.throughput.center
 
 
-def test_an_outlying_base_case_is_told_where_it_matters(study):
+def test_an_outlying_base_case_is_told_where_it_matters():
     slow = measure(study({3: 1.5}, noise=0.001, of=("none", 1)))
-    assert any("efficiency (a) is 92" in note for note in row_of(slow).notes)
-    assert not any("of 8 is" in note for note in row_of(slow).notes)
-    assert any("of 8 is 50 % slower" in note for note in row_of(slow, backend="none", num_ranks=1).notes)
+    assert any("efficiency (a) is 92" in note for note in row_of(slow, **RING).notes)
+    assert not any("of 8 is" in note for note in row_of(slow, **RING).notes)
+    assert any("of 8 is 50 % slower" in note for note in row_of(slow, **NONE).notes)
 
 
-def test_canaries_and_failed_launches_stand_out_nowhere(make_record, make_study):
+def test_canaries_and_failed_launches_stand_out_nowhere():
     records = make_study(efficiency=KEPT, noise=0.001)
     records += [make_record(control="canary", block=block, samples_per_second=1.0) for block in range(2)]
     records += [make_record(backend="gloo", num_ranks=2, block=block, failure="hung") for block in range(6)]

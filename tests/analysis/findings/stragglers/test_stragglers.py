@@ -3,12 +3,10 @@
 import pytest
 
 from dlscale.analysis.findings.heat_maps import rank_times, to_heat_rows
-from dlscale.analysis.findings.stragglers import (
-    HOST_ALPHA,
-    straggler_sentences,
-    stragglers,
-)
+from dlscale.analysis.findings.stragglers import HOST_ALPHA, straggler_sentences, stragglers
 from dlscale.analysis.launches import launches_of
+
+from .conftest import cluster
 
 
 def only(records):
@@ -41,17 +39,14 @@ TWELVE = {"hosts": NESTED, "num_blocks": 12, "noise": 0.002}
         (TWELVE | {"links": {"b": 1.2}}, [(("b",), None, "ring", "slow link")]),
         # Ranks that do not wait show their links themselves.
         ({"backend": "grpc_ps", "steps": {"b": 0.8}}, [(("b",), None, "grpc_ps", "slow link")]),
-        (
-            {"backend": "grpc_ps", "steps": {"b": 0.8}, "slow": {"b": 1.25}},
-            [(("b",), None, "none", "late")],
-        ),
+        ({"backend": "grpc_ps", "steps": {"b": 0.8}, "slow": {"b": 1.25}}, [(("b",), None, "none", "late")]),
     ],
 )
-def test_what_is_slow_is_found_with_its_cause(cluster, planted, suspects):
+def test_what_is_slow_is_found_with_its_cause(planted, suspects):
     assert listed(only(cluster(**planted))) == suspects
 
 
-def test_how_slow_it_is_and_how_certain(cluster):
+def test_how_slow_it_is_and_how_certain():
     found = only(cluster(slow={"c": 1.1}))
     (one,) = found.suspects
     assert one.slower.low < 0.1 < one.slower.high
@@ -66,19 +61,16 @@ def test_how_slow_it_is_and_how_certain(cluster):
 @pytest.mark.parametrize(
     ("hosts", "said"), [(("a", "b", "c", "d"), "none of the 4 hosts"), (("a",), "neither of the 2 ranks")]
 )
-def test_nobody_is_late_where_nobody_was_slowed(cluster, hosts, said):
+def test_nobody_is_late_where_nobody_was_slowed(hosts, said):
     found = only(cluster(hosts=hosts, noise=0.02))
     assert all(one.verdict == "not known" for one in found.suspects)
     sentence = f"{said} is consistently late (6 launches without communication)."
     assert sentence in straggler_sentences(found)
 
 
-def test_too_few_launches_do_not_tell_and_say_how_many_would(cluster):
+def test_too_few_launches_do_not_tell_and_say_how_many_would():
     (one,) = only(cluster(hosts=("a",), slow_ranks={1: 1.2}, num_blocks=5)).suspects
-    assert (one.verdict, one.reason) == (
-        "not known",
-        "5 launches; 6 are needed to tell it from chance",
-    )
+    assert (one.verdict, one.reason) == ("not known", "5 launches; 6 are needed to tell it from chance")
 
 
 # What differs between jobs may be their neighbours as well as their nodes: launches of one job count once.
@@ -95,7 +87,7 @@ JOBS = {"hosts": [("a", "b")] * 6 + [("a", "c")] * 6, "num_blocks": 12, "jobs": 
         (TWELVE, None),
     ],
 )
-def test_launches_that_cannot_show_a_slow_link_say_why(cluster, planted, reason):
+def test_launches_that_cannot_show_a_slow_link_say_why(planted, reason):
     found = only(cluster(**planted, links={"b": 1.2}))
     assert found.links.get("ring") == reason
     assert bool(found.suspects) == (reason is None)
@@ -103,28 +95,28 @@ def test_launches_that_cannot_show_a_slow_link_say_why(cluster, planted, reason)
     assert told == bool(reason and len(found.hosts) > 1), "no link is missed on one node"
 
 
-def test_equal_links_are_hardly_ever_called_slow(cluster):
+def test_equal_links_are_hardly_ever_called_slow():
     found = (only(cluster(hosts=NESTED, num_blocks=12, seed=seed)) for seed in range(20))
     assert sum(any(one.verdict == "slow link" for one in each.suspects) for each in found) <= 2
 
 
-def test_a_late_host_is_not_also_a_slow_link(cluster):
+def test_a_late_host_is_not_also_a_slow_link():
     found = only(cluster(**TWELVE, slow={"b": 1.3}, links={"b": 1.3}))
     assert [one for one in listed(found) if "b" in one[0]] == [(("b",), None, "none", "late")]
 
 
-def test_hosts_that_always_ran_together_are_not_told_apart(cluster):
+def test_hosts_that_always_ran_together_are_not_told_apart():
     found = only(cluster(**TWELVE | {"hosts": PAIRS}, links={"b": 1.2}))
     (one,) = [one for one in found.suspects if one.backend == "ring"]
     assert (one.hosts, one.verdict, one.reason) == (("a", "b"), "not known", "they always ran together")
 
 
-def test_without_none_nothing_is_said(cluster):
+def test_without_none_nothing_is_said():
     records = [one for one in cluster() if one.case.cell.backend != "none"]
     assert stragglers(launches_of(records)) == ()
 
 
-def test_the_heat_map_has_a_row_per_rank_and_a_column_per_window(cluster):
+def test_the_heat_map_has_a_row_per_rank_and_a_column_per_window():
     none, ring = rank_times(launches_of(cluster(slow={"c": 1.1}, noise=0.0)))
     assert (none.cell.backend, ring.cell.backend) == ("none", "ring")
     assert none.values.shape == (8, 60)
@@ -140,7 +132,7 @@ def test_the_heat_map_has_a_row_per_rank_and_a_column_per_window(cluster):
     assert none.values[4] == pytest.approx(0.1)
 
 
-def test_hosts_that_change_have_no_name_in_the_heat_map(cluster):
+def test_hosts_that_change_have_no_name_in_the_heat_map():
     none, _ = rank_times(launches_of(cluster(hosts=NESTED, num_blocks=6)))
     assert none.moved
     assert {row["host"] for row in to_heat_rows(none)} == {None}

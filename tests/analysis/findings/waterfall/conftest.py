@@ -1,15 +1,15 @@
 """Studies with planted losses: what every part of a waterfall should find is known."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.windows import Window
+from tests.made_records import make_record
 
 DRIFT = (1.0, 0.82, 1.1, 0.95, 1.2, 0.9, 1.05, 0.85, 1.15, 1.0)
 LOCAL_BATCH = 8
@@ -106,9 +106,6 @@ class Planted:
         return {name: seconds / self.measured for name, seconds in self.parts.items()}
 
 
-Plant = Callable[..., list[Record]]
-
-
 def only(records):
     (found,) = waterfalls_of(launches_of(records))
     return found
@@ -118,78 +115,70 @@ def losses(found):
     return {part.name: part.loss.center for part in found.parts}
 
 
-@pytest.fixture
-def plant(make_record) -> Plant:
+def plant(
+    truth: Planted,
+    *,
+    num_blocks: int = 6,
+    noise: float = 0.0,
+    num_windows: int = 10,
+    num_steps: int = 4,
+    stamps: bool = True,
+    controls: Sequence[str] = ("alone", "synthetic"),
+    base_block: int = 0,  # of the first of the base case's blocks
+    seed: int = 3,
+    **fields: object,
+) -> list[Record]:
     """The records of a study with planted losses; `noise` is of each launch, relative, beside a block's drift."""
+    generator = np.random.default_rng(seed)
+    data = EVENTS if truth.reads else "synthetic"
+    mode = "strong" if truth.strong else "weak"
+    ranks, local = truth.num_ranks, truth.local_batch
+    late = truth.rank_delays - truth.rank_delays.mean()
 
-    def make(
-        truth: Planted,
-        *,
-        num_blocks: int = 6,
-        noise: float = 0.0,
-        num_windows: int = 10,
-        num_steps: int = 4,
-        stamps: bool = True,
-        controls: Sequence[str] = ("alone", "synthetic"),
-        base_block: int = 0,  # of the first of the base case's blocks
-        seed: int = 3,
-        **fields: object,
-    ) -> list[Record]:
-        generator = np.random.default_rng(seed)
-        data = EVENTS if truth.reads else "synthetic"
-        mode = "strong" if truth.strong else "weak"
-        ranks, local = truth.num_ranks, truth.local_batch
-        late = truth.rank_delays - truth.rank_delays.mean()
+    def record(block: int, seconds: np.ndarray, **cell: object) -> Record:
+        """A launch whose ranks take those seconds per step, [P] or [P][K]."""
+        drift = DRIFT[block % len(DRIFT)] * (1 + noise * generator.standard_normal())
+        per_step = np.broadcast_to(np.atleast_2d(seconds.T).T * drift, (len(seconds), num_steps))
+        wanted = stamps and cell.get("backend", "none") == "none" and cell.get("control") is None
+        window = Window(
+            phase="steady",
+            num_steps=num_steps,
+            start_seconds=[0.0] * len(seconds),
+            seconds=per_step.sum(axis=1).tolist(),
+            step_seconds=per_step.tolist() if wanted else None,
+        )
+        one = make_record(
+            block=block, num_ranks=len(seconds), scaling_mode=mode, **{"data": data, **fields, **cell}
+        )
+        return one.model_copy(update={"windows": [one.windows[0], *[window] * num_windows]})
 
-        def record(block: int, seconds: np.ndarray, **cell: object) -> Record:
-            """A launch whose ranks take those seconds per step, [P] or [P][K]."""
-            drift = DRIFT[block % len(DRIFT)] * (1 + noise * generator.standard_normal())
-            per_step = np.broadcast_to(np.atleast_2d(seconds.T).T * drift, (len(seconds), num_steps))
-            wanted = stamps and cell.get("backend", "none") == "none" and cell.get("control") is None
-            window = Window(
-                phase="steady",
-                num_steps=num_steps,
-                start_seconds=[0.0] * len(seconds),
-                seconds=per_step.sum(axis=1).tolist(),
-                step_seconds=per_step.tolist() if wanted else None,
-            )
-            one = make_record(
-                block=block,
-                num_ranks=len(seconds),
-                scaling_mode=mode,
-                **{"data": data, **fields, **cell},
-            )
-            return one.model_copy(update={"windows": [one.windows[0], *[window] * num_windows]})
+    def single(block: int, seconds: float, **cell: object) -> Record:
+        return record(block, np.array([seconds]), **cell)
 
-        def single(block: int, seconds: float, **cell: object) -> Record:
-            return record(block, np.array([seconds]), **cell)
-
-        base = {"local_batch": LOCAL_BATCH}
-        base_resident = truth.resident_base * LOCAL_BATCH / local
-        base_seconds = truth.ideal * LOCAL_BATCH / local
-        alone = {"local_batch": local, "global_batch": local, "control": "alone"}
-        turns = [np.roll(late, step) for step in range(num_steps)]
-        delays = np.stack(turns, axis=1) if truth.taking_turns else np.tile(late, (num_steps, 1)).T
-        many = {"local_batch": local}
-        found = []
-        for block in range(num_blocks):
-            first = block + base_block
-            found.append(single(first, base_seconds, **base))
+    base = {"local_batch": LOCAL_BATCH}
+    base_resident = truth.resident_base * LOCAL_BATCH / local
+    base_seconds = truth.ideal * LOCAL_BATCH / local
+    alone = {"local_batch": local, "global_batch": local, "control": "alone"}
+    turns = [np.roll(late, step) for step in range(num_steps)]
+    delays = np.stack(turns, axis=1) if truth.taking_turns else np.tile(late, (num_steps, 1)).T
+    many = {"local_batch": local}
+    found = []
+    for block in range(num_blocks):
+        first = block + base_block
+        found.append(single(first, base_seconds, **base))
+        if truth.reads and "synthetic" in controls:
+            found.append(single(first, base_resident, control="synthetic", **base))
+            found.append(record(block, truth.resident + delays, control="synthetic", **many))
+        if truth.reads and "loader" in controls:
+            fetching = truth.base_input * local
+            found.append(single(first, fetching * LOCAL_BATCH / local, control="loader", **base))
+            found.append(record(block, np.full(ranks, fetching + truth.input), control="loader", **many))
+        if truth.strong and "alone" in controls:
+            found.append(single(block, truth.ideal + truth.batch, **alone))
             if truth.reads and "synthetic" in controls:
-                found.append(single(first, base_resident, control="synthetic", **base))
-                found.append(record(block, truth.resident + delays, control="synthetic", **many))
-            if truth.reads and "loader" in controls:
-                fetching = truth.base_input * local
-                found.append(single(first, fetching * LOCAL_BATCH / local, control="loader", **base))
-                found.append(record(block, np.full(ranks, fetching + truth.input), control="loader", **many))
-            if truth.strong and "alone" in controls:
-                found.append(single(block, truth.ideal + truth.batch, **alone))
-                if truth.reads and "synthetic" in controls:
-                    found.append(
-                        single(block, truth.resident_base + truth.batch, **alone | {"data": "synthetic"})
-                    )
-            found.append(record(block, truth.mean + delays, **many))
-            found.append(record(block, np.full(ranks, truth.measured), backend=truth.backend, **many))
-        return found
-
-    return make
+                found.append(
+                    single(block, truth.resident_base + truth.batch, **alone | {"data": "synthetic"})
+                )
+        found.append(record(block, truth.mean + delays, **many))
+        found.append(record(block, np.full(ranks, truth.measured), backend=truth.backend, **many))
+    return found

@@ -2,12 +2,12 @@
 
 import pytest
 
-from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
+from tests.analysis.reading import row_of
 
-from .conftest import LOSSES, MS, Planted, losses, only
+from .conftest import LOSSES, MS, Planted, losses, only, plant
 
 ALL, STRONG = Planted(**LOSSES["all"]), Planted(**LOSSES["all in strong scaling"])
 NO_ALONE = "1 rank at the local batch of 4 ranks was not measured"
@@ -43,7 +43,7 @@ NO_RESIDENT = "resident data were not measured on 1 rank and on 4 ranks of none 
         ),
     ],
 )
-def test_parts_without_their_control_stand_together(plant, controls, stamps, names, notes):
+def test_parts_without_their_control_stand_together(controls, stamps, names, notes):
     found = only(plant(STRONG, controls=controls, stamps=stamps))
     assert [part.name for part in found.parts] == names
     assert list(found.notes) == notes
@@ -124,7 +124,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_all_losses_are_found_and_what_is_unusual_is_noted(plant, case):
+def test_all_losses_are_found_and_what_is_unusual_is_noted(case):
     truth, update, which, notes, num_blocks = CASES[case]
     found = only(changed(plant(truth), update, which))
     assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
@@ -166,7 +166,7 @@ MERGED = {
 
 
 @pytest.mark.parametrize("case", MERGED)
-def test_parts_that_are_not_separated_are_merged_and_never_guessed(plant, case):
+def test_parts_that_are_not_separated_are_merged_and_never_guessed(case):
     truth, update, which, names, notes = MERGED[case]
     found = only(changed(plant(truth), update, which))
     assert names in [part.names for part in found.parts]
@@ -174,13 +174,13 @@ def test_parts_that_are_not_separated_are_merged_and_never_guessed(plant, case):
     assert {part.loss.n for part in found.parts} == {6}
 
 
-def test_data_that_are_not_read_have_no_input_stall_and_weak_scaling_no_batch_effect(plant):
+def test_data_that_are_not_read_have_no_input_stall_and_weak_scaling_no_batch_effect():
     found = only(plant(Planted(reads=False, co_running=1 * MS)))
     assert [part.name for part in found.parts] == ["co-running", "stragglers", "exposed communication"]
     assert found.notes == ()
 
 
-def test_blocks_of_other_jobs_make_the_base_case_unpaired(plant):
+def test_blocks_of_other_jobs_make_the_base_case_unpaired():
     found = only(plant(ALL, noise=0.01, base_block=100))
     assert found.by_block == ()
     assert found.notes == ("unpaired with base case (a), none on 1 rank: no common block",)
@@ -194,7 +194,7 @@ def test_blocks_of_other_jobs_make_the_base_case_unpaired(plant):
         assert part.loss.low <= ALL.losses[part.name] <= part.loss.high
 
 
-def linked(plant, truth, **options):
+def linked(truth, **options):
     """The base case in a job of its own, and the same training on 2 ranks in that job and in the other one."""
     ring = Planted(num_ranks=2, exposed=0.2 * MS)
     shared = [
@@ -210,8 +210,8 @@ def on_4_ranks(records):
     return next(one for one in waterfalls_of(launches_of(records)) if one.cell.num_ranks == 4)
 
 
-def test_the_base_case_of_another_job_is_reached_through_a_size_of_both(plant):
-    found = on_4_ranks(linked(plant, ALL))
+def test_the_base_case_of_another_job_is_reached_through_a_size_of_both():
+    found = on_4_ranks(linked(ALL))
     assert losses(found) == pytest.approx(ALL.losses, abs=1e-12)
     (note,) = found.notes
     assert note.endswith("chained through ring on 2 ranks, which ran in both jobs")
@@ -220,18 +220,17 @@ def test_the_base_case_of_another_job_is_reached_through_a_size_of_both(plant):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_chained_waterfall_has_the_efficiency_of_the_table(plant, seed):
-    records = linked(plant, ALL, noise=0.02, seed=seed)
+def test_a_chained_waterfall_has_the_efficiency_of_the_table(seed):
+    records = linked(ALL, noise=0.02, seed=seed)
     found = on_4_ranks(records)
-    rows = scaling.FINDING.of(measure(records))
-    row = next(one for one in rows if (one.cell.backend, one.cell.num_ranks) == ("ring", 4))
+    row = row_of(measure(records), backend="ring", num_ranks=4)
     assert found.efficiency.method == row.efficiency_none.method == "chained t"
     for end in ("center", "low", "high"):
         assert getattr(found.efficiency, end) == pytest.approx(getattr(row.efficiency_none, end))
     assert sum(part.loss.center for part in found.parts) == pytest.approx(found.loss.center, abs=1e-12)
 
 
-def test_fewer_than_3_blocks_are_insufficient(plant):
+def test_fewer_than_3_blocks_are_insufficient():
     found = only(plant(ALL, num_blocks=2))
     assert not found.sufficient
     assert {(part.loss.method, part.loss.low) for part in found.parts} == {("insufficient data", None)}
@@ -241,7 +240,7 @@ def test_fewer_than_3_blocks_are_insufficient(plant):
     ("num_ranks", "reason"),
     [(1, "no base case (a), none on 1 rank: not measured"), (4, "none on 4 ranks was not measured")],
 )
-def test_without_its_controls_there_is_a_reason_instead(plant, num_ranks, reason):
+def test_without_its_controls_there_is_a_reason_instead(num_ranks, reason):
     records = changed(
         plant(Planted()), None, lambda cell, _: (cell.backend, cell.num_ranks) == ("none", num_ranks)
     )
@@ -249,16 +248,7 @@ def test_without_its_controls_there_is_a_reason_instead(plant, num_ranks, reason
     assert (found.parts, found.efficiency, found.reason) == ((), None, reason)
 
 
-def test_the_latest_good_attempt_counts(plant):
-    truth = Planted(**LOSSES["exposed"])
-    ring = [one for one in plant(truth) if one.case.cell.backend == "ring"]
-    slow = [one.model_copy(update=of_windows(seconds=[9.0] * 4)(one)) for one in ring]
-    later = [one.model_copy(update={"attempt": 2}) for one in ring]
-    others = [one for one in plant(truth) if one.case.cell.backend != "ring"]
-    assert losses(only([*slow, *others, *later])) == pytest.approx(truth.losses, abs=1e-12)
-
-
-def test_controls_of_the_same_kind_of_evidence_come_first(plant):
+def test_controls_of_the_same_kind_of_evidence_come_first():
     emulated = plant(ALL, evidence="emulated")
     slower = plant(Planted(compute=2e-3, base_input=1e-3), study="elsewhere")
     measured = [record for record in slower if record.case.cell.backend == "none"]

@@ -11,7 +11,7 @@ from dlscale.analysis.findings.waterfall_levels import INPUT_TERMS, InputBound, 
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 
-from .conftest import LOSSES, MS, Planted, losses, only
+from .conftest import LOSSES, MS, Planted, losses, only, plant
 
 CONTROLS = ("alone", "synthetic", "loader")
 FETCHING = Planted(base_input=0.01 * MS, input=0.05 * MS, co_running=0.3 * MS, exposed=1 * MS)
@@ -22,7 +22,7 @@ def part_of(found, name):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_the_controls_differ_by_is_drawn_within_what_fetching_takes(plant, seed):
+def test_what_the_controls_differ_by_is_drawn_within_what_fetching_takes(seed):
     free = only(plant(FETCHING, noise=0.05, seed=seed))
     found = only(plant(FETCHING, noise=0.05, seed=seed, controls=CONTROLS))
     stall, co_running = part_of(found, "input stall"), part_of(found, "co-running")
@@ -33,7 +33,7 @@ def test_what_the_controls_differ_by_is_drawn_within_what_fetching_takes(plant, 
     assert free.bound is None
 
 
-def test_a_stall_that_noise_put_outside_is_told_with_what_was_measured(plant):
+def test_a_stall_that_noise_put_outside_is_told_with_what_was_measured():
     found = only(plant(FETCHING, noise=0.05, seed=0, controls=CONTROLS))
     stall = part_of(found, "input stall")
     assert abs(stall.by_controls) > 0.02
@@ -50,12 +50,12 @@ def test_a_stall_that_noise_put_outside_is_told_with_what_was_measured(plant):
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_what_was_planted_is_within_its_bound(plant, kind):
+def test_what_was_planted_is_within_its_bound(kind):
     truth = Planted(**LOSSES[kind])
     assert losses(only(plant(truth, controls=CONTROLS))) == pytest.approx(truth.losses, abs=1e-12)
 
 
-def test_without_fetching_on_1_rank_only_the_upper_limit_holds(plant):
+def test_without_fetching_on_1_rank_only_the_upper_limit_holds():
     records = [
         one
         for one in plant(FETCHING, noise=0.05, controls=CONTROLS)
@@ -99,7 +99,7 @@ def test_the_intervals_of_parts_hold_their_level_within_the_bound(num_blocks):
     assert widths[1, 0] < widths[1, 1]
 
 
-def test_a_gain_is_never_among_the_largest_losses(plant):
+def test_a_gain_is_never_among_the_largest_losses():
     truth = Planted(co_running=-0.4 * MS, exposed=0.8 * MS, reads=False)
     told = 0
     for seed in range(20):
@@ -111,10 +111,3 @@ def test_a_gain_is_never_among_the_largest_losses(plant):
         assert {verdicts[name] for name in gains} <= {"gain"}
         told += bool(gains) and not found.separated and not found.rivals and bool(found.largest_names)
     assert told
-
-
-def test_a_part_that_certainly_exceeds_all_others_is_the_largest(plant):
-    found = only(plant(Planted(**LOSSES["exposed"])))
-    verdicts = {row["cause"]: row["verdict"] for row in waterfall_rows([found])}
-    assert found.separated
-    assert verdicts["exposed communication"] == "largest"

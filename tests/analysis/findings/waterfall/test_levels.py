@@ -133,14 +133,3 @@ def test_far_levels_have_noise_of_their_own_and_near_ones_that_beside_the_measur
     assert share.center == pytest.approx(0.875)
     assert share.high - share.center == pytest.approx(stats.t.ppf(0.975, freedom) * math.sqrt(sum(variances)))
     assert (share.method, share.n, share.level) == ("unpaired t", 3, 0.95)
-
-
-def test_what_drifts_from_block_to_block_cancels():
-    generator = np.random.default_rng(7)
-
-    def width(*, paired: bool) -> float:
-        levels = simulate(generator, NOISES["normal"], 6, paired=paired)
-        one = levels.share(STAIRS[0].terms)
-        return one.high - one.low
-
-    assert width(paired=False) > 10 * width(paired=True)

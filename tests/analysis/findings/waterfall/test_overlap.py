@@ -6,7 +6,7 @@ from dlscale.analysis.findings.overlap import NOT_OVERLAPPED, overlap
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 
-from .conftest import DRIFT, MS, Planted
+from .conftest import DRIFT, MS, Planted, plant
 
 ALL = Planted(co_running=0.2 * MS, input=0.1 * MS, delays=(0.4 * MS,), exposed=1.2 * MS)
 
@@ -24,7 +24,7 @@ def drifting(seconds, study="weak-scaling", noise=(1.0,) * 6):
     return {(study, block): seconds * DRIFT[block] * noise[block] for block in range(6)}
 
 
-def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed(plant):
+def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed():
     records = plant(ALL)
     (one,) = waterfalls_of(launches_of(records))
     for factor, share in ((4, 0.75), (1, 0.0), (0.5, -1.0)):
@@ -33,7 +33,7 @@ def test_overlap_is_the_share_of_the_exchange_that_is_not_exposed(plant):
         assert (found.method, found.n) == ("paired t", 6)
 
 
-def test_the_interval_of_an_overlap_has_both_uncertainties(plant):
+def test_the_interval_of_an_overlap_has_both_uncertainties():
     records = plant(ALL, noise=0.02)
     (one,) = waterfalls_of(launches_of(records))
     some = dict(list(drifting(4 * ALL.exposed).items())[:4])
@@ -45,7 +45,7 @@ def test_the_interval_of_an_overlap_has_both_uncertainties(plant):
     assert rough.high - rough.low > exact.high - exact.low
 
 
-def test_a_waterfall_without_blocks_gives_an_unpaired_overlap(plant):
+def test_a_waterfall_without_blocks_gives_an_unpaired_overlap():
     records = plant(ALL, base_block=6)
     (one,) = waterfalls_of(launches_of(records))
     assert one.by_block == ()
@@ -57,7 +57,7 @@ def test_a_waterfall_without_blocks_gives_an_unpaired_overlap(plant):
     assert overlap(one, few, measured(records), exchange="").low is None
 
 
-def test_what_is_not_known_of_an_overlap_has_a_reason(plant):
+def test_what_is_not_known_of_an_overlap_has_a_reason():
     records = plant(ALL)
     (one,) = waterfalls_of(launches_of(records))
     alone = drifting(1.0)

@@ -11,7 +11,7 @@ from dlscale.analysis.findings.waterfall import headline, largest_loss, waterfal
 from dlscale.analysis.findings.waterfall_parts import LEAD_LEVEL, launches_to_separate
 from dlscale.analysis.statistics import Interval
 
-from .conftest import MS, Planted, only
+from .conftest import MS, Planted, only, plant
 
 ALL = Planted(co_running=0.2 * MS, input=0.1 * MS, delays=(0.4 * MS,), exposed=1.2 * MS)
 ALIKE = Planted(co_running=0.5 * MS, exposed=0.5 * MS, reads=False)
@@ -30,13 +30,13 @@ def interval(center, half, n=6, level=0.95):
         (ALIKE, {"noise": 0.01}, "; not separable from "),
     ],
 )
-def test_no_more_is_said_of_the_largest_loss_than_is_known(plant, truth, options, said):
+def test_no_more_is_said_of_the_largest_loss_than_is_known(truth, options, said):
     one = only(plant(truth, **options))
     assert said in largest_loss(one)
     assert largest_loss(one) in headline(one)
 
 
-def test_losses_that_are_alike_are_not_ranked(plant):
+def test_losses_that_are_alike_are_not_ranked():
     one = only(plant(ALIKE, noise=0.01))
     assert set(one.rivals) == {"co-running", "exposed communication"} - {one.largest.name}
     assert {row["launches_needed"] for row in waterfall_rows([one])} == {one.launches_needed}
@@ -61,7 +61,7 @@ def test_about_how_many_launches_would_separate_the_largest_loss():
 
 
 @pytest.mark.parametrize(("seed", "rivals"), [(97, ("co-running",)), (159, ())])
-def test_the_lead_of_the_largest_loss_is_tested_at_one_sided_5_percent(plant, seed, rivals):
+def test_the_lead_of_the_largest_loss_is_tested_at_one_sided_5_percent(seed, rivals):
     """A two-sided paired t test gives a probability of 10.5 % for the first seed and of 9.6 % for the second."""
     truth = Planted(co_running=0.5 * MS, exposed=0.7 * MS, reads=False)
     one = only(plant(truth, noise=0.01, seed=seed, num_windows=2))
@@ -72,7 +72,7 @@ def test_the_lead_of_the_largest_loss_is_tested_at_one_sided_5_percent(plant, se
     assert one.separated == (not rivals)
 
 
-def test_the_largest_losses_are_named_where_a_loss_is_certain(plant):
+def test_the_largest_losses_are_named_where_a_loss_is_certain():
     one = only(plant(ALL))
     assert one.largest_names == ("exposed communication",)
     assert replace(one, rivals=("stragglers",)).largest_names == ("exposed communication", "stragglers")
@@ -83,7 +83,7 @@ def test_the_largest_losses_are_named_where_a_loss_is_certain(plant):
     assert largest_loss(replace(of_uncertain, loss=interval(0.1, 0.1))).startswith("no loss is significant")
 
 
-def test_a_waterfall_without_parts_has_a_row_with_the_reason(plant):
+def test_a_waterfall_without_parts_has_a_row_with_the_reason():
     rows = waterfall_rows([only(plant(ALL))])
     unknown = only([record for record in plant(ALL) if record.case.cell.num_ranks > 1])
     (empty,) = waterfall_rows([unknown])
@@ -92,7 +92,7 @@ def test_a_waterfall_without_parts_has_a_row_with_the_reason(plant):
     assert empty["reason"] in headline(unknown)
 
 
-def test_one_rank_over_a_backend_has_no_waterfall(plant):
+def test_one_rank_over_a_backend_has_no_waterfall():
     alone = [record for record in plant(Planted(num_ranks=1)) if record.case.cell.backend == "ring"]
     assert alone
     assert only([*plant(ALL), *alone]).cell.num_ranks == 4

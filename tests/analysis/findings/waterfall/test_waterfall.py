@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.measured import measure
 
-from .conftest import LOCAL_BATCH, LOSSES, MS, Planted, losses, only
+from .conftest import LOSSES, MS, Planted, losses, only, plant
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_what_was_planted_is_found_exactly_without_noise(plant, kind):
+def test_what_was_planted_is_found_exactly_without_noise(kind):
     truth = Planted(**LOSSES[kind])
     found = only(plant(truth))
     assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
@@ -24,7 +24,7 @@ def test_what_was_planted_is_found_exactly_without_noise(plant, kind):
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_what_was_planted_lies_within_its_interval(plant, kind):
+def test_what_was_planted_lies_within_its_interval(kind):
     """Of 40 studies; the share is that of all parts of all studies, which are not independent."""
     truth = Planted(**LOSSES[kind])
     hits = []
@@ -34,7 +34,7 @@ def test_what_was_planted_lies_within_its_interval(plant, kind):
     assert np.mean(hits) >= 0.9
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None)
 @given(
     data=st.data(),
     strong=st.booleans(),
@@ -43,9 +43,7 @@ def test_what_was_planted_lies_within_its_interval(plant, kind):
     stamps=st.booleans(),
     base_block=st.sampled_from([0, 2, 50]),
 )
-def test_parts_add_up_to_the_loss_whatever_was_measured(
-    plant, data, strong, reads, controls, stamps, base_block
-):
+def test_parts_add_up_to_the_loss_whatever_was_measured(data, strong, reads, controls, stamps, base_block):
     small = st.floats(-0.3 * MS, 3 * MS)
     truth = Planted(
         **{name: data.draw(small, name) for name in ("batch", "co_running", "input", "exposed")},
@@ -70,33 +68,7 @@ def test_parts_add_up_to_the_loss_whatever_was_measured(
     assert {name for part in found.parts for name in part.names} == set(truth.parts)
 
 
-def test_parts_add_up_to_the_loss_in_every_block(plant):
-    truth = Planted(**LOSSES["all in strong scaling"])
-    records = plant(truth, noise=0.05)
-    found = only(records)
-    seconds = {
-        (record.case.cell.backend, record.case.cell.num_ranks, record.case.block): record
-        for record in records
-        if record.case.cell.control == "train" and record.case.cell.local_batch in (LOCAL_BATCH, 2)
-    }
-    assert len(found.by_block) == 6
-    for (study, block), parts in found.by_block:
-        base = next(
-            one
-            for one in records
-            if one.case.cell.num_ranks == 1
-            and one.case.cell.local_batch == LOCAL_BATCH
-            and one.case.cell.control == "train"
-            and one.case.block == block
-        )
-        window = seconds["ring", 4, block].windows[-1]
-        measured = max(window.seconds) / window.num_steps
-        ideal = max(base.windows[-1].seconds) / base.windows[-1].num_steps / 4
-        assert study == "weak-scaling"
-        assert sum(parts) == pytest.approx(1 - ideal / measured, abs=1e-12)
-
-
-def test_the_late_rank_is_found_by_stamps_where_totals_do_not_show_it(plant):
+def test_the_late_rank_is_found_by_stamps_where_totals_do_not_show_it():
     truth = Planted(**LOSSES["late in turn"])
     records = plant(truth)
     windows = [record.windows[-1] for record in records if record.case.cell.num_ranks == 4]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.declare import Plot, Table
-from dlscale.analysis.findings.failures import of_one_fingerprint
+from dlscale.analysis.declare import Plot, Sentence, Table
 from dlscale.analysis.render.html.document import render
 from dlscale.benchmarks.records.files import BadFile, parse_record
+from tests.analysis.reading import blocks_of
 
 ONE = (("hep_cnn", "torch"),)
 
@@ -18,12 +18,11 @@ def records(made):
 
 
 def plots(page):
-    blocks = [block for section in page.sections for block in section.blocks]
-    return {one.name: one for one in blocks if isinstance(one, Plot)}
+    return {one.name: one for one in blocks_of(page, Plot)}
 
 
 def tables(page):
-    return {one.name: one for section in page.sections for one in section.blocks if isinstance(one, Table)}
+    return {one.name: one for one in blocks_of(page, Table)}
 
 
 def test_of_several_trainings_best_and_worst_are_told(made):
@@ -54,8 +53,7 @@ def test_a_running_study_says_so(made, records):
         "The study is still running: this is what it has measured so far.",
         "failures",
     )
-    texts = [getattr(block, "text", "") for section in page.sections for block in section.blocks]
-    assert any("64 planned cases have given no number yet" in text for text in texts)
+    assert any("64 planned cases have given no number yet" in said.text for said in blocks_of(page, Sentence))
 
 
 def test_unsound_files_are_left_out_and_named(made, records):
@@ -94,11 +92,6 @@ def test_mixed_systems_are_told_apart(made, records):
     )
     drawn = [plot for name, plot in plots(page).items() if name.startswith("efficiency")]
     assert {"elsewhere", "local"} == {plot.title.rsplit(" ", 1)[1] for plot in drawn}
-
-
-def test_records_of_one_fingerprint_all_stay(made):
-    records = made.study()
-    assert of_one_fingerprint(records) == (records, [])
 
 
 def test_constant_columns_are_told_in_the_caption_once(made):

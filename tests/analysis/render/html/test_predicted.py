@@ -5,27 +5,25 @@ from dataclasses import replace
 import pytest
 
 from dlscale.analysis.declare import Plot, Sentence
-from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.document import payload, render, write_page
-from dlscale.analysis.render.html.page import page_of
 from tests.analysis.made_predictions import predictions
+from tests.analysis.reading import blocks_of, page_for
+from tests.made_records import make_study
 
 
 @pytest.fixture
-def pages(make_study):
+def pages():
     """The page without predictions, and with them."""
     records = make_study()
     table = measure(records)
     asked = [*predictions(doubts=("too far",)), *predictions("horovod", (4,))]
     both = replace(table, predictions=tuple(asked))
-    return [page_of(study, collect(load_all(), study)) for study in (table, both)]
+    return [page_for(study) for study in (table, both)]
 
 
 def plots(page):
-    blocks = [block for section in page.sections for block in section.blocks]
-    return {one.name: one for one in blocks if isinstance(one, Plot)}
+    return {one.name: one for one in blocks_of(page, Plot)}
 
 
 def section(page, name):

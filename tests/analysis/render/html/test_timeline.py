@@ -7,6 +7,7 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.launches import by_start, key_of, outlier_marks
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.html.document import payload
+from tests.analysis.reading import blocks_of
 
 ONE = (("hep_cnn", "torch"),)
 
@@ -48,8 +49,7 @@ def plot(page):
 
 
 def plot_of(page):
-    blocks = [block for section in page.sections for block in section.blocks]
-    return next(block for block in blocks if isinstance(block, Plot) and block.name == "every-launch")
+    return next(plot for plot in blocks_of(page, Plot) if plot.name == "every-launch")
 
 
 def test_the_launch_has_a_ring_and_says_why(plot):
@@ -93,6 +93,5 @@ def test_a_quiet_study_has_no_ring_and_no_table(made):
     records = made.study(trainings=ONE, num_blocks=3)  # fewer launches than it takes to tell
     page = made.page(records)
     assert plot_of(page).flag == ""
-    blocks = [block for section in page.sections for block in section.blocks]
-    tables = [block for block in blocks if isinstance(block, Table) and block.name == "outliers"]
+    tables = [table for table in blocks_of(page, Table) if table.name == "outliers"]
     assert not any(row.strong for table in tables for row in table.rows)

@@ -23,11 +23,7 @@ def rows():
     machine = load_system("cori")
     scenarios = [
         scenario_of(
-            machine,
-            load_stored(machine, "hep_cnn"),
-            backend,
-            scaling_mode="weak",
-            backend_options={},
+            machine, load_stored(machine, "hep_cnn"), backend, scaling_mode="weak", backend_options={}
         )
         for backend in ("ring", "grpc_ps")
     ]
