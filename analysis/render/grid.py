@@ -14,6 +14,8 @@ from rich.table import Table as RichTable
 
 from dlscale.analysis.declare import Table, header, numbered, only
 
+LONGEST_WORD = 14  # in a table that is too wide for its terminal
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -26,20 +28,27 @@ class Grid:
     sections: bool = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        wide = self._rich(narrow=False)
+        wide, narrow = self._rich(), self._rich(narrow=True)
         unlimited = options.update(max_width=sys.maxsize)
-        fits = console.measure(wide, options=unlimited).maximum <= options.max_width
-        yield wide if fits else Group("", self._rich(narrow=True), "")
+        if console.measure(wide, options=unlimited).maximum <= options.max_width:
+            yield wide
+            return
+        if console.measure(narrow, options=unlimited).minimum > options.max_width:
+            narrow = self._rich(narrow=True, whole=False)
+        yield Group("", narrow, "")
 
-    def _rich(self, *, narrow: bool) -> RichTable:
+    def _rich(self, *, narrow: bool = False, whole: bool = True) -> RichTable:
+        """`whole`: words of headings are not broken."""
         rich = RichTable(
             box=box.SIMPLE_HEAD, show_edge=not narrow, pad_edge=False, padding=(0, 0 if narrow else 1, 0, 0)
         )
         for column in self.table.columns:
+            title = header(column, between="\n")
             rich.add_column(
-                escape(header(column, between="\n")),
+                escape(title),
                 justify="right" if column.numeric else "left",
                 overflow="fold",
+                min_width=max(map(len, title.split()), default=0) if whole else None,
             )
         for _, group in groupby(self.table.rows, key=lambda row: row.group):
             above: list[str] = []
@@ -48,7 +57,7 @@ class Grid:
                 cells = [
                     "" if self._repeats(texts, above, place) else texts[place] for place in range(len(texts))
                 ]
-                rich.add_row(*(escape(cell.replace(" [", "\n[") if narrow else cell) for cell in cells))
+                rich.add_row(*(escape(_broken(cell) if narrow else cell) for cell in cells))
                 above = texts
             if self.sections:
                 rich.add_section()
@@ -58,6 +67,15 @@ class Grid:
         """Whether the names up to this one equal those of the row above and can be omitted."""
         before = self.table.columns[: place + 1]
         return not any(column.numeric for column in before) and texts[: place + 1] == list(above[: place + 1])
+
+
+def _broken(text: str) -> str:
+    """Intervals below their numbers, and long names broken where they have hyphens: no word is broken elsewhere."""
+    words = text.replace(" [", "\n[").split(" ")
+    return " ".join(
+        word.replace("-", "-\n") if word[:1].isalpha() and len(word) > LONGEST_WORD else word
+        for word in words
+    )
 
 
 def render_table(table: Table, *, caption: bool = True, legend: bool = True) -> Iterator[RenderableType]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.declare import Figure, Plot
+from dlscale.analysis.declare import Figure, Plot, brief
 from dlscale.analysis.finding import Found, collect
 from dlscale.analysis.findings import together
 from dlscale.analysis.findings.failures import study_warnings
@@ -150,7 +150,8 @@ def warnings_of(one: Loaded) -> Iterator[str]:
 
 def _print(members: Sequence[Member], sentences: Sequence[str]) -> None:
     console = Console(highlight=False)
-    for part in render_table(together.numbers(members, controls=False)):
+    # The page has the columns that 80 have no room for.
+    for part in render_table(brief(together.numbers(members, controls=False), without=("memory",))):
         console.print(part)
     for text in [
         *(f"{member.label}: {sentence}" for member in members for sentence in member.warnings),
