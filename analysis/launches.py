@@ -20,7 +20,7 @@ from dlscale.analysis.records import (
     Seconds,
     exchange_mode,
     over_ranks,
-    start_skew,
+    start_skews,
     start_time,
     why_unusable,
     world_step_seconds,
@@ -81,11 +81,6 @@ class MeasuredCase:
     def samples_per_second(self) -> float:
         """The batch over the launch's time per step."""
         return self.cell.global_batch / self.world
-
-    @cached_property
-    def start_skew(self) -> float | None:
-        """The spread of the ranks' starts as a fraction of a window; None if no two ranks share a clock."""
-        return start_skew(self.record)
 
     @property
     def mean(self) -> float:
@@ -207,7 +202,7 @@ class CellLaunches:
             yield f"not steady in {num_unsteady} of {len(good)} launches"
         if any(case.record.oversubscribed for case in self.cases):
             yield "oversubscribed: more ranks x cores than the machine has"
-        skews = [case.start_skew for case in good if case.start_skew is not None]
+        skews = [skew for skew in start_skews(self.records) if skew is not None]
         if skews and (skew := float(np.median(skews))) > MAX_START_SKEW:
             yield f"ranks start {skew:.0%} of a window apart"
         if good and (num_windows := min(len(case.seconds) for case in good)) < MIN_WINDOWS:
@@ -269,7 +264,8 @@ def _in_parts(cases: Iterable[MeasuredCase], records: Iterable[Record]) -> Itera
     for record in records:
         started = start_time(record.started_at)
         if started and record.case.cell.control != "canary":
-            seconds = float(np.nansum(record.columns.world))
+            world = record.columns.world
+            seconds = float(world.sum(where=~np.isnan(world)))
             key = (record.system, record.study, record.case.block)
             blocks.setdefault(key, []).append((started.timestamp(), seconds))
     parts = {key: _parts(times) for key, times in blocks.items()}

@@ -175,7 +175,9 @@ class Measured:
     @cached_property
     def failures(self) -> tuple[Record, ...]:
         """The attempts that gave no number, by system, study, case and attempt."""
-        failed = (record for record in self.records if why_unusable(record) is not None)
+        good = {id(case.record) for launches in self.cells for case in launches.good}
+        others = (record for record in self.records if id(record) not in good)
+        failed = (record for record in others if why_unusable(record) is not None)
         return tuple(
             sorted(failed, key=lambda record: (record.system, record.study, record.case.id, record.attempt))
         )

@@ -117,8 +117,14 @@ class Outliers:
     rate_without: float | None  # of the launches that do not stand out; None if none does
     num_windows: int
     num_windows_out: int
-    longest: float  # of the windows that stand out, over its launch's median; 1 if none does
+    # Block -> the number of windows that stand out, and the longest over its launch's median, where any does.
+    windows_out: Mapping[tuple[str, int], tuple[int, float]]
     rate_without_windows: float  # of all launches, each without its windows that stand out
+
+    @property
+    def longest(self) -> float:
+        """The longest of the windows that stand out, over its launch's median; 1 if none does."""
+        return max([1.0, *(longest for _, longest in self.windows_out.values())])
 
     @property
     def blocks(self) -> frozenset[tuple[str, int]]:
@@ -197,11 +203,11 @@ def outliers_of(
     def rate(costs: Sequence[float]) -> float:
         return float(cell.global_batch / np.median(costs))
 
-    longest = [
-        float(np.max(seconds[block][which]) / medians[block])
+    out = {
+        block: (int(which.sum()), float(np.max(seconds[block][which]) / medians[block]))
         for block, which in windows.items()
         if which.any()
-    ]
+    }
     without = [median for block, median in medians.items() if block not in blocks]
     return Outliers(
         cell=cell,
@@ -212,11 +218,11 @@ def outliers_of(
         rate=rate(list(medians.values())),
         rate_without=rate(without) if blocks else None,
         num_windows=sum(map(len, windows.values())),
-        num_windows_out=int(sum(which.sum() for which in windows.values())),
-        longest=max([1.0, *longest]),
+        num_windows_out=sum(num for num, _ in out.values()),
+        windows_out=out,
         rate_without_windows=rate(
             [
-                float(median(seconds[block][~which])) if which.any() else medians[block]
+                float(median(seconds[block][~which])) if block in out else medians[block]
                 for block, which in windows.items()
             ]
         ),

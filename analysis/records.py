@@ -6,8 +6,9 @@ counts, and the values of launches, are in `measured`. Records of predictions ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from math import inf
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from dlscale.analysis.families import Family, environment_text
-from dlscale.analysis.statistics import median
+from dlscale.analysis.statistics import median, medians
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.prediction import LOSS, PredictionRecord
 from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting
@@ -160,21 +161,23 @@ def start_time(started_at: str) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-def start_skew(record: Record) -> float | None:
-    """The spread of the starts on a machine as a fraction of a window: median over steady windows, largest machine's.
+def start_skews(records: Iterable[Record]) -> list[float | None]:
+    """For each record the spread of the starts on a machine as a fraction of a window: median, largest machine's.
 
     Each machine's clock counts from its own boot, so starts on two machines cannot be compared; None if no machine
     has several of the ranks, and 0 for 1 rank.
     """
-    if record.case.cell.num_ranks == 1:
-        return 0.0
-    windows = record.counted
-    skews = [
-        median(np.ptp(windows.start_seconds[:, ranks], axis=1) / windows.world)
-        for ranks in record.clocks
-        if len(ranks) > 1
-    ]
-    return float(max(skews)) if skews else None
+    rows: list[Seconds] = []
+    counts: list[int | None] = []  # of rows; None for 1 rank
+    for record in records:
+        before, windows, alone = len(rows), record.counted, record.case.cell.num_ranks == 1
+        for ranks in () if alone else record.clocks:
+            if len(ranks) > 1:
+                starts = windows.start_seconds[:, ranks]
+                rows.append((starts.max(axis=1) - starts.min(axis=1)) / windows.world)
+        counts.append(None if alone else len(rows) - before)
+    skews = iter(medians(rows))
+    return [0.0 if count is None else max(islice(skews, count), default=None) for count in counts]
 
 
 def why_unusable(record: Record) -> str | None:

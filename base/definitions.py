@@ -175,4 +175,8 @@ def unknown(kind: str, name: str, known: Sequence[str]) -> str:
 
 def where_given(default: Any, **constraints: Any) -> Any:
     """A field that is written only where it is not the default, so that what has nothing of it keeps its digest."""
-    return Field(default, exclude_if=lambda value: value == default, **constraints)
+    if isinstance(default, dict | list):  # pydantic would make a deep copy of it for every object
+        constraints["default_factory"] = default.copy
+    else:
+        constraints["default"] = default
+    return Field(exclude_if=lambda value: value == default, **constraints)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -35,6 +34,7 @@ from dlscale.benchmarks.records.record import Parity
 
 MAX_EXACT = 16  # blocks
 NUM_DRAWS = 2**16 - 1
+_AT_ONCE = 2**12  # draws; all of them would take much memory
 _SEED = 1935  # the same records, the same p
 
 
@@ -45,23 +45,39 @@ def sign_flip(logs: Sequence[float]) -> float:
     test); nothing else is assumed about the noise. Up to 16 blocks all signs are tried, so the probability is exact;
     beyond that, 65,535 random assignments and the observed one. Raises ValueError without values.
     """
-    values = np.asarray(logs, dtype=np.float64)
-    if not len(values):
+    return sign_flips([logs])[0]
+
+
+def sign_flips(comparisons: Sequence[Sequence[float]]) -> list[float]:
+    """`sign_flip` of each comparison; those of as many blocks have the same random signs, which are drawn once."""
+    if not all(map(len, comparisons)):
         raise ValueError("no log ratios to test")
-    least = (
-        abs(values.sum()) - 1e-12 * np.abs(values).sum()
-    )  # tolerance for rounding: equal sums count as equal
-    if len(values) <= MAX_EXACT:
-        return float(np.mean(np.abs(_all_sums(values)) >= least))
-    sums = _signs(len(values)) @ values
-    return float((1 + np.sum(np.abs(sums) >= least)) / (1 + NUM_DRAWS))
+    p_values = [0.0] * len(comparisons)
+    for num_blocks in {len(logs) for logs in comparisons}:
+        alike = [index for index, logs in enumerate(comparisons) if len(logs) == num_blocks]
+        values = np.array([comparisons[index] for index in alike], dtype=np.float64)
+        # Tolerance for rounding: equal sums count as equal.
+        least = np.abs(values.sum(axis=1)) - 1e-12 * np.abs(values).sum(axis=1)
+        if num_blocks <= MAX_EXACT:
+            found = [
+                float(np.mean(np.abs(_all_sums(own)) >= limit))
+                for own, limit in zip(values, least, strict=True)
+            ]
+        else:
+            found = ((1 + _num_beyond(values, least)) / (1 + NUM_DRAWS)).tolist()
+        for index, p_value in zip(alike, found, strict=True):
+            p_values[index] = p_value
+    return p_values
 
 
-@lru_cache(maxsize=2)
-def _signs(num_blocks: int) -> NDArray[np.float64]:
-    """Random signs, [NUM_DRAWS, blocks]: those of all comparisons with as many blocks."""
-    drawn = np.random.default_rng(_SEED).integers(0, 2, (NUM_DRAWS, num_blocks)).astype(np.float64)
-    return 2 * drawn - 1
+def _num_beyond(values: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray[np.int64]:
+    """How many of NUM_DRAWS random signs give sums as far from 0 as `least`, for each row of `values`."""
+    random, count = np.random.default_rng(_SEED), np.zeros(len(values), dtype=np.int64)
+    for first in range(0, NUM_DRAWS, _AT_ONCE):
+        shape = (min(_AT_ONCE, NUM_DRAWS - first), values.shape[1])
+        signs = 2.0 * random.integers(0, 2, shape) - 1
+        count += (np.abs(signs @ values.T) >= least).sum(axis=0)
+    return count
 
 
 def smallest_p(num_blocks: int) -> float:
@@ -170,7 +186,8 @@ def contrasts(
     pairs = declaration.pairs
     reasons = [forbidden(pair) if forbidden else "" for pair in pairs]
     logs = [[] if reason else _log_ratios(pair) for pair, reason in zip(pairs, reasons, strict=True)]
-    p_values = [sign_flip(ratios) if ratios else None for ratios in logs]
+    flips = iter(sign_flips([ratios for ratios in logs if ratios]))
+    p_values = [next(flips) if ratios else None for ratios in logs]
     adjusted = holm([1.0 if p_value is None else p_value for p_value in p_values])
     reachable = holm([smallest_p(len(ratios)) for ratios in logs])
     needed = blocks_needed(len(pairs))

@@ -69,7 +69,7 @@ def rank_times(measured: Iterable[CellLaunches], *, max_columns: int = MAX_COLUM
 def _rank_times(launches: CellLaunches, max_columns: int) -> RankTimes:
     records = launches.records
     room = max(1, max_columns // len(records))
-    parts = [_condensed(relative_seconds(record), room) for record in records]
+    parts = _condensed([relative_seconds(record) for record in records], room)
     ends = np.cumsum([part.shape[1] for part in parts])
     hosts = [hosts_of(record) for record in records]
     return RankTimes(
@@ -86,14 +86,23 @@ def _rank_times(launches: CellLaunches, max_columns: int) -> RankTimes:
     )
 
 
-def _condensed(matrix: Matrix, room: int) -> Matrix:
-    if matrix.shape[1] <= room:
-        return matrix
-    # As np.array_split: the first parts have one column more.
-    each, num_longer = divmod(matrix.shape[1], room)
-    longer, rest = np.split(matrix, [num_longer * (each + 1)], axis=1)
-    shapes = (longer.reshape(len(matrix), num_longer, each + 1), rest.reshape(len(matrix), -1, each))
-    return np.concatenate([median(parts) for parts in shapes], axis=1)
+def _condensed(matrices: Sequence[Matrix], room: int) -> list[Matrix]:
+    """Each with at most `room` columns, medians over neighbouring ones; those of one shape at once."""
+    condensed = list(matrices)
+    shapes = {matrix.shape for matrix in matrices if matrix.shape[1] > room}
+    for num_rows, num_columns in shapes:
+        alike = [place for place, matrix in enumerate(matrices) if matrix.shape == (num_rows, num_columns)]
+        stacked = np.stack([matrices[place] for place in alike])
+        # As np.array_split: the first parts have one column more.
+        each, num_longer = divmod(num_columns, room)
+        longer, rest = np.split(stacked, [num_longer * (each + 1)], axis=-1)
+        columns = (
+            median(longer.reshape(len(alike), num_rows, num_longer, each + 1)),
+            median(rest.reshape(len(alike), num_rows, room - num_longer, each)),
+        )
+        for place, matrix in zip(alike, np.concatenate(columns, axis=-1), strict=True):
+            condensed[place] = matrix
+    return condensed
 
 
 def _order(heat: RankTimes) -> tuple[object, ...]:

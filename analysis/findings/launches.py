@@ -31,7 +31,7 @@ from dlscale.analysis.findings.outliers import outlier_columns
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase, good_launches
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.outliers import Outlier, Outliers, windows_out
+from dlscale.analysis.outliers import Outlier, Outliers
 from dlscale.analysis.records import start_time
 from dlscale.analysis.text import CONTROL_NAMES, backend_name, number, plural, workload_title
 from dlscale.benchmarks.records.record import Cell
@@ -133,8 +133,10 @@ class OutlierMarks:
         """Whether a launch is an outlier, and tooltip lines on it and on its windows."""
         outlier = self.launches.get((key, case.block))
         cell = self.cells.get(key)
-        windows = _windows(case) if cell and cell.num_windows_out else ()
-        return outlier is not None, (*([how_far(outlier)] if outlier else []), *windows)
+        lines = [how_far(outlier)] if outlier else []
+        if cell and case.block in cell.windows_out:
+            lines.append(_windows_text(*cell.windows_out[case.block], len(case.seconds)))
+        return outlier is not None, tuple(lines)
 
 
 def outlier_marks(rows: Iterable[ScalingRow]) -> OutlierMarks:
@@ -156,14 +158,9 @@ def how_far(outlier: Outlier) -> str:
     return f"stands out: its steps take {size} {side} than its cell and its block let expect{unsteady}"
 
 
-def _windows(case: MeasuredCase) -> tuple[str, ...]:
-    """A line about the outlying windows of a launch; none without any."""
-    out = windows_out(case.seconds)
-    if not out.any():
-        return ()
-    num, longest = int(out.sum()), float(case.seconds[out].max() / case.world)
-    some = f"{num} of {plural(len(out), 'window')} stand{'s' * (num == 1)} out"
-    return (f"{some}, the longest {longest:.2f} times the median",)
+def _windows_text(num_out: int, longest: float, num_windows: int) -> str:
+    some = f"{num_out} of {plural(num_windows, 'window')} stand{'s' * (num_out == 1)} out"
+    return f"{some}, the longest {longest:.2f} times the median"
 
 
 PERCENTILES = (5, 50, 95, 99)

@@ -23,7 +23,7 @@ from dlscale.analysis.records import (
     num_samples,
     options_text,
     slowest_in_phase,
-    start_skew,
+    start_skews,
     why_unusable,
     world_step_seconds,
 )
@@ -73,7 +73,7 @@ def launch(record: Record) -> Columns:
         columns["seconds_per_step"] = seconds
         if cell.control != "exchange":
             columns["samples_per_second"] = cell.global_batch / seconds
-        columns["start_skew_of_window"] = start_skew(record)
+        columns["start_skew_of_window"] = start_skews([record])[0]
     if isinstance(energy, Reading):
         columns["energy_joules"] = energy.joules
         columns["joules_per_sample"] = energy.joules_per_sample

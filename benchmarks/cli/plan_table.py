@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -18,13 +18,15 @@ from dlscale.analysis.curves import SETTINGS, named_cells, options_order
 from dlscale.analysis.statistics import blocks_needed, half_width
 from dlscale.analysis.text import plural
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.jobs.jobs import Job
-from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.records.record import Case, Cell
 from dlscale.benchmarks.study.axes import PLAIN
 from dlscale.benchmarks.study.plan import Launch, Plan, num_comparisons
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
+
+if TYPE_CHECKING:  # a report counts cases, and needs nothing that launches them
+    from dlscale.benchmarks.jobs.jobs import Job
+    from dlscale.benchmarks.launch.campaign import Campaign
 
 MIN_COLUMNS = 110  # where the output goes to a file, which has no width to keep to
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Literal, Self, get_args
 
 import numpy as np
@@ -206,11 +206,16 @@ class Cell(Frozen):
     @cached_property
     def id(self) -> str:
         """Readable, unique, and safe as a file name."""
-        digest = hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
         return (
             f"{self.workload}-{self.preset}-{self.framework}-{self.backend}-{self.num_ranks}r"
-            f"-{self.control}-{digest[:8]}"
+            f"-{self.control}-{_digest(self.model_dump_json())[:8]}"
         )
+
+
+@lru_cache(maxsize=4096)
+def _digest(text: str) -> str:
+    """The digest of a JSON table, whatever order its names have; a study has many objects of each cell."""
+    return hashlib.sha256(json.dumps(json.loads(text), sort_keys=True).encode()).hexdigest()
 
 
 def is_canary(case_id: str) -> bool:
@@ -433,14 +438,13 @@ class Record(Frozen):
     @cached_property
     def foreign_cpu(self) -> float | None:
         """The share of CPU time that other programs took over all steady windows; None if it is unknown."""
-        windows = self.columns.where(self.columns.steady)
-        if windows.foreign_cpu is None:
+        if self.columns.foreign_cpu is None:
             return None
-        known = ~np.isnan(windows.foreign_cpu)
-        if not known.any():
+        counts = self.columns.steady & ~np.isnan(self.columns.foreign_cpu)
+        if not counts.any():
             return None
-        seconds = windows.world[known]
-        return max(0.0, float((seconds * windows.foreign_cpu[known]).sum() / seconds.sum()))
+        seconds = self.columns.world[counts]
+        return max(0.0, float((seconds * self.columns.foreign_cpu[counts]).sum() / seconds.sum()))
 
     @property
     def disturbed(self) -> bool:

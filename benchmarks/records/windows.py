@@ -81,9 +81,9 @@ class WindowArrays:
         first, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
         chosen = slice(first, end) if len(places) == end - first else which
         columns: dict[str, Any] = {}
-        for field in fields(self):
-            column = getattr(self, field.name)
-            columns[field.name] = None if column is None else column[chosen]
+        for name in self.__slots__:
+            column = getattr(self, name)
+            columns[name] = None if column is None else column[chosen]
         return WindowArrays(**columns)
 
 
@@ -171,10 +171,13 @@ def parse_windows(text: bytes) -> Windows | None:
     """
     try:
         rows = _usual_windows().decode(text)
-        arrays = _arrays({name: [getattr(row, name) for row in rows] for name in _COLUMNS})
+        if not rows:
+            return None
+        columns = zip(*map(msgspec.structs.astuple, rows), strict=True)
+        arrays = _arrays(dict(zip(_UsualWindow.__struct_fields__, columns, strict=False)))
     except (ValueError, OverflowError):
         return None
-    if not rows or arrays.seconds.shape != arrays.start_seconds.shape:
+    if arrays.seconds.shape != arrays.start_seconds.shape:
         return None
     # NaN is below nothing.
     possible = all((np.abs(times) < MOST).all() for times in (arrays.seconds, arrays.start_seconds))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.launches import good_by_cell, latest_good, launches_of
-from dlscale.analysis.records import start_skew, why_unusable, world_step_seconds
+from dlscale.analysis.records import start_skews, why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.files import load_records
 from tests.made_records import make_record
@@ -77,12 +77,12 @@ def test_the_launch_is_the_median_cost_of_its_steady_windows():
     ],
 )
 def test_start_skew_is_a_fraction_of_the_window(fields, skew):
-    assert start_skew(make_record(**fields)) == pytest.approx(skew)
+    assert start_skews([make_record(**fields)])[0] == pytest.approx(skew)
 
 
 def test_one_rank_on_each_machine_has_no_skew():
     record = make_record(num_ranks=2, num_nodes=2, clock_offsets=(0.0, 86_400.0))
-    assert start_skew(record) is None
+    assert start_skews([record])[0] is None
     assert not [note for note in launches_of([record])[0].flaws if "apart" in note]
 
 

@@ -13,13 +13,13 @@ import hashlib
 import json
 import math
 import re
-import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
@@ -133,13 +133,14 @@ def _digest(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-# RFC 1924.
-ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%&()*+-;<=>?@^_`{|}~"
+# All that is printed, but `<`, which could end the element.
+ALPHABET = "".join(map(chr, range(ord(" "), ord("~") + 1))).replace("<", "")
+BYTES, CHARACTERS = 9, 11  # of a group: 256^9 is less than 94^11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """A script as text: gzip in base 85, with the alphabet and the number of bytes."""
+    """A script as text: gzip in base 94, with the alphabet and the number of bytes."""
 
     text: str
     alphabet: str
@@ -148,11 +149,20 @@ class Packed:
 
 @cache
 def packed(script: str) -> Packed:
-    """A script for `unpack.js`; characters that HTML reads are replaced by others."""
-    plain = str.maketrans("<>&", "',.")
+    """A script for `unpack.js`."""
     content = gzip.compress(script.encode(), 9, mtime=0)
-    text = base64.b85encode(content, pad=True).decode()
-    return Packed(text=text.translate(plain), alphabet=ALPHABET.translate(plain), num_bytes=len(content))
+    padded = content + bytes(-len(content) % BYTES)
+    groups = np.frombuffer(padded, dtype=np.uint8).reshape(-1, BYTES).astype(np.int64)
+    first, last = (part @ 256 ** np.arange(part.shape[1])[::-1] for part in np.split(groups, [5], axis=1))
+    high, low = first >> 4, ((first & 15) << 32) + last  # 36 bits each
+    base, digits = len(ALPHABET), []
+    for _ in range(CHARACTERS):  # long division, the last digit first
+        high, rest = np.divmod(high, base)
+        low, digit = np.divmod((rest << 36) + low, base)
+        digits.append(digit)
+    letters = np.frombuffer(ALPHABET.encode(), dtype=np.uint8)
+    text = letters[np.stack(digits[::-1], axis=1)].tobytes().decode()
+    return Packed(text=text, alphabet=ALPHABET, num_bytes=len(content))
 
 
 @cache

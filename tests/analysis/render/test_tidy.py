@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dlscale.analysis.findings import solution_table
 from dlscale.analysis.launches import select_attempts
 from dlscale.analysis.measured import measure
+from dlscale.analysis.records import start_skews
 from dlscale.analysis.render.tidy import TABLES, columns_of, write_tables
 from dlscale.benchmarks.records.record import Cell, Phases
 from tests.analysis.findings.test_solutions import training
@@ -169,7 +170,7 @@ def test_windows_hold_what_the_records_do(tmp_path, data):
     (wanted,) = select_attempts([record])
     assert found["launches"].seconds_per_step[0] == wanted.world
     assert found["launches"].samples_per_second[0] == wanted.samples_per_second
-    assert found["launches"].start_skew_of_window[0] == wanted.start_skew
+    assert found["launches"].start_skew_of_window[0] == start_skews([wanted.record])[0]
     assert windows.num_samples.sum() == found["launches"].num_samples[0]
 
 

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.findings.contrasts import MAX_EXACT, holm, sign_flip, smallest_p, standardised
+from dlscale.analysis.findings.contrasts import (
+    MAX_EXACT,
+    holm,
+    sign_flip,
+    sign_flips,
+    smallest_p,
+    standardised,
+)
 from dlscale.analysis.statistics import blocks_needed
 
 # Darwin's maize: heights of 15 pairs of plants, crossed minus self-fertilised, in eighths of an inch.
@@ -21,6 +28,12 @@ PROBABILITIES = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 def test_fishers_own_example():
     """The Design of Experiments, section 21: 1,726 of 32,768 ways differ as much as the experiment did, or more."""
     assert sign_flip(DARWIN) == 1726 / 32768
+
+
+def test_comparisons_that_are_tested_together_have_the_probabilities_of_each_alone():
+    random = np.random.default_rng(0)
+    comparisons = [random.normal(0.3, 1.0, number).tolist() for number in (3, 40, 8, 40, 20, 3)]
+    assert sign_flips(comparisons) == [sign_flip(logs) for logs in comparisons]
 
 
 @given(LOGS)
