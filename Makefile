@@ -59,7 +59,7 @@ compare-frameworks: $(NEEDED)  ## TensorFlow and PyTorch, compiled or not: which
 	@$(BIN)/dlscale run frameworks $(OPTIONS)
 
 horovod: $(NEEDED)  ## Build Horovod for ENVIRONMENT (cached by version)
-	@$(BIN)/python -m dlscale.benchmarks.cli.horovod $(call option,SYSTEM) $(call option,ENVIRONMENT)
+	@$(BIN)/python -P -m dlscale.benchmarks.cli.horovod $(call option,SYSTEM) $(call option,ENVIRONMENT)
 
 collectives-setup: .venv  ## Install the libraries that `make collectives` compares (needs the network)
 	@$(BIN)/dlscale collectives setup $(call option,BACKENDS)
@@ -171,7 +171,7 @@ INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_
 # An environment for oneCCL is there for Horovod.
 .venv-ccl: .venv-ccl/horovod.json
 .venv-ccl/horovod.json: .venv-ccl/.installed | .venv/.installed
-	@$(BIN)/python -m dlscale.benchmarks.cli.horovod --environment .venv-ccl
+	@$(BIN)/python -P -m dlscale.benchmarks.cli.horovod --environment .venv-ccl
 
 # Horovod over oneCCL for tests, with the packages of .venv.
 build/ccl/horovod.json: tests/mpi/oneccl.py constraints-ccl.txt .venv/.installed | build/ns

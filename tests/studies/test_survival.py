@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
+from dlscale.benchmarks.rank import lifeline
 from tests.processes import wait_for
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
@@ -30,6 +31,11 @@ def gone(pid):
             return file.read().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
+
+
+def is_launcher(pid):
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return b"mpiexec" in os.path.basename(file.read().split(b"\0")[0])
 
 
 def two_ranks(bench):
@@ -71,9 +77,15 @@ def test_a_stopped_dlscale_takes_its_ranks_along_and_loses_no_finished_window(be
     study = long_study(bench)
     with bench.start(study=study) as process:
         pids = two_ranks(bench)
+        family = lifeline.descendants(process.pid)
+        memory = [file for pid in pids.values() for file in lifeline._mapped(str(pid))]
+        if number == signal.SIGKILL:  # a launcher that is stopped cannot end by itself
+            (mpiexec,) = (pid for pid in family if is_launcher(pid))
+            os.kill(mpiexec, signal.SIGSTOP)
         os.kill(process.pid, number)
         process.wait(timeout=30)
-        assert all(wait_for(lambda pid=pid: gone(pid), seconds=20) for pid in pids.values())
+        assert all(wait_for(lambda pid=pid: gone(pid), seconds=20) for pid in family)
+        assert not [file for file in memory if os.path.exists(file)]
     with bench.start(study=study):  # SIGKILL leaves spools, which become records before anything else
         wait_for(bench.record_files)
         (record,) = bench.records()
