@@ -1,11 +1,15 @@
 """What an environment's Python answers, and the reason if it does not."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.asking import NoAnswerError, ask
+from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.systems.system import Installation
 
 
@@ -72,3 +76,12 @@ def test_a_package_that_pythonpath_puts_first_is_named(python, tmp_path, monkeyp
     with pytest.raises(UsageError, match="libcudart") as caught:
         environment.probe(where)
     assert remedy.format(file=file) in str(caught.value)
+
+
+def test_a_file_of_the_working_folder_is_no_module(tmp_path, monkeypatch):
+    (tmp_path / "random.py").write_text("open('executed', 'w')\nraise ImportError('not this one')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", ":.")
+    (probe,) = ask(Path(sys.executable), "benchmarks.launch.probe", answer=Probe)
+    assert probe.versions["dlscale"]
+    assert not (tmp_path / "executed").exists()

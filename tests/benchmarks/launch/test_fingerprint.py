@@ -59,16 +59,33 @@ def test_an_environment_has_its_name_wherever_dlscale_is_started(tmp_path, monke
     assert systems._folder(local.environments[".venv-openmpi"]) == tmp_path / ".venv-openmpi"
 
 
-def test_a_new_folder_beside_one_of_the_same_plan_says_what_differs(tmp_path, monkeypatch):
+@pytest.fixture
+def prepared(tmp_path, monkeypatch):
+    """prepared(torch="..."): a campaign where these versions are installed."""
     local = load_system("local")
     study = load_study("weak-scaling", system=local, backends=["none"], preset="tiny", ranks=[1], launches=1)
 
-    def prepared(**versions):
+    def prepare(**versions):
         probe = PROBE.model_copy(update={"versions": VERSIONS | versions})
         monkeypatch.setattr(environment, "probe", lambda *_: probe)
         monkeypatch.setattr(environment, "check_mpi", lambda *_, **__: "mpich")
         return prepare_campaign(study, local, environment_name=None, data="synthetic", results=tmp_path)
 
+    return prepare
+
+
+def test_a_launch_gets_nothing_of_a_scheduler_and_the_plan_names_what_was_tuned(prepared, monkeypatch):
+    for name in ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "https_proxy", "UCX_TLS", "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")
+    campaign = prepared()
+    launch = campaign.prepare(campaign.plan.launches[0])
+    assert not {"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "https_proxy", "UCX_TLS"} & launch.environment.keys()
+    assert "UCX_TLS" in campaign.withheld
+    assert "OMP_NUM_THREADS" not in campaign.withheld  # which dlscale says itself
+    assert "UCX_TLS" not in launch.metadata.environment_variables
+
+
+def test_a_new_folder_beside_one_of_the_same_plan_says_what_differs(prepared):
     first = prepared()
     assert not [text for text in first.plan.warnings if "new folder" in text]
     first.store.open(describe_campaign(first))
