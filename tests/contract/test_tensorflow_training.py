@@ -23,6 +23,7 @@ class Replica:
 
     framework = "tensorflow"
     compiled = sleeps = False
+    schedule = None
 
     def __init__(self, rank):
         self.variables = [tf.Variable(weight) for weight in WEIGHTS]

@@ -207,6 +207,7 @@ class Replica:
     """What a front asks of one, over the batches of this file."""
 
     compiled = sleeps = False
+    schedule = None
 
     rank: int
     size: int

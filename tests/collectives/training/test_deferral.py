@@ -147,6 +147,7 @@ class TestTorch:
             objectives=[objective],
             compiled=False,
             sleeps=False,
+            schedule=None,
             next_batch=lambda: (torch.randn(3, 4, generator=generator, requires_grad=True),),
             weights=lambda: [p.detach().numpy().copy() for p in network.parameters()],
         )
@@ -210,6 +211,6 @@ class TestTorch:
 
         optimizer = type("Clipping", (), {"__module__": "user"})()
         replica = types.SimpleNamespace(
-            compiled=False, objectives=[types.SimpleNamespace(optimizer=optimizer)]
+            compiled=False, schedule=None, objectives=[types.SimpleNamespace(optimizer=optimizer)]
         )
         assert "Clipping may need all gradients at once" in obstacle_to_deferral(replica)

@@ -17,6 +17,7 @@ class Replica:
     """Two layers of which the first, that travels last, has its batch's signs; `unused` has no gradient."""
 
     compiled = sleeps = False
+    schedule = None
 
     def __init__(self):
         torch.manual_seed(3)
