@@ -219,6 +219,7 @@ def time_window(
     control.barrier()  # outside the interval
     witness = Witness(trainer)
     start = time.perf_counter()
+    witness.begin()
     if step_timer is None:
         for _ in range(num_steps):
             witness.step()
@@ -228,6 +229,7 @@ def time_window(
             witness.step()
             step_timer.stamp()
     trainer.synchronize()  # a GPU is not done when Python is
+    witness.end()
     seconds = time.perf_counter() - start
     seen = witness.seen()
     stamps = step_timer.seconds() if step_timer else None
@@ -254,11 +256,13 @@ def time_fixed_window(
     num_steps = 0
     witness = Witness(trainer)
     start = time.perf_counter()
+    witness.begin()
     end = start + seconds
     while agree(time.perf_counter() < end) if agree else time.perf_counter() < end:
         witness.step()
         num_steps += 1
     trainer.synchronize()
+    witness.end()
     taken = time.perf_counter() - start
     seen = witness.seen()
     control.barrier()

@@ -302,7 +302,8 @@ class TargetTraining:
     _step_seconds: float = 0.0  # of the last window
     _evaluating: float = 0.0
     _due: float = math.inf  # seconds of training at the next evaluation
-    _witnessed: float = 0.0  # seconds of this launch's evaluations by another clock
+    _within: float = 0.0  # seconds that this launch's evaluations took by another clock, at least
+    _around: float = 0.0  # and at most
     _evaluated_before: float = 0.0  # seconds of those of earlier launches
     _evaluations: list[Evaluation] = field(default_factory=list)
 
@@ -327,7 +328,7 @@ class TargetTraining:
                 self._evaluations[-1],
                 evaluator.evaluated,
                 evaluating_seconds=self._evaluating - self._evaluated_before,
-                witnessed_seconds=self._witnessed,
+                witnessed=(self._within, self._around),
             )
         self.write(
             Ended(
@@ -448,12 +449,15 @@ class TargetTraining:
     def _evaluate(self) -> End | None:
         """How the training ends here; None if it goes on."""
         self.control.barrier()
-        witnessed = time.clock_gettime(CLOCK)
+        around = time.clock_gettime(CLOCK)
         begin = time.perf_counter()
+        within = time.clock_gettime(CLOCK)
         loss = sum(self.world.allgather(self.trainer.loss())) / self.cell.num_ranks
         metrics = self.evaluator.metrics(self.trainer) if math.isfinite(loss) else {}
+        within = time.clock_gettime(CLOCK) - within
         self._evaluating += self.control.maximum(time.perf_counter() - begin)
-        self._witnessed += self.control.maximum(time.clock_gettime(CLOCK) - witnessed)
+        self._within += self.control.maximum(within)
+        self._around += self.control.maximum(time.clock_gettime(CLOCK) - around)
         self._report(
             Evaluation(
                 step=self._step,

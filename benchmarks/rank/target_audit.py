@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dlscale.benchmarks.rank.audit import draw, is_held_out
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.target import End, Evaluation, Target
-from dlscale.benchmarks.records.window_gates import READING_SECONDS
+from dlscale.benchmarks.records.window_gates import outside
 from dlscale.models.quality.metric import PIECE, Measured, QualityModule
 from dlscale.models.samples import Samples
 from dlscale.models.workload import Indices, Replica, Weights
@@ -142,7 +142,7 @@ class TargetAudit:
         evaluated: EvaluatedPieces | None,
         *,
         evaluating_seconds: float,
-        witnessed_seconds: float,
+        witnessed: tuple[float, float],
     ) -> None:
         """The training is over: look at its last evaluation, and at a step more. `seconds` of all evaluations."""
         if end == "diverged" or evaluated is None:
@@ -150,7 +150,7 @@ class TargetAudit:
         self._gates = [
             self._held_out_gate(evaluated.indices),
             self._evaluation_gate(end, last, evaluated),
-            _clock_gate(evaluating_seconds, witnessed_seconds),
+            _clock_gate(evaluating_seconds, witnessed),
         ]
         self.steps.end_training()
 
@@ -218,11 +218,10 @@ def _largest(one: NDArray[Any], two: NDArray[Any]) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def _clock_gate(seconds: float, witnessed: float) -> Gate:
-    beyond = max(0.0, abs(seconds - witnessed) - READING_SECONDS)
+def _clock_gate(seconds: float, witnessed: tuple[float, float]) -> Gate:
     return Gate.at_most(
         CLOCK_TOLERANCE,
-        beyond / max(seconds, witnessed) if beyond else 0.0,
+        outside(seconds, *witnessed),
         name="evaluation_clock",
-        detail=f"seconds of evaluations against another clock, beyond {READING_SECONDS} s, of the seconds",
+        detail="seconds of evaluations outside of those by another clock, of the seconds",
     )

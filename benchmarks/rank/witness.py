@@ -18,18 +18,40 @@ class _Steps(Protocol):
 
 
 class Witness:
-    """Steps of a trainer from now until `seen`, counted and timed."""
+    """Steps of a trainer, counted, and two intervals by another clock: one around a window's own, and one within it.
+
+        around   |<------------------------------>|
+        window     |<-------------------------->|
+        within       |<---------------------->|
+
+    So nothing need be assumed of how long a rank lost its core between two readings.
+    """
 
     def __init__(self, trainer: _Steps) -> None:
+        """Before the window's own first reading."""
         self._step = trainer.step
         self._num_steps = 0
-        self._start = time.clock_gettime(CLOCK)
+        self._start = self._begun = self._ending = time.clock_gettime(CLOCK)
+
+    def begin(self) -> None:
+        """After the window's own first reading."""
+        self._begun = time.clock_gettime(CLOCK)
 
     def step(self) -> None:
         """Let the trainer take a step."""
         self._step()
         self._num_steps += 1
 
+    def end(self) -> None:
+        """Before the window's own last reading."""
+        self._ending = time.clock_gettime(CLOCK)
+
     def seen(self) -> Witnessed:
-        """What was seen so far."""
-        return Witnessed(self._num_steps, self._start, time.clock_gettime(CLOCK) - self._start)
+        """What was seen, after the window's own last reading."""
+        return Witnessed(
+            num_steps=self._num_steps,
+            start=self._start,
+            begun=self._begun,
+            ending=self._ending,
+            end=time.clock_gettime(CLOCK),
+        )

@@ -58,11 +58,23 @@ class Phase:
 
 @checked(frozen=True, slots=True, config=EXACT)
 class Witnessed:
-    """What `rank.witness` saw of a window: steps that were taken, and start and seconds by another clock."""
+    """What `rank.witness` saw of a window: its steps, and two readings of another clock around start and end each."""
 
     num_steps: int
     start: float
-    seconds: float
+    begun: float
+    ending: float
+    end: float
+
+    @property
+    def around(self) -> float:
+        """Seconds that a window's own are at most."""
+        return self.end - self.start
+
+    @property
+    def within(self) -> float:
+        """Seconds that a window's own are at least."""
+        return self.ending - self.begun
 
 
 @checked(frozen=True, slots=True, config=EXACT)

@@ -15,9 +15,8 @@ from dlscale.benchmarks.records.spool import MeasuredWindow, Witnessed
 from dlscale.benchmarks.records.target import Evaluation
 from dlscale.benchmarks.records.windows import Window
 
-# Both clocks are read one after the other. Between the readings a rank may lose its core to another process.
-READING_SECONDS = 0.02
-CLOCK_TOLERANCE = 1e-3  # what is left, of the seconds compared
+RESOLUTION = 1e-4  # seconds; both clocks are far better
+CLOCK_TOLERANCE = 1e-3  # of the seconds compared
 SUM_TOLERANCE = 1e-6  # of sums of the same numbers; relative
 
 
@@ -41,7 +40,7 @@ def window_gates(windows: Sequence[Window], measured: Sequence[Sequence[Measured
             CLOCK_TOLERANCE,
             worst,
             name="window_clocks",
-            detail=f"seconds and starts of windows against another clock, beyond {READING_SECONDS} s, of the seconds",
+            detail="seconds and starts of windows outside of those by another clock, of the seconds",
         ),
     ]
 
@@ -80,18 +79,20 @@ def _clock_error(windows: Sequence[Window], witnesses: Sequence[Witnessed | None
     if any(seen is None for seen in witnesses):
         return math.inf
     seen = [one for one in witnesses if one is not None]
-    pairs = [(window.seconds[rank], one.seconds) for window, one in zip(windows, seen, strict=True)]
-    pairs.append((math.fsum(own for own, _ in pairs), math.fsum(other for _, other in pairs)))
+    own = [window.seconds[rank] for window in windows]
+    found = [outside(seconds, one.within, one.around) for seconds, one in zip(own, seen, strict=True)]
+    found.append(
+        outside(math.fsum(own), math.fsum(one.within for one in seen), math.fsum(one.around for one in seen))
+    )
     starts = [window.start_seconds[rank] for window in windows]
-    for (start, end), (first, last) in zip(pairwise(starts), pairwise(seen), strict=True):
-        if start + first.seconds > end + READING_SECONDS:
-            return math.inf  # the next one began before this one was over
-        pairs.append((end - start, last.start - first.start))
-    return max((_beyond(own, other) for own, other in pairs), default=math.inf)
+    for (start, later), (first, last) in zip(pairwise(starts), pairwise(seen), strict=True):
+        found.append(outside(later - start, last.start - first.begun, last.begun - first.start))
+    return max(found, default=math.inf)
 
 
-def _beyond(seconds: float, other: float) -> float:
-    beyond = max(0.0, abs(seconds - other) - READING_SECONDS)
+def outside(seconds: float, least: float, most: float) -> float:
+    """By how much seconds are outside of limits, of the upper one."""
+    beyond = max(least - seconds, seconds - most) - RESOLUTION
     if not math.isfinite(beyond):
         return math.inf
-    return beyond / max(seconds, other) if beyond else 0.0
+    return max(0.0, beyond) / (max(abs(most), abs(seconds)) or 1.0)

@@ -1,0 +1,69 @@
+"""Windows against another clock: no rank that lost its core fails, and seconds or starts of other windows do."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from dlscale.benchmarks.records.spool import MeasuredWindow, Witnessed
+from dlscale.benchmarks.records.window_gates import window_gates
+from dlscale.benchmarks.records.windows import Window
+
+STEPS = 4
+
+
+def measured(*, longest_pause: float, num_windows: int = 10) -> list[MeasuredWindow]:
+    """Windows of 0.15 s on a rank that loses its core between any two readings of a clock."""
+    generator = random.Random(1)  # noqa: S311
+    now, found = 100.0, []
+
+    def read() -> float:
+        nonlocal now
+        now += generator.uniform(0.0, longest_pause)
+        return now
+
+    for _ in range(num_windows):
+        outer, start, inner = read(), read(), read()
+        now += 0.15
+        ending, end, outer_end = read(), read(), read()
+        seen = Witnessed(num_steps=STEPS, start=outer, begun=inner, ending=ending, end=outer_end)
+        found.append(MeasuredWindow("steady", STEPS, start, end - start, witnessed=seen))
+    return found
+
+
+def verdicts(windows: list[MeasuredWindow]) -> dict[str, bool]:
+    recorded = [
+        Window(phase="steady", num_steps=STEPS, start_seconds=[own.start - 100], seconds=[own.seconds])
+        for own in windows
+    ]
+    return {gate.name: gate.passed for gate in window_gates(recorded, [windows])}
+
+
+def longer(window, seconds):
+    return replace(window, seconds=window.seconds + seconds)
+
+
+@pytest.mark.parametrize("longest_pause", [0.0, 0.001, 0.3])
+def test_a_rank_that_loses_its_core_between_readings_passes(longest_pause):
+    assert set(verdicts(measured(longest_pause=longest_pause)).values()) == {True}
+
+
+CHANGES = {
+    "halved": lambda windows: [replace(one, seconds=one.seconds / 2) for one in windows],
+    "one halved": lambda windows: [*windows[:4], replace(windows[4], seconds=0.075), *windows[5:]],
+    "each 1 ms shorter": lambda windows: [longer(one, -0.001) for one in windows],
+    "each 1 ms longer": lambda windows: [longer(one, 0.001) for one in windows],
+    "one earlier": lambda windows: [
+        *windows[:4],
+        replace(windows[4], start=windows[4].start - 0.01),
+        *windows[5:],
+    ],
+    "no number": lambda windows: [*windows[:4], replace(windows[4], seconds=float("inf")), *windows[5:]],
+    "not seen": lambda windows: [*windows[:4], replace(windows[4], witnessed=None), *windows[5:]],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_seconds_and_starts_that_another_clock_does_not_show_fail(change):
+    windows = CHANGES[change](measured(longest_pause=1e-5))
+    assert not verdicts(windows)["window_clocks"]
