@@ -25,8 +25,9 @@ from dlscale.models.frameworks._tensorflow_replica import (
     flops_in,
 )
 from dlscale.models.own import OwnModel
-from dlscale.models.own.data import OwnSamples, open_source, read_good
+from dlscale.models.own.data import OwnSamples, read_good
 from dlscale.models.own.file import SAME, SUM, UNREPEATABLE, OwnFile
+from dlscale.models.own.sources import open_source
 from dlscale.models.samples import Arrays
 from dlscale.models.workload import Execution, Preset, Weights
 

@@ -19,16 +19,9 @@ from dlscale.base.errors import UsageError
 from dlscale.base.strings import Text
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.own import SUFFIX, FilePlace, OwnModel
-from dlscale.models.own.data import (
-    ArraySource,
-    OwnSamples,
-    Source,
-    data_digest,
-    open_source,
-    read_good,
-    read_source,
-)
+from dlscale.models.own.data import OwnSamples, data_digest, read_good
 from dlscale.models.own.file import OwnFile, load_file
+from dlscale.models.own.sources import ArraySource, Source, open_source, read_source
 
 LOCAL_BATCH = 32
 MOST_SECONDS = 0.1  # that samples in memory may take to be digested, for data() to be called a second time
