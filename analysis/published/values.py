@@ -13,12 +13,20 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import ConfigDict, Field, PositiveInt, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from dlscale.base.definitions import Frozen, first_problem
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
-from dlscale.base.strings import Text
+from dlscale.base.strings import Text, visible
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "published"
 STATEMENTS = "statements.csv"
@@ -69,7 +77,7 @@ def check_x_unit(unit: str) -> None:
         raise ValueError(f"x in {unit or 'no unit'!r}; choose one of: {', '.join(X_UNITS)}")
 
 
-Filled = Annotated[Text, StringConstraints(strip_whitespace=True, min_length=1)]
+Filled = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(visible)]
 
 
 class _Public(Frozen):

@@ -12,7 +12,7 @@ from tests.made_records import make_record, make_study
 
 
 def test_notes_failures_and_the_origin_are_there():
-    records = [*make_study(num_blocks=3), make_record(system="a|b", block=9, failure="x\n| y |")]
+    records = [*make_study(num_blocks=3), make_record(block=9, failure="x\n| y |")]
     study = measure(records)
     text = study_markdown(collect(load_all(), study), origin=study.provenance.short_line())
     assert ". fewer than 6 launches: no 95 % interval of samples/s" in text

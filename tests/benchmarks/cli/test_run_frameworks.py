@@ -109,7 +109,10 @@ def test_failed_cases_are_answered_and_told(compared):
             ("--system", "cori"),
             "submit dlscale run frameworks --set choice.losses=no and dlscale run framework-losses",
         ),
-        (("--set", "formats=zip", "--dry-run"), "'folders', 'tfrecord', 'lmdb' or 'list' (found 'zip')"),
+        (
+            ("--set", "formats=zip", "--dry-run"),
+            "'folders', 'tfrecord', 'lmdb' or 'list' is expected (found 'zip')",
+        ),
         (
             ("--set", "formats=lmdb", "--dry-run"),
             "choice.formats needs images to repackage: give --workloads resnet50",

@@ -152,7 +152,7 @@ def test_damaged_spools_never_stop_later_runs(left_behind, monkeypatch):
     known: set[str] = set()
     for number in range(500):
         folder.mkdir(exist_ok=True)
-        start = f"2026-11-22T{number:06d}".encode()  # another launch
+        start = f"2026-11-22T{number // 60:02d}:{number % 60:02d}:00".encode()  # another launch
         files = whole | {METADATA_FILE: whole[METADATA_FILE].replace(b"2026-11-22T03:47:20", start)}
         name = choice.choice(names)
         for path, content in (files | {name: damaged(files[name], choice)}).items():

