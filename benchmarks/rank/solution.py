@@ -1,8 +1,7 @@
 """A training that goes on until it reaches its target: windows of steps, and an evaluation after each.
 
-Training time is that of the windows, as everywhere; evaluating is timed apart, behind a barrier of its own. All ranks
-evaluate, each its own pieces of the held-out samples, on a replica that is given the trained weights. A training that
-is saved resumes with its times and evaluations: what was known when the state was saved is beside it.
+Training time is that of the windows, as everywhere; evaluating is timed apart (`evaluations.py`). A training that is
+saved resumes with its times and evaluations: what was known when the state was saved is beside it.
 """
 
 from __future__ import annotations
@@ -12,30 +11,27 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-import numpy as np
 from pydantic import NonNegativeFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen
 from dlscale.benchmarks.rank.audit import AuditedTraining
 from dlscale.benchmarks.rank.case import CaseRun
-from dlscale.benchmarks.rank.checkpoints import TrainingRun, share_checkpoint, training_run
+from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
 from dlscale.benchmarks.rank.checks import make_audit, training_gates
 from dlscale.benchmarks.rank.deviation import bounds_for
+from dlscale.benchmarks.rank.evaluations import EvaluationTime, Evaluator
 from dlscale.benchmarks.rank.gates import numerics_gate
 from dlscale.benchmarks.rank.measure import BarrierControl, Emit, Steppable, time_window
 from dlscale.benchmarks.rank.noise import NoiseMeter, unmeasurable_because
-from dlscale.benchmarks.rank.target_audit import EvaluatedPieces, TargetAudit
-from dlscale.benchmarks.rank.witness import CLOCK
+from dlscale.benchmarks.rank.target_audit import TargetAudit
 from dlscale.benchmarks.records.record import Cell, Gate
 from dlscale.benchmarks.records.spool import Phase
 from dlscale.benchmarks.records.target import End, Ended, Evaluation, GradientNoise, Target
-from dlscale.collectives import CountingTrainer, Trainer
-from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives import Trainer
 from dlscale.models.frameworks import framework_module
-from dlscale.models.quality.metric import HeldOut
-from dlscale.models.workload import Input, Replica, Shard, State, Weights, Workload
+from dlscale.models.workload import Replica
 
 INTERVAL_TOLERANCE = 0.05  # of the seconds between two evaluations
 SHORTEST_SECONDS = 1e-7  # of a window, where a clock sees none
@@ -135,78 +131,6 @@ def _audit(
     )
 
 
-class Evaluator:
-    """The quality of a trainer's networks on held-out samples. Collective.
-
-    `replica` gets what the trainer has: its state, with what batch norm keeps, and where servers hold the weights, or
-    each rank has its own, those that all have learnt together.
-    Ranks keep statistics of their own for batch norm: those of rank 0 are the network's, as in its checkpoint.
-    """
-
-    def __init__(
-        self,
-        cell: Cell,
-        source: Input,
-        replica: Replica,
-        *,
-        world: Any,
-        shard: Shard,
-        facts: Workload | None = None,  # with a user's file, where the cell has one
-    ) -> None:
-        facts = facts or cell.facts
-        self._held_out = HeldOut(
-            facts.data(), facts.quality(), preset=facts.preset(cell.preset), source=source
-        )
-        self.replica, self._world, self._shard = replica, world, shard
-        self.evaluated: EvaluatedPieces | None = None  # this rank's part of the last evaluation
-        self._by_state = not cell.num_servers
-        self._own_weights = cell.algorithm != SYNC  # ranks' states have weights of their own
-        self._of_first = facts.running_statistics and cell.num_ranks > 1
-        if self._by_state:
-            # The optimizers make what they keep in their first step; restoring overwrites all of it.
-            replica.apply([np.zeros_like(weight) for weight in replica.weights()])
-
-    @property
-    def num_samples(self) -> int:
-        """Held-out samples, over all ranks."""
-        return self._held_out.num_samples
-
-    @property
-    def num_training(self) -> int:
-        """All other samples of the input: those of an epoch, over all ranks."""
-        return self._held_out.num_training
-
-    def metrics(self, trainer: Trainer) -> dict[str, float]:
-        """Every metric of the workload that can be computed, the same on all ranks."""
-        self.load(trainer)
-        pieces = list(self._held_out.measure(self.replica.predict, self._shard))
-        self.evaluated = EvaluatedPieces(indices=self._held_out.indices, pieces=pieces)
-        gathered = self._world.gather(pieces)
-        found: dict[str, float] | None = None
-        if gathered is not None:
-            found = self._held_out.metrics([piece for own in gathered for piece in own])
-        shared: dict[str, float] = self._world.bcast(found)
-        return shared
-
-    def load(self, trainer: Trainer) -> None:
-        """The replica gets what the trainer has learnt."""
-        if self._by_state:
-            self.replica.restore(network_state(trainer, self._world, of_first=self._of_first))
-        if not self._by_state or self._own_weights:
-            self.replica.load(self.learnt(trainer))
-
-    def learnt(self, trainer: Trainer) -> Weights:
-        """The trainer's weights, those of all ranks together where each has its own; collective."""
-        return trainer.weights() if self._by_state else cast(CountingTrainer, trainer).served_weights()
-
-
-def network_state(trainer: Trainer, world: Any, *, of_first: bool) -> State:
-    """The trainer's state on this rank or, if `of_first`, that of rank 0 on all ranks; collective then."""
-    if not of_first:
-        return trainer.state()
-    return share_checkpoint(world, trainer.state() if world.Get_rank() == 0 else None)
-
-
 @dataclass(frozen=True, slots=True)
 class TrainingSchedule:
     """The learning rate and the local batch of each step of a training to a target."""
@@ -300,12 +224,12 @@ class TargetTraining:
     _step: int = 0
     _training: float = 0.0
     _step_seconds: float = 0.0  # of the last window
-    _evaluating: float = 0.0
+    _evaluating: EvaluationTime = field(init=False)
     _due: float = math.inf  # seconds of training at the next evaluation
-    _within: float = 0.0  # seconds that this launch's evaluations took by another clock, at least
-    _around: float = 0.0  # and at most
-    _evaluated_before: float = 0.0  # seconds of those of earlier launches
     _evaluations: list[Evaluation] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._evaluating = EvaluationTime(control=self.control)
 
     def run(self) -> End:
         """Train until the target is reached, the time is over, or the loss is no number; returns which.
@@ -323,13 +247,7 @@ class TargetTraining:
             end = self._train(self._num_to_stop(), phase="steady")
         evaluator = self.evaluator
         if self.audit:
-            self.audit.end(
-                end,
-                self._evaluations[-1],
-                evaluator.evaluated,
-                evaluating_seconds=self._evaluating - self._evaluated_before,
-                witnessed=(self._within, self._around),
-            )
+            self.audit.end(end, self._evaluations[-1], evaluator.evaluated, time=self._evaluating)
         self.write(
             Ended(
                 end=end,
@@ -350,7 +268,7 @@ class TargetTraining:
         except ValueError as error:  # pydantic's is one
             raise saving.of_another(error) from None
         self._step, self._training = notes.step, notes.training_seconds
-        self._evaluating = self._evaluated_before = notes.evaluating_seconds
+        self._evaluating.resume(notes.evaluating_seconds)
         for evaluation in notes.evaluations:
             self._report(evaluation)
 
@@ -358,7 +276,7 @@ class TargetTraining:
         return TargetNotes(
             step=self._step,
             training_seconds=self._training,
-            evaluating_seconds=self._evaluating,
+            evaluating_seconds=self._evaluating.seconds,
             evaluations=self._evaluations,
         ).model_dump_json()
 
@@ -369,7 +287,7 @@ class TargetTraining:
             self._due = interval * (1 + passed)
 
     def _seconds_left(self) -> float:
-        return self.target.max_seconds - self._training - self._evaluating
+        return self.target.max_seconds - self._training - self._evaluating.seconds
 
     def _num_to_stop(self) -> int:
         """Steps to the next evaluation, or to what comes earlier: a state to save, the end of the time, a long window.
@@ -448,22 +366,15 @@ class TargetTraining:
 
     def _evaluate(self) -> End | None:
         """How the training ends here; None if it goes on."""
-        self.control.barrier()
-        around = time.clock_gettime(CLOCK)
-        begin = time.perf_counter()
-        within = time.clock_gettime(CLOCK)
-        loss = sum(self.world.allgather(self.trainer.loss())) / self.cell.num_ranks
-        metrics = self.evaluator.metrics(self.trainer) if math.isfinite(loss) else {}
-        within = time.clock_gettime(CLOCK) - within
-        self._evaluating += self.control.maximum(time.perf_counter() - begin)
-        self._within += self.control.maximum(within)
-        self._around += self.control.maximum(time.clock_gettime(CLOCK) - around)
+        with self._evaluating.timed():
+            loss = sum(self.world.allgather(self.trainer.loss())) / self.cell.num_ranks
+            metrics = self.evaluator.metrics(self.trainer) if math.isfinite(loss) else {}
         self._report(
             Evaluation(
                 step=self._step,
                 samples=self._samples,
                 training_seconds=self._training,
-                evaluating_seconds=self._evaluating,
+                evaluating_seconds=self._evaluating.seconds,
                 loss=loss if math.isfinite(loss) else None,
                 metrics=metrics,
                 noise=self._draw_noise() if metrics else None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank.audit import draw, is_held_out
+from dlscale.benchmarks.rank.evaluations import EvaluatedPieces, EvaluationTime
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.target import End, Evaluation, Target
-from dlscale.benchmarks.records.window_gates import outside
 from dlscale.models.quality.metric import PIECE, Measured, QualityModule
 from dlscale.models.samples import Samples
 from dlscale.models.workload import Indices, Replica, Weights
@@ -31,7 +31,6 @@ SPAN = 500
 MOST_HASHED = 4096  # samples whose place is looked at: all of a small input
 NUM_PIECES = 2  # that each rank measures again
 SAME_METRIC = 1e-6  # of the same pieces; absolute
-CLOCK_TOLERANCE = 1e-2  # of the time of all evaluations
 
 
 class StretchAudit(Protocol):
@@ -108,14 +107,6 @@ def _spans() -> Iterator[tuple[int, int]]:
         begin, end = end, end + SPAN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluatedPieces:
-    """What this rank's part of the last evaluation was made of."""
-
-    indices: Indices  # of all ranks' held-out samples, in the order of pieces
-    pieces: Sequence[tuple[int, Measured]]  # this rank's
-
-
 @dataclass(kw_only=True)
 class TargetAudit:
     """What looks at a training to a target. Collective."""
@@ -141,16 +132,15 @@ class TargetAudit:
         last: Evaluation,
         evaluated: EvaluatedPieces | None,
         *,
-        evaluating_seconds: float,
-        witnessed: tuple[float, float],
+        time: EvaluationTime,
     ) -> None:
-        """The training is over: look at its last evaluation, and at a step more. `seconds` of all evaluations."""
+        """The training is over: look at its last evaluation, at the `time` of all, and at a step more."""
         if end == "diverged" or evaluated is None:
             return
         self._gates = [
             self._held_out_gate(evaluated.indices),
             self._evaluation_gate(end, last, evaluated),
-            _clock_gate(evaluating_seconds, witnessed),
+            time.gate(),
         ]
         self.steps.end_training()
 
@@ -216,12 +206,3 @@ def _largest(one: NDArray[Any], two: NDArray[Any]) -> float:
     first, second = one.astype(np.float64), two.astype(np.float64)
     found = float(np.max(np.abs(first - second)) / (np.max(np.abs(second)) or 1.0))
     return found if math.isfinite(found) else math.inf
-
-
-def _clock_gate(seconds: float, witnessed: tuple[float, float]) -> Gate:
-    return Gate.at_most(
-        CLOCK_TOLERANCE,
-        outside(seconds, *witnessed),
-        name="evaluation_clock",
-        detail="seconds of evaluations outside of those by another clock, of the seconds",
-    )

@@ -8,9 +8,9 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.checkpoints import share_checkpoint
 from dlscale.benchmarks.rank.controls import STEPS_UNTIL_BUCKETS, ExchangeOnly
+from dlscale.benchmarks.rank.evaluations import network_state
 from dlscale.benchmarks.rank.exchange_audit import bucket_sizes
 from dlscale.benchmarks.rank.gates import identity_gate
-from dlscale.benchmarks.rank.solution import network_state
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import connect
 from dlscale.collectives.training.sleep import sleep_operations

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dlscale.benchmarks.rank.solution import Evaluator
+from dlscale.benchmarks.rank.evaluations import Evaluator
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Shard

@@ -9,7 +9,8 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank import checkpoints
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, checkpoint_notes, save_checkpoint
-from dlscale.benchmarks.rank.solution import Evaluator, TargetTraining
+from dlscale.benchmarks.rank.evaluations import Evaluator
+from dlscale.benchmarks.rank.solution import TargetTraining
 from dlscale.benchmarks.records.spool import Checkpoint, Ended, Evaluation, Resumption
 from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.rules import Rules

@@ -1,0 +1,145 @@
+"""Evaluations of a training to a target: the quality of its networks on held-out samples, and the time that this takes.
+
+All ranks evaluate, each its own pieces of the samples, on a replica that is given what the trainer has learnt. The time
+is that of the slowest rank, behind a barrier of its own, and is seen by another clock as a window's is
+(`rank.witness`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from dlscale.benchmarks.rank.checkpoints import share_checkpoint
+from dlscale.benchmarks.rank.measure import BarrierControl
+from dlscale.benchmarks.rank.witness import CLOCK
+from dlscale.benchmarks.records.record import Cell, Gate
+from dlscale.benchmarks.records.window_gates import outside
+from dlscale.collectives import CountingTrainer, Trainer
+from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.models.quality.metric import HeldOut, Measured
+from dlscale.models.workload import Indices, Input, Replica, Shard, State, Weights, Workload
+
+CLOCK_TOLERANCE = 1e-2  # of the time of all evaluations
+
+
+@dataclass(kw_only=True)
+class EvaluationTime:
+    """The seconds that a training's evaluations take. Collective."""
+
+    control: BarrierControl
+    seconds: float = 0.0  # over all launches
+    before: float = 0.0  # of those, in earlier launches
+    within: float = 0.0  # seconds that this launch's took by another clock, at least
+    around: float = 0.0  # and at most
+
+    def resume(self, seconds: float) -> None:
+        """Earlier launches took so long."""
+        self.seconds = self.before = seconds
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add what is done here to the time."""
+        self.control.barrier()
+        around = time.clock_gettime(CLOCK)
+        begin = time.perf_counter()
+        within = time.clock_gettime(CLOCK)
+        yield
+        within = time.clock_gettime(CLOCK) - within
+        self.seconds += self.control.maximum(time.perf_counter() - begin)
+        self.within += self.control.maximum(within)
+        self.around += self.control.maximum(time.clock_gettime(CLOCK) - around)
+
+    def gate(self) -> Gate:
+        """Whether both clocks tell the same of this launch's evaluations."""
+        return Gate.at_most(
+            CLOCK_TOLERANCE,
+            outside(self.seconds - self.before, self.within, self.around),
+            name="evaluation_clock",
+            detail="seconds of evaluations outside of those by another clock, of the seconds",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedPieces:
+    """What this rank's part of the last evaluation was made of."""
+
+    indices: Indices  # of all ranks' held-out samples, in the order of pieces
+    pieces: Sequence[tuple[int, Measured]]  # this rank's
+
+
+class Evaluator:
+    """The quality of a trainer's networks on held-out samples. Collective.
+
+    `replica` gets what the trainer has: its state, with what batch norm keeps, and where servers hold the weights, or
+    each rank has its own, those that all have learnt together.
+    Ranks keep statistics of their own for batch norm: those of rank 0 are the network's, as in its checkpoint.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        source: Input,
+        replica: Replica,
+        *,
+        world: Any,
+        shard: Shard,
+        facts: Workload | None = None,  # with a user's file, where the cell has one
+    ) -> None:
+        facts = facts or cell.facts
+        self._held_out = HeldOut(
+            facts.data(), facts.quality(), preset=facts.preset(cell.preset), source=source
+        )
+        self.replica, self._world, self._shard = replica, world, shard
+        self.evaluated: EvaluatedPieces | None = None  # this rank's part of the last evaluation
+        self._by_state = not cell.num_servers
+        self._own_weights = cell.algorithm != SYNC  # ranks' states have weights of their own
+        self._of_first = facts.running_statistics and cell.num_ranks > 1
+        if self._by_state:
+            # The optimizers make what they keep in their first step; restoring overwrites all of it.
+            replica.apply([np.zeros_like(weight) for weight in replica.weights()])
+
+    @property
+    def num_samples(self) -> int:
+        """Held-out samples, over all ranks."""
+        return self._held_out.num_samples
+
+    @property
+    def num_training(self) -> int:
+        """All other samples of the input: those of an epoch, over all ranks."""
+        return self._held_out.num_training
+
+    def metrics(self, trainer: Trainer) -> dict[str, float]:
+        """Every metric of the workload that can be computed, the same on all ranks."""
+        self.load(trainer)
+        pieces = list(self._held_out.measure(self.replica.predict, self._shard))
+        self.evaluated = EvaluatedPieces(indices=self._held_out.indices, pieces=pieces)
+        gathered = self._world.gather(pieces)
+        found: dict[str, float] | None = None
+        if gathered is not None:
+            found = self._held_out.metrics([piece for own in gathered for piece in own])
+        shared: dict[str, float] = self._world.bcast(found)
+        return shared
+
+    def load(self, trainer: Trainer) -> None:
+        """The replica gets what the trainer has learnt."""
+        if self._by_state:
+            self.replica.restore(network_state(trainer, self._world, of_first=self._of_first))
+        if not self._by_state or self._own_weights:
+            self.replica.load(self.learnt(trainer))
+
+    def learnt(self, trainer: Trainer) -> Weights:
+        """The trainer's weights, those of all ranks together where each has its own; collective."""
+        return trainer.weights() if self._by_state else cast(CountingTrainer, trainer).served_weights()
+
+
+def network_state(trainer: Trainer, world: Any, *, of_first: bool) -> State:
+    """The trainer's state on this rank or, if `of_first`, that of rank 0 on all ranks; collective then."""
+    if not of_first:
+        return trainer.state()
+    return share_checkpoint(world, trainer.state() if world.Get_rank() == 0 else None)
