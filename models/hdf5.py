@@ -2,24 +2,66 @@
 
 A virtual dataset is a map of others, perhaps of other files, and of itself, which ends the process by a signal when it
 is read; a chunk that was never written has the fill value. So both are looked for before anything is read.
+
+A damaged file can do more: HDF5 loops without an end, or ends its process by a signal. So a file that a user named is
+first examined by a helper, which is this module as a program; what it refuses, dlscale never opens.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 
 from dlscale.base.errors import UsageError
+from dlscale.base.variables import HELPER, passed_on
 
 # What h5py raises for a damaged file, besides OSError: of its heap, its types, its shapes.
 DAMAGES = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError)
 MOST_NESTED = 8  # virtual datasets of virtual datasets
 SAME_FILE = "."  # HDF5's name, in a map, of the file that holds it
 BLOCK = "%b"  # in a name: one source for each block, numbered from 0
+LIMIT_SECONDS = 30  # to examine a file; a whole one takes the time of reading its first and last rows
+
+
+class Needs(NamedTuple):
+    """What a file is to hold: the datasets of one of the layouts. `remedy` says what to do about one that does not."""
+
+    layouts: tuple[tuple[str, ...], ...]
+    remedy: str
+
+
+def examine(paths: Sequence[Path], needs: Needs) -> None:
+    """Returns if `open_file` takes the files and ends, tried in a process of its own, once as long as none changes.
+
+    Raises UsageError for the first file that is refused, ends that process, or takes it more than LIMIT_SECONDS.
+    """
+    if problem := _problem(tuple(map(_state, paths)), needs, LIMIT_SECONDS):
+        raise UsageError(problem)
+
+
+def open_file(path: Path, needs: Needs) -> tuple[h5py.File, tuple[str, ...]]:
+    """A file, open for reading, and the names of its datasets, of which every value is stored. Raises UsageError."""
+    if not path.is_file():
+        kind = "a folder" if path.is_dir() else "no file of that name"
+        raise UsageError(f"{path}: need an HDF5 file and found {kind}; check its name")
+    try:
+        file = h5py.File(path, "r")
+    except DAMAGES as error:
+        raise UsageError(f"{path}: {_unopened(error)}") from error
+    names = _find_layout(file, path, needs)
+    for name in names:
+        check_stored(file[name], path)
+    return file, names
 
 
 def check_stored(dataset: h5py.Dataset, path: Path) -> None:
@@ -38,7 +80,7 @@ def reason(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def unopened(error: BaseException) -> str:
+def _unopened(error: BaseException) -> str:
     """Why a file cannot be opened as HDF5, and what to do."""
     text = reason(error)
     if "unable to lock file" in text:
@@ -131,3 +173,94 @@ def _missing_chunks(dataset: h5py.Dataset) -> str:
 
 def _name(dataset: h5py.Dataset) -> str:
     return str(dataset.name).lstrip("/")
+
+
+def _find_layout(file: h5py.File, path: Path, needs: Needs) -> tuple[str, ...]:
+    held: list[str] = []
+    try:
+        for names in needs.layouts:
+            if all(isinstance(file.get(name), h5py.Dataset) for name in names):
+                return names
+        file.visit(held.append)
+    except DAMAGES as error:
+        raise UsageError(
+            f"{path}: its datasets cannot be listed ({reason(error)}); the file is damaged: copy or make it again"
+        ) from error
+    wanted = " or ".join(" and ".join(map(repr, names)) for names in needs.layouts)
+    raise UsageError(
+        f"{path}: needs datasets {wanted}, and holds: {', '.join(held[:8]) or 'nothing'}; {needs.remedy}"
+    )
+
+
+State = tuple[str, int, int, int]
+
+
+def _state(path: Path) -> State:
+    """What changes when the file does; a file that is not there has none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return str(path), 0, 0, 0
+    return str(path), found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@lru_cache(maxsize=64)
+def _problem(states: tuple[State, ...], needs: Needs, limit_seconds: int) -> str:
+    """What the helper finds wrong with the first file that it refuses; empty if nothing."""
+    paths = [path for path, *_ in states]
+    helper = subprocess.run(
+        [sys.executable, "-P", "-m", "dlscale.models.hdf5"],
+        input=json.dumps({"paths": paths, "needs": needs, "limit_seconds": limit_seconds}),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=passed_on(HELPER),
+    )
+    answers = helper.stdout.splitlines()
+    for answer in answers:
+        if problem := str(json.loads(answer)):
+            return problem
+    if len(answers) == len(paths):
+        return ""
+    if helper.returncode >= 0:
+        raise RuntimeError(f"HDF5 files cannot be examined, exit status {helper.returncode}: {helper.stderr}")
+    ended_by = signal.Signals(-helper.returncode)
+    found = (
+        f"HDF5 did not end reading it within {limit_seconds} s"
+        if ended_by is signal.SIGALRM
+        else f"HDF5 crashes when it reads it ({ended_by.name})"
+    )
+    return f"{paths[len(answers)]}: {found}; the file is damaged: copy or make it again"
+
+
+def _read_ends(file: h5py.File, names: Sequence[str]) -> None:
+    """Read the first and the last row of each dataset, and labels whole; what is then wrong, others say."""
+    for dataset in (file[name] for name in names):
+        rows: tuple[Any, ...] = (0, -1) if dataset.ndim > 1 else ((),)
+        for row in rows:
+            with suppress(*DAMAGES, IndexError):
+                dataset[row]
+
+
+def main() -> None:
+    """Examine the files that standard input names: a line each, of JSON, with what is wrong; empty if nothing."""
+    request = json.load(sys.stdin)
+    layouts, remedy = request["needs"]
+    needs = Needs(tuple(map(tuple, layouts)), remedy)
+    for path in map(Path, request["paths"]):
+        # Its own alarm ends it though the one who asked is gone, and however deep in HDF5 it is.
+        signal.alarm(request["limit_seconds"])
+        problem = ""
+        try:
+            file, names = open_file(path, needs)
+            _read_ends(file, names)
+        except UsageError as error:
+            problem = str(error)
+        sys.stdout.write(json.dumps(problem) + "\n")
+        sys.stdout.flush()
+        if problem:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.hdf5 import DAMAGES, check_stored, reason, unopened
+from dlscale.models.hdf5 import DAMAGES, Needs, examine, open_file, reason
 from dlscale.models.hep_cnn import NETWORKS, mask_shapes
 from dlscale.models.samples import Arrays, BadSample, draw_masks
 from dlscale.models.workload import Input, Preset
@@ -38,11 +38,17 @@ class Layout:
     labels: str
     axes: str
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Of its datasets."""
+        return self.images, self.labels
+
 
 LAYOUTS = (
     Layout(images="data", labels="label", axes="NCHW"),
     Layout(images="all_events/hist", labels="all_events/y", axes="NHW"),
 )
+NEEDS = Needs(tuple(layout.names for layout in LAYOUTS), "make a file with `dlscale data hep-cnn`")
 
 
 class EventFile:
@@ -53,11 +59,9 @@ class EventFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = _open_event_file(path)
-        self.layout = _find_layout(self._file, path)
+        self._file, names = open_file(path, NEEDS)
+        self.layout = next(layout for layout in LAYOUTS if layout.names == names)
         self.images: h5py.Dataset = self._file[self.layout.images]
-        for name in (self.layout.images, self.layout.labels):
-            check_stored(self._file[name], path)
         self.labels = _read_labels(self._file[self.layout.labels], path)
 
     @property
@@ -210,35 +214,6 @@ def find_files(path: Path) -> list[Path]:
     return training_files
 
 
-def _open_event_file(path: Path) -> h5py.File:
-    """`path`, open for reading. Raises UsageError if there is no such file or it is not HDF5."""
-    if not path.is_file():
-        kind = "a folder" if path.is_dir() else "no file of that name"
-        raise UsageError(f"{path}: need a file of HEP-CNN events and found {kind}; check --data")
-    try:
-        return h5py.File(path, "r")
-    except DAMAGES as error:
-        raise UsageError(f"{path}: {unopened(error)}") from error
-
-
-def _find_layout(file: h5py.File, path: Path) -> Layout:
-    names: list[str] = []
-    try:
-        for layout in LAYOUTS:
-            if all(isinstance(file.get(name), h5py.Dataset) for name in (layout.images, layout.labels)):
-                return layout
-        file.visit(names.append)
-    except DAMAGES as error:
-        raise UsageError(
-            f"{path}: its datasets cannot be listed ({reason(error)}); the file is damaged: copy or make it again"
-        ) from error
-    raise UsageError(
-        f"{path}: needs datasets "
-        + " or ".join(f"'{layout.images}' and '{layout.labels}'" for layout in LAYOUTS)
-        + f", and holds: {', '.join(names[:8]) or 'nothing'}; make a file with `dlscale data hep-cnn`"
-    )
-
-
 def _read_labels(dataset: h5py.Dataset, path: Path) -> NDArray[Any]:
     try:
         labels: NDArray[Any] = dataset[()]
@@ -274,7 +249,10 @@ def check_input(source: Input, preset: Preset, *, num_samples: int = 1) -> None:
     """
     if source.path is None:
         return
-    with EventFiles(find_files(source.path)) as events:
+    paths = find_files(source.path)
+    if source.path != _SAMPLE:
+        examine(paths, NEEDS)
+    with EventFiles(paths) as events:
         for file in events.files:
             _check_layout(file, preset)
             if not source.skip_bad:

@@ -43,7 +43,7 @@ def read_facts(path: Path) -> OwnModel:
     own = load_file(FilePlace(path, path.absolute()))
     framework = _framework(own)
     module = importlib.import_module(f"dlscale.models.own._{framework}")
-    source = open_source(own, framework)
+    source = open_source(own, framework, examined=True)
     local_batch = own.number("local_batch", min(LOCAL_BATCH, len(source)))
     if len(source) < local_batch:
         raise UsageError(

@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.models.hdf5 import check_stored
+from dlscale.models.hdf5 import Needs, examine, open_file
 from dlscale.models.own.file import SEED, OwnFile, text_of
 from dlscale.models.own.randomness import generators_of
 from dlscale.models.samples import Arrays, BadSample
@@ -71,22 +70,15 @@ class Hdf5Source:
     generators: Sequence[Any] = ()
     problem = ""
 
-    def __init__(self, own: OwnFile, paths: Sequence[Path]) -> None:
-        import h5py
-
+    def __init__(self, own: OwnFile, paths: Sequence[Path], *, examined: bool) -> None:
+        needs = Needs((("features", "labels"),), f"correct the list that data() of {own.name} returns")
+        if examined:
+            examine(paths, needs)
         self._own, self._names = own, [path.name for path in paths]
         self._parts: list[tuple[Any, Any]] = []
         for path in paths:
-            try:
-                file = h5py.File(path, "r")
-                part = file["features"], file["labels"]
-                for dataset in part:
-                    check_stored(dataset, path)
-            except (OSError, KeyError) as error:
-                raise UsageError(
-                    f"{own.name}: {path.name} is no HDF5 file with features and labels "
-                    f"({' '.join(str(error).split())}); correct the list that data() returns"
-                ) from None
+            file, (features, labels) = open_file(path, needs)
+            part = file[features], file[labels]
             if not (part[0].shape and part[1].shape[:1] == part[0].shape[:1]):
                 raise UsageError(
                     f"{own.name}: {path.name} has features {part[0].shape} and labels {part[1].shape}; both need as "
@@ -157,23 +149,30 @@ class DatasetSource:
             raise BadSample(str(error), index=index) from error
 
 
-@cache
-def open_source(own: OwnFile, framework: str) -> Source:
-    """The samples of the file, opened once in this process. Raises UsageError."""
-    return read_source(own, framework)
+_opened_sources: dict[OwnFile, Source] = {}
 
 
-def read_source(own: OwnFile, framework: str) -> Source:
+def open_source(own: OwnFile, framework: str, *, examined: bool = False) -> Source:
+    """The samples of the file, opened once in this process. Raises UsageError.
+
+    `examined`: HDF5 files first by a process of their own, which they may end; ranks open what was planned with.
+    """
+    if own not in _opened_sources:
+        _opened_sources[own] = read_source(own, framework, examined=examined)
+    return _opened_sources[own]
+
+
+def read_source(own: OwnFile, framework: str, *, examined: bool = False) -> Source:
     """What `data()` gives, with the generators where they were when the file had been read. Raises UsageError."""
     importlib.import_module(f"dlscale.models.own._{framework}").seed(SEED)
     own.states.restore()
-    source = _source(own, own.call("data"), framework)
+    source = _source(own, own.call("data"), framework, examined=examined)
     if not len(source):
         raise UsageError(f"{own.name}: data() has no samples; nothing can be trained on")
     return source
 
 
-def _source(own: OwnFile, data: Any, framework: str) -> Source:
+def _source(own: OwnFile, data: Any, framework: str, *, examined: bool) -> Source:
     kind = type(data).__name__
     if hasattr(data, "batch_sampler"):
         raise UsageError(
@@ -184,7 +183,7 @@ def _source(own: OwnFile, data: Any, framework: str) -> Source:
     if isinstance(data, str | Path):
         data = [data]
     if isinstance(data, list) and data and all(isinstance(item, str | Path) for item in data):
-        return Hdf5Source(own, [_found(own, Path(item)) for item in data])
+        return Hdf5Source(own, [_found(own, Path(item)) for item in data], examined=examined)
     if isinstance(data, tuple) or (isinstance(data, list) and data and all(map(_is_array, data))):
         return _from_arrays(own, data, framework)
     if not _is_stream(data):

@@ -100,6 +100,7 @@ class Parser:
     content: Callable[[], bytes]
     read: Callable[[Path], object]
     beside: Callable[[Path], None] = lambda _: None
+    num_cases: int = NUM_CASES
 
 
 def record(path: Path) -> None:
@@ -373,7 +374,8 @@ PARSERS = {
         name="x.npy", content=npy, read=lambda p: training_samples(maps, COSMOGAN.preset("tiny"), p)
     ),
     "events": Parser(
-        name="x.h5", content=hdf5, read=lambda p: training_samples(events, HEP_CNN.preset("tiny"), p)
+        name="x.h5", content=hdf5, read=lambda p: training_samples(events, HEP_CNN.preset("tiny"), p),
+        num_cases=25,  # a process each
     ),
 }  # fmt: skip
 TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
@@ -399,10 +401,10 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
 }
 
 
-def seeds():
+def seeds(num_cases: int = NUM_CASES):
     """Seeds of cases: the same ones in a test, new ones until the time is over in `make test-nightly`."""
     if not SECONDS:
-        yield from range(NUM_CASES)
+        yield from range(num_cases)
         return
     end = time.monotonic() + SECONDS / (len(PARSERS) + len(TEXTS))
     begin = random.SystemRandom().randrange(10**9, 10**12)
@@ -443,7 +445,7 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, name):
     content = parser.content()
     path.write_bytes(content)
     parser.read(path)  # whole, it is not refused
-    for seed in seeds():
+    for seed in seeds(parser.num_cases):
         changed = damaged(content, random.Random(seed))  # noqa: S311
         path.write_bytes(changed)
         refused_in_one_line(partial(parser.read, path), (UsageError,), changed, f"{name}-{seed}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
+from dlscale.models import hdf5
 from dlscale.models.hep_cnn import WORKLOAD
 from dlscale.models.hep_cnn.data import (
     EventFile,
@@ -154,6 +156,14 @@ def written_to(path):
         writer.kill()
 
 
+def waiting(path):
+    """Its images are in another file, which is opened as long as nobody writes to it."""
+    os.mkfifo(path.with_name("fifo.h5"))
+    with h5py.File(path, "r+") as file:
+        del file["data"]
+        file["data"] = h5py.ExternalLink("fifo.h5", "data")
+
+
 NEEDS = "needs datasets 'data' and 'label' or 'all_events/hist' and 'all_events/y', and holds: "
 TRAINING = "'train' in their names that end in .h5 or .hdf5, found val.h5"
 REFUSED = [
@@ -206,6 +216,12 @@ def test_a_file_that_does_not_fit_is_refused(path, harm, told):
 def test_a_file_that_another_program_writes_to_is_waited_for(path):
     with contextmanager(written_to)(path):
         assert "another program has it open for writing; wait for it" in refusal(path)
+
+
+def test_a_file_that_hdf5_never_ends_reading_is_refused(path, monkeypatch):
+    monkeypatch.setattr(hdf5, "LIMIT_SECONDS", 1)
+    waiting(path)
+    assert "HDF5 did not end reading it within 1 s; the file is damaged" in refusal(path)
 
 
 def test_fewer_events_than_are_needed(path):

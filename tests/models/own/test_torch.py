@@ -1,10 +1,13 @@
 """A user's own torch model as a workload: its facts, and replicas that train as those of any other."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 
 from dlscale.base.errors import UsageError
+from dlscale.models import hdf5
 from dlscale.models.own import FilePlace, own_workload
 from dlscale.models.own.facts import read_facts
 from dlscale.models.workload import Execution, Input, Shard
@@ -179,6 +182,23 @@ def test_hdf5_files_and_generators_and_resident_tensors(write_file, tmp_path):
     make = factory(write_file(name="resident.py"), source=Input())
     batch = make(shard=Shard(), seed=1).next_batch()
     assert batch[0].shape == (8, 6)
+
+
+def test_hdf5_files_of_others_are_examined_before_they_are_opened(write_file, tmp_path, monkeypatch):
+    import h5py
+
+    monkeypatch.setattr(hdf5, "LIMIT_SECONDS", 1)
+    os.mkfifo(tmp_path / "fifo.h5")
+    with h5py.File(tmp_path / "part.h5", "w") as file:
+        file["features"] = h5py.ExternalLink("fifo.h5", "features")
+        whole = "    features = np.random.default_rng(0).normal(size=(200, 6))\n"
+        body = whole + "    return features, (features[:, 0] > 0).astype(int)\n"
+        path = write_file((body, "    return ['part.h5']\n"))
+        file.flush()
+        with pytest.raises(UsageError, match="another program has it open for writing; wait for it"):
+            read_facts(path)
+    with pytest.raises(UsageError, match=r"part\.h5: HDF5 did not end reading it within 1 s"):
+        read_facts(path)
 
 
 def test_a_process_with_other_samples_or_another_text_is_refused(write_file):
