@@ -20,10 +20,9 @@ from dlscale.benchmarks.records.record import Case
 from dlscale.benchmarks.study.cells import CellMaker, Group, check_profile, check_small, data_paths
 from dlscale.benchmarks.study.owned_options import check_owned_options
 from dlscale.benchmarks.study.plan import Launch, Plan
-from dlscale.benchmarks.study.servers import server_counts
+from dlscale.benchmarks.study.servers import check_served, server_counts
 from dlscale.benchmarks.study.sizes import Shape, Size, tiers
 from dlscale.benchmarks.study.study import Study
-from dlscale.benchmarks.study.target import TargetRules
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import (
@@ -35,7 +34,6 @@ from dlscale.collectives import (
 from dlscale.collectives.algorithms.registry import read_algorithm
 from dlscale.collectives.grpc_ps.messages import ELEMENTWISE
 from dlscale.models.frameworks import COMPILES_ALWAYS, KNOWN, check_execution, check_memory_format
-from dlscale.models.optimizers import LAYERWISE
 
 
 def backends_on_device(study: Study) -> tuple[list[str], list[str]]:
@@ -216,35 +214,11 @@ def _learns(study: Study, workload: str, backend: str, size: Size) -> bool:
             f"{backend}.backup_workers in time-to-solution: gradients of some ranks are dropped, and samples to the "
             f"target would count them; leave it out, or leave out {backend}"
         )
-    if capabilities(backend).servers and study.facts(workload).running_statistics:
-        raise UsageError(
-            f"{workload} over {backend}: servers do not have what batch norm keeps, so that nobody can evaluate the "
-            f"network; leave out {backend}"
-        )
     if capabilities(backend).servers:
-        _check_served(study.target, backend)
+        check_served(study.target, study.facts(workload), backend)
     if capabilities(backend).exchanges:
         return size.num_ranks > 1 or "none" not in study.backends
     return size.num_ranks == 1
-
-
-def _check_served(rules: TargetRules, backend: str) -> None:
-    """Raises UsageError for updates that servers cannot make."""
-    for option, asked in (
-        ("target.warm_up_samples", rules.warm_up_samples),
-        ("target.decay_samples", rules.decay_samples),
-        ("target.growth_samples", rules.growth_samples),
-    ):
-        if asked:
-            raise UsageError(
-                f"{option} over {backend}: its servers make the updates, with one learning rate and batch for good; "
-                f"leave it out, or leave out {backend}"
-            )
-    if rules.optimizer in LAYERWISE:
-        raise UsageError(
-            f"optimizer {rules.optimizer} over {backend}: its servers hold pieces of tensors, and the update needs "
-            f"norms of whole ones; choose another optimizer, or leave out {backend}"
-        )
 
 
 def _references(makers: Iterable[CellMaker], shape: Shape) -> list[Group]:

@@ -1,4 +1,4 @@
-"""Numbers of parameter servers: as asked for, or as a ratio of servers to workers."""
+"""Parameter servers of a study: their numbers, as asked for or as a ratio to workers, and what they can train."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import re
 from collections.abc import Sequence
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.study.target import TargetRules
+from dlscale.models.optimizers import LAYERWISE
+from dlscale.models.workload import Workload
 
 _SERVERS = re.compile(r"(?P<servers>\d+)(/(?P<workers>\d+))?")
 
@@ -51,3 +54,27 @@ def server_counts(specs: Sequence[str], ranks: Sequence[int]) -> tuple[dict[int,
             "everywhere; give at most as many servers as ranks"
         )
     return counts, left_out
+
+
+def check_served(rules: TargetRules, workload: Workload, backend: str) -> None:
+    """Raises UsageError for a training to a target that the backend's servers cannot make."""
+    if workload.running_statistics:
+        raise UsageError(
+            f"{workload.name} over {backend}: servers do not have what batch norm keeps, so that nobody can evaluate "
+            f"the network; leave out {backend}"
+        )
+    for option, asked in (
+        ("target.warm_up_samples", rules.warm_up_samples),
+        ("target.decay_samples", rules.decay_samples),
+        ("target.growth_samples", rules.growth_samples),
+    ):
+        if asked:
+            raise UsageError(
+                f"{option} over {backend}: its servers make the updates, with one learning rate and batch for good; "
+                f"leave it out, or leave out {backend}"
+            )
+    if rules.optimizer in LAYERWISE:
+        raise UsageError(
+            f"optimizer {rules.optimizer} over {backend}: its servers hold pieces of tensors, and the update needs "
+            f"norms of whole ones; choose another optimizer, or leave out {backend}"
+        )

@@ -7,6 +7,7 @@ workload and preset, steps between evaluations, and the learning rate for its gl
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -275,10 +276,10 @@ OF_SAMPLES = (
 )
 
 
-def same_rules(first: dict[str, Any], second: dict[str, Any], workload: str) -> bool:
+def same_rules(first: Mapping[str, Any], second: Mapping[str, Any], workload: str) -> bool:
     """Whether two studies, as their files have them, train to one target by the rules that samples depend on."""
 
-    def rules(study: dict[str, Any]) -> list[Any]:
+    def rules(study: Mapping[str, Any]) -> list[Any]:
         target = study.get("target") or {}
         goal = target.get("goals", {}).get(workload, {}).get(study["preset"], {})
         stated = [goal.get(name) for name in ("metric", "threshold", "learning_rate")]
