@@ -13,8 +13,8 @@ from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.request import Request
 from dlscale.benchmarks.cli.run_here import run_here
 from dlscale.benchmarks.jobs import submission
-from dlscale.benchmarks.launch.campaign import Campaign, differences
-from dlscale.benchmarks.launch.preparing import campaign_for_jobs, prepare_campaign
+from dlscale.benchmarks.launch.campaign import Campaign
+from dlscale.benchmarks.launch.preparing import campaign_for_jobs, differences, prepare_campaign
 from dlscale.benchmarks.study.study import StudyFile, read_study_file
 
 

@@ -21,7 +21,6 @@ from dlscale.base.launchers import Flavour
 from dlscale.base.variables import JOB, LAUNCH, Group, passed_on, withheld
 from dlscale.benchmarks.launch import environment, hosts, own_models, supervisor
 from dlscale.benchmarks.launch.configuration import configuration
-from dlscale.benchmarks.launch.measured_code import changed_text
 from dlscale.benchmarks.launch.overheads import learn_overhead
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, refuse, supervise
 from dlscale.benchmarks.rank.lifeline import boot_id
@@ -34,7 +33,6 @@ from dlscale.benchmarks.records.required_gates import GATES_VERSION
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.sizes import chosen_partition
-from dlscale.benchmarks.study.study import StudyFile
 from dlscale.benchmarks.systems.start import cpus_per_rank, start_on
 from dlscale.benchmarks.systems.system import Installation, System
 
@@ -232,19 +230,6 @@ def describe_campaign(campaign: Campaign) -> dict[str, object]:
         ],
         "command": redaction.redact(shlex.join(["dlscale", *sys.argv[1:]])),
     }
-
-
-def differences(file: StudyFile, campaign: Campaign) -> list[str]:
-    """What is another code, version or machine than that study's, one by one: `torch 2.12.0, now 2.13.0`."""
-    was, now = file.fingerprint, campaign.fingerprint
-    names = changed_text(file.measured_files, campaign.measured_files)
-    code = [f"code{f' ({names})' if names else ''}"] if was.code_digest != now.code_digest else []
-    before, after = {**was.versions, **was.node}, {**now.versions, **now.node}
-    return code + [
-        f"{name} {before.get(name, 'absent')}, now {after.get(name, 'absent')}"
-        for name in sorted({*before, *after})
-        if before.get(name) != after.get(name)
-    ]
 
 
 @contextmanager

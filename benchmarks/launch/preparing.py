@@ -12,8 +12,9 @@ from pathlib import Path
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch import environment, gpus, hosts
-from dlscale.benchmarks.launch.campaign import Campaign, differences
+from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.configuration import definition_digest
+from dlscale.benchmarks.launch.measured_code import changed_text
 from dlscale.benchmarks.launch.overheads import read_overheads
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.records.record import Fingerprint
@@ -21,7 +22,7 @@ from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Plan
 from dlscale.benchmarks.study.sizes import chosen_partition, shape
-from dlscale.benchmarks.study.study import STUDY_FILE, Study, read_study_file
+from dlscale.benchmarks.study.study import STUDY_FILE, Study, StudyFile, read_study_file
 from dlscale.benchmarks.systems.system import Installation, System, default_environment, find_installation
 
 
@@ -65,6 +66,19 @@ def _why_new(campaign: Campaign) -> str:
             changed = "; ".join(differences(file, campaign)) or "its system's definition"
             return f"a new folder, as {path.parent.name} of the same plan was measured with something else: {changed}"
     return ""
+
+
+def differences(file: StudyFile, campaign: Campaign) -> list[str]:
+    """What is another code, version or machine than that study's, one by one: `torch 2.12.0, now 2.13.0`."""
+    was, now = file.fingerprint, campaign.fingerprint
+    names = changed_text(file.measured_files, campaign.measured_files)
+    code = [f"code{f' ({names})' if names else ''}"] if was.code_digest != now.code_digest else []
+    before, after = {**was.versions, **was.node}, {**now.versions, **now.node}
+    return code + [
+        f"{name} {before.get(name, 'absent')}, now {after.get(name, 'absent')}"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
 
 
 def _on_hosts(campaign: Campaign) -> Campaign:
