@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 from rich.progress import Progress
@@ -29,11 +29,10 @@ from dlscale.analysis.predict.solution import (
 )
 from dlscale.analysis.render.grid import render_table
 from dlscale.base.errors import UsageError
-from dlscale.base.files import read_regular
-from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.cli.options import study_folders
 from dlscale.benchmarks.cli.predicted import show_curves
 from dlscale.benchmarks.cli.request import Request
+from dlscale.benchmarks.cli.stated_study import read_stated
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
 from dlscale.benchmarks.study.servers import num_servers
@@ -214,22 +213,10 @@ def local_samples(results: Path, study: Study, workload: str) -> list[SamplesToT
         folders = study_folders(results)
     except UsageError:
         return []
+    wanted = study.model_dump(mode="json")
     for folder in reversed(folders):
-        if folder.parent.name != "local" or not same_rules(
-            _stored(folder), study.model_dump(mode="json"), workload
-        ):
+        if folder.parent.name != "local" or not same_rules(read_stated(folder).fields, wanted, workload):
             continue
         if found := samples_in(folder, workload, study.frameworks):
             return found
     return []
-
-
-def _stored(folder: Path) -> dict[str, Any]:
-    """The study of a folder as it was written. Raises UsageError."""
-    try:
-        study: dict[str, Any] = parse_json_object(read_regular(folder / "study.json"))["study"]
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(
-            f"{folder / 'study.json'} cannot be read: {error}; delete it, or give other --results"
-        ) from None
-    return study

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dlscale.analysis.variants import Variants
+from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.records.record import BASES, Base, Setting
@@ -59,7 +60,18 @@ class StatedStudy:
 def study_in(folder: Path) -> StatedStudy:
     """The study in a folder, without fields where study.json does not say."""
     try:
-        study = parse_json_object(read_regular(folder / STUDY_FILE))["study"]
-    except (OSError, ValueError, KeyError):
-        study = {}
-    return StatedStudy(fields=study if isinstance(study, dict) else {})
+        return read_stated(folder)
+    except UsageError:
+        return StatedStudy(fields={})
+
+
+def read_stated(folder: Path) -> StatedStudy:
+    """The study in a folder. Raises UsageError where study.json does not say."""
+    path = folder / STUDY_FILE
+    try:
+        study = parse_json_object(read_regular(path))["study"]
+        if not isinstance(study, dict):
+            raise ValueError(f"its study is {str(study)[:40]!r}, which is no table")
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"{path} cannot be read: {error}; delete it, or give other --results") from None
+    return StatedStudy(fields=study)
