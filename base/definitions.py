@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_toml
+from dlscale.base.strings import visible
 
 
 class Frozen(BaseModel):
@@ -107,13 +108,14 @@ def problems(error: ValidationError) -> list[str]:
 def _place(parts: tuple[int | str, ...]) -> str:
     """A field's name without pydantic's labels for members of a union: a class, literal['...'], str."""
     marks = r"[A-Z][a-z][A-Za-z]*|[a-z-]+\[.*\]|str|int|float|bool"
-    return ".".join(str(part) for part in parts if not re.fullmatch(marks, str(part)))
+    place = ".".join(str(part) for part in parts if not re.fullmatch(marks, str(part)))
+    return visible(" ".join(place.split()))  # a field that is not known may have any name
 
 
 # Pydantic's kinds of errors in plain words; {...} are its own facts.
 _WORDS = {
     "missing": "it is missing",
-    "extra_forbidden": "there is no such field",
+    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), "there is no such field"),
     "json_invalid": "no complete JSON",
     **dict.fromkeys(("literal_error", "enum"), "{expected} is expected"),
     **dict.fromkeys(

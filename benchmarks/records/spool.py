@@ -1,7 +1,8 @@
 """Events that the ranks of a launch report to its supervisor: one private file per rank, one JSON object per line.
 
-An event is a part of the record that it goes into, or one of the types here; ranks write them, and `read_spools`
-returns the same. A line is written before the next window begins, so a rank that dies keeps all its finished windows.
+An event is a part of the record that it goes into, or one of the types here, with the bounds that the record has for
+its numbers; ranks write them, and `read_spools` returns the same. A line is written before the next window begins, so
+a rank that dies keeps all its finished windows.
 Ranks never wait for a spool: they only append, and the supervisor reads after the launch has ended.
 """
 
@@ -14,7 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import (
+    ConfigDict,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.dataclasses import dataclass as checked
 
 from dlscale.base.definitions import first_problem
@@ -45,7 +54,7 @@ EXACT = ConfigDict(extra="forbid")
 class RankInfo(RankPlace):
     """Identity and placement of a rank; its first event."""
 
-    pid: int
+    pid: PositiveInt
 
 
 @checked(frozen=True, slots=True, config=EXACT)
@@ -53,14 +62,14 @@ class Phase:
     """Duration of one phase before the first window."""
 
     name: PhaseName
-    seconds: float
+    seconds: NonNegativeFloat
 
 
 @checked(frozen=True, slots=True, config=EXACT)
 class Witnessed:
     """What `rank.witness` saw of a window: its steps, and two readings of another clock around start and end each."""
 
-    num_steps: int
+    num_steps: NonNegativeInt
     start: float
     begun: float
     ending: float
@@ -82,14 +91,14 @@ class MeasuredWindow:
     """A window on one rank, stamped by its own monotonic clock (`windows.Window`)."""
 
     phase: Literal["warmup", "steady"]
-    num_steps: int
+    num_steps: NonNegativeInt  # of this rank: in a window of fixed time it may have taken none
     start: float
-    seconds: float
-    step_seconds: list[float] | None = None
-    num_applied: int | None = None
-    bucket_seconds: list[float] | None = None
+    seconds: NonNegativeFloat
+    step_seconds: list[NonNegativeFloat] | None = None
+    num_applied: NonNegativeInt | None = None
+    bucket_seconds: list[NonNegativeFloat] | None = None
     foreign_cpu: float | None = None
-    num_samples: int | None = None
+    num_samples: PositiveInt | None = None
     witnessed: Witnessed | None = None
 
 
@@ -100,12 +109,12 @@ class CaseResult:
     steady: bool | None  # None: there was no test
     settings: dict[Text, Setting]
     loss: float | None = None
-    skipped: int | None = None  # samples that could not be read
-    bucket_bytes: list[int] = field(default_factory=list)
-    copy_rate: float | None = None
-    staleness: dict[int, int] = field(default_factory=dict)
-    computed: int | None = None  # local batches, where updates take the first gradients to come
-    dropped: int | None = None  # likewise; gradients that came too late, over all servers
+    skipped: NonNegativeInt | None = None  # samples that could not be read
+    bucket_bytes: list[PositiveInt] = field(default_factory=list)
+    copy_rate: PositiveFloat | None = None
+    staleness: dict[NonNegativeInt, PositiveInt] = field(default_factory=dict)
+    computed: NonNegativeInt | None = None  # local batches, where updates take the first gradients to come
+    dropped: NonNegativeInt | None = None  # likewise; gradients that came too late, over all servers
     profile: StepProfile | None = None
 
 
@@ -113,8 +122,8 @@ class CaseResult:
 class CaseEnd:
     """The case finished on this rank."""
 
-    peak_rss_bytes: int
-    load: float | None
+    peak_rss_bytes: NonNegativeInt
+    load: NonNegativeFloat | None
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=EXACT)

@@ -72,6 +72,8 @@ def edit(folder, old, new):
         (b'{"event": "gate"', b'{"event": "gate', "line 2: "),
         (b'"event": "gate"', b'"event": ["gate"]', "line 2: unknown event"),
         (b'"num_steps": 2', b'"num_steps": "2"', "line 3: event window, num_steps: "),
+        (b'"num_steps": 2', b'"num_steps": -2', "line 3: event window, num_steps: at least 0 is expected"),
+        (b'"seconds": 0.5', b'"seconds": NaN', "line 3: event window, seconds: at least 0 is expected"),
         (b'"case": 0', b'"case": "0"', "line 3: event window: the number of its case"),
         (b'"seconds": 0.5', b'"seconds": ' + b"9" * 5000, "line 3: "),
         (b'"seconds": 0.5', b'"seconds": ' + b"[" * 10**5, "line 3: "),
@@ -99,9 +101,11 @@ def test_a_damaged_line_is_a_failure_that_names_it(left_behind, old, new, proble
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (b'"seconds": 0.5', b'"seconds": NaN'),  # JSON has no such number: the record could not be read again
-        (b'"seconds": 0.5', b'"seconds": 1e999'),
-        (b'"num_steps": 2', b'"num_steps": -2'),
+        (
+            b'"seconds": 0.5',
+            b'"seconds": 1e999',
+        ),  # JSON has no such number: the record could not be read again
+        (b'"num_steps": 2', b'"num_steps": 0'),
     ],
 )
 def test_a_case_with_impossible_numbers_is_a_failure_and_the_other_case_counts(left_behind, old, new):

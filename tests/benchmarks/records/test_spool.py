@@ -1,5 +1,6 @@
 """Events come back from a spool as they were written, and anything else is refused in one line."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from dlscale.benchmarks.records.provenance import node_facts
 from dlscale.benchmarks.records.record import Checkpoint, EnergyReading, Gate, Resumption
 from dlscale.benchmarks.records.spool import (
+    NAMES,
     Abort,
     CaseEnd,
     CaseResult,
@@ -20,6 +22,7 @@ from dlscale.benchmarks.records.spool import (
     RankError,
     RankInfo,
     SpoolWriter,
+    format_event,
     read_spools,
 )
 from dlscale.benchmarks.records.target import Ended, Evaluation, GradientNoise
@@ -74,6 +77,10 @@ def test_every_kind_of_event_is_tried():
         ('{"event": "end", "sta', "Unterminated string"),
         ('{"event": "end", "status": "0"}', "event end, status: a whole number"),
         ('{"event": "end", "status": true}', "event end, status: a whole number"),
+        (
+            r'{"event": "end", "status": 0, "a\n\u001b]0;b": 1}',
+            r"event end, a \\x1b\]0;b: there is no such field",
+        ),
     ],
 )
 def test_a_line_of_another_version_is_damage_with_its_place(tmp_path, line, problem):
@@ -81,6 +88,37 @@ def test_a_line_of_another_version_is_damage_with_its_place(tmp_path, line, prob
     (found,) = read_spools(tmp_path, 1)
     assert re.match(rf"rank-00000.jsonl, line 2: {problem}", found.damage)
     assert found.events == [(None, RankEnd(0))]
+
+
+@pytest.mark.parametrize(
+    ("event", "field", "value"),
+    [
+        ("rank_info", "pid", 0),
+        ("phase", "seconds", -1),
+        ("window", "num_steps", -1),
+        ("window", "seconds", -0.5),
+        ("window", "step_seconds", [-1]),
+        ("window", "bucket_seconds", [-1]),
+        ("window", "num_applied", -1),
+        ("window", "num_samples", 0),
+        ("checkpoint", "num_bytes", 0),
+        ("result", "skipped", -1),
+        ("result", "bucket_bytes", [0]),
+        ("result", "copy_rate", -1),
+        ("result", "staleness", {"-1": 1}),
+        ("result", "computed", -1),
+        ("result", "dropped", -1),
+        ("case_end", "peak_rss_bytes", -1),
+        ("case_end", "load", -1),
+    ],
+)
+def test_a_number_that_no_record_can_have_is_damage(tmp_path, event, field, value):
+    made = next(made for made in reversed(EVENTS) if NAMES[type(made)] == event)
+    line = json.loads(format_event(made)) | {field: value}
+    (tmp_path / "rank-00000.jsonl").write_text(json.dumps(line) + "\n")
+    (found,) = read_spools(tmp_path, 1)
+    assert found.damage.startswith(f"rank-00000.jsonl, line 1: event {event}, {field}")
+    assert not found.events
 
 
 def test_a_spool_that_is_no_file_is_damage_and_not_waited_for(tmp_path):
