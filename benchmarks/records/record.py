@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import Annotated, Literal, Self, get_args
 
-import numpy as np
 from pydantic import (
     AfterValidator,
     Field,
@@ -438,13 +437,7 @@ class Record(Frozen):
     @cached_property
     def foreign_cpu(self) -> float | None:
         """The share of CPU time that other programs took over all steady windows; None if it is unknown."""
-        if self.columns.foreign_cpu is None:
-            return None
-        counts = self.columns.steady & ~np.isnan(self.columns.foreign_cpu)
-        if not counts.any():
-            return None
-        seconds = self.columns.world[counts]
-        return max(0.0, float((seconds * self.columns.foreign_cpu[counts]).sum() / seconds.sum()))
+        return self.columns.foreign_share
 
     @property
     def disturbed(self) -> bool:

@@ -73,6 +73,17 @@ class WindowArrays:
         slowest: Numbers = self.seconds.max(axis=1, initial=0.0)
         return slowest
 
+    @property
+    def foreign_share(self) -> float | None:
+        """The share of CPU time that other programs took over all steady windows; None if it is unknown."""
+        if self.foreign_cpu is None:
+            return None
+        counts = self.steady & ~np.isnan(self.foreign_cpu)
+        if not counts.any():
+            return None
+        seconds = self.world[counts]
+        return max(0.0, float((seconds * self.foreign_cpu[counts]).sum() / seconds.sum()))
+
     def where(self, which: NDArray[np.bool_]) -> WindowArrays:
         """Those windows; no copy if they follow each other, as those after a warm-up do."""
         places = np.flatnonzero(which)
