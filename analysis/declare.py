@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from dlscale.analysis.families import Family
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import CONTROL_NAMES, backend_name, number, with_limits, workload_title
+from dlscale.analysis.text import number, with_limits
 from dlscale.benchmarks.records.record import Cell
 
 T = TypeVar("T")
@@ -192,12 +192,6 @@ def brief(table: Table, *, without: Collection[str] = ()) -> Table:
     )
 
 
-def cell_name(cell: Cell, evidence: str | None) -> str:
-    """The backend, with its control and kind of evidence where unusual."""
-    kind = "" if evidence in (None, "measured") else str(evidence)
-    return ", ".join(filter(None, (backend_name(cell), CONTROL_NAMES[cell.control], kind)))
-
-
 def tags_of(cell: Cell) -> Tags:
     """The filter tags of a cell."""
     return Tags(workload=cell.workload, framework=cell.framework, backend=cell.backend)
@@ -206,46 +200,6 @@ def tags_of(cell: Cell) -> Tags:
 def family_tags(family: Family) -> Tags:
     """The filter tags of all backends of a training."""
     return Tags(workload=family.workload, framework=family.framework)
-
-
-def training_columns(family: Callable[[T], Family]) -> tuple[Column[T], Column[T]]:
-    """Columns that say what was trained, and how."""
-
-    def name(item: T) -> str:
-        trained = family(item)
-        return f"{workload_title(trained.workload)} {trained.preset}, {trained.framework}"
-
-    def mode(item: T) -> str:
-        return f"{family(item).scaling_mode}, {family(item).constants}"
-
-    return (
-        Column("training", name, numeric=False, common=True),
-        Column("mode", mode, numeric=False, detail=True, common=True),
-    )
-
-
-# Of items with a family, a cell and a kind of evidence.
-PLACE_COLUMNS: tuple[Column[Any], ...] = (
-    *training_columns(lambda item: item.family),
-    Column("backend", lambda item: cell_name(item.cell, item.evidence), numeric=False),
-    Column("ranks", lambda item: item.cell.num_ranks),
-)
-
-
-def header(column: Column[Any], *, between: str = " ") -> str:
-    """A column's label with its unit, such as `power [W]`."""
-    return f"{column.label}{between}[{column.unit}]" if column.unit else column.label
-
-
-def numbered(table: Table, notes: dict[str, int], *, between: str = " ") -> Table:
-    """The table with numbers in place of notes; adds the number of each note to `notes`."""
-
-    def mark(value: Value) -> Value:
-        if not value.notes:
-            return value
-        return Value(text=between.join(str(notes.setdefault(note, len(notes) + 1)) for note in value.notes))
-
-    return replace(table, rows=tuple(replace(row, values=tuple(map(mark, row.values))) for row in table.rows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """A finding: one answer about a study, computed once and shown by every renderer.
 
 A file in `findings` declares one or several, with arithmetic, table, sentences and plots; nothing else knows them by
-name. Renderers loop over `collect`, which no finding can take down: one that raises says so in its own section.
+name. Renderers loop over `collect`, which no finding can take down: one that raises says so in its own section. Columns
+that the tables of several findings begin with are here, too.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from dlscale.analysis.declare import Block, Figure, Sentence, Table, TableOf
+from dlscale.analysis.declare import Block, Column, Figure, Sentence, Table, TableOf
 from dlscale.analysis.families import Family
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.text import cell_name, workload_title
 from dlscale.benchmarks.records.record import Record
 
 T = TypeVar("T")
@@ -150,3 +152,27 @@ def _raises(finding: Finding[Any], measured: Measured, records: Sequence[Record]
     except Exception:
         return True
     return False
+
+
+def training_columns(family: Callable[[T], Family]) -> tuple[Column[T], Column[T]]:
+    """Columns that say what was trained, and how."""
+
+    def name(item: T) -> str:
+        trained = family(item)
+        return f"{workload_title(trained.workload)} {trained.preset}, {trained.framework}"
+
+    def mode(item: T) -> str:
+        return f"{family(item).scaling_mode}, {family(item).constants}"
+
+    return (
+        Column("training", name, numeric=False, common=True),
+        Column("mode", mode, numeric=False, detail=True, common=True),
+    )
+
+
+# Of items with a family, a cell and a kind of evidence.
+PLACE_COLUMNS: tuple[Column[Any], ...] = (
+    *training_columns(lambda item: item.family),
+    Column("backend", lambda item: cell_name(item.cell, item.evidence), numeric=False),
+    Column("ranks", lambda item: item.cell.num_ranks),
+)

@@ -180,6 +180,12 @@ CONTROL_NAMES = {
 }
 
 
+def cell_name(cell: Cell, evidence: str | None) -> str:
+    """The backend, with its control and kind of evidence where unusual."""
+    kind = "" if evidence in (None, "measured") else str(evidence)
+    return ", ".join(filter(None, (backend_name(cell), CONTROL_NAMES[cell.control], kind)))
+
+
 def workload_title(name: str) -> str:
     """`ResNet-50` for `resnet50`; unknown names are unchanged."""
     return load_workload(name).title if name in NAMES else name

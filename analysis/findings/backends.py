@@ -13,19 +13,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from dlscale.analysis.declare import (
-    Column,
-    Figure,
-    Sentence,
-    TableOf,
-    Tags,
-    cell_name,
-    shown_interval,
-    tags_of,
-    training_columns,
-)
+from dlscale.analysis.declare import Column, Figure, Sentence, TableOf, Tags, shown_interval, tags_of
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts, study_contrasts
 from dlscale.analysis.findings.overlap import IN_LINE
 from dlscale.analysis.form import SCREEN, Form
@@ -33,7 +23,7 @@ from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import setting_columns, settings_text
 from dlscale.analysis.statistics import LEVEL, Interval, block_difference, block_ratio, median_interval
-from dlscale.analysis.text import backend_name, interval_columns, points, rate, training_title
+from dlscale.analysis.text import backend_name, cell_name, interval_columns, points, rate, training_title
 from dlscale.analysis.variants import CURVE
 from dlscale.benchmarks.records.record import Cell
 

@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import Any
 
 from dlscale.analysis.declare import (
-    PLACE_COLUMNS,
     Column,
     Figure,
     Plot,
@@ -16,13 +15,11 @@ from dlscale.analysis.declare import (
     Shown,
     TableOf,
     Value,
-    cell_name,
     shown_interval,
     tags_of,
-    training_columns,
 )
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import PLACE_COLUMNS, Finding, training_columns
 from dlscale.analysis.findings import scaling, waterfall
 from dlscale.analysis.findings.bandwidth_plots import GIGA, MEGA, busbw_figure, busbw_plot
 from dlscale.analysis.findings.communication_only import BucketSize
@@ -42,6 +39,7 @@ from dlscale.analysis.statistics import (
 )
 from dlscale.analysis.text import (
     backend_name,
+    cell_name,
     flaws_text,
     interval_columns,
     number,

@@ -13,18 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.declare import (
-    PLACE_COLUMNS,
-    Block,
-    Column,
-    Sentence,
-    TableOf,
-    brief,
-    cell_name,
-    tags_of,
-)
+from dlscale.analysis.declare import Block, Column, Sentence, TableOf, brief, tags_of
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import PLACE_COLUMNS, Finding
 from dlscale.analysis.findings.solutions import metric_name
 from dlscale.analysis.findings.trainings import Training, metric_of, trainings_of
 from dlscale.analysis.launches import CellLaunches, good_launches
@@ -33,6 +24,7 @@ from dlscale.analysis.records import wire_bytes, wire_share
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, t_interval
 from dlscale.analysis.text import (
     attributes,
+    cell_name,
     interval_columns,
     number,
     plural,

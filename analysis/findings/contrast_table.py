@@ -16,10 +16,9 @@ from dlscale.analysis.declare import (
     Tags,
     Value,
     shown_interval,
-    training_columns,
 )
 from dlscale.analysis.families import environment_text
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings.contrast_declaration import STUDY_FACTOR
 from dlscale.analysis.findings.contrasts import (
     CONTRAST_ALPHA,

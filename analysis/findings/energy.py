@@ -14,16 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.analysis.declare import (
-    PLACE_COLUMNS,
-    Column,
-    Sentence,
-    TableOf,
-    shown_number,
-    tags_of,
-)
+from dlscale.analysis.declare import Column, Sentence, TableOf, shown_number, tags_of
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import PLACE_COLUMNS, Finding
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.records import (
     algorithm_text,

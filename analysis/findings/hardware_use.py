@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.analysis.declare import PLACE_COLUMNS, Column, TableOf, tags_of
+from dlscale.analysis.declare import Column, TableOf, tags_of
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import PLACE_COLUMNS, Finding
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.statistics import Interval

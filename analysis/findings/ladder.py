@@ -28,10 +28,9 @@ from dlscale.analysis.declare import (
     brief,
     shown_interval,
     tags_of,
-    training_columns,
 )
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings.contrast_declaration import Side, sides_of
 from dlscale.analysis.findings.contrast_table import probability_text
 from dlscale.analysis.findings.contrasts import Contrast, study_contrasts

@@ -20,12 +20,10 @@ from dlscale.analysis.declare import (
     TableOf,
     Tags,
     Value,
-    cell_name,
     shown_number,
     tags_of,
-    training_columns,
 )
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.outliers import outlier_columns
 from dlscale.analysis.findings.scaling import ScalingRow
@@ -33,7 +31,7 @@ from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase, good_la
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.outliers import Outlier, Outliers
 from dlscale.analysis.records import start_time
-from dlscale.analysis.text import CONTROL_NAMES, backend_name, number, plural, workload_title
+from dlscale.analysis.text import CONTROL_NAMES, backend_name, cell_name, number, plural, workload_title
 from dlscale.benchmarks.records.record import Cell
 
 

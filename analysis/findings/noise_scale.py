@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.declare import Column, Sentence, TableOf, Value, tags_of, training_columns
+from dlscale.analysis.declare import Column, Sentence, TableOf, Value, tags_of
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import solution_table
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.launches import Block
@@ -236,8 +236,10 @@ def samples_by_block(row: TimeToSolution, blocks: Sequence[Block]) -> Floats:
     return np.array([found[block] for block in blocks])
 
 
-def bootstrap_interval(center: float, values: Floats) -> Interval:
-    """Limits between which 95 % of the resamples' values lie; none where a limit is not finite."""
+def bootstrap_interval(center: float, values: Floats | None, *, num_blocks: int) -> Interval:
+    """Limits between which 95 % of the resamples' values lie; none where a limit is not finite, or without values."""
+    if values is None:
+        return Interval(center=center, low=None, high=None, level=LEVEL, method=INSUFFICIENT, n=num_blocks)
     tail = 50 * (1 - LEVEL)
     with np.errstate(invalid="ignore"):
         low, high = np.percentile(values, [tail, 100 - tail], method="nearest")
@@ -247,7 +249,7 @@ def bootstrap_interval(center: float, values: Floats) -> Interval:
         high=float(high) if math.isfinite(high) else None,
         level=LEVEL,
         method="bootstrap over seeds",
-        n=len(values),
+        n=num_blocks,
     )
 
 
@@ -266,14 +268,14 @@ def _critical(rows: Sequence[TimeToSolution]) -> Interval | None:
         return None
     blocks = sorted(set.intersection(*({t.block for t in row.trainings} for row in known)))
     if len(blocks) < MIN_BLOCKS:
-        return Interval(center=center, low=None, high=None, level=LEVEL, method=INSUFFICIENT, n=len(blocks))
+        return bootstrap_interval(center, None, num_blocks=len(blocks))
     places = resampled_blocks(len(blocks))
     medians = [np.median(samples_by_block(row, blocks)[places], axis=1) for row in known]
     samples = np.stack(medians, axis=1)
     whole = samples[np.isfinite(samples).all(axis=1)]
     if not len(whole):
         return None
-    return replace(bootstrap_interval(center, law_of_samples(batches, whole).scale), n=len(blocks))
+    return bootstrap_interval(center, law_of_samples(batches, whole).scale, num_blocks=len(blocks))
 
 
 def to_noise_row(noise: NoiseScale) -> dict[str, Any]:

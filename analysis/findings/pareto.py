@@ -23,12 +23,10 @@ from dlscale.analysis.declare import (
     Series,
     TableOf,
     Tags,
-    cell_name,
     tags_of,
-    training_columns,
 )
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import energy, solution_table
 from dlscale.analysis.findings.energy import Energy
 from dlscale.analysis.findings.small_print import solution_origin
@@ -37,7 +35,7 @@ from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import interval_columns, listed, number, plural
+from dlscale.analysis.text import cell_name, interval_columns, listed, number, plural
 
 SECONDS_PER_HOUR = 3600
 COSTS = {"node_hours": "node-hours", "core_hours": "core-hours", "kilojoules": "energy"}

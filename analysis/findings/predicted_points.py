@@ -20,19 +20,9 @@ from typing import Any, NamedTuple
 
 from dlscale.analysis.curves import Value as ValueOf
 from dlscale.analysis.curves import dodge
-from dlscale.analysis.declare import (
-    Block,
-    Column,
-    Point,
-    Sentence,
-    Series,
-    TableOf,
-    Tags,
-    Value,
-    training_columns,
-)
+from dlscale.analysis.declare import Block, Column, Point, Sentence, Series, TableOf, Tags, Value
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.measured import Measured

@@ -28,10 +28,9 @@ from dlscale.analysis.declare import (
     Series,
     TableOf,
     tags_of,
-    training_columns,
 )
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import noise_scale, solution_table
 from dlscale.analysis.findings.curve_plots import moved_aside, plain_series, rank_axis
 from dlscale.analysis.findings.noise_scale import (
@@ -49,8 +48,16 @@ from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.form import Form
 from dlscale.analysis.launches import Block, good_launches
 from dlscale.analysis.measured import Measured, WeakScaling
-from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval
-from dlscale.analysis.text import backend_name, interval_columns, number, plural, with_limits, workload_title
+from dlscale.analysis.statistics import MIN_BLOCKS, Floats, Interval
+from dlscale.analysis.text import (
+    attributes,
+    backend_name,
+    interval_columns,
+    number,
+    plural,
+    with_limits,
+    workload_title,
+)
 from dlscale.benchmarks.records.record import Cell
 from dlscale.collectives.algorithms.registry import SYNC
 
@@ -176,8 +183,10 @@ def _predicted(noise: NoiseScale, cells: Sequence[CellRates], source: str) -> Pr
             cell=own.cell,
             samples=float(law.samples(own.cell.global_batch)),
             rate=rate,
-            seconds=_interval(
-                float(seconds[place]), None if resampled is None else resampled[place], num_blocks
+            seconds=bootstrap_interval(
+                float(seconds[place]),
+                None if resampled is None else resampled[place],
+                num_blocks=num_blocks,
             ),
         )
         for place, (own, rate) in enumerate(zip(cells, rates, strict=True))
@@ -188,14 +197,8 @@ def _predicted(noise: NoiseScale, cells: Sequence[CellRates], source: str) -> Pr
         of_gradients=of_gradients,
         source=source,
         points=points,
-        best=_interval(float(best), least, num_blocks),
+        best=bootstrap_interval(float(best), least, num_blocks=num_blocks),
     )
-
-
-def _interval(center: float, values: Floats | None, num_blocks: int) -> Interval:
-    if values is None:
-        return Interval(center=center, low=None, high=None, level=LEVEL, method=INSUFFICIENT, n=num_blocks)
-    return replace(bootstrap_interval(center, values), n=num_blocks)
 
 
 def _resampled(noise: NoiseScale, cells: Sequence[CellRates], *, of_gradients: bool) -> Floats | None:
@@ -239,15 +242,10 @@ def time_row(shown: Shown) -> dict[str, Any]:
     """A predicted point: never a measured time, which `time_to_solution` has."""
     times, point = shown
     return {
-        "workload": point.cell.workload,
-        "preset": point.cell.preset,
-        "framework": point.cell.framework,
+        **attributes(point.cell, "workload preset framework"),
         "backend": times.cell.backend,
-        "num_ranks": point.cell.num_ranks,
-        "num_nodes": point.cell.num_nodes,
-        "global_batch": point.cell.global_batch,
-        "metric": times.noise.target.metric,
-        "threshold": times.noise.target.threshold,
+        **attributes(point.cell, "num_ranks num_nodes global_batch"),
+        **attributes(times.noise.target, "metric threshold"),
         "law": "gradients" if times.of_gradients else "samples",
         "rates": times.source,
         "samples_per_second": point.rate,

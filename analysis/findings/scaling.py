@@ -14,18 +14,9 @@ from itertools import groupby
 from typing import Any
 
 from dlscale.analysis.curves import options_order
-from dlscale.analysis.declare import (
-    Column,
-    Sentence,
-    TableOf,
-    Tags,
-    Value,
-    cell_name,
-    tags_of,
-    training_columns,
-)
+from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, Value, tags_of
 from dlscale.analysis.families import Family, FrameworkPair
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings.bounds import (
     CellLimits,
     Limit,
@@ -45,6 +36,7 @@ from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
     backend_name,
+    cell_name,
     efficiency_text,
     gibibytes,
     interval_columns,

@@ -17,12 +17,10 @@ from dlscale.analysis.declare import (
     TableOf,
     Value,
     brief,
-    cell_name,
     tags_of,
-    training_columns,
 )
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.small_print import parity, warning
@@ -47,10 +45,7 @@ from dlscale.analysis.findings.solutions import (
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.text import (
-    interval_columns,
-    number,
-)
+from dlscale.analysis.text import cell_name, interval_columns, number
 from dlscale.benchmarks.records.target import Target
 
 

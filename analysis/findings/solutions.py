@@ -14,13 +14,12 @@ import numpy as np
 
 from dlscale.analysis.censored import Run, expected_cost, median_cost, reached_share
 from dlscale.analysis.curves import options_order, rates_are_tried
-from dlscale.analysis.declare import cell_name
 from dlscale.analysis.families import Family, base_cell, base_ranks
 from dlscale.analysis.findings.server_updates import Staleness, stalenesses
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of, trainings_of
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval
-from dlscale.analysis.text import listed, number, plural, ratio_text, with_limits
+from dlscale.analysis.text import cell_name, listed, number, plural, ratio_text, with_limits
 from dlscale.benchmarks.records.record import Base, Cell
 from dlscale.benchmarks.records.target import Target
 from dlscale.collectives import capabilities

@@ -13,18 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from dlscale.analysis.censored import Run, expected_cost, median_cost
-from dlscale.analysis.declare import (
-    Block,
-    Column,
-    Sentence,
-    TableOf,
-    Value,
-    brief,
-    tags_of,
-    training_columns,
-)
+from dlscale.analysis.declare import Block, Column, Sentence, TableOf, Value, brief, tags_of
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import scaling, solution_table
 from dlscale.analysis.findings.interference import is_busy
 from dlscale.analysis.findings.scaling import ScalingRow

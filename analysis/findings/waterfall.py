@@ -17,14 +17,12 @@ from dlscale.analysis.declare import (
     Sentence,
     TableOf,
     Value,
-    cell_name,
     shown_interval,
     tags_of,
-    training_columns,
 )
 from dlscale.analysis.declare import Part as ShownPart
 from dlscale.analysis.families import Family, on_most_ranks
-from dlscale.analysis.finding import Finding
+from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.contrast_declaration import level_of
 from dlscale.analysis.findings.interference import is_busy
@@ -45,6 +43,7 @@ from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
 from dlscale.analysis.text import (
     attributes,
     backend_name,
+    cell_name,
     interval_columns,
     number,
     percent,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dlscale.analysis.declare import Sentence, Table, header
+from dlscale.analysis.declare import Sentence, Table
+from dlscale.analysis.render.grid import header
 from dlscale.analysis.render.markdown import escape_markdown, table_markdown
 from dlscale.analysis.text import escape_latex
 

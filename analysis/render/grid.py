@@ -1,18 +1,19 @@
-"""Tables on a terminal."""
+"""Tables on a terminal, and what all tables in text have: titles of columns, and numbers in the place of notes."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from dlscale.analysis.declare import Table, header, numbered, only
+from dlscale.analysis.declare import Column, Table, Value, only
 
 LONGEST_WORD = 14  # in a table that is too wide for its terminal
 
@@ -107,3 +108,19 @@ def render_legend(legend: str) -> Iterator[RenderableType]:
     if legend:
         yield f"[dim]{escape(legend)}[/dim]"
         yield ""
+
+
+def header(column: Column[Any], *, between: str = " ") -> str:
+    """A column's label with its unit, such as `power [W]`."""
+    return f"{column.label}{between}[{column.unit}]" if column.unit else column.label
+
+
+def numbered(table: Table, notes: dict[str, int], *, between: str = " ") -> Table:
+    """The table with numbers in place of notes; adds the number of each note to `notes`."""
+
+    def mark(value: Value) -> Value:
+        if not value.notes:
+            return value
+        return Value(text=between.join(str(notes.setdefault(note, len(notes) + 1)) for note in value.notes))
+
+    return replace(table, rows=tuple(replace(row, values=tuple(map(mark, row.values))) for row in table.rows))

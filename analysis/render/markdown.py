@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from dlscale.analysis.declare import Losses, Sentence, Table, header, numbered
+from dlscale.analysis.declare import Losses, Sentence, Table
 from dlscale.analysis.finding import Found
+from dlscale.analysis.render.grid import header, numbered
 
 WORDS = ("backend", "notes")  # columns that are not numbers
 # Emphasis, code, HTML, tables, mathematics, entities and links, but not an interval in brackets.
