@@ -170,9 +170,15 @@ def training_columns(family: Callable[[T], Family]) -> tuple[Column[T], Column[T
     )
 
 
-# Of items with a family, a cell and a kind of evidence.
-PLACE_COLUMNS: tuple[Column[Any], ...] = (
-    *training_columns(lambda item: item.family),
-    Column("backend", lambda item: cell_name(item.cell, item.evidence), numeric=False),
-    Column("ranks", lambda item: item.cell.num_ranks),
-)
+def place_columns(place: Callable[[T], Any]) -> tuple[Column[T], ...]:
+    """Columns that say what was trained, over what and on how many ranks: the item's family, evidence and cell."""
+    return (
+        *training_columns(lambda item: place(item).family),
+        Column("backend", lambda item: cell_name(place(item).cell, place(item).evidence), numeric=False),
+        Column("ranks", lambda item: place(item).cell.num_ranks),
+    )
+
+
+PLACE_COLUMNS: tuple[Column[Any], ...] = place_columns(
+    lambda item: item
+)  # of items that have these themselves

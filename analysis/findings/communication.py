@@ -19,7 +19,7 @@ from dlscale.analysis.declare import (
     tags_of,
 )
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import PLACE_COLUMNS, Finding, training_columns
+from dlscale.analysis.finding import PLACE_COLUMNS, Finding, place_columns
 from dlscale.analysis.findings import scaling, waterfall
 from dlscale.analysis.findings.bandwidth_plots import GIGA, MEGA, busbw_figure, busbw_plot
 from dlscale.analysis.findings.communication_only import BucketSize
@@ -39,7 +39,6 @@ from dlscale.analysis.statistics import (
 )
 from dlscale.analysis.text import (
     backend_name,
-    cell_name,
     flaws_text,
     interval_columns,
     number,
@@ -167,9 +166,7 @@ BUCKETS = TableOf[Bucket](
     name="exchanges",
     caption="Buckets",
     columns=(
-        *training_columns(lambda bucket: bucket[0].family),
-        Column("backend", lambda bucket: cell_name(bucket[0].cell, bucket[0].evidence), numeric=False),
-        Column("ranks", lambda bucket: bucket[0].cell.num_ranks),
+        *place_columns(lambda bucket: bucket[0]),
         Column(
             "bucket", lambda bucket: Value(text=size_text(bucket[1].num_bytes), order=bucket[1].num_bytes)
         ),

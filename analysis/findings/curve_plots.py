@@ -15,6 +15,7 @@ from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name, interval_note, listed, number, plural, rate, with_limits
 
 Shown = ScalingRow | PlacedPrediction  # what has a place over ranks
+Lines = Callable[[Curve, Any, Interval], tuple[str, ...]]  # of a curve's row
 STEPS = (
     (12, (1.0, 2.0, 5.0)),
     (3, (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)),
@@ -112,9 +113,13 @@ def plain_series(
     value: Value,
     *,
     at: Callable[[Any], float] = lambda row: float(row.cell.num_ranks),
+    lines: Lines = lambda curve, _, interval: (curve.name, with_limits(interval)),
     among: Iterable[str] = (),
 ) -> tuple[Series, ...]:
-    """The series of curves of any rows, beside each other and those `among` which they stand."""
+    """The series of curves of any rows, beside each other and those `among` which they stand.
+
+    `lines` are those of a point's tooltip.
+    """
     series = (
         Series(
             name=curve.name,
@@ -126,7 +131,7 @@ def plain_series(
                     y=interval.center,
                     low=interval.low,
                     high=interval.high,
-                    lines=(curve.name, with_limits(interval)),
+                    lines=lines(curve, row, interval),
                 )
                 for row in curve.rows
                 if (interval := value(row))

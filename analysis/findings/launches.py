@@ -23,7 +23,7 @@ from dlscale.analysis.declare import (
     shown_number,
     tags_of,
 )
-from dlscale.analysis.finding import Finding, training_columns
+from dlscale.analysis.finding import PLACE_COLUMNS, Finding, place_columns
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.outliers import outlier_columns
 from dlscale.analysis.findings.scaling import ScalingRow
@@ -31,7 +31,7 @@ from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase, good_la
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.outliers import Outlier, Outliers
 from dlscale.analysis.records import start_time
-from dlscale.analysis.text import CONTROL_NAMES, backend_name, cell_name, number, plural, workload_title
+from dlscale.analysis.text import CONTROL_NAMES, backend_name, number, plural, workload_title
 from dlscale.benchmarks.records.record import Cell
 
 
@@ -205,9 +205,7 @@ STEP_TIMES = TableOf[CellLaunches](
     name="steps",
     caption="Step times",
     columns=(
-        *training_columns(lambda launches: launches.family),
-        Column("backend", lambda launches: cell_name(launches.cell, launches.evidence), numeric=False),
-        Column("ranks", lambda launches: launches.cell.num_ranks),
+        *PLACE_COLUMNS,
         *(
             Column("median" if percent == 50 else f"{percent} %", _percentile(percent), unit="ms")
             for percent in PERCENTILES
@@ -252,9 +250,7 @@ OUTLIERS = TableOf[Outlying](
     name="outliers",
     caption="Launches and windows that stand out",
     columns=(
-        *training_columns(lambda pair: pair[0].family),
-        Column("backend", lambda pair: cell_name(pair[0].cell, pair[0].evidence), numeric=False),
-        Column("ranks", lambda pair: pair[0].cell.num_ranks),
+        *place_columns(lambda pair: pair[0]),
         Column("rate", lambda pair: pair[1].rate, unit="samples/s"),
         Column("launches out", _outlying_launches, numeric=False),
         Column("rate without them", lambda pair: pair[1].rate_without, unit="samples/s"),

@@ -16,7 +16,7 @@ from typing import Any
 from dlscale.analysis.curves import options_order
 from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, Value, tags_of
 from dlscale.analysis.families import Family, FrameworkPair
-from dlscale.analysis.finding import Finding, training_columns
+from dlscale.analysis.finding import PLACE_COLUMNS, Finding
 from dlscale.analysis.findings.bounds import (
     CellLimits,
     Limit,
@@ -36,7 +36,6 @@ from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
     backend_name,
-    cell_name,
     efficiency_text,
     gibibytes,
     interval_columns,
@@ -133,9 +132,7 @@ SCALING = TableOf[ScalingRow](
     name="numbers",
     caption="All cells",
     columns=(
-        *training_columns(lambda row: row.family),
-        Column("backend", lambda row: cell_name(row.cell, row.evidence), numeric=False),
-        Column("ranks", lambda row: row.cell.num_ranks),
+        *PLACE_COLUMNS,
         Column("nodes", lambda row: row.cell.num_nodes, detail=True),
         Column("throughput", lambda row: row.throughput, unit="samples/s"),
         Column("speed-up (a)", lambda row: row.speed_up, detail=True),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from dlscale.analysis.curves import curves_of, dodge, limits, rates_are_tried
+from dlscale.analysis.curves import curves_of, limits, rates_are_tried
 from dlscale.analysis.declare import Axis, Figure, Guide, Plot, Point, Series, TrainingLine, tags_of
 from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.findings.curve_plots import plain_series, rank_axis
@@ -134,7 +134,6 @@ def time_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]:
     curves = curves_of(rows, lambda row: row.seconds)
     if not curves:
         return
-    names = list(dict.fromkeys(curve.name for curve in curves))
     shown = [row for curve in curves for row in curve.rows]
     known = [row.seconds for row in shown if row.seconds]
     yield Plot(
@@ -143,31 +142,14 @@ def time_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]:
         says=" ".join(solution_sentences(rows)),
         x=rank_axis(shown),
         y=Axis(title="time to solution [s]", low=0, high=1.08 * limits(known)[1]),
-        series=tuple(
-            Series(
-                name=curve.name,
-                look=curve.name,
-                evidence=curve.evidence,
-                points=tuple(
-                    Point(
-                        x=row.cell.num_ranks * dodge(names.index(curve.name), len(names)),
-                        y=row.seconds.center,
-                        low=row.seconds.low,
-                        high=row.seconds.high,
-                        lines=(
-                            f"{curve.name}, {plural(row.cell.num_ranks, 'rank')}",
-                            f"{with_limits(row.seconds)} s",
-                            interval_note(row.seconds, "training"),
-                        ),
-                    )
-                    for row in curve.rows
-                    if row.seconds
-                ),
-                tags=tags_of(curve.rows[0].cell),
-                joined=curve.joined,
-                aside=dodge(names.index(curve.name), len(names)),
-            )
-            for curve in curves
+        series=plain_series(
+            curves,
+            lambda row: row.seconds,
+            lines=lambda curve, row, seconds: (
+                f"{curve.name}, {plural(row.cell.num_ranks, 'rank')}",
+                f"{with_limits(seconds)} s",
+                interval_note(seconds, "training"),
+            ),
         ),
         guides=_ideal(rows),
         table=TABLE,

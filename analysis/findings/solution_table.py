@@ -45,7 +45,7 @@ from dlscale.analysis.findings.solutions import (
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.text import cell_name, interval_columns, number
+from dlscale.analysis.text import attributes, cell_name, interval_columns, number
 from dlscale.benchmarks.records.target import Target
 
 
@@ -62,23 +62,15 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
     """
     cell, target = row.cell, row.target
     return {
-        "workload": cell.workload,
-        "preset": cell.preset,
-        "framework": cell.framework,
-        "backend": cell.backend,
+        **attributes(cell, "workload preset framework backend"),
         "backend_options": options_text(cell),
         "algorithm": cell.algorithm,
         "algorithm_options": algorithm_text(cell),
-        "num_ranks": cell.num_ranks,
-        "num_nodes": cell.num_nodes,
-        "global_batch": cell.global_batch,
-        "metric": target.metric,
-        "threshold": target.threshold,
-        "learning_rate": target.learning_rate,
+        **attributes(cell, "num_ranks num_nodes global_batch"),
+        **attributes(target, "metric threshold learning_rate"),
         "learning_rate_scaling": target.scaling,
         **_rules(target),
-        "evaluate_every": target.evaluate_every,
-        "evaluate_seconds": target.evaluate_seconds,
+        **attributes(target, "evaluate_every evaluate_seconds"),
         "tuned": bool(target.tuning),
         "tuning_study": target.tuning and target.tuning.study,
         "tuning_rates": target.tuning and target.tuning.num_rates,

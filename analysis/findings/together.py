@@ -65,13 +65,17 @@ def title_of(members: Sequence[Member]) -> str:
 
 def together_findings(members: Sequence[Member], compared: Sequence[str]) -> tuple[Finding[Any], ...]:
     """What is shown of them, as findings of the first; `compared` are sentences on what differs between them."""
-    return (
-        Finding(
-            name="efficiency",
-            title="Efficiency",
+
+    def drawn(name: str) -> Finding[Any]:
+        return Finding(
+            name=name,
+            title=name.capitalize(),
             compute=lambda _: members,
-            plots=lambda own: together_plots(own, "efficiency"),
-        ),
+            plots=lambda own: together_plots(own, name),
+        )
+
+    return (
+        drawn("efficiency"),
         Finding(
             name="studies",
             title="Studies",
@@ -80,12 +84,7 @@ def together_findings(members: Sequence[Member], compared: Sequence[str]) -> tup
             table=STUDIES,
             sentences=lambda _: (Sentence(text=sentence) for sentence in compared),
         ),
-        Finding(
-            name="throughput",
-            title="Throughput",
-            compute=lambda _: members,
-            plots=lambda own: together_plots(own, "throughput"),
-        ),
+        drawn("throughput"),
         Finding(
             name="numbers", title="All numbers", compute=lambda _: members, more=lambda own: (numbers(own),)
         ),

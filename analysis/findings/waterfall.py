@@ -22,7 +22,7 @@ from dlscale.analysis.declare import (
 )
 from dlscale.analysis.declare import Part as ShownPart
 from dlscale.analysis.families import Family, on_most_ranks
-from dlscale.analysis.finding import Finding, training_columns
+from dlscale.analysis.finding import Finding, place_columns
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.contrast_declaration import level_of
 from dlscale.analysis.findings.interference import is_busy
@@ -43,7 +43,6 @@ from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
 from dlscale.analysis.text import (
     attributes,
     backend_name,
-    cell_name,
     interval_columns,
     number,
     percent,
@@ -217,9 +216,7 @@ LOSSES = TableOf[LossRow](
     name="losses",
     caption="Parts of the loss",
     columns=(
-        *training_columns(lambda row: row.waterfall.family),
-        Column("backend", lambda row: cell_name(row.waterfall.cell, row.waterfall.evidence), numeric=False),
-        Column("ranks", lambda row: row.waterfall.cell.num_ranks),
+        *place_columns(lambda row: row.waterfall),
         Column("part", lambda row: row.label, numeric=False),
         Column("lost", lambda row: _shown(row, row.loss, points), unit="%"),
         Column("per step", lambda row: _shown(row, row.milliseconds, _three_digits), unit="ms"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -104,12 +106,9 @@ def cosmogan(
     \b
     Example: dlscale data cosmogan --maps 10000 --out maps.npy
     """  # noqa: D301
-    from rich.progress import Progress
-
     from dlscale.models.cosmogan.maps import DEFAULT_SEED, generate
 
-    with Progress() as display:
-        task = display.add_task("maps", total=maps)
+    with _counted("maps", maps) as progress:
         generate(
             maps,
             out,
@@ -118,7 +117,7 @@ def cosmogan(
             seed=DEFAULT_SEED if seed is None else seed,
             num_threads=jobs or len(os.sched_getaffinity(0)),
             overwrite=overwrite,
-            progress=lambda number: display.advance(task, number),
+            progress=progress,
         )
     click.echo(f"{out}: {maps} maps of {size}x{size} pixels, {out.stat().st_size / 2**20:.1f} MiB")
     return 0
@@ -163,12 +162,9 @@ def hep_cnn(events: int, out: Path, size: str, seed: int | None, jobs: int | Non
     \b
     Example: dlscale data hep-cnn --events 100000 --size 224 --out events_224.h5
     """  # noqa: D301
-    from rich.progress import Progress
-
     from dlscale.models.hep_cnn.events import DEFAULT_SEED, generate
 
-    with Progress() as display:
-        task = display.add_task("events", total=events)
+    with _counted("events", events) as progress:
         generate(
             events,
             out,
@@ -176,7 +172,7 @@ def hep_cnn(events: int, out: Path, size: str, seed: int | None, jobs: int | Non
             seed=DEFAULT_SEED if seed is None else seed,
             num_processes=jobs or len(os.sched_getaffinity(0)),
             overwrite=overwrite,
-            progress=lambda number: display.advance(task, number),
+            progress=progress,
         )
     click.echo(f"{out}: {events} events of {size}x{size} pixels, {out.stat().st_size / 2**20:.1f} MiB")
     return 0
@@ -197,3 +193,13 @@ def data() -> None:
 
 for command in (hep_cnn, cosmogan, digits, convert):
     data.add_command(command)
+
+
+@contextmanager
+def _counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Shows how many are made: tell it of each number more."""
+    from rich.progress import Progress
+
+    with Progress() as display:
+        task = display.add_task(what, total=total)
+        yield lambda number: display.advance(task, number)
