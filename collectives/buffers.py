@@ -35,8 +35,8 @@ def check_buffer(
     Raises TypeError for what is no array or of another dtype (also of another byte order), ValueError if it
     is not C-contiguous, not writable or not aligned.
     """
-    if not isinstance(buffer, np.ndarray):
-        raise TypeError(f"the buffer is a {type(buffer).__name__}; give a NumPy array")
+    if type(buffer) is not np.ndarray:
+        check_array(buffer)
     if buffer.dtype not in dtypes:
         known = ", ".join(str(dtype) for dtype in DTYPES + EXTENDED_DTYPES if dtype in dtypes)
         raise TypeError(f"the buffer's dtype is {buffer.dtype}; give {known}")
@@ -47,6 +47,16 @@ def check_buffer(
         raise ValueError("the buffer is read-only, but the result is written into it; give a copy")
     if not flags.aligned:
         raise ValueError("the buffer is not aligned to its dtype; give a copy")
+
+
+def check_array(buffer: object) -> None:
+    """Return if `buffer` is an array whose memory is all of it. Raises TypeError."""
+    if not isinstance(buffer, np.ndarray):
+        raise TypeError(f"the buffer is a {type(buffer).__name__}; give a NumPy array")
+    if isinstance(buffer, np.ma.MaskedArray):
+        raise TypeError(
+            "the buffer is a masked array, of which only the data would travel; give those: array.data"
+        )
 
 
 def check_operation(op: str, buffer: NDArray[Any]) -> None:

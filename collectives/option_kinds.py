@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
 from dlscale.base.errors import UsageError
@@ -38,8 +39,9 @@ class CheckedOptions:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
+            of = f" of {self.owner}" if self.owner else ""
+            _check_type(value, each.default, option=f"{each.name}{of}")
             if each.metadata and not each.metadata["takes"](value):
-                of = f" of {self.owner}" if self.owner else ""
                 raise UsageError(f"option {each.name}{of} is {value!r}; {each.metadata['remedy']}")
         self.check_together()
 
@@ -64,10 +66,18 @@ def read_into_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, owner:
         if name not in defaults:
             choices = f"choose from: {', '.join(defaults)}" if defaults else "it has none"
             raise UsageError(f"{owner} has no option {name!r}; {choices}")
-        expected = type(defaults[name])
-        if type(value) is not expected and (type(value), expected) != (int, float):
-            raise UsageError(f"option {name} of {owner} is {value!r}; give a {expected.__name__}")
+        _check_type(value, defaults[name], option=f"{name} of {owner}")
     return tuple(
         kind(**{name: value for name, value in options.items() if name in of_kind})
         for kind, of_kind in zip(kinds, own, strict=True)
     )
+
+
+_TYPES: dict[type, type] = {bool: bool, int: Integral, float: Real, str: str}
+
+
+def _check_type(value: Any, default: Any, *, option: str) -> None:
+    """Returns if `value` is of the default's type, of which NumPy has more. Raises UsageError."""
+    expected = type(default)
+    if not isinstance(value, _TYPES[expected]) or (isinstance(value, bool) and expected is not bool):
+        raise UsageError(f"option {option} is {value!r}; give a {expected.__name__}")

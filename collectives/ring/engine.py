@@ -14,6 +14,7 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.buffers import (
     DTYPES,
     EXTENDED_DTYPES,
+    check_array,
     check_buffer,
     check_operation,
     check_overlap,
@@ -89,6 +90,11 @@ class Ring:
     def __init__(self, control: MPI.Intracomm, settings: Settings | None = None) -> None:
         if control == MPI.COMM_NULL:
             raise RuntimeError("the communicator is MPI_COMM_NULL")
+        if not isinstance(control, MPI.Intracomm):
+            raise UsageError(
+                f"a ring is over the ranks of an mpi4py communicator, and was given a {type(control).__name__}; give "
+                "MPI.COMM_WORLD, or a communicator that was split from it"
+            )
         require_same_world(
             num_ranks=MPI.COMM_WORLD.Get_size(), loaded=MPI.get_vendor()[0], environment=os.environ
         )
@@ -261,8 +267,8 @@ class Ring:
 def _check_arrays(*buffers: NDArray[Any]) -> None:
     """Returns if all are arrays of NumPy's; the engine would take other memory, too. Raises TypeError."""
     for buffer in buffers:
-        if not isinstance(buffer, np.ndarray):
-            check_buffer(buffer)
+        if type(buffer) is not np.ndarray:
+            check_array(buffer)
 
 
 def _network_tuning(num_ranks: int, settings: Settings) -> _engine.NetworkTuning:

@@ -236,6 +236,7 @@ REFUSED = [
     pytest.param(lambda: np.ones(4, dtype=np.complex64), TypeError, "complex64", id="complex64"),
     pytest.param(lambda: np.ones(4, dtype=">f8"), TypeError, ">f8", id="other byte order"),
     pytest.param(lambda: [1.0, 2.0], TypeError, "list; give a NumPy array", id="list"),
+    pytest.param(lambda: np.ma.masked_less(np.arange(4.0), 2), TypeError, "a masked array", id="masked"),
     pytest.param(lambda: np.ones(8)[::2], ValueError, "not C-contiguous", id="strided"),
     pytest.param(lambda: np.ones((3, 4)).T, ValueError, "not C-contiguous", id="transposed"),
     pytest.param(read_only, ValueError, "read-only", id="read-only"),

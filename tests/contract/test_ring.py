@@ -103,6 +103,8 @@ def test_a_communicator_that_is_none_is_refused(ring):
 
     with pytest.raises(RuntimeError, match="MPI_COMM_NULL"):
         ring(MPI.COMM_NULL)
+    with pytest.raises(UsageError, match=r"was given a int; give MPI\.COMM_WORLD"):
+        ring(3)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +114,9 @@ def test_a_communicator_that_is_none_is_refused(ring):
         ("segment_bytes", 2**30 + 1),
         ("halving_doubling_bytes", -2),
         ("timeout_seconds", 0.0),
+        ("timeout_seconds", "x"),
+        ("timeout_seconds", True),
+        ("segment_bytes", 1.5),
         ("ranks_per_node", -1),
         ("domains", "core"),
         ("shared_memory", "cloud"),
