@@ -321,11 +321,25 @@ NAMED: tuple[Column[Program], ...] = (
     Column("ranks", lambda item: item.cell.num_ranks, numeric=False),
     Column("program", lambda item: item.name, numeric=False),
 )
-SPEED = TableOf[Program](
-    name="programs",
+
+
+def _table(name: str, *, caption: str, columns: tuple[Column[Program], ...], legend: str) -> TableOf[Program]:
+    """A table of programs, in which those of one workload on one system and number of ranks stand together."""
+    return TableOf(
+        name=name,
+        caption=caption,
+        columns=(*NAMED, *columns),
+        data=to_program_row,
+        legend=legend,
+        tags=lambda item: tags_of(item.cell),
+        group=lambda item: (item.row.family.system, item.cell.workload, item.cell.num_ranks),
+    )
+
+
+SPEED = _table(
+    "programs",
     caption="Speed, and time to the target",
     columns=(
-        *NAMED,
         Column("throughput", lambda item: item.row.throughput, unit="samples/s"),
         Column("step", lambda item: item.step_seconds and item.step_seconds.times(1e3), unit="ms"),
         Column("epoch", lambda item: item.epoch_seconds or "", unit="s"),
@@ -338,7 +352,6 @@ SPEED = TableOf[Program](
             ),
         ),
     ),
-    data=to_program_row,
     legend=(
         "Throughput: over all ranks, the median launch with its 95 % order-statistic interval (from 6 launches on). "
         "Epoch: the steps of as many samples as trainings to a target have. To target: from the launch without gates, "
@@ -346,14 +359,11 @@ SPEED = TableOf[Program](
         "planned. torch compiled: torch.compile; tensorflow graph: tf.function, in which its networks always run; XLA: "
         "compiled."
     ),
-    tags=lambda item: tags_of(item.cell),
-    group=lambda item: (item.row.family.system, item.cell.workload, item.cell.num_ranks),
 )
-COSTS = TableOf[Program](
-    name="costs",
+COSTS = _table(
+    "costs",
     caption="What else it costs",
     columns=(
-        *NAMED,
         Column("start", lambda item: item.start_seconds, unit="s"),
         Column("gates", lambda item: item.gates_seconds, unit="s"),
         Column(
@@ -371,7 +381,6 @@ COSTS = TableOf[Program](
         Column("script", _lines, unit="lines"),
         Column("start of a script", lambda item: item.script_command, numeric=False, detail=True),
     ),
-    data=to_program_row,
     legend=(
         "Start: launch to the end of the first step, gates left out: imports, connecting, and compiling as far as the "
         "gates did not do it before; gates: a benchmark's own checks, tracing and compiling among them. Memory: the "
@@ -379,6 +388,4 @@ COSTS = TableOf[Program](
         "time that starting, reading the state (where a training resumed) and saving once take. Script: lines that "
         "differ from a script for 1 process (docs/productivity.md); compiling is one more."
     ),
-    tags=lambda item: tags_of(item.cell),
-    group=lambda item: (item.row.family.system, item.cell.workload, item.cell.num_ranks),
 )

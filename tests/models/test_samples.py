@@ -1,6 +1,7 @@
 """Local batches of a shard: nothing twice, nothing lost, and bad samples left out without anybody waiting."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,19 +9,11 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
+from dlscale.models.hep_cnn import WORKLOAD
 from dlscale.models.samples import BadSample, LocalBatches
-from dlscale.models.workload import Input, Preset, Shard
+from dlscale.models.workload import Input, Shard
 
-PRESET = Preset(
-    name="tiny",
-    input_shape=(1, 1, 1),
-    num_parameters=1,
-    forward_flops_per_sample=1,
-    local_batch=2,
-    global_batch=4,
-    learning_rate=0.1,
-    source="for this test",
-)
+PRESET = replace(WORKLOAD.preset("tiny"), input_shape=(1, 1, 1))
 
 
 class Numbers:

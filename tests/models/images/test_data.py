@@ -12,21 +12,12 @@ from dlscale.base.errors import UsageError
 from dlscale.models.images import data
 from dlscale.models.images.decode import training_image
 from dlscale.models.images.store import Encoded
+from dlscale.models.resnet50 import WORKLOAD
 from dlscale.models.samples import BadSample
-from dlscale.models.workload import Input, Preset
+from dlscale.models.workload import Input
 
 pytestmark = pytest.mark.requires("lmdb", "google_crc32c")
-PRESET = Preset(
-    name="small",
-    input_shape=(3, 24, 32),
-    num_parameters=1,
-    forward_flops_per_sample=1,
-    local_batch=2,
-    global_batch=4,
-    learning_rate=0.1,
-    source="a test",
-    num_classes=10,
-)
+PRESET = dataclasses.replace(WORKLOAD.preset("tiny"), name="small", input_shape=(3, 24, 32), global_batch=4)
 FEW_CLASSES = dataclasses.replace(PRESET, name="few", num_classes=2)
 
 
