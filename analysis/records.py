@@ -118,10 +118,10 @@ def _spreads(record: Record) -> tuple[Seconds | None, Seconds | None]:
     stamps = [window.step_seconds for window in windows if window.step_seconds is not None]
     if len(stamps) < len(windows):
         return None, None
-    if len({window.num_steps for window in windows}) == 1:
-        matrix = np.array(stamps)  # [W][P][K]
-        return (matrix.max(axis=1) - matrix.mean(axis=1)).mean(axis=1), matrix.sum(axis=(1, 2))
     each = [np.array(stamp) for stamp in stamps]
+    if len({matrix.shape for matrix in each}) == 1:
+        matrix = np.array(each)  # [W][P][K]
+        return (matrix.max(axis=1) - matrix.mean(axis=1)).mean(axis=1), matrix.sum(axis=(1, 2))
     spreads = [np.mean(matrix.max(axis=0) - matrix.mean(axis=0)) for matrix in each]
     return np.array(spreads), np.array([matrix.sum() for matrix in each])
 

@@ -22,6 +22,7 @@ from pydantic import (
     PlainSerializer,
     PositiveFloat,
     PositiveInt,
+    model_validator,
 )
 
 from dlscale.base.definitions import Frozen, where_given
@@ -321,15 +322,18 @@ class Failure(Frozen):
     log_tail: Text = ""
 
 
+Moments = list[Annotated[float, Field(gt=-(2**53), lt=2**53)] | None]
+
+
 class Phases(Frozen):
     """Seconds on each rank, [P]; null if a phase was not reached."""
 
-    start_up: list[float | None]  # start of mpiexec to the end of imports and MPI_Init, on monotonic clocks
-    import_backend: list[float | None]  # importing what the backend needs
-    connect: list[float | None]  # joining the backend
-    gates: list[float | None]
-    first_step: list[float | None]
-    warm_up: list[float | None]
+    start_up: Moments  # start of mpiexec to the end of imports and MPI_Init, on monotonic clocks
+    import_backend: Moments  # importing what the backend needs
+    connect: Moments  # joining the backend
+    gates: Moments
+    first_step: Moments
+    warm_up: Moments
 
 
 class RankPlace(Frozen):
@@ -406,6 +410,20 @@ class Record(Frozen):
     # Of the list of gates that its launch had to pass (`required_gates`); None: it was written before there was one.
     gates_version: Literal[1] | None = where_given(None)
     failure: Failure | None
+
+    @model_validator(mode="after")
+    def _ranks_are_of_the_case(self) -> Self:
+        """Every rank that findings look up in lists of P is one of them, once."""
+        num_ranks, found = self.case.cell.num_ranks, [rank.rank for rank in self.ranks]
+        if len(set(found)) < len(found) or max(found, default=0) >= num_ranks:
+            raise ValueError(f"ranks are {found}, of a case of {num_ranks}")
+        lists = {name: getattr(self.phases, name) for name in Phases.model_fields}
+        for name, each in (
+            lists | {"final_loss": self.final_loss, "skipped_samples": self.skipped_samples}
+        ).items():
+            if len(each) != num_ranks:
+                raise ValueError(f"{name} is that of {len(each)} ranks, of a case of {num_ranks}")
+        return self
 
     @property
     def clocks(self) -> list[list[int]]:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, overload
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import NonNegativeInt, PositiveInt, TypeAdapter
+from pydantic import NonNegativeInt, PositiveInt, TypeAdapter, model_validator
 
 from dlscale.base.definitions import Frozen, where_given
 
@@ -47,6 +47,19 @@ class Window(Frozen):
     foreign_cpu: float | None = None
     # Over all ranks, where the batch grows; None: as many as the steps have.
     num_samples: PositiveInt | None = where_given(None)
+
+    @model_validator(mode="after")
+    def _of_equal_lengths(self) -> Window:
+        """What findings look up by rank and step is there for all of them."""
+        num_ranks = len(self.seconds)
+        for name in ("start_seconds", "rank_steps", "step_seconds", "bucket_seconds"):
+            each = getattr(self, name)
+            if each is not None and len(each) != num_ranks:
+                raise ValueError(f"{name} are those of {len(each)} ranks, and seconds of {num_ranks}")
+        for name in ("step_seconds", "bucket_seconds"):
+            if len(set(map(len, getattr(self, name) or ()))) > 1:
+                raise ValueError(f"{name} are not as many on all ranks")
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,12 @@
 """Records in files: as those who read all of them see them, and as lists do."""
 
+import json
+from functools import reduce
+from operator import getitem
+
 import pytest
 
-from dlscale.benchmarks.records.files import load_records, summaries, summary
+from dlscale.benchmarks.records.files import BadFile, load_records, parse_record, summaries, summary
 from dlscale.benchmarks.records.store import Store
 
 
@@ -30,3 +34,29 @@ def test_lists_name_invalid_files_as_readers_of_all_do(store, make_record, conte
     (shown, bad_shown), (records, bad) = summaries(store.folder), load_records(store.folder)
     assert shown == [summary(record) for record in records]
     assert [one.path.name for one in bad_shown] == [one.path.name for one in bad] == ["other.1.json"]
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "problem"),
+    [
+        (("ranks", 0, "rank"), lambda _: 7, "ranks are [7, 1], of a case of 2"),
+        (("ranks", 0, "rank"), lambda _: 1, "ranks are [1, 1], of a case of 2"),
+        (("final_loss",), lambda each: each[:1], "final_loss is that of 1 ranks"),
+        (("skipped_samples",), lambda each: each * 2, "skipped_samples is that of 4 ranks"),
+        (("phases", "gates"), lambda _: [], "gates is that of 0 ranks"),
+        (("phases", "connect"), lambda _: [1e308, 1.0], "phases.connect.0: less than 9007199254740992"),
+        (("windows", 2, "start_seconds"), lambda each: each[:1], "start_seconds are those of 1 ranks"),
+        (("windows", 2, "rank_steps"), lambda _: [5], "rank_steps are those of 1 ranks"),
+        (("windows", 2, "step_seconds"), lambda _: [[0.1], [0.1, 0.1]], "step_seconds are not as many"),
+    ],
+)
+def test_numbers_of_ranks_that_a_case_has_not_are_refused(store, make_record, place, change, problem):
+    """Findings look up a rank in lists of all ranks."""
+    content = json.loads(make_record(0).model_dump_json())
+    *folders, name = place
+    table = reduce(getitem, folders, content)
+    table[name] = change(table[name])
+    found = parse_record(store.folder / "x.1.json", json.dumps(content).encode())
+    assert isinstance(found, BadFile)
+    assert problem in found.reason
+    assert "\n" not in found.reason

@@ -72,7 +72,8 @@ def test_they_are_read_as_pydantic_reads_them(text, name, value, everywhere):
         whole = Record.model_validate_json(content)
     except ValueError:
         assert isinstance(read, BadFile)
-        assert f"windows.{0 if everywhere else 3}.{name}" in read.reason or "19 digits" in read.reason
+        window = f"windows.{0 if everywhere else 3}"
+        assert (window in read.reason and name in read.reason) or "19 digits" in read.reason
         return
     if isinstance(read, BadFile):
         assert "19 digits" in read.reason
