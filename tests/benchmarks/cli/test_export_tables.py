@@ -50,6 +50,17 @@ def test_tables_lie_in_the_study_s_folder_or_where_one_says(study, run, tmp_path
     assert len(pd.read_csv(tmp_path / "other" / "ranks.csv")) == 11 * (12 + 24)
 
 
+def test_no_spreadsheet_takes_a_cell_for_a_formula(study, run):
+    command = '=cmd|" /C calc"!A0'
+    fingerprint = RECORDS[0].fingerprint.model_copy(update={"commit": command})
+    folder = study([record.model_copy(update={"fingerprint": fingerprint}) for record in RECORDS])
+    run(export.tidy)
+    cells = pd.read_csv(folder / "tables" / "launches.csv", dtype=str, keep_default_na=False)
+    texts = [text for column in cells for text in cells[column]]
+    assert f"'{command}" in texts
+    assert not [text for text in texts if text.startswith(("=", "@"))]
+
+
 def test_the_documented_lines_read_what_was_written(study, run, tmp_path, monkeypatch):
     study(RECORDS)
     run(export.tidy, "--out", str(tmp_path / "tables"))

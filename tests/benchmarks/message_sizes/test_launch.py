@@ -1,5 +1,6 @@
 """Whatever happens to a launch becomes a record, and nothing is left running."""
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 from dlscale.benchmarks.message_sizes import together
 from dlscale.benchmarks.message_sizes.launch import LaunchOrder, imb_times
 from dlscale.benchmarks.message_sizes.peers import Place
-from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
+from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, Samples
 
 from .conftest import BLOCK, END, FAILURE, HEADER, write_mpiexec
 
@@ -50,6 +51,21 @@ def test_a_good_launch(run: Run):
     assert (record.position, record.block, record.setting) == (7, 1, "default")
     assert "--output <spool>/samples.jsonl --flags <flags> --store <spool>/store" in record.command
     assert not list(together.MEMORY.iterdir())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("[1050, 1090]", "[1050]"),
+        ("[10, 20]", "[10]"),
+        ("[[1000, 1100], [1050, 1090]]", "[]"),
+    ],
+)
+def test_a_block_without_the_times_of_all_calls_is_refused(change):
+    block = json.loads(BLOCK.replace(*change))
+    del block["kind"]
+    with pytest.raises(ValueError, match="as many calls on every rank, and one at least"):
+        Samples.model_validate(block)
 
 
 def test_a_crash_keeps_what_was_finished(run: Run):

@@ -41,6 +41,8 @@ def test_lists_name_invalid_files_as_readers_of_all_do(store, make_record, conte
     [
         (("ranks", 0, "rank"), lambda _: 7, "ranks are [7, 1], of a case of 2"),
         (("ranks", 0, "rank"), lambda _: 1, "ranks are [1, 1], of a case of 2"),
+        (("started_at",), lambda _: "noon", "started_at: 'noon' is no date and time; write "),
+        (("case", "cell", "framework"), lambda _: "mx", "no framework 'mx'; known are: "),
         (("final_loss",), lambda each: each[:1], "final_loss is that of 1 ranks"),
         (("skipped_samples",), lambda each: each * 2, "skipped_samples is that of 4 ranks"),
         (("phases", "gates"), lambda _: [], "gates is that of 0 ranks"),
@@ -50,8 +52,8 @@ def test_lists_name_invalid_files_as_readers_of_all_do(store, make_record, conte
         (("windows", 2, "step_seconds"), lambda _: [[0.1], [0.1, 0.1]], "step_seconds are not as many"),
     ],
 )
-def test_numbers_of_ranks_that_a_case_has_not_are_refused(store, make_record, place, change, problem):
-    """Findings look up a rank in lists of all ranks."""
+def test_what_findings_could_not_use_is_refused(store, make_record, place, change, problem):
+    """They look up a rank in lists of all ranks, and what they know of a framework."""
     content = json.loads(make_record(0).model_dump_json())
     *folders, name = place
     table = reduce(getitem, folders, content)
