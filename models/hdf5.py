@@ -176,7 +176,7 @@ def _name(dataset: h5py.Dataset) -> str:
 
 
 def _find_layout(file: h5py.File, path: Path, needs: Needs) -> tuple[str, ...]:
-    held: list[str] = []
+    held: list[str | bytes] = []  # bytes: a name that is not UTF-8
     try:
         for names in needs.layouts:
             if all(isinstance(file.get(name), h5py.Dataset) for name in names):
@@ -188,7 +188,7 @@ def _find_layout(file: h5py.File, path: Path, needs: Needs) -> tuple[str, ...]:
         ) from error
     wanted = " or ".join(" and ".join(map(repr, names)) for names in needs.layouts)
     raise UsageError(
-        f"{path}: needs datasets {wanted}, and holds: {', '.join(held[:8]) or 'nothing'}; {needs.remedy}"
+        f"{path}: needs datasets {wanted}, and holds: {', '.join(map(str, held[:8])) or 'nothing'}; {needs.remedy}"
     )
 
 

@@ -13,10 +13,11 @@ import os
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     ConfigDict,
+    Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -41,6 +42,7 @@ from dlscale.benchmarks.records.record import (
     Setting,
 )
 from dlscale.benchmarks.records.target import Ended, Evaluation
+from dlscale.benchmarks.records.windows import MOST
 
 SPEC_FILE = "launch.json"  # `rank.spec.LaunchSpec`
 
@@ -48,6 +50,7 @@ SPEC_FILE = "launch.json"  # `rank.spec.LaunchSpec`
 PhaseName = Literal["start_up", "import_backend", "connect", "gates", "set_up"]
 
 
+Seconds = Annotated[float, Field(ge=0, lt=MOST)]
 EXACT = ConfigDict(extra="forbid")
 
 
@@ -62,7 +65,7 @@ class Phase:
     """Duration of one phase before the first window."""
 
     name: PhaseName
-    seconds: NonNegativeFloat
+    seconds: Seconds
 
 
 @checked(frozen=True, slots=True, config=EXACT)

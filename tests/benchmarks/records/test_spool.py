@@ -95,6 +95,7 @@ def test_a_line_of_another_version_is_damage_with_its_place(tmp_path, line, prob
     [
         ("rank_info", "pid", 0),
         ("phase", "seconds", -1),
+        ("phase", "seconds", 1e308),
         ("window", "num_steps", -1),
         ("window", "seconds", -0.5),
         ("window", "step_seconds", [-1]),

@@ -107,10 +107,10 @@ def put(name, values):
     return lambda path: replace(path, name, values)
 
 
-def move(name):
+def move(name, other="other"):
     def moved(path):
         with h5py.File(path, "r+") as file:
-            file.move(name, "other")
+            file.move(name, other)
 
     return moved
 
@@ -174,6 +174,7 @@ REFUSED = [
     ("truncated", lambda path: path.write_bytes(path.read_bytes()[:-1000]), "truncated"),
     ("no data", move("data"), f"{NEEDS}label, other"),
     ("no labels", move("label"), f"{NEEDS}data, other"),
+    ("no name", move("data", b"\xff"), f"{NEEDS}label, b'\\xff'"),
     ("a group", a_group, "needs datasets"),
     *(
         (f"shape {shape}", put("data", np.zeros(shape, np.float32)), f"of shape (N, 3, 64, 64), found {told}")
