@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from dlscale.benchmarks.records.required_gates import required_gates
+
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
 # Tiny networks tell the classes apart after a few hundred samples.
 LEARN = "--set target.evaluate_samples=480 --set target.learning_rate=3e-3"
@@ -51,7 +53,7 @@ def test_ranks_that_train_in_rounds_reach_the_target_with_what_they_learnt_toget
     records = {record.case.cell.algorithm: record for record in bench.records()}
     assert set(records) == {"local_sgd", "easgd"}
     for record in records.values():
-        assert [gate.name for gate in record.gates] == ["broadcast", "round", "finite_loss", "identity"]
+        assert {gate.name for gate in record.gates} >= {"round", *required_gates(record.case.cell)}
         assert record.solution.end == "reached"
         assert record.solution.noise_unmeasured == ""
     num_steps = {name: record.solution.evaluations[-1].step for name, record in records.items()}
