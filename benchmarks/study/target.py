@@ -281,9 +281,10 @@ def same_rules(first: Mapping[str, Any], second: Mapping[str, Any], workload: st
 
     def rules(study: Mapping[str, Any]) -> list[Any]:
         target = study.get("target") or {}
-        goal = target.get("goals", {}).get(workload, {}).get(study["preset"], {})
+        preset = study.get("preset")
+        goal = target.get("goals", {}).get(workload, {}).get(preset, {})
         stated = [goal.get(name) for name in ("metric", "threshold", "learning_rate")]
-        return [bool(target), study["preset"], *stated, *(target.get(name) for name in OF_SAMPLES)]
+        return [bool(target), preset, *stated, *(target.get(name) for name in OF_SAMPLES)]
 
     return rules(first) == rules(second)
 
