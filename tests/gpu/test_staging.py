@@ -12,7 +12,7 @@ from dlscale.collectives.training import _torch_buckets, communication
 from dlscale.collectives.training._torch import NoExchange, TorchTrainer
 from dlscale.collectives.training._torch_staging import ThroughHost
 from dlscale.collectives.training.communication import Training
-from tests.collectives.training.test_staging import Loss
+from tests.collectives.training import test_staging as on_cores
 
 NUM_STEPS = 30
 
@@ -45,10 +45,8 @@ class Halving:
         return {}
 
 
-class Replica:
+class Replica(on_cores.Replica):
     """60 MiB of weights, most of which travel first. `factor`: what each gradient is multiplied by on the GPU."""
-
-    sleeps = compiled = False
 
     def __init__(self, factor=1.0):
         torch.manual_seed(3)
@@ -63,7 +61,10 @@ class Replica:
         optimizer = torch.optim.SGD(self.parameters, lr=0.05, momentum=0.9)
         self.objectives = (
             types.SimpleNamespace(
-                loss=Loss(network), parameters=self.parameters, optimizer=optimizer, keeps_graph=False
+                loss=on_cores.Loss(network),
+                parameters=self.parameters,
+                optimizer=optimizer,
+                keeps_graph=False,
             ),
         )
         self._generator = torch.Generator("cuda").manual_seed(7)
