@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from typing import Any
 
 import click
@@ -87,16 +88,18 @@ def _asked(
             for framework in KNOWN
         ]
         threads = pool.submit(environment.mpi_threads, installation)
-        seen = pool.submit(gpus.ask, installation, FRAMEWORKS) if gpus.devices_present() else None
+        asked = [pool.submit(gpus.ask, installation, [name]) for name in FRAMEWORKS if gpus.devices_present()]
         found = [probe.result() for probe in probes]
         problems = {pair: reason for probe in found for pair, reason in probe.problems.items()}
         probe = found[0].model_copy(update={"problems": problems})
-        nothing = [
-            gpus.SeenGpus(framework=name, version="", names=[], libraries={})
-            for name in FRAMEWORKS
+        visible = [
+            answer.result().seen[0]
+            if answer
+            else gpus.SeenGpus(framework=name, version="", names=[], libraries={})
+            for name, answer in zip_longest(FRAMEWORKS, asked)
             if name in probe.frameworks
         ]
-        return probe, threads.result(), seen.result().seen if seen else nothing
+        return probe, threads.result(), visible
 
 
 def _problems(

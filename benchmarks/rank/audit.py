@@ -8,10 +8,9 @@ which no trainer can know. An audited step is an ordinary step of the training.
 
 from __future__ import annotations
 
-import hashlib
+import copy
 import math
 import secrets
-import struct
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,19 +18,18 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank import deviation
 from dlscale.benchmarks.rank.compressed import Replay
-from dlscale.benchmarks.rank.deviation import Bounds, Deviation, Snapshot, snapshot
+from dlscale.benchmarks.rank.deviation import Bounds, Judged, Snapshot, snapshot
 from dlscale.benchmarks.rank.exchange_audit import ExchangeAudit
 from dlscale.benchmarks.rank.measure import Audit
+from dlscale.benchmarks.rank.sample_order import num_wrong_samples
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.collectives.compression.trainer import CompressedTrainer
-from dlscale.models.samples import ORDER_SEED
 from dlscale.models.weights import NUM_DRAWN
-from dlscale.models.workload import Indices, Replica, State, Weights
+from dlscale.models.workload import Replica, State, Weights
 
 Averaging = Callable[[Weights], Weights]
 """From this rank's gradients of a step to the means that are applied."""
@@ -105,10 +103,11 @@ class ReplayAudit:
         self._drawn = -1  # the audited window
         self._num_windows = 0
         # That window's, the steps before it, and how gradients are averaged from there on.
-        self._before: tuple[Snapshot, State, int, Averaging] | None = None
-        self._steps: list[Deviation] = []
+        self._before: tuple[Snapshot, State, int, Callable[[], Averaging]] | None = None
         self._places: list[int] = []  # the steps that were replayed one by one
-        self._window_share: float | None = None
+        self._share = Judged(training.bounds.share)
+        self._scale = Judged(training.bounds.scale)
+        self._window_share: Judged | None = None
         self._window_steps, self._window = 0, "a stretch drawn by lot"
         self._wrong_batches = 0  # by which the trainer drew more or fewer than it took steps
         self._wrong_samples = 0
@@ -157,29 +156,64 @@ class ReplayAudit:
             self._before = None
             return
         with self._training.aside():
-            (old, state, num_taken, mean), self._before = self._before, None
+            (old, state, num_taken, averaging), self._before = self._before, None
             new, _ = self._look()
-            reference = self._restored(old, state)
             noisy: set[str] = set()
-            self._mean = mean
-            for step in range(num_taken, self._num_taken):
-                gradients = self._gradients(reference, step)
-                noisy |= self._noisy(gradients)
-                self._apply(reference, gradients, step)
-            expected = self._replayed(reference)
-            self._check_samples(reference, state, self._num_taken - num_taken)
+
+            def replay() -> Snapshot:
+                reference = self._restored(old, state)
+                self._mean = averaging()
+                for step in range(num_taken, self._num_taken):
+                    gradients = self._gradients(reference, step)
+                    noisy.update(self._noisy(gradients))
+                    self._apply(reference, gradients, step)
+                return self._replayed(reference)
+
+            expected = replay()
+            self._check_samples(self._replica(), state, self._num_taken - num_taken)
             if self._num_taken - num_taken == 1 and not whole:
-                self._check_losses(self._training.trainer.losses(), reference.losses())
-                self._judge(old, new, expected, noisy)
+                self._check_losses(self._training.trainer.losses(), self._replica().losses())
+                self._judge_step(old, new, expected, noisy, replay)
             else:
                 self._window_steps = self._num_taken - num_taken
-                share = deviation.whole_share(old, new, expected, noisy=noisy)
-                self._window_share = max(self._window_share or 0.0, share)
+                self._window_share = self._window_share or Judged(self._training.bounds.window)
+                measure = partial(deviation.whole_share, old, noisy=noisy)
+                self._judge([self._window_share], lambda *pair: [measure(*pair)], new, expected, replay)
 
-    def _judge(self, old: Snapshot, new: Snapshot, expected: Snapshot, noisy: set[str]) -> None:
-        found = deviation.deviation(old, new, expected, bounds=self._training.bounds, noisy=noisy)
-        self._steps.append(found)
+    def _judge_step(
+        self,
+        old: Snapshot,
+        new: Snapshot,
+        expected: Snapshot,
+        noisy: set[str],
+        replay: Callable[[], Snapshot],
+    ) -> None:
+        def measure(found: Snapshot, expected: Snapshot) -> list[float]:
+            bounds = self._training.bounds
+            one = deviation.deviation(old, found, expected, bounds=bounds, noisy=noisy)
+            return [one.share, one.scale]
+
+        self._judge([self._share, self._scale], measure, new, expected, replay)
         self._places.append(self._num_taken)
+
+    def _judge(
+        self,
+        judged: Sequence[Judged],
+        measure: Callable[[Snapshot, Snapshot], Sequence[float]],
+        new: Snapshot,
+        expected: Snapshot,
+        replay: Callable[[], Snapshot],
+    ) -> None:
+        """Note how far what the trainer holds is from a replay.
+
+        Beyond a bound also how far replays are from each other, if they may be.
+        """
+        beyond = [one.add(value) for one, value in zip(judged, measure(new, expected), strict=True)]
+        if self._training.bounds.exact or not any(self._training.control.allgather(any(beyond))):
+            return
+        for _ in range(deviation.NUM_REPLAYS):
+            for one, value in zip(judged, measure(replay(), expected), strict=True):
+                one.add_noise(value)
 
     def end(self) -> None:
         """Replay one step after the last window: what went wrong and stayed so is seen whenever it began."""
@@ -200,33 +234,33 @@ class ReplayAudit:
     def gates(self) -> list[Gate]:
         """The worst of all ranks; collective."""
         bounds, late = self._training.bounds, self._training.backend.delay
-        if not self._steps:
+        if not self._places:
             why = "samples were left out, and the next ones cannot be found from a state"
             unseen = [unaudited(name, why) for name in (*REPLAY_GATES, "audit_wire", "audit_window")]
             return [*unseen, self._exchanges.gate()]
         where = f"step{'s' * (len(self._places) > 1)} {', '.join(map(str, self._places))}"
         found = {
-            "audit_step": (max(found.share for found in self._steps), bounds.share),
-            "audit_scale": (max(found.scale for found in self._steps), bounds.scale),
-            "audit_batches": (float(self._wrong_batches), 0.0),
-            "audit_samples": (float(self._wrong_samples), 0.0),
-            "audit_loss": (self._loss_error, bounds.loss),
+            "audit_step": self._share,
+            "audit_scale": self._scale,
+            "audit_batches": Judged(0.0, self._wrong_batches),
+            "audit_samples": Judged(0.0, self._wrong_samples),
+            "audit_loss": Judged(bounds.loss, self._loss_error),
         }
         gates = [
-            self._gate(name, value, tolerance, REPLAY_GATES[name].format(where=where))
-            for name, (value, tolerance) in found.items()
+            self._gate(name, judged, REPLAY_GATES[name].format(where=where))
+            for name, judged in found.items()
             if name != "audit_loss" or not late
         ]
         if late:
             gates.append(unaudited("audit_loss", "gradients are applied late"))
-        return [*gates, self._wire_gate(found["audit_step"][0]), self._window_gate(), self._exchanges.gate()]
+        return [*gates, self._wire_gate(), self._window_gate(), self._exchanges.gate()]
 
-    def _wire_gate(self, share: float) -> Gate:
+    def _wire_gate(self) -> Gate:
         """Whether gradients were rounded on their way as the backend says: a replay rounds none of them."""
         wire = self._training.backend.wire
         if wire == "float32" or self._training.control.Get_size() == 1:
             return unaudited("audit_wire", "gradients travel as they are; rounded ones would fail audit_step")
-        worst = max(self._training.control.allgather(share))
+        worst = max(self._training.control.allgather(self._share.value))
         return Gate(
             name="audit_wire",
             passed=bool(worst >= LEAST_ROUNDING),
@@ -244,14 +278,16 @@ class ReplayAudit:
         return self._gate(
             "audit_window",
             self._window_share,
-            self._training.bounds.window,
             f"change of the weights in the {self._window_steps} steps of {self._window}, against a replay",
         )
 
-    def _gate(self, name: str, value: float, tolerance: float, detail: str) -> Gate:
+    def _gate(self, name: str, judged: Judged, detail: str) -> Gate:
         # No statistic is NaN, over which a plain maximum may pass: it is infinite where a number is not finite.
-        worst = max(self._training.control.allgather(value))
-        return Gate.at_most(tolerance, worst, name=name, detail=detail)
+        values, noises = zip(*self._training.control.allgather((judged.value, judged.noise)), strict=True)
+        if (noise := max(noises)) > deviation.MOST_NOISE:
+            return unaudited(name, f"replays of the same steps differ by {noise:.2g} from each other")
+        apart = f" (replays differ by {noise:.2g} from each other)" if noise else ""
+        return Gate.at_most(judged.allowed(noise), max(values), name=name, detail=detail + apart)
 
     def _audit_step(self) -> None:
         """Take the steps until gradients of now are applied, one where they are not late, and replay the last."""
@@ -262,24 +298,31 @@ class ReplayAudit:
             taken_before = self._num_taken
             delay = self._settle()
             begin, state = self._look()
-            mean = self._averaging()
+            averaging = self._averaging()
             for _ in range(delay):
                 self._step(trainer)
             late, late_state = self._look() if delay else (begin, state)
             self._step(trainer)
             after, _ = self._look()
-            reference = self._restored(begin, state)
-            self._mean = mean
             last = self._num_taken - 1
-            gradients = self._gradients(reference, last - delay)
-            self._check_samples(reference, state, 1)
+            noisy: set[str] = set()
+
+            def replay() -> Snapshot:
+                reference = self._restored(begin, state)
+                self._mean = averaging()
+                gradients = self._gradients(reference, last - delay)
+                noisy.update(self._noisy(gradients))
+                self._check_samples(reference, state, 1)
+                if delay:
+                    reference.restore(late_state)
+                    self._training.follow(reference, self._first_batch + last)
+                self._apply(reference, gradients, last)
+                return self._replayed(reference)
+
+            expected = replay()
             if not delay:
-                self._check_losses(trainer.losses(), reference.losses())
-            if delay:
-                reference.restore(late_state)
-                self._training.follow(reference, self._first_batch + last)
-            self._apply(reference, gradients, last)
-            self._judge(late, after, self._replayed(reference), self._noisy(gradients))
+                self._check_losses(trainer.losses(), self._replica().losses())
+            self._judge_step(late, after, expected, noisy, replay)
         self._training.passed(self._num_taken - taken_before)
 
     def _check_losses(self, found: list[float], expected: list[float]) -> None:
@@ -351,16 +394,17 @@ class ReplayAudit:
         self._training.follow(reference, self._first_batch + step)
         return self._mean(reference.gradients())
 
-    def _averaging(self) -> Averaging:
-        """What the trainer's exchanges come to from now on; compressed ones begin with what it has left over."""
+    def _averaging(self) -> Callable[[], Averaging]:
+        """Begins what the trainer's exchanges come to from now on; compressed ones begin with what it has left over."""
         training = self._training
         if not training.backend.capabilities.exchanges:
-            return list
+            return lambda: list
         if compressor := training.backend.compressor:
             trainer = cast(CompressedTrainer, training.trainer)
             states = trainer.bucket_states()
-            return Replay(compressor, trainer, control=training.control, states=states).mean_gradients
-        return partial(mean_over_ranks, control=training.control)
+            begin = partial(Replay, compressor, trainer, control=training.control)
+            return lambda: begin(states=copy.deepcopy(states)).mean_gradients
+        return lambda: partial(mean_over_ranks, control=training.control)
 
     def _apply(self, reference: Replica, gradients: Weights, step: int) -> None:  # noqa: ARG002
         """Replay the update of that step; collective."""
@@ -385,54 +429,6 @@ def mean_over_ranks(gradients: Sequence[Any], *, control: Any, num_accepted: int
         total /= num_accepted or control.Get_size()
         means.append(total.astype(gradient.dtype))
     return means
-
-
-def num_wrong_samples(
-    replica: Replica,
-    step: int,
-    *,
-    control: Any,
-    before: Callable[[int], int] | None = None,
-    held_out: float = 0.0,
-    order: int = 0,
-) -> int:
-    """How many samples that a replica read last are not, by definition, those of this rank's shard of `step`.
-
-    `before` gives the samples of all ranks before a step; None: all steps have as many.
-    """
-    found = replica.last_samples()
-    if found is None:
-        return 0
-    passed = before(step) if before else step * control.Get_size() * len(found)
-    place = passed + control.Get_rank() * len(found)
-    trained = np.arange(replica.num_samples())
-    if held_out:
-        trained = trained[~is_held_out(trained, share=held_out)]
-    wanted = samples_at(place, len(found), num_samples=len(trained), order=order)
-    return int(np.sum(found != trained[wanted]))
-
-
-def is_held_out(samples: Indices, *, share: float) -> NDArray[np.bool_]:
-    """Which samples no training may see: those whose index's hash, as a part of all hashes, is below the share.
-
-    What `models.held_out` selects by, said a second time.
-    """
-    limit = math.ceil(share * 2**64)
-    hashes = (hashlib.blake2b(struct.pack("<Q", index), digest_size=8).digest() for index in samples)
-    return np.array([int.from_bytes(found, "little") < limit for found in hashes], np.bool_)
-
-
-def samples_at(first: int, count: int, *, num_samples: int, order: int = 0) -> Indices:
-    """Samples at so many places, from `first` on, of the endless row of shuffled epochs that all ranks train on.
-
-    What `models.samples.shard_indices` cuts shards from, said a second time: an audit by the same lines would be none.
-    """
-    places = np.arange(first, first + count)
-    orders = {
-        epoch: np.random.default_rng((ORDER_SEED + order, int(epoch))).permutation(num_samples)
-        for epoch in np.unique(places // num_samples)
-    }
-    return np.array([orders[place // num_samples][place % num_samples] for place in places])
 
 
 def unaudited(name: str, why: str) -> Gate:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,8 @@ class Bounds:
 
     `floor` is in units of the largest root mean square of a kind's tensors. A tensor whose largest mean gradient is
     below `noise` of the largest of all has rounding for a gradient (a bias before batch norm), which Adam blows up to
-    a full step.
+    a full step. `exact`: whether two replays of a step are equal bit by bit. A GPU's fastest algorithms add up in
+    another order each time.
     """
 
     share: float
@@ -46,6 +47,7 @@ class Bounds:
     loss: float
     floor: float
     noise: float
+    exact: bool = True
 
 
 # docs/metrics.md derives them. Local gradients are computed by the same program twice and are mostly equal bit by bit.
@@ -53,9 +55,41 @@ EXACT = Bounds(share=1e-3, scale=1e-4, window=2e-2, loss=1e-3, floor=1e-3, noise
 ROUNDED = Bounds(share=5e-2, scale=2e-3, window=1e-1, loss=5e-2, floor=1e-1, noise=1e-2)
 
 
-def bounds_for(*, precision: str, wire: str, compressed: bool = False) -> Bounds:
+def bounds_for(*, precision: str, wire: str, compressed: bool = False, device: str = "cpu") -> Bounds:
     """The bounds of a computation and an exchange; `compressed`: other elements may pass a compressor's limit."""
-    return EXACT if (precision, wire, compressed) == ("fp32", "float32", False) else ROUNDED
+    bounds = EXACT if (precision, wire, compressed) == ("fp32", "float32", False) else ROUNDED
+    return replace(bounds, exact=device == "cpu")
+
+
+# Where replays are not exact: how many more there are of what is beyond its bound, how many times their largest
+# difference from the first one is allowed then, and up to where it can tell anything: a mean that is halved, or a step
+# of two that is missing, deviates by 0.5.
+NUM_REPLAYS = 3
+ALLOWED_NOISES = 4.0
+MOST_NOISE = 0.1
+
+
+@dataclass(slots=True)
+class Judged:
+    """The largest of some deviations, and the largest among replays of the same steps, where that was asked."""
+
+    bound: float
+    value: float = 0.0
+    noise: float = 0.0
+
+    def add(self, value: float) -> bool:
+        """Whether this one is beyond the bound."""
+        self.value = max(self.value, value)
+        return value > self.bound
+
+    def add_noise(self, value: float) -> None:
+        """Of a further replay; numbers that are not finite say nothing."""
+        if math.isfinite(value):
+            self.noise = max(self.noise, value)
+
+    def allowed(self, noise: float) -> float:
+        """The bound, or more where replays differ by `noise`."""
+        return max(self.bound, ALLOWED_NOISES * noise)
 
 
 def snapshot(weights: Weights, state: State) -> Snapshot:

@@ -18,10 +18,10 @@ from dlscale.benchmarks.rank.audit import (
     AuditedTraining,
     draw,
     mean_over_ranks,
-    num_wrong_samples,
     unaudited,
 )
 from dlscale.benchmarks.rank.deviation import snapshot
+from dlscale.benchmarks.rank.sample_order import num_wrong_samples
 from dlscale.benchmarks.rank.turns import first_update, left_of_first_update, num_turn_steps, turns
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.required_gates import SERVER_AUDITS

@@ -3,14 +3,16 @@
 Ranks are threads; a replica is two tensors, a momentum, and four samples per batch that depend on shard and step.
 """
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank import audit as audit_module
-from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, draw, samples_at
+from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, draw
 from dlscale.benchmarks.rank.deviation import EXACT, ROUNDED
+from dlscale.benchmarks.rank.sample_order import samples_at
 from dlscale.models.samples import ORDER_SEED, shard_indices
 from dlscale.models.weights import NUM_DRAWN, counted
 from dlscale.models.workload import Shard
@@ -222,6 +224,41 @@ def test_a_resumed_training_has_drawn_batches_before():
     assert failed(gates) == set()
     assert gates["audit_batches"].value == 0
     assert "audit_batches" in failed(run(StandsStill(), resumed_at=40))
+
+
+def adding_up_in_any_order(share):
+    """Replicas whose gradients are never twice the same, as by a GPU's fastest algorithms."""
+    rng = np.random.default_rng(1)
+
+    class Restless(Replica):
+        def gradients(self):
+            return [
+                gradient * (1 + share * rng.standard_normal(gradient.shape)).astype(np.float32)
+                for gradient in super().gradients()
+            ]
+
+    return Restless
+
+
+@pytest.mark.parametrize(
+    ("share", "exact", "fault", "wrong", "unseen"),
+    [
+        (3e-3, True, None, {"audit_step"}, set()),
+        (3e-3, False, None, set(), set()),
+        (3e-3, False, "half", {"audit_step", "audit_scale"}, set()),
+        (3e-3, False, "nor a batch", {"audit_step", "audit_batches"}, set()),
+        (5.0, False, None, set(), {"audit_step", "audit_scale", "audit_window"}),
+    ],
+)
+def test_what_replays_differ_by_is_no_fault_where_they_may(share, exact, fault, wrong, unseen):
+    planted = FAULTS[fault][0] if fault else None
+    gates = run(planted, kind=adding_up_in_any_order(share), bounds=replace(EXACT, exact=exact))
+    assert wrong <= failed(gates)
+    assert wrong or not failed(gates)
+    said = {
+        name for name, gate in gates.items() if name != "told" and "replays of the same steps" in gate.detail
+    }
+    assert said == unseen
 
 
 class StandsStill(Fault):

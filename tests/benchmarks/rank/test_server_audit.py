@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.audit import AuditedTraining, samples_at
+from dlscale.benchmarks.rank.audit import AuditedTraining
 from dlscale.benchmarks.rank.deviation import EXACT
+from dlscale.benchmarks.rank.sample_order import samples_at
 from dlscale.benchmarks.rank.server_audit import OPENING_STEPS, ServerAudit
 from dlscale.collectives.algorithms.downpour import Options
 from tests.benchmarks.rank.threads import on_ranks

@@ -1,0 +1,63 @@
+"""Which samples a rank must have read in a step, by definition: said a second time, for audits of what was read."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.models.samples import ORDER_SEED
+from dlscale.models.workload import Indices, Replica
+
+
+def num_wrong_samples(
+    replica: Replica,
+    step: int,
+    *,
+    control: Any,
+    before: Callable[[int], int] | None = None,
+    held_out: float = 0.0,
+    order: int = 0,
+) -> int:
+    """How many samples that a replica read last are not, by definition, those of this rank's shard of `step`.
+
+    `before` gives the samples of all ranks before a step; None: all steps have as many.
+    """
+    found = replica.last_samples()
+    if found is None:
+        return 0
+    passed = before(step) if before else step * control.Get_size() * len(found)
+    place = passed + control.Get_rank() * len(found)
+    trained = np.arange(replica.num_samples())
+    if held_out:
+        trained = trained[~is_held_out(trained, share=held_out)]
+    wanted = samples_at(place, len(found), num_samples=len(trained), order=order)
+    return int(np.sum(found != trained[wanted]))
+
+
+def is_held_out(samples: Indices, *, share: float) -> NDArray[np.bool_]:
+    """Which samples no training may see: those whose index's hash, as a part of all hashes, is below the share.
+
+    What `models.held_out` selects by, said a second time.
+    """
+    limit = math.ceil(share * 2**64)
+    hashes = (hashlib.blake2b(struct.pack("<Q", index), digest_size=8).digest() for index in samples)
+    return np.array([int.from_bytes(found, "little") < limit for found in hashes], np.bool_)
+
+
+def samples_at(first: int, count: int, *, num_samples: int, order: int = 0) -> Indices:
+    """Samples at so many places, from `first` on, of the endless row of shuffled epochs that all ranks train on.
+
+    What `models.samples.shard_indices` cuts shards from, said a second time: an audit by the same lines would be none.
+    """
+    places = np.arange(first, first + count)
+    orders = {
+        epoch: np.random.default_rng((ORDER_SEED + order, int(epoch))).permutation(num_samples)
+        for epoch in np.unique(places // num_samples)
+    }
+    return np.array([orders[place // num_samples][place % num_samples] for place in places])
