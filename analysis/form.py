@@ -15,7 +15,7 @@ from dlscale.analysis.text import escape_latex
 from dlscale.benchmarks.records.record import Cell
 
 PRINTED_POINTS = 8.0  # of all text, as publishers ask for
-PRINTED_INCHES = (1.5, 20.0)  # the narrowest and the widest printed figure
+PRINTED_INCHES = (2.0, 20.0)  # the narrowest and the widest printed figure
 _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}  # TeX's point, as in \the\columnwidth
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from math import log, nan
+from math import inf, log, nan
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,13 @@ from matplotlib.ticker import (
 
 from dlscale.analysis.declare import Area, Axis, Figure, Guide, HeatMap, Loss, Plot, Point, Series
 from dlscale.analysis.figures.drawing import (
+    CHARACTER_INCHES,
     DOUBLE_COLUMN_INCHES,
     EVIDENCE,
     GREY,
     IDEAL,
     IDEAL_MARK,
+    LINE_INCHES,
     MOST_TICKS,
     REFERENCE,
     RIM,
@@ -36,8 +39,8 @@ from dlscale.analysis.figures.drawing import (
     marker_style,
 )
 from dlscale.analysis.figures.heat_maps import draw_heat_maps, heat_map_handles
-from dlscale.analysis.figures.layout import Captioned, figure_with_axes
-from dlscale.analysis.figures.losses import draw_losses, loss_handles
+from dlscale.analysis.figures.layout import Captioned, Needs, figure_with_axes, printed_grid, printed_rows
+from dlscale.analysis.figures.losses import draw_losses, loss_handles, needs_of_losses
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.render.theme import Look, looks_for
 from dlscale.analysis.text import number
@@ -49,6 +52,8 @@ _STACK = 0.7  # width of a stack; 1 is the distance to the nearest other one
 LAYERS = ("#00224E", "#434E6C", "#7D7C78", "#BCAF6F", "#FEE838")
 _WIDE = 12  # a logarithmic axis that spans less has round steps
 _DECADES = 1000  # and one that spans more has ticks at powers of 10 alone
+AXIS_INCHES = 0.45  # for the numbers beside an axis
+_STACKS_INCHES = 1.5  # the narrowest panel of stacks
 _CHARACTER = 0.018  # width of one in a text beside a point, as a share of the axes
 DOTTED = (0, (1, 1.2))  # the line of a band
 AREA: dict[str, Any] = {"color": "#b3b3b3", "alpha": 0.45, "linewidth": 0, "zorder": 0.5}
@@ -87,16 +92,52 @@ def draw(declared: Figure, form: Form = SCREEN) -> Captioned:
         handles=[*_handles(plots, looks, form), *loss_handles(losses), *heat_map_handles(heat_maps)],
         small_print=_small_print(declared, plots, form),
         shared=declared.shared or not plots,
+        least=needs_of(declared),
     )
     for place, (panel, plot) in enumerate(zip(axes, plots, strict=False)):
         draw_plot(panel, plot, looks, form=form, last=plot is plots[-1])
         if place and declared.shared:
             panel.set_ylabel("")
     if losses:
-        draw_losses(axes, losses, width=float(figure.get_figwidth()))
+        draw_losses(axes, losses, width=float(figure.get_figwidth()), printed=form.printed)
     if heat_maps:
         draw_heat_maps(axes, heat_maps)
     return figure
+
+
+def on_pages(declared: Figure, form: Form) -> list[Figure]:
+    """The figure, as several where a printed page has no room for all its panels; the first one has the rows."""
+    if form.width is None:
+        return [declared]
+    panels, in_row, needs = declared.panels, len(declared.panels) // declared.num_rows, needs_of(declared)
+    grid = printed_grid(form.width, needs, num_panels=len(panels), num_rows=declared.num_rows)
+    fitting = printed_rows(needs)
+    together = in_row if declared.num_rows > 1 else grid.columns  # panels of one row stay in one figure
+    groups = -(-len(panels) // together)
+    num_pages = -(-groups // max(1, fitting * grid.columns // together))
+    each = -(-groups // num_pages) * together
+    return [
+        replace(
+            declared,
+            panels=panels[first : first + each],
+            num_rows=len(panels[first : first + each]) // in_row if declared.num_rows > 1 else 1,
+            rows=() if first else declared.rows,
+            title=declared.title + (f" ({first // each + 1} of {num_pages})" if num_pages > 1 else ""),
+        )
+        for first in range(0, len(panels), each)
+    ]
+
+
+def needs_of(declared: Figure) -> Needs:
+    """What the words of a panel of the figure need in print."""
+    if losses := [panel for panel in declared.panels if isinstance(panel, Loss)]:
+        return needs_of_losses(losses)
+    plots = [panel for panel in declared.panels if isinstance(panel, Plot)]
+    rows = max((len(plot.y.ticks) for plot in plots if plot.y.kind == "names"), default=0)
+    title = max((len(plot.y.title) for plot in plots), default=0)
+    least = Needs(width=_STACKS_INCHES) if plots and all(plot.stacks for plot in plots) else Needs()
+    words = max(0.6 + LINE_INCHES * rows, 0.3 + CHARACTER_INCHES * title)
+    return replace(least, height=max(least.height, words))
 
 
 def _looks(plots: Sequence[Plot]) -> dict[str, Look]:
@@ -274,12 +315,14 @@ def _draw_stacks(axes: Axes, plot: Plot) -> None:
     half = min((after / before for before, after in pairwise(places)), default=2.0) ** (_STACK / 2)
     style: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.4}
     words: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 6, "color": RIM}
+    numbered = _apart(axes, plot.x, [(stack.x, stack.label) for stack in plot.stacks])
     for stack in plot.stacks:
         left, width, bottom = stack.x / half, stack.x * (half - 1 / half), 0.0
         for height, color in zip(stack.heights, LAYERS, strict=False):
             axes.bar(left, height, width, bottom=bottom, color=color, **style)
             bottom += height
-        axes.annotate(stack.label, (stack.x, bottom), xytext=(0, 2), **words)
+        if stack.x in numbered:
+            axes.annotate(stack.label, (stack.x, bottom), xytext=(0, 2), **words)
     axes.grid(visible=False, axis="x")
     axes.tick_params(axis="x", length=0)
 
@@ -320,16 +363,37 @@ def _scale_x(axes: Axes, axis: Axis) -> None:
     if not axis.numbers:
         axes.xaxis.set_major_locator(NullLocator())
     elif axis.ticks:
-        _ticks(axes.xaxis, axis)
+        _ticks(axes.xaxis, axis, _apart(axes, axis, axis.ticks))
     elif axis.kind == "log":
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
 
-def _ticks(drawn: XAxis | YAxis, axis: Axis) -> None:
-    ticks = axis.ticks[:: -(-len(axis.ticks) // MOST_TICKS)]
+def _ticks(drawn: XAxis | YAxis, axis: Axis, kept: Collection[float] | None = None) -> None:
+    ticks = [tick for tick in axis.ticks if kept is None or tick[0] in kept]
+    ticks = ticks[:: -(-len(ticks) // MOST_TICKS)]
     drawn.set_major_locator(FixedLocator([place for place, _ in ticks]))
     drawn.set_major_formatter(FixedFormatter([label for _, label in ticks]))
+
+
+def _apart(axes: Axes, axis: Axis, texts: Sequence[tuple[float, str]]) -> list[float]:
+    """The places along x whose texts do not run into that of the place kept before; all where ends are not known."""
+    if axis.low is None or axis.high is None or axis.high <= axis.low:
+        return [place for place, _ in texts]
+    scale = log if axis.kind == "log" else float
+    grid = axes.get_gridspec()
+    wide = float(axes.figure.get_figwidth()) / (grid.ncols if grid else 1) - AXIS_INCHES
+    inches = wide / (scale(axis.high) - scale(axis.low))
+    least = wide / MOST_TICKS if len(texts) > MOST_TICKS else 0.0
+    kept: list[float] = []
+    before, end = -inf, -inf
+    for place, text in sorted(texts):
+        middle = inches * scale(place)
+        half = CHARACTER_INCHES * (max(map(len, text.split("\n"))) + 1) / 2
+        if middle - half >= end and middle - before >= least:
+            kept.append(place)
+            before, end = middle, middle + half
+    return kept
 
 
 def _scale_y(axes: Axes, axis: Axis) -> None:

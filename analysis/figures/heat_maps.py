@@ -23,13 +23,16 @@ MARKS: dict[str, dict[str, Any]] = {
     "slow link": {"marker": "D", "color": "#0072B2"},
 }
 _MAX_NAMES = 16  # host names on an axis
-_TITLE_CHARACTERS = 100  # of all panels together
+_BAR_INCHES = 0.8  # of the bar of colours, with its numbers and name
+_CHARACTERS_PER_INCH = 13  # of a title
 _MAX_LAUNCHES = 8  # names of launches on an axis
 
 
 def draw_heat_maps(axes: Sequence[Axes], heat_maps: Sequence[HeatMap]) -> None:
     """Draw each heat map in a panel. All launches are equally wide, so that those of one place line up."""
-    limit, characters = _limit(heat_maps), _TITLE_CHARACTERS // len(heat_maps)
+    limit, grid = _limit(heat_maps), axes[0].get_gridspec()
+    inches = (float(axes[0].figure.get_figwidth()) - _BAR_INCHES) / (grid.ncols if grid else 1)
+    characters = max(8, int(_CHARACTERS_PER_INCH * inches))
     names = dict(sorted({place: name for one in heat_maps for place, name, _ in one.launches}.items()))
     for panel, heat_map in zip(axes, heat_maps, strict=True):
         image = _draw_one(panel, heat_map, limit=limit, characters=characters)
@@ -41,7 +44,7 @@ def draw_heat_maps(axes: Sequence[Axes], heat_maps: Sequence[HeatMap]) -> None:
     _launch_axis(axes[0], names)
     _rank_axis(axes[0], heat_maps[0].hosts)
     bar = axes[0].figure.colorbar(image, ax=axes, fraction=0.035, pad=0.02, extend="both")
-    bar.set_label("slower than the median rank [%]", fontsize=7)
+    bar.set_label("slower than\nthe median rank [%]", fontsize=7)
     bar.ax.tick_params(labelsize=7)
 
 

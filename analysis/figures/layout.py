@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,8 +22,17 @@ _HANDLE_INCHES = 0.5  # line of a legend entry and the gaps around it
 _PRINT_POINTS = 5.6
 _PRINT_LINE_INCHES = 0.1
 _MARGIN_INCHES = 0.06
-_PRINTED_PANEL_INCHES = 1.7  # the narrowest panel beside another one in print; narrower ones are stacked
 _PRINTED_HEIGHTS = (1.7, PANEL_HEIGHT_INCHES)  # of a printed panel; two thirds of its width between these
+MOST_PRINTED_INCHES = 7.5  # the height of a printed figure: a page of A4 or letter has room for its caption
+_MOST_LEGEND_INCHES = 1.5  # of that height
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """Inches that the words of a printed panel need; panels that would be narrower side by side are stacked."""
+
+    width: float = 1.7
+    height: float = 1.3
 
 
 class Captioned(Figure):
@@ -43,17 +53,26 @@ def figure_with_axes(
     small_print: Sequence[str],
     shared: bool = True,
     form: Form = SCREEN,
+    least: Needs | None = None,
 ) -> tuple[Captioned, list[Axes]]:
     """A figure `width` inches wide whose height follows from its texts, and its axes, row by row.
 
     `warning` is printed below the title; it may be empty. Panels have `shared` scales or each its own. A printed
     figure has the width of its form, no words but the legend, and axes on top of each other where they would be too
-    narrow side by side.
+    narrow side by side, each as high as it needs.
     """
     caption = Caption(title=title, warning=warning, subtitle=subtitle, small_print=small_print)
     if form.width is not None:
+        needs = least or Needs()
+        grid = printed_grid(form.width, needs, num_panels=num_panels, num_rows=num_rows)
         return _printed(
-            form.width, caption, num_panels=num_panels, num_rows=num_rows, shared=shared, handles=handles
+            form.width,
+            caption,
+            grid,
+            num_panels=num_panels,
+            shared=shared,
+            handles=handles,
+            least=needs.height,
         )
     heading = [
         *(
@@ -63,8 +82,7 @@ def figure_with_axes(
         ),
         *((line, "normal", "#444444") for line in textwrap.wrap(subtitle, int(width * _CHARACTERS_PER_INCH))),
     ]
-    num_columns = _legend_columns([len(str(handle.get_label())) for handle in handles], width)
-    num_legend_lines = -(-len(handles) // num_columns)
+    num_columns, num_legend_lines = _wrap_legend(handles, width)
     characters = int((width - 2 * _MARGIN_INCHES) * 72 / (_PRINT_POINTS * 0.56))
     printed = [
         line for text in small_print for line in textwrap.wrap(text, characters, break_on_hyphens=False)
@@ -94,30 +112,56 @@ def figure_with_axes(
     return figure, list(axes.flat)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrintedGrid:
+    """Rows and columns of the panels of a printed figure."""
+
+    rows: int
+    columns: int
+
+
+def printed_grid(width: float, needs: Needs, *, num_panels: int, num_rows: int = 1) -> PrintedGrid:
+    """As many panels side by side as are wide enough, in rows that are equally long; several rows keep together."""
+    fitting = max(1, int(width / needs.width))
+    in_row = num_panels // num_rows
+    if num_rows > 1:
+        columns = max(count for count in range(1, in_row + 1) if count <= fitting and in_row % count == 0)
+    else:
+        columns = -(-num_panels // -(-num_panels // fitting))
+    return PrintedGrid(rows=-(-num_panels // columns), columns=columns)
+
+
+def printed_rows(needs: Needs) -> int:
+    """How many rows of panels a printed page has."""
+    return max(1, int((MOST_PRINTED_INCHES - _MOST_LEGEND_INCHES) / needs.height))
+
+
 def _printed(
     width: float,
     caption: Caption,
+    grid: PrintedGrid,
     *,
     num_panels: int,
-    num_rows: int,
     shared: bool,
     handles: Sequence[Line2D],
+    least: float,
 ) -> tuple[Captioned, list[Axes]]:
-    """A figure for a printed page: the legend and the axes, as many side by side as are wide enough."""
-    fitting = max(1, int(width / _PRINTED_PANEL_INCHES))
-    in_row = num_panels // num_rows
-    columns = max(count for count in range(1, in_row + 1) if count <= fitting and in_row % count == 0)
-    rows = num_panels // columns
-    least, most = _PRINTED_HEIGHTS
-    panels = rows * min(most, max(least, width / columns * 2 / 3))
+    """A figure for a printed page, no higher than that: the legend and the axes."""
     scale = 7.5 / PRINTED_POINTS  # screens' legends are of 7.5 pt
-    num_columns = _legend_columns([len(str(handle.get_label())) for handle in handles], width * scale)
-    top = -(-len(handles) // num_columns) * _LINE_INCHES / scale + _MARGIN_INCHES if handles else 0.0
+    num_columns, num_lines = _wrap_legend(handles, width * scale)
+    top = num_lines * _LINE_INCHES / scale + _MARGIN_INCHES if handles else 0.0
+    lowest, highest = _PRINTED_HEIGHTS
+    wanted = max(least, min(highest, max(lowest, width / grid.columns * 2 / 3)))
+    room = (MOST_PRINTED_INCHES - top - _MARGIN_INCHES) / grid.rows
+    panels = grid.rows * max(least, min(wanted, room))
     height = top + panels + _MARGIN_INCHES
     figure = _captioned(caption, (width, height), rect=(0, _MARGIN_INCHES / height, 1, panels / height))
     if handles:
         _legend(figure, handles, num_columns=num_columns, top=_MARGIN_INCHES)
-    return figure, list(figure.subplots(rows, columns, sharex=shared, sharey=shared, squeeze=False).flat)
+    axes = figure.subplots(grid.rows, grid.columns, sharex=shared, sharey=shared, squeeze=False)
+    for unused in axes.flat[num_panels:]:
+        unused.remove()
+    return figure, list(axes.flat[:num_panels])
 
 
 def finish_printed(figure: Captioned) -> None:
@@ -129,8 +173,24 @@ def finish_printed(figure: Captioned) -> None:
             axes.label_outer(remove_inner_ticks=False)
     if others and first.get_shared_x_axes().joined(first, others[0]):
         first.label_outer(remove_inner_ticks=False)
+        for axes in _above_nothing([first, *others]):
+            axes.tick_params(labelbottom=True)
+            axes.set_xlabel(others[-1].get_xlabel())
     for text in figure.findobj(Text):
         text.set_fontsize(PRINTED_POINTS)
+
+
+def _above_nothing(axes: Sequence[Axes]) -> list[Axes]:
+    """Panels of the row before the last one that have none below them."""
+    places = {
+        (place.rowspan.start, place.colspan.start): panel
+        for panel in axes
+        if (place := panel.get_subplotspec())
+    }
+    last = max(row for row, _ in places)
+    return [
+        panel for (row, column), panel in places.items() if row == last - 1 and (last, column) not in places
+    ]
 
 
 def _captioned(
@@ -159,6 +219,22 @@ def _legend(figure: Figure, handles: Sequence[Line2D], *, num_columns: int, top:
         handlelength=2.6,
         labelspacing=0.35,
     )
+
+
+def _wrap_legend(handles: Sequence[Line2D], width: float) -> tuple[int, int]:
+    """Break labels that are wider than a legend, or than half of it if that saves lines; (its columns, its lines)."""
+    labels = [str(handle.get_label()) for handle in handles]
+    found = []
+    for inches in (width, width / 2):
+        characters = max(8, int((inches - _HANDLE_INCHES) * _CHARACTERS_PER_INCH))
+        texts = [textwrap.wrap(label, characters) or [label] for label in labels]
+        num_columns = _legend_columns([max(map(len, lines)) for lines in texts], width)
+        columns = np.array_split([len(lines) for lines in texts], num_columns)
+        found.append((max((int(column.sum()) for column in columns), default=0), num_columns, texts))
+    num_lines, num_columns, texts = min(found, key=lambda legend: legend[0])
+    for handle, lines in zip(handles, texts, strict=True):
+        handle.set_label("\n".join(lines))
+    return num_columns, num_lines
 
 
 def _legend_columns(lengths: Sequence[int], width: float) -> int:

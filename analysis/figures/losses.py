@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,27 +12,44 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from dlscale.analysis.declare import Loss
-from dlscale.analysis.figures.drawing import GREY, RIM
+from dlscale.analysis.figures.drawing import GREY, LINE_INCHES, RIM
+from dlscale.analysis.figures.layout import Needs
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import number, share_text
 
 TOGETHER = "together"
 # Okabe & Ito's colours; in grey they differ in lightness, and gains and losses in direction.
 LOSS, LARGEST, GAIN = "#F0B56B", "#D55E00", "#56B4E9"
-_LABEL_INCHES = 1.0  # for a bar's numbers, to its right
+# For a bar's numbers, to its right; in a narrow figure the whisker alone shows the interval.
+_LABEL_INCHES, _PRINTED_LABEL_INCHES, _NARROW_LABEL_INCHES = 1.0, 1.35, 0.55
+_LEAST_BAR_INCHES = 0.4
 _NAMES_INCHES = 1.2  # for the parts' names, to the left of the first panel
 _NAME_CHARACTERS = 18
 _TITLE_CHARACTERS = 18
 _HEIGHT = 0.62  # bar height; 1 is the distance between two bars
 
 
-def draw_losses(axes: Sequence[Axes], losses: Sequence[Loss], *, width: float) -> None:
+def needs_of_losses(losses: Sequence[Loss]) -> Needs:
+    """A printed panel has a title, two lines of numbers beside each bar, and an axis."""
+    return Needs(width=2.3, height=2.25 * LINE_INCHES * (len(_names(losses)) + 1) + 0.45)
+
+
+def _names(losses: Sequence[Loss]) -> list[str]:
+    return [*dict.fromkeys(part.label for loss in losses for part in loss.parts), TOGETHER]
+
+
+def draw_losses(axes: Sequence[Axes], losses: Sequence[Loss], *, width: float, printed: bool) -> None:
     """Draw each loss in a panel of a figure `width` inches wide, all in one scale."""
-    names = [*dict.fromkeys(part.label for loss in losses for part in loss.parts), TOGETHER]
+    names, beside = _names(losses), len({panel.get_position().x0 for panel in axes})
+    numbers = _PRINTED_LABEL_INCHES if printed else _LABEL_INCHES
+    room = (width - _NAMES_INCHES) / beside - 0.1
+    narrow = printed and room < numbers + _LEAST_BAR_INCHES
+    if narrow:
+        numbers = _NARROW_LABEL_INCHES
     for panel, loss in zip(axes, losses, strict=True):
-        _draw_bars(panel, loss, names)
-    beside = len({panel.get_position().x0 for panel in axes})
-    _scale_axes(axes, losses, names, width=width, beside=beside)
+        _draw_bars(panel, loss, names, narrow=narrow)
+    stretch = numbers / max(_LEAST_BAR_INCHES, room - numbers)
+    _scale_axes(axes, losses, names, stretch=stretch, narrow=narrow)
 
 
 def loss_handles(losses: Sequence[Loss]) -> list[Line2D]:
@@ -54,11 +72,11 @@ def loss_handles(losses: Sequence[Loss]) -> list[Line2D]:
     return handles
 
 
-def _draw_bars(axes: Axes, loss: Loss, names: Sequence[str]) -> None:
+def _draw_bars(axes: Axes, loss: Loss, names: Sequence[str], *, narrow: bool) -> None:
     """Draw bars from top to bottom, each beginning where the one above it ends."""
     kind = "" if loss.evidence == "measured" else f", {loss.evidence}"
     name = textwrap.shorten(loss.name, _TITLE_CHARACTERS, placeholder="…")
-    title = f"{name}, {loss.num_ranks} ranks{kind}\nefficiency {share_text(loss.kept)}"
+    title = f"{name}, {loss.num_ranks} ranks{kind}\nefficiency {_share(loss.kept, narrow=narrow)}"
     axes.set_title(title, loc="left", fontsize=7.5)
     axes.axvline(0.0, color=RIM, linewidth=0.7, zorder=1)
     begin, above, hollow = 0.0, None, loss.evidence != "measured"
@@ -69,13 +87,13 @@ def _draw_bars(axes: Axes, loss: Loss, names: Sequence[str]) -> None:
             axes.plot([begin, begin], [above, place], color=GREY, linewidth=0.6, zorder=1.5)
         _bar(axes, place, begin, part.share, color=color, hollow=hollow)
         known = part.milliseconds.center if part.milliseconds else None
-        _label(axes, place, begin, part.share, known)
+        _label(axes, place, begin, part.share, known, narrow=narrow)
         begin, above = begin + part.share.center, place
     place, whole = names.index(TOGETHER), loss.kept.complement()
     axes.plot([begin, begin], [above or 0, place], color=GREY, linewidth=0.6, zorder=1.5)
     _bar(axes, place, 0.0, whole, color=GREY, hollow=hollow)
     milliseconds = [part.milliseconds.center for part in loss.parts if part.milliseconds]
-    _label(axes, place, 0.0, whole, sum(milliseconds) if milliseconds else None)
+    _label(axes, place, 0.0, whole, sum(milliseconds) if milliseconds else None, narrow=narrow)
 
 
 def _bar(axes: Axes, place: int, begin: float, loss: Interval, *, color: str, hollow: bool) -> None:
@@ -104,12 +122,18 @@ def _bar(axes: Axes, place: int, begin: float, loss: Interval, *, color: str, ho
         )
 
 
-def _label(axes: Axes, place: int, begin: float, share: Interval, milliseconds: float | None) -> None:
+def _share(share: Interval, *, narrow: bool) -> str:
+    return share_text(replace(share, low=None, high=None) if narrow else share)
+
+
+def _label(
+    axes: Axes, place: int, begin: float, share: Interval, milliseconds: float | None, *, narrow: bool
+) -> None:
     """Write percent with the interval, and below it milliseconds per step, to the right of bar and whisker."""
     below = "" if milliseconds is None else f"\n{number(round(milliseconds, 3) + 0.0)} ms"
     end = max(begin, begin + share.center, begin + (share.center if share.high is None else share.high))
     axes.annotate(
-        f"{share_text(share)}{below}",
+        f"{_share(share, narrow=narrow)}{below}",
         (end, place),
         xytext=(4, 0),
         textcoords="offset points",
@@ -121,25 +145,25 @@ def _label(axes: Axes, place: int, begin: float, share: Interval, milliseconds: 
 
 
 def _scale_axes(
-    axes: Sequence[Axes], shown: Sequence[Loss], names: Sequence[str], *, width: float, beside: int
+    axes: Sequence[Axes], shown: Sequence[Loss], names: Sequence[str], *, stretch: float, narrow: bool
 ) -> None:
-    """Set one scale for all panels, `beside` of them next to each other in `width` inches, with room for numbers."""
+    """Set one scale for all panels; numbers need a room of `stretch` times that of the bars."""
     ends = [end for loss in shown for end in _reach(loss)]
     low, high = min(ends), max(ends)
-    room = (width - _NAMES_INCHES) / beside - 0.1
     reach = max(high - low, 0.001)
-    axes[0].set_xlim(low - 0.03 * reach, high + reach * _LABEL_INCHES / max(0.4, room - _LABEL_INCHES))
+    axes[0].set_xlim(low - 0.03 * reach, high + reach * stretch)
     axes[0].set_ylim(len(names) - 0.45, -0.55)
     axes[0].yaxis.set_major_locator(FixedLocator(range(len(names))))
     axes[0].set_yticklabels([textwrap.fill(name, _NAME_CHARACTERS, break_on_hyphens=False) for name in names])
     # No ticks below the numbers on the right, where no bar is drawn.
-    marks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    separator = "\n" if narrow else " "
+    marks = MaxNLocator(2 if narrow else 4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     for panel in axes:
         panel.xaxis.set_major_locator(
             FixedLocator([mark for mark in marks if low <= mark <= high + 0.05 * reach])
         )
         panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
-        panel.set_xlabel("of the ideal speed lost [%]")
+        panel.set_xlabel(f"of the ideal{separator}speed lost [%]")
         panel.spines["left"].set_visible(False)
         panel.grid(visible=False, axis="y")
         panel.tick_params(axis="y", length=0)

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 
 from dlscale.analysis.declare import Figure as Declared
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
-from dlscale.analysis.figures.figure import draw
-from dlscale.analysis.figures.layout import Captioned, finish_printed
+from dlscale.analysis.figures.figure import draw, on_pages
+from dlscale.analysis.figures.layout import finish_printed
 from dlscale.analysis.findings import load_all
 from dlscale.analysis.form import SCREEN, Form, figure_latex
 from dlscale.analysis.measured import Measured
@@ -106,30 +106,30 @@ def write_declared(
     return [folder / path.name for path in written]
 
 
-def save_figure(declared: Declared, stem: Path, provenance: Provenance, form: Form = SCREEN) -> list[Path]:
-    """Draw a figure and write its files; one without panels is for screens, and has a CSV alone."""
+def save_figure(
+    declared: Declared, stem: Path, provenance: Provenance, form: Form = SCREEN, *, captioned: bool = True
+) -> list[Path]:
+    """Draw a figure and write its files; one without panels is for screens, and has a CSV alone.
+
+    A printed figure that is higher than a page is several: `<stem>`, `<stem>-2` and so on. Beside each is its caption,
+    if it is to be `captioned`.
+    """
     if not declared.panels:
         return [save_rows(stem, declared.rows, provenance)] if form == SCREEN else []
-    title = ": ".join(filter(None, (declared.name, declared.warning, declared.title)))
-    with drawing(form):
-        return _save(draw(declared, form), stem, title, declared.rows, provenance, form)
-
-
-def _save(
-    figure: Captioned,
-    stem: Path,
-    title: str,
-    rows: Iterable[Mapping[str, Any]],
-    provenance: Provenance,
-    form: Form,
-) -> list[Path]:
-    """Call `save_drawing`; a printed figure is finished before, and its caption written beside it."""
-    if form.width is None:
-        return save_drawing(figure, stem, title=title, rows=rows, provenance=provenance)
-    finish_printed(figure)
-    written = save_drawing(figure, stem, title=title, rows=rows, provenance=provenance)
-    text = figure_latex(figure.caption, name=stem.name, width=form.width, origin=provenance.short_line())
-    return [*written, _write(stem, "tex", text.encode())]
+    written: list[Path] = []
+    for number, page in enumerate(on_pages(declared, form), 1):
+        own = stem.with_name(f"{stem.name}-{number}") if number > 1 else stem
+        title = ": ".join(filter(None, (page.name, page.warning, page.title)))
+        with drawing(form):
+            figure = draw(page, form)
+            if form.printed:
+                finish_printed(figure)
+            written += save_drawing(figure, own, title=title, rows=page.rows, provenance=provenance)
+        if form.width is not None and captioned:
+            where = provenance.short_line()
+            text = figure_latex(figure.caption, name=own.name, width=form.width, origin=where)
+            written.append(_write(own, "tex", text.encode()))
+    return written
 
 
 # Glyphs are drawn as paths: without the font a viewer would use a wider one. The PDF has text to search and copy.

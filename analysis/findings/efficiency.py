@@ -35,6 +35,7 @@ PANELS = (
     ("(a) base case: {}, no communication layer", against_none),
     ("(b) base case: {} of the same backend", against_backend),
 )
+MOST_NAMED = 3  # backends in the name of a bound's line
 KINDS = ("wire", "memory", "loader")  # of bounds
 BINDS = 0.995  # a figure has no line for bounds that are 100 % everywhere
 
@@ -150,7 +151,9 @@ def _guides(rows: Sequence[ScalingRow]) -> Iterator[Guide]:
                 lines.setdefault((kind, tuple(known.items())), []).append(name)
     kinds = [kind for kind, _ in lines]
     for (kind, points), names in lines.items():
-        whose = f" ({', '.join(names)})" if kinds.count(kind) > 1 else ""
+        others = f"{names[0]} and {len(names) - 1} more"
+        told = ", ".join(names) if len(names) <= MOST_NAMED else others
+        whose = f" ({told})" if kinds.count(kind) > 1 else ""
         yield Guide(label=f"{kind} bound{whose}", points=points, bound=True)
 
 

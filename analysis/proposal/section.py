@@ -17,9 +17,11 @@ from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import interval_columns, listed, number, percent, plural, rate, with_limits
 from dlscale.benchmarks.records.record import Record
 
+FIGURE_INCHES = 3.5  # wide: a column of a page
 CAPTIONS = {
     "throughput": "Throughput over ranks; the line is ideal scaling of {} without a communication layer.",
-    "efficiency": "Scaling efficiency over ranks, relative to {}; the dashed line is the threshold.",
+    "efficiency": "Scaling efficiency over ranks, (a) relative to {0} without a communication layer, (b) to {0} of the "
+    "same backend, with the threshold.",
     "step-time": "Time per step and speed-up over ranks.",
 }
 
@@ -71,7 +73,7 @@ def _picture(curve: Curve, stem: str, name: str) -> Picture:
     if curve.predicted and name != "step-time":
         kind += " Bands and half-filled markers are simulated."
     caption = f"{CAPTIONS[name].format(base_ranks_text(curve))} {curve_title(curve)}.{kind}"
-    return Picture(caption=caption, stem=f"{stem}-{name}")
+    return Picture(caption=caption, stem=f"{stem}-{name}", width=FIGURE_INCHES)
 
 
 def curve_table(curve: Curve, stem: str) -> Table:

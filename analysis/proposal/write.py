@@ -15,9 +15,10 @@ from dlscale.analysis.findings.predicted_points import placed_row
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.step_time import step_time_figure
 from dlscale.analysis.findings.throughput import MAKERS
+from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.proposal.document import to_latex, to_markdown
-from dlscale.analysis.proposal.section import document, table_line
+from dlscale.analysis.proposal.section import FIGURE_INCHES, document, table_line
 from dlscale.analysis.proposal.sizes import Curve, curves
 from dlscale.base.files import make_folder, write_atomically
 
@@ -93,13 +94,14 @@ def _figures(curve: Curve, study: Measured, stem: Path) -> tuple[list[str], list
         if row.cell.control == "train" and (row.cell.id in own or row.cell.backend == "none")
     ]
     common = (curve.family, rows, study.provenance)
-    drawn = [make(*common, predicted=curve.predicted) for make in MAKERS.values()]
-    drawn += [step_time_figure(*common)] if curve.family.scaling_mode == "strong" else []
+    form = Form(width=FIGURE_INCHES)
+    drawn = [make(*common, form, curve.predicted) for make in MAKERS.values()]
+    drawn += [step_time_figure(*common, form)] if curve.family.scaling_mode == "strong" else []
     names, files = [], []
     for figure in filter(None, drawn):
         marked = _with_threshold(figure, curve) if figure.name == "efficiency" else figure
         names.append(figure.name)
-        files += save_figure(marked, _with(stem, figure.name), study.provenance)
+        files += save_figure(marked, _with(stem, figure.name), study.provenance, form, captioned=False)
     return names, files
 
 

@@ -2,11 +2,13 @@
 
 import csv
 import re
+from itertools import combinations
 
 import click
 import pytest
 from matplotlib.text import Text
 
+from dlscale.analysis.figures import write
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw as draw_figure
 from dlscale.analysis.figures.layout import finish_printed
@@ -18,7 +20,7 @@ from dlscale.analysis.form import Caption, Form, figure_latex, parse_width
 from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.figures import figures
-from tests.made_records import make_study, write_study
+from tests.made_records import in_detail, make_study, write_study
 
 COLUMN = Form(width=3.3, backends=("ring", "mpi"))
 
@@ -135,3 +137,50 @@ def test_figures_that_the_records_do_not_give(results, capsys):
 def test_mistakes_are_one_line(results, words, error):
     with pytest.raises((UsageError, click.UsageError), match=re.escape(error)):
         run(results, *words)
+
+
+BACKENDS = ("none", "ring", "mpi", "gloo", "nccl", "horovod", "tf_collective", "mpi_ps")
+RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+@pytest.fixture(scope="module")
+def crowded():
+    """Eight backends on twelve numbers of ranks."""
+    kept = {
+        name: {ranks: 1 - 0.01 * (place + 1) * step for step, ranks in enumerate(RANKS)}
+        for place, name in enumerate(BACKENDS)
+    }
+    records = make_study(efficiency=kept, num_blocks=3, num_nodes={ranks: ranks for ranks in RANKS})
+    return measure([in_detail(record) for record in records])
+
+
+@pytest.mark.parametrize("width", [2.0, 3.3, 7.0])
+def test_no_printed_figure_is_higher_than_a_page_and_no_words_run_into_each_other(
+    crowded, tmp_path, monkeypatch, width
+):
+    figures = {}
+    monkeypatch.setattr(
+        write, "save_pictures", lambda figure, stem, **_: figures.setdefault(stem.name, figure) and []
+    )
+    write_figures(
+        crowded, tmp_path, form=Form(width=width), only=("start-up", "waterfall", "heatmap", "efficiency")
+    )
+    assert {"start-up-torch", "start-up-torch-2"} <= {*figures} or width > 2
+    panels = [
+        axes.get_title("left")
+        for name, figure in figures.items()
+        if "start-up" in name
+        for axes in figure.axes
+    ]
+    assert sorted(panels) == sorted(BACKENDS)
+    for figure in figures.values():
+        assert figure.get_figheight() <= 7.51
+        figure.draw_without_rendering()
+        assert {text.get_fontsize() for text in figure.findobj(Text) if text.get_text()} == {8}
+        right, top = figure.get_size_inches() * figure.dpi
+        for axes in figure.axes:
+            for words in (axes.get_xticklabels(), axes.get_yticklabels(), axes.texts):
+                boxes = [text.get_window_extent() for text in words if text.get_text() and text.get_visible()]
+                assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+        legends = [text.get_window_extent() for legend in figure.legends for text in legend.get_texts()]
+        assert all(box.x1 <= right and box.y1 <= top + 1 for box in legends)

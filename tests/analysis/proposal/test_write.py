@@ -4,8 +4,10 @@ import csv
 import re
 
 import pytest
+from PIL import Image
 
 from dlscale.analysis.declare import Guide
+from dlscale.analysis.figures.drawing import DOTS_PER_INCH
 from dlscale.analysis.measured import measure
 from dlscale.analysis.proposal import write as module
 from dlscale.analysis.proposal.write import write_proposal
@@ -41,6 +43,9 @@ def test_text_table_and_figures_are_there_and_refer_to_each_other(write):
     assert {*re.findall(r"includegraphics\[.*?\]\{(.*?)\}", latex)} <= names
     assert "2 trainings take" in markdown
     assert "2 trainings take" in latex
+    with Image.open(folder / f"{STEM}-efficiency.png") as image:
+        assert image.width == round(3.5 * DOTS_PER_INCH)  # a column, not a screen
+    assert latex.count("width=3.5in") == 2
     with (folder / f"{STEM}.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["num_ranks"] for row in rows] == ["1", "2", "4"]
@@ -53,7 +58,7 @@ def test_text_table_and_figures_are_there_and_refer_to_each_other(write):
 def test_the_threshold_is_a_line_in_the_figure_of_efficiency(monkeypatch, write):
     figures = {}
     monkeypatch.setattr(
-        module, "save_figure", lambda figure, *_: figures.setdefault(figure.name, figure).panels[:0]
+        module, "save_figure", lambda figure, *_, **__: figures.setdefault(figure.name, figure).panels[:0]
     )
     write(kept(SHARES), threshold=0.8)
     assert [plot.guides[-1] for plot in figures["efficiency"].panels] == [Guide(label="80 %", y=0.8)] * 2
