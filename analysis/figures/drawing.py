@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import matplotlib.style
+from matplotlib.axes import Axes
 
 from dlscale.analysis.form import PRINTED_POINTS, SCREEN, Form
 from dlscale.analysis.render.theme import Look
@@ -66,6 +67,11 @@ def drawing(form: Form = SCREEN) -> Iterator[None]:
     printed = dict.fromkeys(sizes, PRINTED_POINTS) if form.printed else {}
     with matplotlib.style.context(["default", _RC | printed]):
         yield
+
+
+def inches_wide(axes: Axes) -> float:
+    """The width of the figure that these axes are in."""
+    return float(axes.figure.bbox.width / axes.figure.dpi)
 
 
 def line_style(look: Look, *, joined: bool) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from dlscale.analysis.figures.drawing import (
     REFERENCE,
     RIM,
     SINGLE_COLUMN_INCHES,
+    inches_wide,
     line_style,
     marker_style,
 )
@@ -382,7 +383,7 @@ def _apart(axes: Axes, axis: Axis, texts: Sequence[tuple[float, str]]) -> list[f
         return [place for place, _ in texts]
     scale = log if axis.kind == "log" else float
     grid = axes.get_gridspec()
-    wide = float(axes.figure.get_figwidth()) / (grid.ncols if grid else 1) - AXIS_INCHES
+    wide = inches_wide(axes) / (grid.ncols if grid else 1) - AXIS_INCHES
     inches = wide / (scale(axis.high) - scale(axis.low))
     least = wide / MOST_TICKS if len(texts) > MOST_TICKS else 0.0
     kept: list[float] = []

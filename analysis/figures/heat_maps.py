@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
 from dlscale.analysis.declare import HeatMap
-from dlscale.analysis.figures.drawing import RIM
+from dlscale.analysis.figures.drawing import RIM, inches_wide
 
 COLORS = "PuOr_r"  # ColorBrewer: orange is slower, purple faster; safe for colour-blind readers
 LIMITS = (2, 5, 10, 20, 50, 100)  # percent at the ends of the colours
@@ -31,7 +31,7 @@ _MAX_LAUNCHES = 8  # names of launches on an axis
 def draw_heat_maps(axes: Sequence[Axes], heat_maps: Sequence[HeatMap]) -> None:
     """Draw each heat map in a panel. All launches are equally wide, so that those of one place line up."""
     limit, grid = _limit(heat_maps), axes[0].get_gridspec()
-    inches = (float(axes[0].figure.get_figwidth()) - _BAR_INCHES) / (grid.ncols if grid else 1)
+    inches = (inches_wide(axes[0]) - _BAR_INCHES) / (grid.ncols if grid else 1)
     characters = max(8, int(_CHARACTERS_PER_INCH * inches))
     names = dict(sorted({place: name for one in heat_maps for place, name, _ in one.launches}.items()))
     for panel, heat_map in zip(axes, heat_maps, strict=True):
