@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # The setting with the bytes of each exchange of a step, in order: "1048576,26214400".
 BUCKET_SIZES = "bucket_bytes"
 
+SERVED = "served"  # how the names of what servers hold begin, in a trainer's `served_state`
+SERVED_COUNTS = "served.counts"
+
 OWN = "own."  # how the names of what each rank has of its own begin, in a trainer's `own_state`
 
 
@@ -151,14 +154,24 @@ class CountingTrainer(Trainer, Protocol):
         """The servers' weights of now, whatever this rank has seen of them; between two steps, not collective."""
         ...
 
+    def served_state(self) -> State:
+        """All that a replay of this rank's next steps needs, servers' and its own; where nobody steps, not collective.
+
+        Named as `state` names it. Where an algorithm of `served` trains, what the servers hold is called
+        `SERVED<number>.<place of a weight>`: number 0 are the weights, and behind the rule's own, where pushes are
+        collected, the sum of those that await an update. SERVED_COUNTS are the numbers of updates, of those pushes, and
+        of this rank's steps.
+        """
+        ...
+
 
 class BackedUpTrainer(CountingTrainer, Protocol):
     """A trainer whose ranks step together, by updates that take the first gradients to come. Nothing is collective."""
 
-    def taken(self) -> Weights | None:
-        """In the shapes of the weights: 1 where the last step took up this rank's gradients, 0 where they were late.
+    def taken(self, step: int) -> Weights | None:
+        """In the shapes of the weights: 1 where that step took up this rank's gradients, 0 where they were late.
 
-        None if this rank computed none in that step, because the update was there already.
+        None if this rank computed none in that step, because the update was there already. The first step is 0.
         """
         ...
 

@@ -96,7 +96,7 @@ class ReplayAudit:
     def __init__(self, training: AuditedTraining) -> None:
         self._training = training
         self._reference: Replica | None = None
-        self._first_batch = _num_drawn(training.trainer.state())  # not 0 where a training is resumed
+        self._first_batch = self._num_drawn_before()
         self._num_taken = 0  # steps in this launch
         self._exchanges = ExchangeAudit(training.backend, training.trainer, control=training.control)
         self._counted_from = 0  # step
@@ -112,6 +112,18 @@ class ReplayAudit:
         self._wrong_batches = 0  # by which the trainer drew more or fewer than it took steps
         self._wrong_samples = 0
         self._loss_error = 0.0
+
+    def _num_drawn_before(self) -> int:
+        """Batches of the trainer before this launch: some where a training is resumed."""
+        return num_drawn(self._state())
+
+    def _state(self) -> State:
+        """All that the trainer's next steps depend on."""
+        return self._training.trainer.state()
+
+    def _num_batches(self) -> int:
+        """That the trainer has to have drawn in this launch."""
+        return self._num_taken
 
     def count(self, num_steps: int) -> None:
         """So many steps were taken in a window."""
@@ -282,12 +294,7 @@ class ReplayAudit:
         )
 
     def _gate(self, name: str, judged: Judged, detail: str) -> Gate:
-        # No statistic is NaN, over which a plain maximum may pass: it is infinite where a number is not finite.
-        values, noises = zip(*self._training.control.allgather((judged.value, judged.noise)), strict=True)
-        if (noise := max(noises)) > deviation.MOST_NOISE:
-            return unaudited(name, f"replays of the same steps differ by {noise:.2g} from each other")
-        apart = f" (replays differ by {noise:.2g} from each other)" if noise else ""
-        return Gate.at_most(judged.allowed(noise), max(values), name=name, detail=detail + apart)
+        return judged_gate(name, judged, detail, control=self._training.control)
 
     def _audit_step(self) -> None:
         """Take the steps until gradients of now are applied, one where they are not late, and replay the last."""
@@ -326,13 +333,11 @@ class ReplayAudit:
         self._training.passed(self._num_taken - taken_before)
 
     def _check_losses(self, found: list[float], expected: list[float]) -> None:
-        for own, replayed in zip(found, expected, strict=True):
-            error = abs(own - replayed) / (abs(replayed) + LEAST_LOSS)
-            self._loss_error = max(self._loss_error, error if math.isfinite(error) else math.inf)
+        self._loss_error = max(self._loss_error, loss_error(found, expected))
 
     def _check_samples(self, reference: Replica, state: State, num_steps: int) -> None:
         """Of the last of so many steps that the reference took from `state` on."""
-        training, last = self._training, _num_drawn(state) + num_steps - 1
+        training, last = self._training, num_drawn(state) + num_steps - 1
         wrong = num_wrong_samples(
             reference,
             last,
@@ -363,8 +368,8 @@ class ReplayAudit:
         """The trainer as it is, which must have drawn a batch in every step."""
         trainer = self._training.trainer
         trainer.synchronize()
-        state = trainer.state()
-        wrong = abs(_num_drawn(state) - self._first_batch - self._num_taken)
+        state = self._state()
+        wrong = abs(num_drawn(state) - self._first_batch - self._num_batches())
         self._wrong_batches = max(self._wrong_batches, wrong)
         return self._seen(trainer, state), state
 
@@ -415,6 +420,15 @@ class ReplayAudit:
         return deviation.noisy_weights(gradients, bounds=self._training.bounds)
 
 
+def loss_error(found: list[float], expected: list[float]) -> float:
+    """The largest difference between losses, of those expected."""
+    errors = [
+        abs(own - replayed) / (abs(replayed) + LEAST_LOSS)
+        for own, replayed in zip(found, expected, strict=True)
+    ]
+    return max((error if math.isfinite(error) else math.inf for error in errors), default=0.0)
+
+
 def mean_over_ranks(gradients: Sequence[Any], *, control: Any, num_accepted: int | None = None) -> Weights:
     """The means in the gradients' own type, summed over `control` in float64.
 
@@ -431,10 +445,21 @@ def mean_over_ranks(gradients: Sequence[Any], *, control: Any, num_accepted: int
     return means
 
 
+def judged_gate(name: str, judged: Judged, detail: str, *, control: Any) -> Gate:
+    """The worst of all ranks; collective."""
+    # No statistic is NaN, over which a plain maximum may pass: it is infinite where a number is not finite.
+    values, noises = zip(*control.allgather((judged.value, judged.noise)), strict=True)
+    if (noise := max(noises)) > deviation.MOST_NOISE:
+        return unaudited(name, f"replays of the same steps differ by {noise:.2g} from each other")
+    apart = f" (replays differ by {noise:.2g} from each other)" if noise else ""
+    return Gate.at_most(judged.allowed(noise), max(values), name=name, detail=detail + apart)
+
+
 def unaudited(name: str, why: str) -> Gate:
     """The entry of what could not be looked at."""
     return Gate.unchecked(name, f"not audited: {why}")
 
 
-def _num_drawn(state: State) -> int:
+def num_drawn(state: State) -> int:
+    """Batches that a replica or trainer with that state has drawn."""
     return int(state[NUM_DRAWN][0])

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
-from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, TrainingAudit
+from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
 from dlscale.benchmarks.rank.compressed import compressed_gate
 from dlscale.benchmarks.rank.gates import finite_gate, gradient_gate, identity_gate
 from dlscale.benchmarks.rank.rounds import RoundsAudit, rounds_gate
-from dlscale.benchmarks.rank.server_audit import ServerAudit
+from dlscale.benchmarks.rank.server_audit import InStepAudit, ServerAudit
 from dlscale.benchmarks.rank.turns import falling_gate, losses_of_further_steps, turns_gate
 from dlscale.benchmarks.records.record import Gate
-from dlscale.collectives.backend import Backend, CountingTrainer, Trainer
-from dlscale.models.workload import Replica, ReplicaFactory, Shard
+from dlscale.collectives.backend import Backend, Trainer
+from dlscale.models.workload import ReplicaFactory, Shard
 
 StepsAudit = RoundsAudit | ReplayAudit | ServerAudit
 
@@ -52,18 +52,10 @@ def training_gates(
     return results
 
 
-def make_audit(training: AuditedTraining, replica: Replica) -> StepsAudit:
-    """The audit of a trainer that holds `replica`, before its first step."""
+def make_audit(training: AuditedTraining) -> StepsAudit:
+    """The audit of a trainer, before its first step."""
     if training.backend.rounds is not None:
         return RoundsAudit(training)
     if training.backend.capabilities.servers:
-        return ServerAudit(training, cast(CountingTrainer, training.trainer), replica)
+        return InStepAudit(training) if training.backend.in_step else ServerAudit(training)
     return ReplayAudit(training)
-
-
-def begin_audit(training: AuditedTraining, replica: Replica) -> TrainingAudit:
-    """The same, of a training whose steps are timed: what looks at the first ones takes them."""
-    audit = make_audit(training, replica)
-    if isinstance(audit, ServerAudit):
-        audit.opening()
-    return audit

@@ -8,7 +8,7 @@ a kind: rounding has another sign in every element and cancels in it, a mean tha
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,10 +92,15 @@ class Judged:
         return max(self.bound, ALLOWED_NOISES * noise)
 
 
-def snapshot(weights: Weights, state: State) -> Snapshot:
+def snapshot(
+    weights: Weights, state: State, *, centre: Sequence[Any] = (), velocity: Sequence[Any] = ()
+) -> Snapshot:
     """The weights and what the optimizers keep; batch norm's memory is no part of an update."""
     kept = {name: value for name, value in state.items() if name.startswith("optimizer")}
-    return {f"{WEIGHT}.{place}": weight for place, weight in enumerate(weights)} | kept
+    kinds = {WEIGHT: weights, CENTRE: centre, VELOCITY: velocity}
+    return kept | {
+        f"{kind}.{place}": value for kind, values in kinds.items() for place, value in enumerate(values)
+    }
 
 
 def noisy_weights(gradients: Weights, *, bounds: Bounds) -> set[str]:

@@ -157,13 +157,13 @@ class RoundsAudit(ReplayAudit):
 
     def _seen(self, trainer: Trainer, state: State) -> Snapshot:
         rounds = cast(RoundsTrainer, trainer)
-        return _snapshot(
-            rounds.own_weights(), state, rounds.weights() if self._has_centre else [], rounds.velocity()
-        )
+        centre = rounds.weights() if self._has_centre else []
+        return snapshot(rounds.own_weights(), state, centre=centre, velocity=rounds.velocity())
 
     def _replayed(self, reference: Replica) -> Snapshot:
         centre = self._replay.centre if self._has_centre else []
-        return _snapshot(reference.weights(), reference.state(), centre, self._replay.velocity)
+        velocity = self._replay.velocity
+        return snapshot(reference.weights(), reference.state(), centre=centre, velocity=velocity)
 
     def _restored(self, old: Snapshot, state: State) -> Replica:
         centre, velocity = (
@@ -192,9 +192,3 @@ class RoundsAudit(ReplayAudit):
         """The names of all ranks: the others' rounding arrives here with their weights."""
         names = set().union(*self._training.control.allgather(super()._noisy(gradients)))
         return names | {name.replace(WEIGHT, kind, 1) for name in names for kind in (CENTRE, VELOCITY)}
-
-
-def _snapshot(weights: Weights, state: State, centre: Sequence[Any], velocity: Sequence[Any]) -> Snapshot:
-    kept = {CENTRE: centre, VELOCITY: velocity}
-    named = {f"{kind}.{place}": value for kind, values in kept.items() for place, value in enumerate(values)}
-    return snapshot(weights, state) | named

@@ -103,12 +103,10 @@ def _audit(
         precision=cell.precision, wire=backend.wire, compressed=compressed, device=cell.device
     )
     facts = case.facts or cell.facts
-    seed = context.seed + context.shard.index
     training = AuditedTraining(
         trainer=steps.trainer,
         backend=backend,
-        # Servers' first steps are replayed one by one, and nothing else may draw a batch meanwhile.
-        make_reference=lambda: case.reference(seed=seed) if cell.num_servers else evaluator.replica,
+        make_reference=lambda: evaluator.replica,
         control=context.world,
         bounds=bounds,
         passed=lambda _: None,
@@ -121,7 +119,7 @@ def _audit(
         aside=context.aside,
     )
     return TargetAudit(
-        steps=make_audit(training, replicas[0]),
+        steps=make_audit(training),
         world=context.world,
         target=target,
         quality=facts.quality(),

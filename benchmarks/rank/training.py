@@ -9,7 +9,7 @@ from typing import cast
 from dlscale.benchmarks.rank.audit import AuditedTraining, TrainingAudit
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
-from dlscale.benchmarks.rank.checks import begin_audit, training_gates
+from dlscale.benchmarks.rank.checks import make_audit, training_gates
 from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.exchange_audit import bucket_bytes_of
 from dlscale.benchmarks.rank.gates import numerics_gate
@@ -99,7 +99,7 @@ def _audit(
         num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),
         aside=context.aside,
     )
-    return begin_audit(training, replicas[0])
+    return make_audit(training)
 
 
 def _has_labels(case: CaseRun) -> bool:

@@ -98,36 +98,6 @@ def _elastic_change(
     return [share * (c - x) for c, x in zip(_exact(centre), own, strict=True)]
 
 
-def first_update(algorithm: Served, reference: Replica, *, settings: dict[str, Any]) -> list[NDArray[Any]]:
-    """By how much one gradient of `reference` changes the servers' weights at first.
-
-    By the servers' rule, whose learning rate is in the trainer's `settings`, or by the reference's own optimizer.
-    """
-    gradients = reference.gradients()
-    if isinstance(algorithm, downpour.Options):
-        changes = []
-        for gradient in gradients:
-            change = np.zeros(gradient.size, np.float32)
-            rule = downpour.RULES[algorithm.optimizer](gradient.size, momentum=algorithm.momentum)
-            rule.apply(change, gradient.reshape(-1).copy(), float(settings["learning_rate"]))
-            changes.append(change)
-        return changes
-    before = reference.weights()
-    reference.apply(gradients)
-    share = float(settings["elastic_share"]) if algorithm else 1.0
-    return [share * (new - old) for old, new in zip(before, reference.weights(), strict=True)]
-
-
-def left_of_first_update(algorithm: Served, *, num_batches: int) -> float:
-    """How large an update is, of a first one, by gradients that stay as large; `num_batches` were taken up before.
-
-    Adagrad divides by the root of their sum of squares: r / sqrt(k) in update k. Other rules do not shrink so.
-    """
-    if isinstance(algorithm, downpour.Options) and algorithm.optimizer == "adagrad":
-        return 1 / math.sqrt(max(1.0, num_batches / algorithm.push_every))
-    return 1.0
-
-
 def _exact(weights: Weights) -> Exact:
     return [weight.astype(np.float64) for weight in weights]
 

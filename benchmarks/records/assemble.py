@@ -61,9 +61,8 @@ class LaunchMetadata(Frozen):
     environment_variables: dict[Text, Text]
     configuration: Configuration | None = None
     allocation: Allocation | None = None
-    gates_version: Literal[1] | None = where_given(
-        None
-    )  # of the list of gates that its cases must have passed
+    # Of the list of gates that its cases must have passed.
+    gates_version: Literal[1, 2] | None = where_given(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,13 @@ The list has a version, which a launch writes into its records. Those of before 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.capabilities import capabilities
 
-GATES_VERSION: Final = 1
+GATES_VERSION: Final = 2
 
 WINDOWS = ("window_steps", "window_clocks")
 TRAINING = ("finite_loss", "numerics")
@@ -25,11 +25,17 @@ REPLAY_AUDITS = (
     "audit_window",
     "audit_exchange",
 )
-SERVER_AUDITS = ("audit_opening", "audit_movement", "audit_count", "audit_samples")
+# Before servers gave what they hold, only the first steps of trainings on them were replayed.
+SERVER_AUDITS = {
+    1: ("audit_opening", "audit_movement", "audit_count", "audit_samples"),
+    2: (*REPLAY_AUDITS, "audit_movement", "audit_count"),
+}
 TARGET_AUDITS = ("audit_held_out", "audit_evaluation", "evaluation_clock", "evaluation_times")
 
 
-def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
+def required_gates(
+    cell: Cell, *, diverged: bool = False, version: Literal[1, 2] = GATES_VERSION
+) -> tuple[str, ...]:
     """The names, of a case of that cell which ran to its end; `diverged`: its weights are no numbers."""
     row = capabilities(cell.backend)
     in_rounds = cell.algorithm != SYNC and not row.servers
@@ -43,7 +49,7 @@ def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
         return (*names, "profile_bytes", "finite_loss")
     if cell.target and diverged:
         return (*names, "evaluation_times")
-    audits = SERVER_AUDITS if row.servers else REPLAY_AUDITS
+    audits = SERVER_AUDITS[version] if row.servers else REPLAY_AUDITS
     names = (*names, *TRAINING, *audits, *(TARGET_AUDITS if cell.target else ()))
     return (*names, *(["identity"] if row.exchanges else []))
 
@@ -54,4 +60,5 @@ def missing_gates(record: Record) -> list[str]:
         return []
     diverged = record.solution is not None and record.solution.end == "diverged"
     found = {gate.name for gate in record.gates}
-    return [name for name in required_gates(record.case.cell, diverged=diverged) if name not in found]
+    names = required_gates(record.case.cell, diverged=diverged, version=record.gates_version)
+    return [name for name in names if name not in found]

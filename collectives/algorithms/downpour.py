@@ -161,8 +161,27 @@ class ServerRule(Protocol):
         """Update `weights` in place; `gradient` may be overwritten."""
         ...
 
+    def kept(self) -> list[Floats]:
+        """Its arrays themselves, each with an element per weight."""
+        ...
 
-class Sgd:
+    def resume(self, num_updates: int) -> None:
+        """What `kept` gives was overwritten by what it is after so many updates."""
+        ...
+
+
+class _Keeping:
+    """What rules share."""
+
+    def kept(self) -> list[Floats]:
+        """Nothing."""
+        return []
+
+    def resume(self, num_updates: int) -> None:
+        """The number is no part of the rule."""
+
+
+class Sgd(_Keeping):
     """Plain SGD (`ServerRule`): bit for bit w - r G in float32."""
 
     def __init__(self, count: int, *, momentum: float) -> None:
@@ -175,11 +194,15 @@ class Sgd:
             np.subtract(w, g, out=w)
 
 
-class Momentum:
+class Momentum(_Keeping):
     """SGD with momentum (`ServerRule`)."""
 
     def __init__(self, count: int, *, momentum: float) -> None:
         self._momentum, self._u = np.float32(momentum), np.zeros(count, np.float32)
+
+    def kept(self) -> list[Floats]:
+        """Momentum u."""
+        return [self._u]
 
     def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
         """Four passes."""
@@ -190,12 +213,16 @@ class Momentum:
             np.subtract(w, g, out=w)
 
 
-class Adagrad:
+class Adagrad(_Keeping):
     """Adagrad with the sums of this shard (`ServerRule`)."""
 
     def __init__(self, count: int, *, momentum: float) -> None:
         del momentum
         self._sums, self._work = np.zeros(count, np.float32), np.empty(min(count, BLOCK), np.float32)
+
+    def kept(self) -> list[Floats]:
+        """Sums s."""
+        return [self._sums]
 
     def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
         """Seven passes."""
@@ -210,7 +237,7 @@ class Adagrad:
             np.subtract(w, g, out=w)
 
 
-class Adam:
+class Adam(_Keeping):
     """Adam, algorithm 1 of Kingma & Ba 2015, arXiv:1412.6980 (`ServerRule`)."""
 
     def __init__(self, count: int, *, momentum: float) -> None:
@@ -218,6 +245,14 @@ class Adam:
         self._mean, self._square = np.zeros(count, np.float32), np.zeros(count, np.float32)
         self._work = np.empty(min(count, BLOCK), np.float32)
         self._num_updates = 0
+
+    def kept(self) -> list[Floats]:
+        """Both moments."""
+        return [self._mean, self._square]
+
+    def resume(self, num_updates: int) -> None:
+        """Biases are those of the next update."""
+        self._num_updates = num_updates
 
     def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
         """Twelve passes."""

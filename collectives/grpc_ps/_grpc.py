@@ -6,8 +6,9 @@ It knows bytes only. The listener says who may call, and what a call that is not
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -20,6 +21,7 @@ from dlscale.collectives.grpc_ps.messages import HEADER, MAX_HELLO_BYTES, Refuse
 
 TRAIN = "/dlscale.ParameterServer/Train"  # a stream per trainer
 COUNT = "/dlscale.ParameterServer/Count"  # num_applied of a session
+KEPT = "/dlscale.ParameterServer/Kept"  # what an optimizer keeps of a chunk
 TOKEN = "dlscale-token"  # the metadata's key  # noqa: S105
 
 ChannelOptions = list[tuple[str, int | str]]
@@ -49,7 +51,7 @@ def client_options(chunk_bytes: int) -> ChannelOptions:
 GRACE_SECONDS = 5.0
 
 Train = Callable[[Iterator[bytes]], Iterator[bytes]]
-Count = Callable[[bytes], bytes]
+Answer = Callable[[bytes], bytes]
 
 
 class LostError(Exception):
@@ -57,14 +59,16 @@ class LostError(Exception):
 
 
 class Listener:
-    """A gRPC server for the calls that carry the token. `train` answers streams, `count` single messages."""
+    """A gRPC server for the calls that carry the token: `train` is for streams, `answers` for single messages."""
 
-    def __init__(self, *, token: str, train: Train, count: Count, chunk_bytes: int, num_threads: int) -> None:
+    def __init__(
+        self, *, token: str, train: Train, answers: Mapping[str, Answer], chunk_bytes: int, num_threads: int
+    ) -> None:
         self._server = grpc.server(
             ThreadPoolExecutor(max_workers=num_threads, thread_name_prefix="grpc_ps"),
             options=server_options(chunk_bytes),
         )
-        self._server.add_generic_rpc_handlers((_Handler(token, train, count),))
+        self._server.add_generic_rpc_handlers((_Handler(token, train, answers),))
 
     def start(self, host: str, port: int) -> int:
         """Listen at exactly this address; returns the port. Raises UsageError if it is taken."""
@@ -85,9 +89,9 @@ class Listener:
 
 
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
-    def __init__(self, token: str, train: Train, count: Count) -> None:
+    def __init__(self, token: str, train: Train, answers: Mapping[str, Answer]) -> None:
         self._token = token.encode()
-        self._train, self._count = train, count
+        self._train, self._answers = train, answers
 
     def service(self, details: Any) -> Any:
         given = dict(details.invocation_metadata).get(TOKEN, "")
@@ -95,8 +99,8 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         allowed = hmac.compare_digest(raw, self._token)
         if details.method == TRAIN:
             return grpc.stream_stream_rpc_method_handler(self._stream if allowed else _denied)
-        if details.method == COUNT:
-            return grpc.unary_unary_rpc_method_handler(self._unary if allowed else _denied)
+        if answer := self._answers.get(details.method):
+            return grpc.unary_unary_rpc_method_handler(partial(_unary, answer) if allowed else _denied)
         return None
 
     def _stream(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
@@ -107,12 +111,13 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         except LostError as error:
             context.abort(grpc.StatusCode.ABORTED, str(error))
 
-    def _unary(self, request: bytes, context: Any) -> bytes:
-        try:
-            return self._count(request)
-        except RefusedError as error:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            raise
+
+def _unary(answer: Answer, request: bytes, context: Any) -> bytes:
+    try:
+        return answer(request)
+    except RefusedError as error:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        raise
 
 
 def _denied(_request: Any, context: Any) -> Any:
@@ -137,10 +142,10 @@ class Channel:
         """The call that streams."""
         return self._channel.stream_stream(TRAIN)(requests, metadata=self._metadata)
 
-    def count(self, request: bytes) -> bytes:
+    def ask(self, method: str, request: bytes) -> bytes:
         """One request and its reply. Raises the error of `explain`."""
         try:
-            reply: bytes = self._channel.unary_unary(COUNT)(request, metadata=self._metadata)
+            reply: bytes = self._channel.unary_unary(method)(request, metadata=self._metadata)
         except grpc.RpcError as error:
             raise self.explain(error) from None
         return reply

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 from threading import Condition
 from typing import Any
 
@@ -19,11 +20,12 @@ from torch import nn
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import BUCKET_SIZES
-from dlscale.collectives.grpc_ps._grpc import Channel, Stream
+from dlscale.collectives.grpc_ps._grpc import COUNT, KEPT, Channel, Stream
 from dlscale.collectives.grpc_ps._torch_optimizers import Section
 from dlscale.collectives.grpc_ps.messages import (
     BYTES_PER_ELEMENT,
     GRADIENT,
+    QUESTION,
     WEIGHTS,
     Chunk,
     Hello,
@@ -38,6 +40,7 @@ from dlscale.collectives.grpc_ps.messages import (
     shards,
     unpack,
     unpack_counts,
+    unpack_slot,
 )
 from dlscale.collectives.training._torch import Setting, clear_gradients, flat_in_memory
 from dlscale.collectives.training._torch_staging import staging_of
@@ -238,9 +241,30 @@ class Traffic:
             self._streams[outgoing.server].send(partial(pack_look, outgoing.index, self._step))
         self.finish()
 
+    def kept(self) -> list[dict[str, Floats]]:
+        """What servers' optimizers keep of each parameter, by name: flat in the order of its memory, or a number."""
+        kept: list[dict[str, Floats]] = [{} for _ in self.parameters]
+        for outgoing in self._all():
+            channel, session = self._channels[outgoing.server], self.sessions[outgoing.server].number
+            for number in count():
+                raw = channel.ask(KEPT, QUESTION.pack(session, outgoing.index, number))
+                if not raw:
+                    break
+                name, values = unpack_slot(raw)
+                start = 0
+                for part in outgoing.parts:
+                    size, own = part.stop - part.start, kept[part.parameter]
+                    if values.ndim:
+                        whole = own.setdefault(name, np.zeros(self._memory[part.parameter].size, np.float32))
+                        whole[part.start : part.stop] = values[start : start + size]
+                        start += size
+                    else:
+                        own[name] = values
+        return kept
+
     def _counts(self, server: int) -> tuple[int, dict[int, int]]:
         number = self.sessions[server].number.to_bytes(8, "little")
-        return unpack_counts(self._channels[server].count(number))
+        return unpack_counts(self._channels[server].ask(COUNT, number))
 
     def settings(self) -> dict[str, Setting]:
         """How the weights are cut, and who owns them."""

@@ -8,11 +8,12 @@ from threading import Lock, Thread
 import torch
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.grpc_ps._grpc import Listener, LostError
+from dlscale.collectives.grpc_ps._grpc import COUNT, KEPT, Listener, LostError
 from dlscale.collectives.grpc_ps._torch_session import ServedSession
 from dlscale.collectives.grpc_ps.meeting import meet
 from dlscale.collectives.grpc_ps.messages import (
     BYTES_PER_ELEMENT,
+    QUESTION,
     Hello,
     RefusedError,
     pack_counts,
@@ -65,7 +66,7 @@ class Server:
         self._listener = Listener(
             token=token,
             train=self._train,
-            count=self._count,
+            answers={COUNT: self._count, KEPT: self._kept},
             chunk_bytes=chunk_bytes,
             num_threads=MAX_SESSIONS * num_workers + 2,  # a stream holds one as long as it lasts
         )
@@ -144,11 +145,21 @@ class Server:
                 self._ended.add(number)
 
     def _count(self, request: bytes) -> bytes:
+        served = self._open_session(int.from_bytes(request, "little"))
+        return pack_counts(served.num_applied(), served.staleness())
+
+    def _kept(self, request: bytes) -> bytes:
+        if len(request) != QUESTION.size:
+            raise RefusedError(f"a question has {QUESTION.size} bytes, not {len(request)}")
+        number, chunk, slot = QUESTION.unpack(request)
+        return self._open_session(number).kept(chunk, slot)
+
+    def _open_session(self, number: int) -> ServedSession:
         with self._lock:
-            served = self._sessions.get(int.from_bytes(request, "little")) if len(request) == 8 else None
+            served = self._sessions.get(number)
         if served is None:
             raise RefusedError("there is no such trainer")
-        return pack_counts(served.num_applied(), served.staleness())
+        return served
 
 
 def _next(requests: Iterator[bytes]) -> bytes | None:

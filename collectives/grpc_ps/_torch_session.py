@@ -31,6 +31,7 @@ from dlscale.collectives.grpc_ps.messages import (
     Session,
     chunks,
     pack,
+    pack_slot,
     unpack,
 )
 
@@ -120,6 +121,15 @@ class ServedChunk:
         """The message with the weights of now, for a worker that has taken up that step."""
         self._known[worker] = self._num_updates
         return pack(WEIGHTS, self._index, step, self._chunk, [self._weights])
+
+    def kept(self, number: int) -> bytes:
+        """That slot of the optimizer; nothing where it has not so many."""
+        state = self._optimizer.state.get(self._parameter, {})
+        slots = [(name, value) for name, value in state.items() if isinstance(value, torch.Tensor)]
+        if number >= len(slots):
+            return b""
+        name, value = slots[number]
+        return pack_slot(name, value.detach().float().numpy())
 
     def apply(self, gradient: Floats, step: int) -> bytes:
         """Update the weights by a gradient; returns the message with the new ones. Raises RefusedError."""
@@ -219,6 +229,14 @@ class ServedSession:
     def num_applied(self) -> int:
         """Local batches, of all workers, that every chunk of this shard has taken up."""
         return sum(num_updates // len(self._chunks) for num_updates in list(self._num_updates))
+
+    def kept(self, index: int, number: int) -> bytes:
+        """A slot of the optimizer of that chunk. Raises RefusedError."""
+        if index >= len(self._chunks):
+            raise RefusedError(f"there is no chunk {index}; there are {len(self._chunks)}")
+        chunk = self._chunks[index]
+        with chunk.lock:
+            return chunk.kept(number)
 
     def staleness(self) -> dict[int, int]:
         """{updates: gradients of a chunk} that had missed so many, of asynchronous workers."""

@@ -20,7 +20,7 @@ from dlscale.collectives.grpc_ps.options import Options
 from dlscale.collectives.job import ServerSplit, rest
 from dlscale.collectives.training._torch import TorchTrainer
 from dlscale.collectives.training.replica_trainer import KeptByServers
-from dlscale.models.workload import ReplicaFactory, Shard, Weights
+from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
 
 def connect(*, control: Any, options: Options, job: ServerSplit) -> GrpcBackend:
@@ -86,6 +86,15 @@ class ServedTrainer(KeptByServers, TorchTrainer):
         ]
         super().__init__(replica, exchanges, close=traffic.close)
         self._traffic = traffic
+        number_of = {parameter.data_ptr(): number for number, parameter in enumerate(traffic.parameters)}
+        # By the optimizer's name and the place in it, as states name what optimizers keep.
+        self._slots_of = {
+            f"optimizer{index}.{place}": number_of[given.data_ptr()]
+            for index, objective in enumerate(replica.objectives)
+            for place, given in enumerate(
+                given for group in objective.optimizer.param_groups for given in group["params"]
+            )
+        }
 
     def num_applied(self) -> int:
         """Local batches, of all workers, that server 0's weights have taken up."""
@@ -96,6 +105,17 @@ class ServedTrainer(KeptByServers, TorchTrainer):
         if self._traffic.sessions[0].asynchronous:
             self._traffic.fetch()
         return self.weights()
+
+    def served_state(self) -> State:
+        """The servers' weights of now, what their optimizers keep, and all else that is this rank's own."""
+        self.served_weights()
+        kept = self._traffic.kept()
+        slots = {
+            f"{name}.{key}": value
+            for name, number in self._slots_of.items()
+            for key, value in kept[number].items()
+        }
+        return super().served_state() | slots
 
     def staleness(self) -> dict[int, int]:
         """{updates: pushes}: how many pushes had missed so many updates, of all workers; empty where none is missed."""

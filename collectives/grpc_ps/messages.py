@@ -213,6 +213,22 @@ def unpack_counts(raw: bytes) -> tuple[int, dict[int, int]]:
     return int(counts["applied"]), {int(steps): int(number) for steps, number in counts["staleness"].items()}
 
 
+QUESTION = struct.Struct("<QQQ")  # session, chunk, number of the slot
+SLOT_BYTES = HEADER.size  # of a slot's name, its length and its number of axes: as much as a header
+
+
+def pack_slot(name: str, values: NDArray[np.float32]) -> bytes:
+    """What an optimizer keeps of a chunk by that name: an element per weight, or a number."""
+    return struct.pack(f"<BB{SLOT_BYTES - 2}s", len(name), values.ndim, name.encode()) + values.tobytes()
+
+
+def unpack_slot(raw: bytes) -> tuple[str, NDArray[np.float32]]:
+    """(name, values)."""
+    length, num_axes, name = struct.unpack_from(f"<BB{SLOT_BYTES - 2}s", raw)
+    values = np.frombuffer(raw, dtype=np.float32, offset=SLOT_BYTES)
+    return name[:length].decode(), values if num_axes else values.reshape(())
+
+
 def unpack(raw: bytes, chunks: list[Chunk]) -> Message:
     """The message, of which `values` is a view. Raises RefusedError unless it is one of these chunks, whole."""
     if len(raw) < HEADER.size:

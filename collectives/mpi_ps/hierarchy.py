@@ -73,6 +73,7 @@ class Parent(Protocol):
     def collect(self, into: Floats) -> None: ...  # noqa: D102
     def fetch(self, into: Floats) -> None: ...  # noqa: D102
     def look(self, into: Floats) -> None: ...  # noqa: D102
+    def kept(self) -> tuple[list[Floats], int, int]: ...  # noqa: D102
     def counts(self) -> list[dict[str, Any]]: ...  # noqa: D102
     def end(self) -> None: ...  # noqa: D102
 
@@ -123,6 +124,11 @@ class RelaySession:
             return
         self._parent.look(self._seen)
         self._reply(worker, self._seen, self._parent.steps[0], 0)
+
+    def kept(self, worker: int) -> None:
+        """Send what the super-master keeps."""
+        arrays, *counts = self._parent.kept()
+        self._reply(worker, np.concatenate(arrays), *counts)
 
     def without(self, worker: int, *, num_left: int) -> bool:  # noqa: ARG002
         """Nobody waits for others but for the first weights."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,16 @@ class ServerLinks:
         self.collect(into)
         self.steps = steps
 
+    def kept(self) -> tuple[list[Floats], int, int]:
+        """(the weights and what the algorithm keeps beside them, flat; updates; pushes that await more), of now."""
+        self._ask(Kind.KEPT)
+        shards, counts = [], []
+        for server, (start, stop) in zip(self._servers, self._bounds, strict=True):
+            message = self._receive(server)
+            shards.append(message.values.reshape(-1, stop - start))
+            counts.append((message.step, message.count))
+        return list(np.concatenate(shards, axis=1)), *counts[0]
+
     def collect(self, into: Floats) -> None:
         """Wait for what the servers answer to a push, where the algorithm has them answer."""
         for index, (server, (start, stop)) in enumerate(zip(self._servers, self._bounds, strict=True)):
@@ -82,11 +92,11 @@ class ServerLinks:
         """Whether all servers have answered before this worker has sent what they would answer to."""
         return all(self._mailbox.is_waiting(server) for server in self._servers)
 
-    def own_parts(self) -> Floats:
-        """1 for elements of servers whose last answer has this worker's batches in it, and 0 for others."""
+    def own_parts(self, own: Sequence[int]) -> Floats:
+        """1 for elements of servers whose answer had batches of this worker in it, so many by `own`; 0 for others."""
         parts = np.empty(self.num_elements, np.float32)
-        for (start, stop), own in zip(self._bounds, self.own, strict=True):
-            parts[start:stop] = own > 0
+        for (start, stop), num_batches in zip(self._bounds, own, strict=True):
+            parts[start:stop] = num_batches > 0
         return parts
 
     def counts(self) -> list[Counts]:

@@ -45,6 +45,7 @@ class Kind(IntEnum):
     VALUES = 7  # server: elements of its shard
     COUNTS = 8  # server: JSON
     LOOK = 9  # worker: wants the weights, but not to train on them
+    KEPT = 10  # worker: wants the weights and all that the algorithm keeps beside them
 
 
 class Message:

@@ -92,6 +92,8 @@ class Server:
             self._sessions[number].fetch(worker)
         elif kind is Kind.LOOK:
             self._sessions[number].look(worker)
+        elif kind is Kind.KEPT:
+            self._sessions[number].kept(worker)
         elif kind is Kind.REPORT:
             text = json.dumps(self._sessions[number].counts())
             answer = Message.of_text(text).address(Kind.COUNTS, session=number)

@@ -36,6 +36,10 @@ class ServedSession(Protocol):
         """A worker wants the weights of now, and will not train on them."""
         ...
 
+    def kept(self, worker: int) -> None:
+        """A worker wants the weights, what the algorithm keeps behind them, and how many pushes await more."""
+        ...
+
     def without(self, worker: int, *, num_left: int) -> bool:
         """A worker is gone, and so many are left; whether they can go on without it."""
         ...
@@ -77,6 +81,10 @@ class Shard:
     def look(self, worker: int) -> None:
         """The same weights."""
         self.fetch(worker)
+
+    def kept(self, worker: int) -> None:
+        """The weights alone."""
+        self._reply(worker, self._weights, self._num_updates, 0)
 
     def without(self, worker: int, *, num_left: int) -> bool:  # noqa: ARG002
         """Nobody waits for others but for the first weights."""
@@ -236,6 +244,12 @@ class DownpourSession(Shard):
             self._update(self._sum, self._rate, self._batches_in_sum)
             self._sum[:] = 0
             self._num_in_sum = self._batches_in_sum = 0
+
+    def kept(self, worker: int) -> None:
+        """The weights, the rule's arrays, and the sum of the pushes that await more."""
+        collected = [self._sum] if self._sum.size else []
+        arrays = np.concatenate([self._weights, *self._rule.kept(), *collected])
+        self._reply(worker, arrays, self._num_updates, self._num_in_sum)
 
     def without(self, worker: int, *, num_left: int) -> bool:
         """Collect from no more workers than are left."""

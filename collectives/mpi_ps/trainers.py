@@ -8,13 +8,13 @@ from collections import Counter
 import numpy as np
 
 from dlscale.collectives.algorithms import downpour, easgd
-from dlscale.collectives.backend import BUCKET_SIZES, Trainer
+from dlscale.collectives.backend import BUCKET_SIZES, OWN, SERVED, SERVED_COUNTS, Trainer
 from dlscale.collectives.mpi_ps.group import Group
 from dlscale.collectives.mpi_ps.links import ServerLinks
 from dlscale.collectives.mpi_ps.messages import FlatLayout, Floats
 from dlscale.collectives.mpi_ps.sessions import elastic_force
 from dlscale.collectives.training.replica_trainer import KeptByServers, ReplicaTrainer
-from dlscale.models.workload import Replica, Weights
+from dlscale.models.workload import Replica, State, Weights
 
 Setting = str | int | float | bool
 
@@ -85,22 +85,26 @@ class BackedUpTrainer(SynchronousTrainer):
         super().__init__(replica, layout, links)
         self._num_accepted, self._computes_always = num_accepted, gate
         self._num_computed = self._num_dropped = 0
-        self._computed = False
+        self._taken: list[
+            tuple[int, ...]
+        ] = []  # of each step, this worker's batches by server; none computed: ()
 
     def step(self) -> None:
         """Train on one local batch, or only make the update that others have trained for."""
         # The first step has a loss, whatever comes.
-        self._computed = self._computes_always or not self._num_computed or not self._links.is_late()
-        if self._computed:
+        if self._computes_always or not self._num_computed or not self._links.is_late():
             super().step()
             self._num_computed += 1
             self._num_dropped += sum(not own for own in self._links.own)
+            self._taken.append(tuple(self._links.own))
         else:
             self._update()
+            self._taken.append(())
 
-    def taken(self) -> Weights | None:
-        """1 where the last step took up this worker's gradients, else 0; None if it computed none."""
-        return self._layout.unpack(self._links.own_parts()) if self._computed else None
+    def taken(self, step: int) -> Weights | None:
+        """1 where that step took up this worker's gradients, else 0; None if it computed none."""
+        own = self._taken[step]
+        return self._layout.unpack(self._links.own_parts(own)) if own else None
 
     def num_computed(self) -> int:
         """Local batches that this worker computed gradients of."""
@@ -119,6 +123,7 @@ class AsynchronousTrainer(ServedTrainer):
     """One whose workers do not wait for each other, and whose weights are the servers' (`StaleTrainer`)."""
 
     asynchronous = True
+    _num_steps = 0
 
     def synchronize(self) -> None:
         """Return when the servers have taken up all that was pushed."""
@@ -129,6 +134,23 @@ class AsynchronousTrainer(ServedTrainer):
         found = np.empty_like(self._flat)
         self._links.look(found)
         return self._layout.unpack(found)
+
+    def served_state(self) -> State:
+        """The replica's, and what the servers hold."""
+        return self._own_state() | self._kept()
+
+    def _own_state(self) -> State:
+        state: State = self._replica.state()
+        return state
+
+    def _kept(self) -> State:
+        arrays, *counts = self._links.kept()
+        kept = {
+            f"{SERVED}{number}.{place}": part
+            for number, array in enumerate(arrays)
+            for place, part in enumerate(self._layout.unpack(array))
+        }
+        return kept | {SERVED_COUNTS: np.array([*counts, self._num_steps])}
 
     def staleness(self) -> dict[int, int]:
         """{updates: pushes}: how many pushes had which staleness, over all servers and workers so far."""
@@ -159,7 +181,6 @@ class ElasticTrainer(AsynchronousTrainer):
         # x_i, while the replica is at x_i + d v_i, and v_i; both unused without momentum.
         self._own, self._velocity = np.empty_like(self._flat), np.zeros_like(self._flat)
         self._layout.pack(replica.weights(), self._own)
-        self._num_steps = 0
 
     def step(self) -> None:
         """Train on one local batch, and exchange with the centre if that is due."""
@@ -203,6 +224,10 @@ class ElasticTrainer(AsynchronousTrainer):
         weights: Weights = self._replica.weights()
         return weights
 
+    def _own_state(self) -> State:
+        velocity = self._layout.unpack(self._velocity.copy()) if self._momentum else []
+        return self._alone.state() | {f"{OWN}velocity.{place}": part for place, part in enumerate(velocity)}
+
     def settings(self) -> dict[str, Setting]:
         """The part a of the distance that an exchange moves worker and centre by, too."""
         return {**super().settings(), "elastic_share": float(self._share)}
@@ -234,7 +259,6 @@ class DownpourTrainer(AsynchronousTrainer):
         self._mitigates, self._num_masters = options.mitigate_momentum, options.masters
         self._accrued = np.zeros(layout.num_elements, np.float32)
         self._gradient = np.empty(layout.num_elements, np.float32)
-        self._num_steps = 0
 
     def step(self) -> None:
         """Train on one local batch."""

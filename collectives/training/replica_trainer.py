@@ -48,6 +48,12 @@ class KeptByServers:
     """The part of a trainer whose training cannot be saved, as servers keep some of it."""
 
     backend: ClassVar[str]
+    _replica: Any
+
+    def served_state(self) -> State:
+        """The replica's own state, where that is all that servers or workers update."""
+        state: State = self._replica.state()
+        return state
 
     def state(self) -> State:
         """Raises UsageError."""

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.models.frameworks._tensorflow_replica import Batch, TensorFlowProgram, TensorFlowReplica, Update
 from dlscale.models.samples import LocalBatches
-from dlscale.models.workload import Execution, Weights
+from dlscale.models.weights import NUM_DRAWN, counted
+from dlscale.models.workload import Execution, State, Weights
 
 
 class GraphReplica(TensorFlowReplica):
@@ -84,6 +85,17 @@ class GraphReplica(TensorFlowReplica):
         if self._session is None:
             return [weight.copy() for weight in self._given]
         return [np.array(weight, order="C") for weight in self._session.run(self._parameters())]
+
+    def state(self) -> State:
+        """Copies of all that the next steps depend on; a batch drawn for its shapes is the next one still."""
+        state = super().state()
+        return state if self._peeked is None else state | {NUM_DRAWN: counted(0, 0)}
+
+    def _read_state(self) -> State:
+        """Copies, of the session that holds them."""
+        with self._session.graph.as_default():  # where optimizers look for what they keep
+            kept = self._kept()
+        return {name: np.array(value) for name, value in self._session.run(kept).items()}
 
     def load(self, weights: Weights) -> None:
         """Overwrite the trainable weights."""

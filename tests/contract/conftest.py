@@ -11,6 +11,7 @@ import pytest
 
 from dlscale.benchmarks.rank.affinity import local_rank
 from dlscale.benchmarks.rank.audit import AuditedTraining
+from dlscale.benchmarks.rank.checks import make_audit
 from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.gates import gradient_gate
 from dlscale.collectives import NAMES, capabilities, with_capability
@@ -161,19 +162,39 @@ def verdicts(gates):
     return lambda *given: {name: result.passed for name, result in gates(*given).items()}
 
 
-def audit_steps(audit, trainer, num_steps, harm=lambda _: None):
-    """One audited window of so many steps and one step, `harm` before them; the gates by name."""
+def audit_steps(audit, trainer, num_steps, harm=lambda _: None, *, meet=lambda: None):
+    """One audited window of so many steps and one step, `harm` before them; the gates by name.
+
+    Ranks `meet` before and after the window.
+    """
     audit.warmed_up()
     audit.begin(1)
     audit.before(0)
+    meet()
     harm(trainer)
     for _ in range(num_steps):
         trainer.step()
+    meet()
     audit.count(num_steps)
     audit.after(0)
     audit.end()
     trainer.synchronize()
     return {gate.name: gate for gate in audit.gates()}
+
+
+@pytest.fixture
+def audits(audited_training, world, shard):
+    """audits(backend, factory, num_steps): {gate: value} of a training on servers, where anything was looked at."""
+
+    def found(backend, factory, num_steps):
+        trainer = backend.distribute(factory, shard=shard, seed=11 + shard.index)
+        audit = make_audit(audited_training(trainer, backend, factory))
+        gates = audit_steps(audit, trainer, num_steps, meet=world.Barrier)
+        trainer.close()
+        assert all(gate.passed for gate in gates.values())
+        return {name: gate.value for name, gate in gates.items() if gate.value is not None}
+
+    return found
 
 
 @pytest.fixture

@@ -43,6 +43,37 @@ def test_the_gates_pass(any_served_pair, connected, factory, algorithm, options,
     assert verdicts(backend, factory, turns_gate) == {"broadcast": True, "gradient": True}
 
 
+TURNS = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss", "audit_count"}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        ("downpour", {"optimizer": "adam", "divide_by_staleness": True}),
+        (
+            "downpour",
+            {"fetch_every": 3, "push_every": 2, "optimizer": "adagrad", "divide_by_staleness": True},
+        ),
+        ("downpour", {"softsync": 1, "optimizer": "momentum"}),
+        ("downpour", {"groups": 1, "optimizer": "momentum"}),
+        ("easgd", {"interval": 3}),
+        ("easgd", {"interval": 2, "momentum": 0.5}),
+    ],
+)
+def test_turns_are_replayed(any_served_pair, connected, factory, algorithm, options, audits):
+    backend = connected(*any_served_pair, algorithm=algorithm, algorithm_options=options)
+    found = audits(backend, factory, 7)
+    assert found.pop("audit_movement") > 0.01
+    assert found.keys() == TURNS - ({"audit_count"} if "softsync" in options else set())
+    assert max(found.values()) < 1e-6
+
+
+def test_steps_of_the_first_to_come_are_replayed(any_served_pair, connected, factory, audits):
+    found = audits(connected(*any_served_pair, {"backup_workers": 1}), factory, 7)
+    assert found.keys() == TURNS | {"audit_window"}
+    assert max(found.values()) < 1e-6
+
+
 def test_worker_and_centre_are_drawn_together(any_served_pair, connected, factory, world, shard):
     """Algorithm 1 of the paper, in NumPy, for one worker while the other waits; a = 1 / 4."""
     options = {"interval": 2, "moving_rate": 0.5}
@@ -84,7 +115,7 @@ def test_the_first_to_come_make_the_update_and_every_rank_makes_it(
                 trainer.step()
         world.Barrier()
     computed, dropped = zip(*world.allgather((trainer.num_computed(), trainer.num_dropped())), strict=True)
-    taken = trainer.taken()
+    taken = trainer.taken(3)
     assert computed == (4, 1)
     assert sum(dropped) == 1
     assert (taken is None) if shard.index else all(part.all() for part in taken)

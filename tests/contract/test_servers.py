@@ -25,6 +25,16 @@ def test_the_gates_of_asynchronous_training_pass(pair, connected, workload, verd
 
 
 @pytest.mark.on_ranks(2)
+@pytest.mark.parametrize(("asynchronous", "looked_at"), [(False, "audit_window"), (True, "audit_movement")])
+def test_all_that_servers_hold_is_replayed(pair, connected, asynchronous, looked_at, audits):
+    found = audits(connected(*pair, {"asynchronous": asynchronous}), make_factory(pair[1]), 5)
+    every = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss", "audit_count"}
+    assert found.keys() == every | {looked_at}
+    assert found.pop("audit_movement", 1) > 0.01
+    assert max(found.values()) < 1e-6
+
+
+@pytest.mark.on_ranks(2)
 def test_a_gradient_that_counts_twice_does_not_pass(pair, connected, verdicts):
     def of_the_last_rank(_, shard):
         return 2.0 if shard.index == shard.count - 1 else 1.0

@@ -29,6 +29,28 @@ PLANTS = Path(__file__).parent / "plants.py"
 TO_TARGET = {"target": TARGET | {"threshold": 0.6, "evaluate_every": 20}}
 TWO = {"backend": "mpi", "num_ranks": 2}
 
+
+def served(backend, framework="torch", **fields):
+    """Two ranks and two servers of that backend."""
+    return {"backend": backend, "framework": framework, "num_ranks": 2, "num_servers": 2, **fields}
+
+
+ASYNCHRONOUS = {"backend_options": {"asynchronous": True}}
+DOWNPOUR = {"algorithm": "downpour"}
+ADAM = DOWNPOUR | {"algorithm_options": {"optimizer": "adam"}}
+SERVERS = [
+    served("mpi_ps"),
+    served("mpi_ps", "tensorflow"),
+    served("mpi_ps", **ADAM),
+    served("mpi_ps", "tensorflow", **DOWNPOUR),
+    served("mpi_ps", algorithm="easgd", algorithm_options={"interval": 1}),
+    served("grpc_ps"),
+    served("grpc_ps", **ASYNCHRONOUS),
+    served("grpc_ps", "tensorflow"),
+    served("grpc_ps", "tensorflow", **ASYNCHRONOUS),
+]
+OF_SERVERS = ["servers_zero_a_shard", "servers_zero_all", "servers_halve", "servers_shorten"]
+
 # (plant, where: how the launch differs from a timed training of 1 rank without exchange, what stops it)
 FAULTS = [
     ("nothing", {}, None),
@@ -45,6 +67,8 @@ FAULTS = [
     ("exchanged_twice", TWO, "audit_exchange"),
     ("loader_reads_nothing", {"control": "loader"}, "loader"),
     ("no_audits", {}, "audit_step"),
+    *(("nothing", where, None) for where in SERVERS),
+    *((plant, where, "audit_step") for plant in OF_SERVERS for where in SERVERS),
 ]
 AT_EVERY_RUN = {
     (1, None),
@@ -56,7 +80,7 @@ AT_EVERY_RUN = {
 def launched(folder, plant, **fields):
     """The record of a launch of HEP-CNN with that plant in its ranks."""
     facts = load_workload("hep_cnn")
-    ranks = fields.get("num_ranks", 1)
+    ranks, servers = fields.get("num_ranks", 1), fields.get("num_servers", 0)
     cell = Cell.model_validate(
         {
             "workload": "hep_cnn",
@@ -80,7 +104,7 @@ def launched(folder, plant, **fields):
     store.open({})
     environment = os.environ | {"DLSCALE_CORES_PER_RANK": "1", "DLSCALE_NUM_WORKERS": str(ranks)}
     spool = folder / "spool" / "launch"
-    command = [*mpiexec(), "-n", str(ranks), sys.executable, str(PLANTS), plant, str(spool)]
+    command = [*mpiexec(), "-n", str(ranks + servers), sys.executable, str(PLANTS), plant, str(spool)]
     spec = LaunchSpec(
         cases=[Case(cell=cell, block=0, position=0)],
         rules=rules,

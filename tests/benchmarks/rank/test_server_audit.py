@@ -1,4 +1,4 @@
-"""Audits of training on servers: weights that workers fetch, and not the servers' count, show that updates are made."""
+"""Audits of training on servers: all that they hold is replayed, in step or in turns, and windows have to move."""
 
 import threading
 from types import SimpleNamespace
@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank.audit import AuditedTraining
+from dlscale.benchmarks.rank.checks import make_audit
 from dlscale.benchmarks.rank.deviation import EXACT
 from dlscale.benchmarks.rank.sample_order import samples_at
-from dlscale.benchmarks.rank.server_audit import OPENING_STEPS, ServerAudit
-from dlscale.collectives.algorithms.downpour import Options
+from dlscale.benchmarks.records.required_gates import SERVER_AUDITS
+from dlscale.models.weights import NUM_DRAWN, counted
 from tests.benchmarks.rank.threads import on_ranks
 
 NUM_WINDOWS, WINDOW_STEPS = 4, 3
@@ -19,12 +20,30 @@ NUM_WINDOWS, WINDOW_STEPS = 4, 3
 pytestmark = pytest.mark.usefixtures("mpi_constants")
 
 
+MOMENTUM = np.float32(0.875)
+
+
 class Replica:
-    """Plain SGD of two tensors, with a gradient that depends on rank, step and weights."""
+    """SGD with momentum of two tensors, with a gradient that depends on rank, step and weights."""
 
     def __init__(self, rank, num_ranks=2):
         self.rank, self.number, self.num_ranks = rank, 0, num_ranks
         self.tensors = [np.linspace(1, 2, 6, dtype=np.float32), np.array([0.5, -0.5], np.float32)]
+        self.kept = [0 * tensor for tensor in self.tensors]
+
+    def state(self):
+        kept = {f"optimizer0.u.{place}": tensor.copy() for place, tensor in enumerate(self.kept)}
+        network = {f"network0.{place}": tensor.copy() for place, tensor in enumerate(self.tensors)}
+        return kept | network | {NUM_DRAWN: counted(self.number, 2 * self.number)}
+
+    def restore(self, state):
+        self.tensors, self.kept = (
+            [state[f"{name}.{place}"].copy() for place in range(2)] for name in ("network0", "optimizer0.u")
+        )
+        self.number = int(state[NUM_DRAWN][0])
+
+    def losses(self):
+        return [1.0]
 
     def weights(self):
         return [tensor.copy() for tensor in self.tensors]
@@ -46,8 +65,9 @@ class Replica:
         return [(t / 8 + rng.standard_normal(t.shape)).astype(np.float32) for t in self.tensors]
 
     def apply(self, gradients):
-        for tensor, gradient in zip(self.tensors, gradients, strict=True):
-            tensor -= np.float32(0.125) * gradient
+        for tensor, u, gradient in zip(self.tensors, self.kept, gradients, strict=True):
+            u[:] = MOMENTUM * u + gradient
+            tensor -= np.float32(0.125) * u
 
 
 class Server:
@@ -98,8 +118,12 @@ class Trainer:
     def num_applied(self):
         return self.server.num_counted
 
-    def settings(self):
-        return {"learning_rate": 1.0}
+    def losses(self):
+        return [1.0]
+
+    def served_state(self):
+        held = self.server.held.state()
+        return held | {NUM_DRAWN: self.replica.state()[NUM_DRAWN]}
 
 
 def run(
@@ -110,7 +134,6 @@ def run(
     num_accepted=None,
     kind=Server,
     trainer_kind=Trainer,
-    served=None,
 ):
     """{gate: the gate}, the same on all ranks, and the steps that were told."""
     server = kind(num_ranks, update)
@@ -123,18 +146,23 @@ def run(
             backend=SimpleNamespace(
                 asynchronous=asynchronous,
                 num_accepted=num_accepted,
-                served=served,
+                served=None,
+                delay=0,
+                wire="float32",
+                rounds=None,
+                compressor=None,
+                moved=lambda: None,
+                capabilities=SimpleNamespace(servers=True, exchanges=True),
                 in_step=not asynchronous and (num_accepted is None or issubclass(trainer_kind, BackedUp)),
             ),
-            make_reference=lambda: Replica(world.rank),
+            make_reference=lambda: Replica(world.rank, num_ranks),
             control=world,
             bounds=EXACT,
             passed=told.append,
             num_skipped=lambda: 0,
         )
         world.Barrier()
-        audit = ServerAudit(training, trainer, trainer.replica)
-        audit.opening()
+        audit = make_audit(training)
         audit.warmed_up()
         audit.begin(NUM_WINDOWS)
         for window in range(NUM_WINDOWS):
@@ -166,50 +194,28 @@ def stops_after(num_updates):
     return lambda number, gradients: gradients if number < num_updates else [0 * one for one in gradients]
 
 
-class OldServer(Server):
-    """Has taken up many batches before."""
-
-    def __init__(self, num_ranks, update):
-        super().__init__(num_ranks, update)
-        self.num_counted = 40_000
+ALL = set(SERVER_AUDITS[2])
+IN_TURN = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss", "audit_count"}
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "share", "missed"),
-    [("adagrad", 1 / 200, set()), ("adagrad", 1e-6, {"audit_movement"}), ("sgd", 1e-3, {"audit_movement"})],
+    ("options", "looked_at"),
+    [
+        ({}, IN_TURN | {"audit_movement"}),
+        ({"num_ranks": 1}, IN_TURN | {"audit_movement"}),
+        ({"asynchronous": False}, IN_TURN | {"audit_window"}),
+    ],
 )
-def test_updates_of_adagrad_may_shrink_with_their_number(optimizer, share, missed):
-    """After 40,000 equal gradients one is 1 / 200 of the first, which is less than 1 % of it."""
-    gates, _ = run(
-        lambda _, gradients: [share * gradient for gradient in gradients],
-        kind=OldServer,
-        served=Options(optimizer=optimizer),
-    )
-    assert failed(gates) == missed
-
-
-def test_servers_that_apply_what_comes_pass():
-    gates, told = run()
+def test_servers_that_apply_what_comes_pass(options, looked_at):
+    gates, told = run(**options)
     assert failed(gates) == set()
-    assert checked(gates) == {"audit_movement", "audit_count"}
-    assert "not audited" in gates["audit_step"].detail
-    assert told == [2, 2]
-    gates, told = run(asynchronous=False)
-    assert failed(gates) == set()
-    assert checked(gates) == {"audit_opening", "audit_movement", "audit_count", "audit_samples"}
-    assert gates["audit_opening"].value < 1e-6
-    assert sorted(told) == [2, 2] + [OPENING_STEPS] * 2
+    assert checked(gates) == looked_at
+    assert gates.keys() == ALL
+    assert gates["audit_step"].value < 1e-6
+    assert sum(told) > 0
 
 
-LATER = OPENING_STEPS + WINDOW_STEPS
-
-
-class StandsStill(Trainer):
-    """From some step on it only says that it steps."""
-
-    def step(self):
-        if self.replica.number < LATER:
-            super().step()
+LATER = 1  # step, which is looked at
 
 
 class AnotherShard(Trainer):
@@ -219,14 +225,16 @@ class AnotherShard(Trainer):
             self.replica.rank = 0
 
 
+class Moving(Server):
+    def __init__(self, num_ranks, update):
+        super().__init__(num_ranks, update)
+        self.held.kept = [tensor.copy() for tensor in self.held.tensors]
+
+
 class CountsTwice(Server):
     def push(self, gradients):
         self.num_counted += 1
         return super().push(gradients)
-
-
-def halving(number, gradients):
-    return [one * np.float32(0.5) for one in gradients] if number else gradients
 
 
 def broken(number, gradients):
@@ -235,28 +243,30 @@ def broken(number, gradients):
 
 TOGETHER = {"asynchronous": False}
 LAST = WINDOW_STEPS * NUM_WINDOWS
+REPLAYED = {"audit_step", "audit_scale"}
+
+
+def one_tensor_stops(number, gradients):
+    return gradients if number < 2 else [gradients[0], 0 * gradients[1]]
+
+
+def a_little_less(number, gradients):
+    return gradients if number < 3 else [gradient * np.float32(0.99) for gradient in gradients]
+
+
 FAULTS = {
-    "stops": ({"update": stops_after(3)}, {"audit_movement"}),
-    "stops, together": ({"update": stops_after(3)} | TOGETHER, {"audit_opening", "audit_movement"}),
-    "stops after the windows": ({"update": stops_after(2 * LAST)}, {"audit_movement"}),
-    "stops after the windows, together": (
-        {"update": stops_after(OPENING_STEPS + LAST)} | TOGETHER,
-        {"audit_movement"},
-    ),
-    "stops after the windows of the first to come": (
-        {"update": stops_after(LAST), "num_accepted": 2} | TOGETHER,
-        {"audit_movement"},
-    ),
-    "halves from its second update": ({"update": halving} | TOGETHER, {"audit_opening"}),
-    # One worker's steps can be replayed whatever the servers wait for.
-    "halves for one worker": ({"update": halving, "num_ranks": 1}, {"audit_opening"}),
+    "stops": ({"update": stops_after(2)}, REPLAYED | {"audit_movement"}),
+    "stops, together": ({"update": stops_after(2)} | TOGETHER, REPLAYED | {"audit_window"}),
+    "stops after the windows": ({"update": stops_after(2 * LAST + 4)}, REPLAYED),
+    "stops after the windows, together": ({"update": stops_after(1 + LAST)} | TOGETHER, REPLAYED),
+    "stops for one tensor": ({"update": one_tensor_stops}, REPLAYED | {"audit_movement"}),
+    "stops for one tensor, together": ({"update": one_tensor_stops} | TOGETHER, REPLAYED | {"audit_window"}),
+    "takes a little less": ({"update": a_little_less}, REPLAYED),
+    "takes a little less, together": ({"update": a_little_less} | TOGETHER, REPLAYED),
     "counts twice": ({"kind": CountsTwice}, {"audit_count"}),
-    "no numbers do not count as moved": ({"update": broken}, {"audit_movement"}),
-    "another shard": ({"trainer_kind": AnotherShard} | TOGETHER, {"audit_samples"}),
-    "a worker stands still": (
-        {"trainer_kind": StandsStill} | TOGETHER,
-        {"audit_movement", "audit_count", "audit_samples"},
-    ),
+    "counts twice, together": ({"kind": CountsTwice} | TOGETHER, {"audit_count"}),
+    "no numbers do not count as moved": ({"update": broken}, REPLAYED | {"audit_movement"}),
+    "another shard": ({"trainer_kind": AnotherShard} | TOGETHER, REPLAYED | {"audit_window"}),
 }
 
 
@@ -265,37 +275,39 @@ def test_a_fault_fails_the_audits_that_see_it(name):
     options, names = FAULTS[name]
     gates, _ = run(**options)
     assert failed(gates) == names
-    if name.startswith("stops,"):
-        assert gates["audit_movement"].value == 0
 
 
-def test_where_only_the_first_gradients_count_the_opening_is_not_replayed():
-    gates, told = run(asynchronous=False, num_accepted=1)
+def test_of_the_first_to_come_only_the_movement_is_known():
+    """Momentum alone is none: it moves weights that no gradient reaches."""
+    options = {"asynchronous": False, "num_accepted": 2}
+    gates, told = run(**options)
     assert checked(gates) == {"audit_movement"}
-    assert told == [2, 2]
+    assert (failed(gates), sum(told)) == (set(), 0)
+    assert failed(run(stops_after(0), kind=Moving, **options)[0]) == {"audit_movement"}
 
 
 class BackedUp(Trainer):
     """Rank 0's gradients make the updates. The others' come late; in every third step they compute none."""
 
-    computed, last = 0, None
+    computed = 0
 
     def step(self):
-        number = self.number = getattr(self, "number", -1) + 1
-        mine, self.last = self.replica.rank == 0, None
+        self.all = getattr(self, "all", [])
+        number, mine = len(self.all), self.replica.rank == 0
+        self.all.append(None)
         gradients = [0 * tensor for tensor in self.replica.weights()]
         if mine or number % 3 < 2:
             gradients = self.replica.gradients()
             self.computed += 1
-            self.last = [np.full_like(tensor, mine) for tensor in gradients]
+            self.all[-1] = [np.full_like(tensor, mine) for tensor in gradients]
         used = [2 * one if mine else 0 * one for one in gradients]
         self.replica.load(self.server.push_together(self.replica.rank, used))
 
     def num_applied(self):
         return self.server.num_updates
 
-    def taken(self):
-        return self.last
+    def taken(self, step):
+        return self.all[step]
 
     def num_computed(self):
         return self.computed
@@ -304,26 +316,12 @@ class BackedUp(Trainer):
 class Liar(BackedUp):
     """Says that the other rank's gradients were taken."""
 
-    def taken(self):
-        return self.last and [1 - part for part in self.last]
+    def taken(self, step):
+        return self.all[step] and [1 - part for part in self.all[step]]
 
 
 def test_updates_of_the_first_to_come_are_replayed_with_those_that_came():
     gates, _ = run(asynchronous=False, num_accepted=1, trainer_kind=BackedUp)
     assert failed(gates) == set()
-    assert gates["audit_opening"].value < 1e-6
-    assert "audit_samples" in checked(gates)
-    assert "audit_opening" in failed(run(asynchronous=False, num_accepted=1, trainer_kind=Liar)[0])
-
-
-@pytest.mark.parametrize("num_ranks", [1, 2])
-def test_an_algorithms_turns_are_audited_whole_and_its_beginning_not(num_ranks):
-    """Its rule is the servers', and not that of the reference's own optimizer."""
-    gates, told = run(num_ranks=num_ranks, served=Options(fetch_every=2, push_every=3))
-    assert failed(gates) == set()
-    assert "audit_opening" not in checked(gates)
-    assert told == [1 + 6] * num_ranks
-
-
-def test_ranks_of_a_group_have_their_turn_together():
-    assert failed(run(num_ranks=3, served=Options(groups=2))[0]) == set()
+    assert checked(gates) == IN_TURN | {"audit_window"}
+    assert "audit_step" in failed(run(asynchronous=False, num_accepted=1, trainer_kind=Liar)[0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank.turns import change_in_turn, first_update, left_of_first_update, num_turn_steps
+from dlscale.benchmarks.rank.turns import change_in_turn, num_turn_steps
 from dlscale.collectives.algorithms import easgd
 from dlscale.collectives.algorithms.downpour import Options
 
@@ -46,28 +46,9 @@ def test_a_turn_changes_the_weights_by_what_was_pushed(algorithm, num_steps, cha
     assert found.tolist() == [change]
 
 
-def test_what_is_left_of_a_first_update_is_adagrads_root():
-    adagrad = Options(optimizer="adagrad", push_every=4)
-    found = [left_of_first_update(adagrad, num_batches=number) for number in (0, 4, 400)]
-    assert found == pytest.approx([1, 1, 0.1])
-    assert (
-        left_of_first_update(Options(), num_batches=400) == left_of_first_update(None, num_batches=400) == 1
-    )
-
-
-def test_a_first_update_is_that_of_the_servers_rule():
-    (by_itself,) = first_update(None, Replica(), settings={})
-    (sgd,) = first_update(Options(), Replica(), settings={"learning_rate": 0.5})
-    (adagrad,) = first_update(Options(optimizer="adagrad"), Replica(), settings={"learning_rate": 0.5})
-    assert (by_itself.tolist(), sgd.tolist()) == ([-1], [-0.5])
-    np.testing.assert_allclose(adagrad, [-0.5], rtol=1e-6)
-
-
 def test_elastic_ranks_move_the_centre_by_their_part_of_the_distance():
     """x: 4 3 2.5; with momentum 1/2: 4 3, then from 3 - 1/2 by 1/4 to 2.25. The centre is at 1."""
     for momentum, last in ((0.0, 2.5), (0.5, 2.25)):
         algorithm = easgd.Options(interval=2, moving_rate=0.5, momentum=momentum)
         (found,) = change_in_turn(algorithm, Replica(), [np.float32([1])], own=[np.float32([4])], num_ranks=2)
         assert found.tolist() == [0.25 * (1 - last)]
-    (moved,) = first_update(algorithm, Replica(), settings={"elastic_share": 0.25})
-    assert moved.tolist() == [-0.25]
