@@ -159,10 +159,11 @@ def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
 
         def run_one(launch: Launch, what: str) -> bool:
             """Whether other programs disturbed it."""
-            progress.started(f"{what}, {_training_of(named[launch.cell.id] if several else launch.cell)}")
+            training = _training_of(named[launch.cell.id] if several else launch.cell)
+            progress.started(f"{what}, {training}", plan.seconds([launch]))
             records = run_launch(campaign, launch)
             failures = [f"{record.case.id}: {record.failure.message}" for record in records if record.failure]
-            progress.finished(plan.seconds([launch]), failures)
+            progress.finished(failures)
             return any(record.good and record.disturbed for record in records)
 
         for index, members in groupby(launches, key=lambda launch: launch.cases[0].block):

@@ -68,11 +68,16 @@ def clean_streams() -> Iterator[None]:
 
 
 def live_console(*, stderr: bool = False) -> Console:
-    """A console for bars and status lines, which move the cursor. What else is printed on it must be `visible`."""
+    """A console for bars and status lines, which move the cursor: a dumb terminal, which cannot, counts as none.
+
+    What else is printed on it must be `visible`.
+    """
     from rich.console import Console  # half of the time that `dlscale --help` takes
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream.stream if isinstance(stream, CleanStream) and stream.isatty() else stream)
+    file = stream.stream if isinstance(stream, CleanStream) and stream.isatty() else stream
+    console = Console(file=file)
+    return Console(file=file, force_terminal=False) if console.is_dumb_terminal else console
 
 
 @contextmanager

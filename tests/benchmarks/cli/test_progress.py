@@ -1,6 +1,7 @@
 """Progress of a study: one updating line on a terminal, a line per launch in a log."""
 
 import re
+import time
 
 import pytest
 
@@ -11,26 +12,29 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @pytest.fixture
 def shown(capsys, monkeypatch):
-    """What two launches show, the second of which fails; `terminal` is where it is shown."""
+    """What two launches show: the first takes so many seconds, the second fails. `terminal` is where it is shown."""
 
-    def show(*, terminal: bool) -> str:
+    def show(*, terminal: bool, kind: str = "xterm", seconds: float = 0.0) -> str:
         monkeypatch.setenv("COLUMNS", "100")
+        monkeypatch.setenv("TERM", kind)
         for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
             monkeypatch.delenv(name, raising=False)
         if terminal:
             monkeypatch.setenv("FORCE_COLOR", "1")
         with LaunchProgress(num_launches=2, planned_seconds=20.0) as progress:
-            progress.started("block 1/1, hep_cnn in torch over none on 1 rank")
-            progress.finished(10.0)
-            progress.started("block 1/1, hep_cnn in torch over ring on 2 ranks")
-            progress.finished(10.0, [f"ring-2r: rank 1 [died] {'and more ' * 20}"])
+            progress.started("block 1/1, hep_cnn in torch over none on 1 rank", 10.0)
+            time.sleep(seconds)
+            progress.finished()
+            progress.started("block 1/1, hep_cnn in torch over ring on 2 ranks", 10.0)
+            progress.finished([f"ring-2r: rank 1 [died] {'and more ' * 20}"])
         return CONTROL.sub("", capsys.readouterr().out)
 
     return show
 
 
-def test_a_log_has_a_line_per_launch_and_failure(shown):
-    first, second, failure = shown(terminal=False).splitlines()
+@pytest.mark.parametrize(("terminal", "kind"), [(False, "xterm"), (True, "dumb")], ids=["log", "dumb"])
+def test_where_the_cursor_cannot_be_moved_is_a_line_per_launch_and_failure(shown, terminal, kind):
+    first, second, failure = shown(terminal=terminal, kind=kind, seconds=1.1).splitlines()
     assert first == "block 1/1, hep_cnn in torch over none on 1 rank; 20 s left"
     assert second.startswith("block 1/1, hep_cnn in torch over ring on 2 ranks; ")
     assert failure.startswith("failed: ring-2r: rank 1 [died] and more")
@@ -47,9 +51,9 @@ def test_one_slow_launch_does_not_multiply_what_is_left(capsys, monkeypatch):
     monkeypatch.setattr("dlscale.benchmarks.cli.progress.time.monotonic", lambda: clock[0])
     with LaunchProgress(num_launches=len(RECORDED), planned_seconds=10.0 * len(RECORDED)) as progress:
         for seconds in RECORDED:
-            progress.started("a launch")
+            progress.started("a launch", 10.0)
             clock[0] += seconds
-            progress.finished(10.0)
+            progress.finished()
     minutes = re.findall(r"; (?:(\d+) min )?(\d+) s left", capsys.readouterr().out)
     left = [60 * int(whole or 0) + int(rest) for whole, rest in minutes]
     assert len(left) == len(RECORDED)
@@ -63,7 +67,13 @@ def test_a_terminal_has_one_line_that_is_written_again(shown):
     text = shown(terminal=True)
     updates = [line.rstrip() for line in re.split(r"[\r\n]", text) if "launches" in line]
     assert "over none on 1 rank" in text
-    assert any("0 of 2 launches 20 s left" in line for line in updates)
+    assert any("0 of 2 launches 0 s, 20 s left" in line for line in updates)
     assert updates[-1].endswith("2 of 2 launches")
     assert all(len(line) <= 100 for line in updates)
     assert "failed: ring-2r" in text
+
+
+def test_during_a_launch_its_time_and_what_is_left_move_once_a_second(shown):
+    times = re.findall(r"(\d+) s, (\d+) s left", shown(terminal=True, seconds=2.4))
+    assert {("0", "20"), ("1", "19"), ("2", "18")} <= {*times}
+    assert len(times) < 12  # drawn once a second, and when something happens
