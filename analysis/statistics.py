@@ -183,7 +183,7 @@ def ratio_of_sums(
     no upper limit where they cannot be told from 0. None if their sum is not positive. Limits below 0 are 0.
     """
     over, under = np.asarray(numerators, dtype=float), np.asarray(denominators, dtype=float)
-    if not len(under) or under.sum() <= 0:
+    if under.sum() <= 0:
         return None
     found = Interval(
         center=float(over.sum() / under.sum()),

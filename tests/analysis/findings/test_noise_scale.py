@@ -12,7 +12,7 @@ from dlscale.analysis.findings.noise_scale import law_of_samples, noise_scales
 from dlscale.analysis.findings.predicted_solutions import predictions
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import WeakScaling, measure
-from dlscale.analysis.statistics import ratio_of_sums
+from dlscale.analysis.statistics import half_width, ratio_of_sums
 from dlscale.benchmarks.cli.study_report import load
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.records.target import GradientNoise
@@ -211,5 +211,12 @@ def test_the_interval_of_a_ratio_of_sums_covers(spread):
 
 def test_no_ratio_of_sums_that_are_not_positive():
     assert ratio_of_sums([1.0, 1.0, 1.0], [1.0, -2.0, 0.5]) is None
+    assert ratio_of_sums([1.0, 1.0], [1.0, -1.0]) is None
     assert ratio_of_sums([], []) is None
-    assert ratio_of_sums([1.0, 3.0], [1.0, 1.0]).low is None
+
+
+def test_a_ratio_of_sums_has_an_interval_from_three_blocks_on():
+    two = ratio_of_sums([1.0, 3.0], [0.25, 0.25])
+    assert (two.center, two.low, two.n) == (8.0, None, 2)
+    three = ratio_of_sums([7.0, 9.0, 8.0], [0.25, 0.25, 0.25])
+    assert [three.low, three.high] == pytest.approx([32 - 4 * half_width(3), 32 + 4 * half_width(3)])

@@ -74,23 +74,30 @@ def test_a_path_may_have_blanks_and_accents(tmp_path, dlscale, monkeypatch):
     assert {row["workload"].partition("@")[0] for row in json.loads(out)["rows"]} == {"mon_reseau.py"}
 
 
+CLIPPED = ("\nloss =", "\nclip_norm = 1\nloss =")
+
+
 @pytest.mark.parametrize(
-    ("name", "old", "new", "why"),
+    ("backends", "change", "why"),
     [
-        ("grpc_ps", "\nloss =", "\nclip_norm = 1\nloss =", "do not know the file's clip_norm"),
+        ("none,grpc_ps", CLIPPED, "do not know the file's clip_norm"),
         (
-            "grpc_ps",
-            "optim.Adam(",
-            "optim.ASGD(",
+            "none,grpc_ps",
+            ("optim.Adam(", "optim.ASGD("),
             "its servers update weights in pieces, by one of SGD, Adam",
         ),
+        ("mpi_ps --set algorithms=downpour", CLIPPED, "do not know the file's clip_norm"),
+        ("none,mpi_ps", CLIPPED, None),
     ],
 )
 def test_servers_that_cannot_make_a_files_updates_are_refused(
-    tmp_path, mistake, monkeypatch, name, old, new, why
+    tmp_path, dlscale, mistake, monkeypatch, backends, change, why
 ):
     path = tmp_path / "mine.py"
-    path.write_text(TORCH.replace(old, new))
+    path.write_text(TORCH.replace(*change))
     monkeypatch.setattr(own_models, "ask", lambda path, _: read_facts(path))
-    plan = ("plan", "weak-scaling", "--workloads", path, "--backends", f"none,{name}", "--ranks", "2")
-    assert why in mistake(*plan)
+    plan = ("plan", "weak-scaling", "--workloads", path, "--ranks", "2", "--backends", *backends.split())
+    if why:
+        assert why in mistake(*plan)
+    else:
+        assert dlscale(*plan)[0] == 0

@@ -6,6 +6,7 @@ from dlscale.benchmarks.cli.request import request_of, study_of
 from dlscale.benchmarks.cli.run import run
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.systems.system import load_system
+from tests.benchmarks.study.test_study import with_cores
 
 PLAIN_AND_COMPILED = ("--set", "ladder=plain > compiled")
 
@@ -25,9 +26,8 @@ def test_the_steps_are_the_cells_of_one_backend_with_equal_launches():
 
 
 def test_without_ranks_a_ladder_uses_all_cores():
-    local = load_system("local")
     study = planned("--launches", "3")
-    assert shape(study, local).ranks == [local.num_cores()]
+    assert shape(study, with_cores(8)).ranks == [8]
     assert study.ladder == [{}, {"precision": "bf16"}, {"compiled": True}]
 
 

@@ -159,6 +159,8 @@ def test_jax_is_compiled_in_any_case_and_has_one_curve_of_both():
         plan(backends=["ring"], frameworks=["jax"], compiled=True)
     with pytest.raises(UsageError, match="jax was asked for control profile"):
         plan(backends=["none"], frameworks=["jax"], controls=["profile"])
+    with pytest.raises(UsageError, match="jax was asked for steps that sleep"):
+        plan(backends=["none"], frameworks=["jax"], slept={"forward_seconds": 0.1, "backward_seconds": 0.1})
 
 
 def test_the_parity_gate_compares_the_frameworks_of_a_study_two_by_two(tmp_path):

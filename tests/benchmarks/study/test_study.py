@@ -100,6 +100,9 @@ def test_the_whole_machine_is_a_reference_of_its_own():
     assert len(found) == 1
     assert {(c.backend, c.num_ranks, c.cores_per_rank) for c in found} == {("none", 1, 2)}
     assert not [c for c in cells(plan(num_cores=1)) if c.control == "whole_machine"]
+    both = plan(num_cores=2, frameworks=["torch", "jax"], axes={"compiled": [False, True]})
+    programs = sorted((c.framework, c.compiled) for c in cells(both) if c.control == "whole_machine")
+    assert programs == [("jax", False), ("torch", False), ("torch", True)]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +129,8 @@ def test_usual_sizes_that_do_not_divide_a_global_batch_are_left_out_of_that_work
     assert any(
         "hep_cnn on 3 ranks is left out: they do not divide global batch 8" in w for w in found.warnings
     )
+    (warning,) = plan("strong-scaling", num_cores=4, batch=None, axes={"batch": [8, 12]}).warnings
+    assert warning.startswith("hep_cnn on 3 ranks is left out: they do not divide global batch 8 or 12")
 
 
 def test_all_stands_for_everything_that_can_train():
