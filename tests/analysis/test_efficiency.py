@@ -253,7 +253,7 @@ def test_the_plan_counts_what_left_no_record():
 def test_flaws_are_noted():
     flawed = {"steady": False, "oversubscribed": True, "start_skew": 0.05, "window_factors": [1.0] * 4}
     records = [make_record(num_ranks=2, block=block, **flawed) for block in range(6)]
-    records.append(make_record(num_ranks=2, block=0, attempt=2, **flawed))
+    records.append(make_record(num_ranks=2, block=0, attempt=2, **flawed | {"oversubscribed": False}))
     assert set(row_of(measure(records)).notes) >= {
         "not steady in 6 of 6 launches",
         "oversubscribed: more ranks x cores than the machine has",
@@ -261,6 +261,9 @@ def test_flaws_are_noted():
         "a launch of only 4 windows",
         "1 launch repeated after other attempts",
     }
+    alone = row_of(measure([make_record(window_factors=[1.0])]))
+    assert alone.num_launches == 1
+    assert "a launch of only 1 windows" in alone.notes
 
 
 def test_memory_is_the_largest_launch_s():
