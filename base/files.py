@@ -130,9 +130,14 @@ def locked(path: Path, *, held: str) -> Iterator[None]:
 
 
 def make_folder(path: Path, *, option: str = "--results") -> Path:
-    """Create the folder `path`, which `option` names, and return it. Raises UsageError if it cannot be written to."""
+    """Create the folder `path`, which `option` names, and return it. Raises UsageError if it cannot be written to.
+
+    Nobody else may write to it, nor to those above it that are created, whatever the umask says.
+    """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        for folder in reversed([path, *path.parents]):
+            if not folder.exists():
+                folder.mkdir(mode=0o755, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:

@@ -8,7 +8,8 @@ Variables that no library of ours reads pass: a user's own model may.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+import traceback
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal
 
 Group = Literal["scheduler", "launcher", "tuning", "place", "proxy", "python"]
@@ -19,7 +20,7 @@ _GROUPS: dict[Group, str] = {
     "scheduler": """
         SLURM_ SLURMD_ SRUN_ SBATCH_ SALLOC_ PBS_ TORQUE_ LSB_ LSF_ JSM_ COBALT_ FLUX_ SGE_ PE_HOSTFILE NSLOTS NHOSTS
         LOADL_ OAR_ ALPS_ APRUN_ PALS_ PMI_ PMI2_ PMIX_ HYDRA_ HYDI_ MPIEXEC_ MPIRUN_ MPI_LOCALRANKID MPI_LOCALNRANKS
-        OMPI_ PRTE_ PRRTE_ ORTE_ MV2_COMM_ MVP_COMM_
+        OMPI_ PRTE_ PRRTE_ ORTE_ MV2_COMM_ MVP_COMM_ HYDSERV_
     """,
     # The same of launchers that do not start what dlscale starts, and what dlscale tells its own ranks.
     "launcher": """
@@ -32,10 +33,12 @@ _GROUPS: dict[Group, str] = {
     # How libraries do their work.
     "tuning": """
         OMP_ GOMP_ KMP_ LIBOMP_ MKL_ OPENBLAS_ GOTO_ BLIS_ BLAS_ VECLIB_ NUMEXPR_ TBB_ DNNL_ ONEDNN_ NPY_ NUMPY_
-        MPICH_ MPIR_ MPIO_ ROMIO_ MPI4PY_ OMPI_MCA_ PMIX_MCA_ PRTE_MCA_ OPAL_ I_MPI_ MV2_ MVP_
+        MPICH_ MPIR_ MPIO_ ROMIO_ ADIOI_ YAKSA_ HWLOC_ MPI4PY_ OMPI_MCA_ PMIX_MCA_ PRTE_MCA_ OPAL_ I_MPI_ MV2_ MVP_
         UCX_ UCC_ FI_ OFI_ PSM2_ PSM3_ IBV_ MLX4_ MLX5_ RDMAV_ HCOLL_ SHARP_ NCCL_ GLOO_ TP_SOCKET_IFNAME CCL_ HOROVOD_
-        GRPC_ TORCH_ TORCHINDUCTOR_ TORCHDYNAMO_ PYTORCH_ ATEN_ C10_ TF_ TF2_ XLA_ JAX_ KERAS_
-        CUDA_ CUDNN_ CUBLAS_ NVIDIA_ HIP_ HSA_ ROCR_ MIOPEN_ SYCL_ ZE_ ONEAPI_
+        GRPC_ TORCH_ TORCHINDUCTOR_ TORCHDYNAMO_ PYTORCH_ ATEN_ C10_ THP_MEM_ALLOC_ENABLE USE_LIBUV DDP_ FBGEMM_ KINETO_
+        AOT_INDUCTOR_ AOTINDUCTOR_ INDUCTOR_ TRITON_ CUTLASS_ HALIDE_ TVM_ LTC_ FX_ TF_ TF2_ XLA_ JAX_ KERAS_ AUTOGRAPH_
+        DTENSOR_ ABSL_ PROTOCOL_BUFFERS_ HDF5_ SCIPY_ INTEL_ISA_DISABLE INTEL_LIBITTNOTIFY64 INTEL_JIT_PROFILER64
+        CUDA_ CUDNN_ CUBLAS_ CUPTI_ NVSHMEM_ NVIDIA_ HIP_ HSA_ ROCR_ MIOPEN_ SYCL_ ZE_ ONEAPI_
         MALLOC_ TCMALLOC_ GLIBC_TUNABLES LD_
     """,
 }
@@ -46,7 +49,8 @@ _KEPT = """
     CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER NVIDIA_VISIBLE_DEVICES NVIDIA_DRIVER_CAPABILITIES HIP_VISIBLE_DEVICES
     ROCR_VISIBLE_DEVICES DLSCALE_CONTAINER LD_LIBRARY_PATH PYTHONPATH PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX
     PYTHONUNBUFFERED PYTHONFAULTHANDLER PYTHONIOENCODING PYTHONUTF8 PYTHONCOERCECLOCALE PYTHONNOUSERSITE PYTHONUSERBASE
-    TF_CLI_ TF_VAR_ TF_TOKEN_ TF_LOG TF_LOG_ TF_DATA_DIR TF_WORKSPACE TF_INPUT TF_IN_AUTOMATION TF_PLUGIN_CACHE_DIR
+    HDF5_USE_FILE_LOCKING TF_CLI_ TF_VAR_ TF_TOKEN_ TF_LOG TF_LOG_ TF_DATA_DIR TF_WORKSPACE TF_INPUT TF_IN_AUTOMATION
+    TF_PLUGIN_CACHE_DIR
 """
 _BEGINNINGS: dict[str, Group | None] = {
     **{name: group for group, names in _GROUPS.items() for name in names.split()},
@@ -74,6 +78,36 @@ def withheld(keeps: Collection[Group], inherited: Mapping[str, str] | None = Non
     """The names of variables that tune what runs and are not passed on: whoever set them may miss them."""
     inherited = os.environ if inherited is None else inherited
     return sorted(name for name in inherited if _group(name) == "tuning" and "tuning" not in keeps)
+
+
+def shadowing(files: Iterable[str]) -> str:
+    """The last of these files that lies in a folder of PYTHONPATH, before all that is installed; empty if none does."""
+    folders = os.environ.get("PYTHONPATH", "")
+    beginnings = tuple(
+        os.path.join(os.path.abspath(folder), "") for folder in folders.split(os.pathsep) if folders
+    )
+    return next((file for file in reversed(list(files)) if file.startswith(beginnings)), "")
+
+
+def reason_of(error: Exception) -> str:
+    """Why something could not be imported, in one line, with what of this process's environment may be the cause."""
+    text = " ".join(str(error).split()) or "no reason given"
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    if first := shadowing(filter(None, [*files, getattr(error, "path", None)])):
+        text += f"; PYTHONPATH puts {first} first: unset it"
+    elif names := withheld(HELPER):
+        text += f"; unset {', '.join(names)}, if that may be why"
+    return f"{type(error).__name__}: {text}"
+
+
+def without_working_folder(folders: Iterable[str]) -> list[str]:
+    """Of `sys.path`, all but what relative folders of PYTHONPATH mean: the working folder, or one in it."""
+    relative = {
+        os.path.abspath(folder)
+        for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if not os.path.isabs(folder)
+    }
+    return [folder for folder in folders if os.path.abspath(folder) not in relative]
 
 
 def _group(name: str) -> Group | None:

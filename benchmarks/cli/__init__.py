@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from contextlib import suppress
 
@@ -11,7 +12,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.streams import clean_streams
+from dlscale.base.redaction import redact
+from dlscale.base.variables import reason_of, without_working_folder
+from dlscale.benchmarks.cli.streams import ReaderGoneError, clean_streams
 from dlscale.benchmarks.launch.interrupts import interruptible
 
 # The verbs as `dlscale --help` groups them: module and line of help.
@@ -66,7 +69,7 @@ REMOVED = {
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
 LONGEST_NAME = 200  # of a file in a message
-INTERRUPTED = 130  # the shell's own number for Ctrl-C
+BY_SIGNAL = 128  # the shell's own number of what a signal ended, less the signal: 130 for Ctrl-C
 
 
 def _refuse_removed(verb: str) -> None:
@@ -100,7 +103,10 @@ class _Verbs(click.Group):
             from dlscale.base.definitions import unknown
 
             raise UsageError(unknown("verb", cmd_name, list(VERBS)))
-        module = importlib.import_module(f"dlscale.benchmarks.cli.{VERBS[cmd_name][0]}")
+        try:
+            module = importlib.import_module(f"dlscale.benchmarks.cli.{VERBS[cmd_name][0]}")
+        except Exception as error:  # whatever a library makes of this environment
+            raise UsageError(f"a library cannot be loaded: {redact(reason_of(error))}") from None
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
@@ -136,7 +142,8 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit.
 
-    0 all good, 1 a user's mistake, 2 some cases failed, 3 not comparable, 4 insufficient data.
+    0 all good, 1 a user's mistake, 2 some cases failed, 3 not comparable, 4 insufficient data, 128 and the signal's
+    number if one ended it (141: the reader of the output has gone).
     """
     try:
         with clean_streams():
@@ -145,18 +152,19 @@ def main(arguments: list[str] | None = None) -> None:
         with suppress(OSError):
             click.echo(f"dlscale: {error}", err=True)
         status = FAILED_USAGE
-    except BrokenPipeError:  # the reader of our output has closed the pipe
-        status = 0
+    except ReaderGoneError:  # the reader of our output has closed the pipe
+        status = BY_SIGNAL + signal.SIGPIPE
     sys.exit(status)
 
 
 def _run(arguments: list[str] | None) -> int:
-    """Run the command line; returns the exit status. Raises UsageError, BrokenPipeError if nothing can be written."""
+    """Run the command line; returns the exit status. Raises UsageError, ReaderGoneError if nothing can be written."""
     try:
         _check_working_directory()
+        sys.path[:] = without_working_folder(sys.path)
         return run_command(cli, "dlscale", arguments)
     except OSError as error:
-        if error.filename is None or isinstance(error, BrokenPipeError):
+        if error.filename is None:
             raise
         click.echo(f"dlscale: {_shortened(str(error.filename))}: {error.strerror}", err=True)
         return FAILED_USAGE
@@ -180,12 +188,22 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
             text = _moved(error.option_name) or text
         click.echo(f"{name}: {' '.join(text.split())}", err=True)
         return FAILED_USAGE
-    except (KeyboardInterrupt, click.Abort):
+    except ImportError as error:
+        click.echo(f"{name}: a library cannot be loaded: {redact(reason_of(error))}", err=True)
+        return FAILED_USAGE
+    except (KeyboardInterrupt, click.Abort) as error:
         click.echo(
             f"\n{name}: interrupted; what is finished is kept. Run the same command to resume", err=True
         )
-        return INTERRUPTED
+        return interrupted_status(error)
     return status if isinstance(status, int) else 0
+
+
+def interrupted_status(error: BaseException) -> int:
+    """The exit status after that KeyboardInterrupt, or after what click makes of one."""
+    cause = error.__cause__ if isinstance(error, click.Abort) else error
+    known = cause.args if isinstance(cause, KeyboardInterrupt) else ()
+    return BY_SIGNAL + next(iter(known), signal.SIGINT)
 
 
 def _moved(flag: str) -> str:

@@ -15,7 +15,7 @@ from rich.markup import escape
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.cli import FAILED_CASES, INTERRUPTED
+from dlscale.benchmarks.cli import FAILED_CASES, interrupted_status
 from dlscale.benchmarks.cli.option_kinds import Counts, Time, Words
 from dlscale.benchmarks.cli.options import YES, json_option, results_option
 from dlscale.benchmarks.cli.streams import live_console
@@ -169,12 +169,12 @@ def collectives(ctx: click.Context, /, *, results: Path, as_json: bool, **option
         _tell(f"measuring for {format_seconds(request.budget_seconds)} at most into {run.folder}")
         try:
             run.measure()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             caught()
             _tell(
                 f"\ndlscale: interrupted; finished launches are saved: dlscale collectives report {run.folder}"
             )
-            return INTERRUPTED
+            return interrupted_status(error)
     return _show(run.folder, as_json=as_json)
 
 

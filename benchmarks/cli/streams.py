@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+class ReaderGoneError(Exception):
+    """Whoever read standard output or error has closed it. No OSError: click ends a program for one, and says 1."""
+
+
 class CleanStream:
     """A stream of text that passes on nothing that would steer a terminal. Else it is the stream itself."""
 
@@ -27,7 +31,7 @@ class CleanStream:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write `text`, cleaned. Raises UsageError if that fails, BrokenPipeError if the reader has gone."""
+        """Write `text`, cleaned. Raises UsageError if that fails, ReaderGoneError if nobody reads."""
         text = visible_but_colours(text)
         with _failures_told():
             try:
@@ -49,9 +53,10 @@ class CleanStream:
 def clean_streams() -> Iterator[None]:
     """Inside, standard output and error are clean.
 
-    Raises UsageError if standard output is closed or cannot be written, BrokenPipeError if its reader has gone.
+    Raises UsageError if standard output is closed or cannot be written, ReaderGoneError if its reader has gone.
     """
     output, error = sys.stdout, sys.stderr
+    _fill_closed_descriptors()
     if error is None:
         sys.stderr = error = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
     if output is None:
@@ -60,11 +65,18 @@ def clean_streams() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except (OSError, UsageError):
+    except (OSError, UsageError, ReaderGoneError):
         _drop_the_rest(output)
         raise
     finally:
         sys.stdout, sys.stderr = output, error
+
+
+def _fill_closed_descriptors() -> None:
+    """A file that took the number of a closed standard stream would get what libraries print there."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
 
 
 def live_console(*, stderr: bool = False) -> Console:
@@ -86,7 +98,7 @@ def _failures_told() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.EPIPE:
-            raise
+            raise ReaderGoneError from None
         raise UsageError(
             f"standard output cannot be written: {error.strerror}; free space, or send it elsewhere"
         ) from None

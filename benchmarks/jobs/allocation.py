@@ -9,6 +9,7 @@ launch is not started if it cannot end, or reach a checkpoint of its training, w
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -129,8 +130,8 @@ def main() -> None:
             run(Path(sys.argv[1]), sys.argv[2])
     except UsageError as error:
         sys.exit(f"dlscale: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except KeyboardInterrupt as error:
+        sys.exit(128 + next(iter(error.args), signal.SIGINT))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import Flavour, flavour_of
 from dlscale.base.redaction import SECRET, redact
-from dlscale.base.variables import HELPER, passed_on
+from dlscale.base.variables import HELPER, passed_on, shadowing
 from dlscale.benchmarks.launch.asking import PROBE_SECONDS, NoAnswerError, ask
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.records.record import Setting
@@ -89,7 +89,7 @@ def probe(
 
     `options` are those that backends will be given, by backend.
 
-    Raises UsageError if dlscale is not installed there.
+    Raises UsageError if dlscale is not installed there, or a framework is not the one whose version is recorded.
     """
     asked = ("/".join(pair) + _asked(pair[0], options or {}) for pair in pairs)
     try:
@@ -102,10 +102,14 @@ def probe(
         )
     except NoAnswerError as error:
         what = f"environment {installation.name}: its Python cannot import dlscale and what it uses ({error})"
-        folders = tuple(filter(None, passed_on(HELPER).get("PYTHONPATH", "").split(os.pathsep)))
-        if foreign := [file for file in error.files if folders and file.startswith(folders)]:
-            raise UsageError(f"{what}; PYTHONPATH puts {redact(foreign[-1])} first: unset it there") from None
+        if first := shadowing(error.files):
+            raise UsageError(f"{what}; PYTHONPATH puts {redact(first)} first: unset it there") from None
         raise UsageError(f"{what}; reinstall dlscale there") from None
+    for framework, file in report.misplaced.items():
+        raise UsageError(
+            f"environment {installation.name}: {framework} would be {redact(file)}, which PYTHONPATH puts first and "
+            "which has no version; unset PYTHONPATH there, or install it"
+        )
     return report
 
 
@@ -208,7 +212,11 @@ def commit() -> str:
     def git(*words: str) -> str | None:
         try:
             done = subprocess.run(
-                ["git", "-C", str(folder), *words], capture_output=True, text=True, check=False
+                ["git", "-C", str(folder), *words],
+                capture_output=True,
+                text=True,
+                check=False,
+                env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
             )
         except FileNotFoundError:
             return None

@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
 
@@ -21,8 +22,8 @@ _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def interruptible() -> Iterator[None]:
     """Inside, a signal that stops this program is a KeyboardInterrupt: ranks are ended and records kept.
 
-    A batch system ends a job by SIGTERM, a closed terminal by SIGHUP. What this process was told to ignore it does:
-    SIGHUP under nohup, SIGINT in the background of a shell's script.
+    Its argument is the signal. A batch system ends a job by SIGTERM, a closed terminal by SIGHUP. What this process was
+    told to ignore it does: SIGHUP under nohup, SIGINT in the background of a shell's script.
     """
     before = _handle(_interrupt) if _in_main_thread() else {}
     try:
@@ -39,37 +40,48 @@ def undisturbed() -> Iterator[None]:
     """Signals that stop this program take effect when the block is left: a second Ctrl-C stops no clearing up."""
     arrived: list[int] = []
     before = {}
+    repeated = 0
     if _in_main_thread():  # elsewhere none takes effect
         before = _handle(lambda number, _: arrived.append(number))
-        if caught():
-            arrived.append(signal.SIGALRM)
+        repeated = caught()
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        if arrived[:1] == [signal.SIGALRM]:
-            _raise_again_later()
+        if repeated:
+            _raise_again_later(repeated)
         elif arrived:
             signal.raise_signal(arrived[0])
 
 
-def caught() -> bool:
-    """Called where a KeyboardInterrupt was caught, which is then not raised again; whether one was to be."""
-    repeats = signal.getsignal(signal.SIGALRM) is _interrupt
-    if repeats:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    return repeats
+def caught() -> int:
+    """Called where a KeyboardInterrupt was caught, not to be raised again; the signal that would be, or 0."""
+    again = signal.getsignal(signal.SIGALRM)
+    if not isinstance(again, _Again):
+        return 0
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    return again.number
 
 
-def _interrupt(_: int, __: FrameType | None) -> NoReturn:
-    _raise_again_later()
-    raise KeyboardInterrupt
+def _interrupt(number: int, _: FrameType | None) -> NoReturn:
+    _raise_again_later(number)
+    raise KeyboardInterrupt(number)
 
 
-def _raise_again_later() -> None:
-    signal.signal(signal.SIGALRM, _interrupt)
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """The handler of the timer: that signal's exception once more."""
+
+    number: int
+
+    def __call__(self, _: int, frame: FrameType | None) -> NoReturn:
+        _interrupt(self.number, frame)
+
+
+def _raise_again_later(number: int) -> None:
+    signal.signal(signal.SIGALRM, _Again(number))
     signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
 
 

@@ -14,13 +14,14 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.launchers import Flavour
 from dlscale.base.strings import Text
+from dlscale.base.variables import shadowing
 from dlscale.benchmarks.launch.measured_code import MeasuredCode, measured_code
 from dlscale.benchmarks.records.record import Fingerprint, Setting
 from dlscale.collectives.registry import unavailable_because
@@ -33,6 +34,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "numpy": (),
     "h5py": (),
     "mpi4py": (),
+    "tensorflow": ("tensorflow",),
     "tensorflow-cpu": ("tensorflow",),
     "jax": ("jax",),
     "jaxlib": ("jax",),
@@ -54,6 +56,7 @@ class Probe(Frozen):
     mpi_problem: Text | None
     problems: dict[Text, Text]  # why "backend/framework" cannot be used, of those asked for
     frameworks: list[Text]  # those that are installed
+    misplaced: dict[Text, Text] = {}  # those that PYTHONPATH puts before the installed ones: the file of each
     code: MeasuredCode
     node: dict[Text, Setting]
 
@@ -111,9 +114,27 @@ def describe(pairs: Iterable[str]) -> Probe:
         mpi_problem=mpi_problem,
         problems=problems,
         frameworks=[name for name in KNOWN if importlib.util.find_spec(name)],
+        misplaced=dict(_misplaced()),
         code=code,
         node=describe_node(),
     )
+
+
+def _misplaced() -> Iterator[tuple[str, str]]:
+    """Frameworks on PYTHONPATH whose version, of a package that lies elsewhere or of none, says nothing of them."""
+    for framework in KNOWN:
+        spec = importlib.util.find_spec(framework)
+        if spec and spec.origin and shadowing([spec.origin]):
+            names = [name for name in PACKAGES if framework in PACKAGES[name]]
+            if not any(_holds(name, spec.origin) for name in names):
+                yield framework, spec.origin
+
+
+def _holds(package: str, file: str) -> bool:
+    try:
+        return Path(file).is_relative_to(Path(str(metadata.distribution(package).locate_file(""))))
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def _describe_mpi() -> tuple[str | None, str | None, str | None]:

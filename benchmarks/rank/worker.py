@@ -74,13 +74,15 @@ def _report(spool: SpoolWriter, error: BaseException) -> None:
     import traceback
 
     from dlscale.base.errors import UsageError
+    from dlscale.base.variables import reason_of
     from dlscale.benchmarks.records.spool import RankError
 
-    text = str(error) or type(error).__name__
-    kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
-    spool.write(
-        RankError(time=time.time(), message=kind + text.splitlines()[0], traceback=traceback.format_exc())
-    )
+    text = (str(error) or type(error).__name__).splitlines()[0]
+    if isinstance(error, ImportError):
+        text = reason_of(error)
+    elif not isinstance(error, UsageError):
+        text = f"{type(error).__name__}: {text}"
+    spool.write(RankError(time=time.time(), message=text, traceback=traceback.format_exc()))
 
 
 if __name__ == "__main__":

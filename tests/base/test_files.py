@@ -40,6 +40,16 @@ def test_a_file_is_private_and_leaves_nothing_beside_it(tmp_path):
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_nobody_else_may_write_to_folders_of_results(tmp_path):
+    before = os.umask(0)
+    try:
+        make_folder(tmp_path / "results" / "local" / "study")
+    finally:
+        os.umask(before)
+    for folder in ("results", "results/local", "results/local/study"):
+        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o755
+
+
 def test_a_file_that_cannot_be_replaced_is_one_line_and_leaves_nothing(tmp_path):
     (tmp_path / "a").mkdir()
     with pytest.raises(UsageError, match=r"cannot write .*a: "):

@@ -1,8 +1,10 @@
 """Which variables of a user's environment reach what dlscale starts."""
 
+import importlib
+
 import pytest
 
-from dlscale.base.variables import BUILD, HELPER, JOB, LAUNCH, passed_on, withheld
+from dlscale.base.variables import BUILD, HELPER, JOB, LAUNCH, passed_on, reason_of, withheld
 
 KEEPS = {"launch": LAUNCH, "job": JOB, "helper": HELPER, "build": BUILD}
 # Variables, and what they are passed on to.
@@ -20,6 +22,9 @@ VARIABLES = [
         "job build",
     ),
     ("OMP_PROC_BIND MKL_DYNAMIC TORCH_LOGS TF_XLA_FLAGS GRPC_VERBOSITY", "job build"),
+    ("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION HDF5_DRIVER HDF5_VOL_CONNECTOR HWLOC_XMLFILE", "job build"),
+    ("USE_LIBUV FBGEMM_ENABLE_INSTRUCTIONS THP_MEM_ALLOC_ENABLE KINETO_CONFIG", "job build"),
+    ("HDF5_USE_FILE_LOCKING HDF5_PLUGIN_PATH", "launch job helper build"),
     ("https_proxy HTTP_PROXY grpc_proxy no_proxy ALL_PROXY", "helper build"),
     ("RANK WORLD_SIZE MASTER_ADDR TORCHELASTIC_RUN_ID TF_CONFIG HOROVOD_RANK JAX_COORDINATOR_ADDRESS", ""),
     ("DLSCALE_CPUS_PER_RANK PYTHONHOME PYTHONSTARTUP PYTHONINSPECT PYTHONWARNINGS PYTHONOPTIMIZE", ""),
@@ -47,3 +52,23 @@ def test_what_a_user_tuned_in_vain_is_named():
     )
     assert withheld(LAUNCH, inherited) == ["LD_PRELOAD", "UCX_TLS"]
     assert withheld(JOB, inherited) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "remedy"),
+    [
+        ({"PYTHONPATH": "{folder}"}, "; PYTHONPATH puts {folder}/shadow.py first: unset it"),
+        ({"HDF5_DRIVER": "none"}, "; unset HDF5_DRIVER, if that may be why"),
+        ({}, ""),
+    ],
+)
+def test_why_a_library_is_not_loaded_names_what_this_shell_set(tmp_path, monkeypatch, variables, remedy):
+    for name in ("PYTHONPATH", *withheld(HELPER)):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "shadow.py").write_text("raise ImportError('libcudart:\\nno such file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError) as caught:
+        importlib.import_module("shadow")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(folder=tmp_path))
+    assert reason_of(caught.value) == "ImportError: libcudart: no such file" + remedy.format(folder=tmp_path)

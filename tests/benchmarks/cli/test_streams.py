@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -45,14 +46,18 @@ def test_a_mistake_that_cannot_be_told_keeps_its_status():
     assert done.stdout == ""
 
 
-def test_a_reader_that_has_gone_is_no_error():
+@pytest.mark.parametrize(
+    "words",
+    [("system", "list", "--json"), ("run", "--help"), ("system", "show", "cori")],
+    ids=["verb", "help", "text"],
+)
+def test_a_reader_that_has_gone_ends_it_as_sigpipe_would(words):
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [DLSCALE, "system", "list", "--json"], stdout=writing, stderr=subprocess.PIPE, check=False
-    )
+    done = subprocess.run([DLSCALE, *words], stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
     assert done.stderr == b""
+    assert done.returncode == 128 + signal.SIGPIPE
 
 
 def test_a_working_directory_that_is_gone_is_one_line(tmp_path):

@@ -78,6 +78,19 @@ def test_a_package_that_pythonpath_puts_first_is_named(python, tmp_path, monkeyp
     assert remedy.format(file=file) in str(caught.value)
 
 
+@pytest.mark.parametrize("versioned", [False, True])
+def test_a_framework_that_pythonpath_puts_first_needs_a_version(tmp_path, monkeypatch, versioned):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libcudart.so.11.0')\n")
+    if versioned:
+        (tmp_path / "torch-1.0.dist-info").mkdir()
+        (tmp_path / "torch-1.0.dist-info" / "METADATA").write_text("Name: torch\nVersion: 1.0\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (probe,) = ask(Path(sys.executable), "benchmarks.launch.probe", answer=Probe)
+    assert probe.misplaced == ({} if versioned else {"torch": str(tmp_path / "torch" / "__init__.py")})
+    assert (probe.versions["torch"] == "1.0") == versioned
+
+
 def test_a_file_of_the_working_folder_is_no_module(tmp_path, monkeypatch):
     (tmp_path / "random.py").write_text("open('executed', 'w')\nraise ImportError('not this one')\n")
     monkeypatch.chdir(tmp_path)
