@@ -66,7 +66,7 @@ MUTANTS = {
     ),
     "lent buffers are taken back too early": (
         "node/single_copy.cpp",
-        "waiting_.until(&memory_.control_block(q).given_back, num_operations_, q);",
+        "waiting_.until(&other.given_back, num_operations_, q);",
         "",
     ),
     "shared work is taken for done too early": (

@@ -43,6 +43,12 @@ std::size_t one_shot_bytes_of(const NodeOptions& options, int size) {
 // Without other orders, what is larger than this is tried by other ways too.
 constexpr std::size_t kSurelyOneShot = 4 * 1024;
 
+// The root stages a piece while the others take the one before.
+std::size_t piece_of_broadcast(std::size_t num_bytes) {
+  constexpr std::size_t kLeast = 16 * 1024, kNumPieces = 8;
+  return std::max(kLeast, num_bytes / kNumPieces / kLine * kLine);
+}
+
 std::size_t largest_chunk(const NodeOptions& options) {
   std::size_t largest = 0;
   for (const CopyVariant& variant : variants_of(options)) largest = std::max(largest, variant.chunk_bytes);
@@ -174,7 +180,7 @@ void Node::exchange_blocks(Timed kind, Staged::Job* work, const std::vector<Rang
   std::size_t count = 0;
   for (const Range& block : blocks) count += block.size();
   const std::size_t num_bytes = count * width(work->type);
-  const bool reduces = kind == Timed::reduce_scatter;
+  const bool reduces = kind == Timed::reduce_scatter, broadcasts = kind == Timed::broadcast;
   const auto one_shot = [&] {
     reduces ? small_.reduce_scatter_one_shot(*work, blocks) : small_.allgather_one_shot(*work, blocks);
   };
@@ -186,11 +192,16 @@ void Node::exchange_blocks(Timed kind, Staged::Job* work, const std::vector<Rang
       one_shot();
       break;
     case Way::single_copy:
-      if (reduces ? single_copy_.reduce_scatter(*work, blocks) : single_copy_.allgather(*work, blocks)) break;
+      if (reduces      ? single_copy_.reduce_scatter(*work, blocks)
+          : broadcasts ? single_copy_.broadcast(*work, blocks)
+                       : single_copy_.allgather(*work, blocks)) {
+        break;
+      }
       [[fallthrough]];
     case Way::staged:
-      const std::size_t num_owners = kind == Timed::broadcast ? 1 : blocks.size();
-      const Slices slices = Slices::blocks(blocks, slice_of(work->variant, work->type, num_owners));
+      std::size_t slice = slice_of(work->variant, work->type, broadcasts ? 1 : blocks.size());
+      if (broadcasts) slice = std::min(slice, piece_of_broadcast(num_bytes) / width(work->type));
+      const Slices slices = Slices::blocks(blocks, slice);
       reduces ? staged_.reduce_scatter(*work, slices) : staged_.allgather(*work, slices);
       break;
   }

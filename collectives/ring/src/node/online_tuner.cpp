@@ -9,7 +9,8 @@
 namespace dlscale {
 namespace {
 
-constexpr std::size_t kTrialsPerVariant = 3;
+// The last one finds its own traces in the place of the first, not those of another variant.
+constexpr std::size_t kTrialsPerVariant = NodeMemory::kNumSlots + 1;
 constexpr std::uint64_t kRetryAfter = 1024;  // operations of a size class
 constexpr std::uint64_t kLookEvery = 4;      // operations of a size class whose variant is chosen
 constexpr double kMuchSlower = 1.45;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -132,17 +133,18 @@ SingleCopy::SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kern
 
 // Two places by turns: who lends for operation n + 2 has seen all give back what n + 1 took, and so end n.
 //
-// The kernel may refuse memory that it does not manage as pages (of a GPU's driver, or secret): whoever has
-// such finds it out by reading from itself, lends nothing, and all know.
-bool SingleCopy::lend(const Job& job, std::size_t count, std::size_t kind) {
+// The kernel may refuse memory that it does not manage as pages (of a GPU's driver, or secret). Whoever has
+// such and is asked before finds it out by reading from itself, lends nothing, and all know.
+bool SingleCopy::lend(const Job& job, std::size_t count, std::size_t kind, Refusal refusal) {
   const std::uint64_t turn = num_operations_;
   const std::uint32_t tag = tag_of(count, job.type, job.op, kind);
   ControlBlock& own = memory_.control_block(rank_);
   // Where element 0 would be, were it there.
   const auto input = reinterpret_cast<std::uintptr_t>(job.input);
   std::byte first{};
-  const bool lendable = !input || transfer(process_vm_readv, getpid(), &first, input, 1) == 0;
-  own.lent[turn % 2] = lendable ? input - job.input_begin * width(job.type) : kNothingLent;
+  const bool lendable =
+      refusal == Refusal::during || !input || transfer(process_vm_readv, getpid(), &first, input, 1) == 0;
+  own.lent.at[turn % 2] = lendable ? input - job.input_begin * width(job.type) : kNothingLent;
   own.lending.tags[turn % 4].store(tag, std::memory_order_relaxed);
   waiting_.announce(&own.lending, turn + 1);
   bool all_lent = lendable;
@@ -151,33 +153,47 @@ bool SingleCopy::lend(const Job& job, std::size_t count, std::size_t kind) {
     ControlBlock& other = memory_.control_block(q);
     waiting_.until(&other.lending, turn + 1, q);
     waiting_.compare(tag, other.lending.tags[turn % 4].load(std::memory_order_relaxed), q);
-    lent_[static_cast<std::size_t>(q)] = other.lent[turn % 2];
-    all_lent = all_lent && other.lent[turn % 2] != kNothingLent;
+    lent_[static_cast<std::size_t>(q)] = other.lent.at[turn % 2];
+    all_lent = all_lent && other.lent.at[turn % 2] != kNothingLent;
   }
-  if (!all_lent) give_back();
+  if (!all_lent) give_back(true);
   return all_lent;
 }
 
-void SingleCopy::give_back() {
-  ++num_operations_;
-  waiting_.announce(&memory_.control_block(rank_).given_back, num_operations_);
+// Whether the kernel refused no rank anything.
+bool SingleCopy::give_back(bool refused) {
+  const std::uint64_t turn = num_operations_++;
+  ControlBlock& own = memory_.control_block(rank_);
+  own.lent.refused[turn % 2] = refused;
+  waiting_.announce(&own.given_back, num_operations_);
   for (int i = 1; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
-    waiting_.until(&memory_.control_block(q).given_back, num_operations_, q);
+    ControlBlock& other = memory_.control_block(q);
+    waiting_.until(&other.given_back, num_operations_, q);
+    refused = refused || other.lent.refused[turn % 2];
   }
+  return !refused;
 }
 
 std::uintptr_t SingleCopy::lent_at(int q, Range range, std::size_t element) const {
   return lent_[static_cast<std::size_t>(q)] + range.begin * element;
 }
 
-void SingleCopy::fetch(int q, std::byte* to, Range range, std::size_t element) {
-  const int error = transfer(process_vm_readv, processes_[static_cast<std::size_t>(q)], to,
-                             lent_at(q, range, element), range.size() * element);
-  if (error) waiting_.raise_unreachable(q, error);
+bool SingleCopy::has_copied(int q, int error) const {
+  if (error && error != EFAULT) waiting_.raise_unreachable(q, error);
+  return !error;
 }
 
-void SingleCopy::store(int q, std::byte* from, Range range, std::size_t element) {
+void SingleCopy::require(bool copied, int q) const {
+  if (!copied) waiting_.raise_unreachable(q, EFAULT);
+}
+
+bool SingleCopy::fetch(int q, std::byte* to, Range range, std::size_t element) {
+  return has_copied(q, transfer(process_vm_readv, processes_[static_cast<std::size_t>(q)], to,
+                                lent_at(q, range, element), range.size() * element));
+}
+
+bool SingleCopy::store(int q, const std::byte* from, Range range, std::size_t element) {
   const std::size_t num_bytes = range.size() * element;
   const std::uintptr_t to = lent_at(q, range, element);
   if (is_slow(reinterpret_cast<std::uintptr_t>(from), to)) {
@@ -185,8 +201,8 @@ void SingleCopy::store(int q, std::byte* from, Range range, std::size_t element)
     kernels_.copy(copy, from, num_bytes, {});
     from = copy;
   }
-  const int error = transfer(process_vm_writev, processes_[static_cast<std::size_t>(q)], from, to, num_bytes);
-  if (error) waiting_.raise_unreachable(q, error);
+  return has_copied(q, transfer(process_vm_writev, processes_[static_cast<std::size_t>(q)],
+                                const_cast<std::byte*>(from), to, num_bytes));
 }
 
 // Fetched from each rank at a time.
@@ -207,7 +223,7 @@ void SingleCopy::reduce_piece(const Job& job, Range piece, std::size_t piece_byt
       continue;
     }
     std::byte* to = scratch(p, piece_bytes, lent_at(q, piece, width(job.type)));
-    fetch(q, to, piece, width(job.type));
+    require(fetch(q, to, piece, width(job.type)), q);
     sources[p] = to;
   }
   reduce(kernels_, job.type, job.op,
@@ -215,7 +231,7 @@ void SingleCopy::reduce_piece(const Job& job, Range piece, std::size_t piece_byt
 }
 
 bool SingleCopy::allreduce(const Job& job, std::size_t count) {
-  if (!lend(job, count, 0)) return false;
+  if (!lend(job, count, 0, Refusal::before)) return false;
   const std::size_t element = width(job.type), line = kLine / element, lines = (count + line - 1) / line;
   const std::size_t piece_bytes = piece_bytes_of(job), piece = piece_bytes / element;
   const Range own = part({0, lines}, static_cast<std::size_t>(rank_), static_cast<std::size_t>(size_));
@@ -224,15 +240,17 @@ bool SingleCopy::allreduce(const Job& job, std::size_t count) {
     for (std::size_t begin = range.begin; begin < range.end; begin += piece) {
       const Range next{begin, std::min(begin + piece, range.end)};
       reduce_piece(job, next, piece_bytes);
-      for (int i = 1; i < size_; ++i) store((rank_ + i) % size_, job.out(next), next, element);
+      for (int i = 1; i < size_; ++i) {
+        const int q = (rank_ + i) % size_;
+        require(store(q, job.out(next), next, element), q);
+      }
     }
   });
-  give_back();
-  return true;
+  return give_back(false);
 }
 
 bool SingleCopy::reduce_scatter(const Job& job, const std::vector<Range>& blocks) {
-  if (!lend(job, count_of(blocks), 1)) return false;
+  if (!lend(job, count_of(blocks), 1, Refusal::before)) return false;
   const std::size_t element = width(job.type), piece_bytes = piece_bytes_of(job);
   const std::size_t piece = piece_bytes / element;
   crew_.share(blocks[static_cast<std::size_t>(rank_)], element, [&](Range range) {
@@ -240,12 +258,12 @@ bool SingleCopy::reduce_scatter(const Job& job, const std::vector<Range>& blocks
       reduce_piece(job, {begin, std::min(begin + piece, range.end)}, piece_bytes);
     }
   });
-  give_back();
-  return true;
+  return give_back(false);
 }
 
-void SingleCopy::fetch_result(const Job& job, int q, Range range, std::size_t piece_bytes) {
-  const std::size_t element = width(job.type);
+// Where the kernel would copy slowly, piece by piece through memory that lies better.
+bool SingleCopy::fetch_result(const Job& job, int q, Range range) {
+  const std::size_t element = width(job.type), piece_bytes = piece_bytes_of(job);
   const std::uintptr_t from = lent_at(q, range, element);
   if (!is_slow(from, reinterpret_cast<std::uintptr_t>(job.out(range)))) {
     return fetch(q, job.out(range), range, element);
@@ -253,24 +271,64 @@ void SingleCopy::fetch_result(const Job& job, int q, Range range, std::size_t pi
   for (std::size_t begin = range.begin; begin < range.end; begin += piece_bytes / element) {
     const Range piece{begin, std::min(begin + piece_bytes / element, range.end)};
     std::byte* copy = scratch(0, piece_bytes, lent_at(q, piece, element));
-    fetch(q, copy, piece, element);
+    if (!fetch(q, copy, piece, element)) return false;
     kernels_.copy(job.out(piece), copy, piece.size() * element, {});
   }
+  return true;
+}
+
+bool SingleCopy::store_input(const Job& job, int q, Range range) {
+  const std::size_t element = width(job.type);
+  const bool slow = is_slow(reinterpret_cast<std::uintptr_t>(job.in(range)), lent_at(q, range, element));
+  const std::size_t step = slow ? piece_bytes_of(job) / element : range.size();
+  for (std::size_t begin = range.begin; begin < range.end; begin += step) {
+    const Range piece{begin, std::min(begin + step, range.end)};
+    if (!store(q, job.in(piece), piece, element)) return false;
+  }
+  return true;
 }
 
 bool SingleCopy::allgather(const Job& job, const std::vector<Range>& blocks) {
   const std::size_t element = width(job.type);
-  if (!lend(job, count_of(blocks), 1)) return false;
+  lend(job, count_of(blocks), 1, Refusal::during);
   const Range own = blocks[static_cast<std::size_t>(rank_)];
   if (own.size() && job.out(own) != job.in(own))
     kernels_.copy(job.out(own), job.in(own), own.size() * element, {});
+  std::atomic<bool> refused{false};
   for (int i = 1; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
-    const Range block = blocks[static_cast<std::size_t>(q)];
-    crew_.share(block, element, [&](Range range) { fetch_result(job, q, range, piece_bytes_of(job)); });
+    crew_.share(blocks[static_cast<std::size_t>(q)], element, [&](Range range) {
+      if (!fetch_result(job, q, range)) refused = true;
+    });
   }
-  give_back();
-  return true;
+  return give_back(refused);
+}
+
+// Nobody waits idly: the root stores a P-th part in the memory of each, which is as much as every other rank
+// fetches of the rest.
+bool SingleCopy::broadcast(const Job& job, const std::vector<Range>& blocks) {
+  const std::size_t element = width(job.type), page = kPage / element;
+  lend(job, count_of(blocks), 1, Refusal::during);
+  std::size_t root = 0;
+  while (!blocks[root].size()) ++root;
+  const Range whole = blocks[root];
+  const std::size_t stored = whole.size() / static_cast<std::size_t>(size_) / page * page;
+  const Range fetched{whole.begin, whole.end - stored}, rest{fetched.end, whole.end};
+  std::atomic<bool> refused{false};
+  if (static_cast<std::size_t>(rank_) != root) {
+    const int q = static_cast<int>(root);
+    crew_.share(fetched, element, [&](Range range) {
+      if (!fetch_result(job, q, range)) refused = true;
+    });
+    return give_back(refused);
+  }
+  for (int i = 1; i < size_; ++i) {
+    const int q = (rank_ + i) % size_;
+    crew_.share(rest, element, [&](Range range) {
+      if (!store_input(job, q, range)) refused = true;
+    });
+  }
+  return give_back(refused);
 }
 
 }  // namespace dlscale

@@ -34,19 +34,30 @@ class SingleCopy {
   SingleCopy(NodeMemory& memory, Waiting& waiting, const Kernels& kernels, Crew& crew, const Watch& watch,
              int rank, int size, bool in_process);
 
-  // All are false on all ranks, and nothing was done, if the kernel cannot copy some rank's buffer.
+  // All are false on all ranks, and all inputs are as they were, if the kernel cannot copy some rank's
+  // buffer.
   bool allreduce(const Job& job, std::size_t count);
   bool reduce_scatter(const Job& job, const std::vector<Range>& blocks);
   bool allgather(const Job& job, const std::vector<Range>& blocks);
+  // In place. All blocks but the root's are empty.
+  bool broadcast(const Job& job, const std::vector<Range>& blocks);
 
  private:
-  bool lend(const Job& job, std::size_t count, std::size_t kind);
-  void give_back();
+  // Whether a rank finds out that the kernel does not copy its memory before anything is done, which takes a
+  // microsecond, or while others copy.
+  enum class Refusal { before, during };
+
+  bool lend(const Job& job, std::size_t count, std::size_t kind, Refusal refusal);
+  bool give_back(bool refused);
   void reduce_piece(const Job& job, Range piece, std::size_t piece_bytes);
   std::uintptr_t lent_at(int q, Range range, std::size_t element) const;
-  void fetch(int q, std::byte* to, Range range, std::size_t element);
-  void fetch_result(const Job& job, int q, Range range, std::size_t piece_bytes);
-  void store(int q, std::byte* from, Range range, std::size_t element);
+  // These say whether the kernel copied.
+  bool fetch(int q, std::byte* to, Range range, std::size_t element);
+  bool store(int q, const std::byte* from, Range range, std::size_t element);
+  bool fetch_result(const Job& job, int q, Range range);
+  bool store_input(const Job& job, int q, Range range);
+  bool has_copied(int q, int error) const;
+  void require(bool copied, int q) const;
   std::size_t piece_bytes_of(const Job& job) const;
 
   NodeMemory& memory_;

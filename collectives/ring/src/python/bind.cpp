@@ -102,6 +102,7 @@ void allgather(Engine& engine, nb::handle part, nb::handle whole, bool bfloat16)
 
 void broadcast(Engine& engine, nb::handle array, int root) {
   const HostMemory buffer(array, true);
+  buffer.type(true);  // it is of one of those
   const nb::gil_scoped_release without_lock;
   engine.broadcast(buffer.bytes(), buffer.num_bytes(), root);
 }
