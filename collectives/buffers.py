@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,25 @@ def check_buffer(
         raise ValueError("the buffer is not aligned to its dtype; give a copy")
 
 
+def check_length(count: int, dtype: str, *, dtypes: Collection[np.dtype[Any]] = _DTYPES) -> np.dtype[Any]:
+    """The dtype of a new array of `count` elements.
+
+    Raises TypeError if `count` is no whole number or `dtype` is none of `dtypes`, ValueError if `count` is negative.
+    """
+    if not isinstance(count, Integral):
+        raise TypeError(f"count is {count!r}; give a whole number")
+    if count < 0:
+        raise ValueError(f"count is {count}; give 0 or more")
+    known = {str(each): each for each in dtypes}
+    try:
+        name = str(np.dtype(dtype))
+    except TypeError:
+        name = ""
+    if name not in known:
+        raise TypeError(f"no dtype {dtype!r} here; give {', '.join(sorted(known))}")
+    return known[name]
+
+
 def check_array(buffer: object) -> None:
     """Return if `buffer` is an array whose memory is all of it. Raises TypeError."""
     if not isinstance(buffer, np.ndarray):
@@ -61,7 +81,7 @@ def check_array(buffer: object) -> None:
 
 def check_operation(op: str, buffer: NDArray[Any]) -> None:
     """Return if `op` can be applied to `buffer`; raises ValueError for an unknown operation, TypeError otherwise."""
-    if op not in OPERATIONS:
+    if not isinstance(op, str) or op not in OPERATIONS:
         raise ValueError(f"no operation {op!r}; choose one of: {', '.join(OPERATIONS)}")
     if op == "average" and buffer.dtype.kind == "i":  # uint16 is no integer here: it holds bfloat16
         raise TypeError(f"an average of {buffer.dtype} has no exact result; give floats, or take the sum")
@@ -81,15 +101,17 @@ def check_overlap(whole: NDArray[Any], part: NDArray[Any], *, place: int) -> Non
 
 
 def aligned_zeros(count: int, dtype: str) -> NDArray[Any]:
-    """An array of `count` zeros that begins at a cache line."""
-    kind = np.dtype(dtype)
+    """An array of `count` zeros that begins at a cache line. Raises as `check_length`."""
+    kind = check_length(count, dtype)
     raw = np.zeros(count * kind.itemsize + CACHE_LINE_BYTES, dtype=np.uint8)
     begin = -raw.ctypes.data % CACHE_LINE_BYTES
     return raw[begin : begin + count * kind.itemsize].view(kind)
 
 
 def check_root(root: int, *, size: int) -> None:
-    """Return if `root` is a rank of `size`; raises ValueError otherwise."""
+    """Return if `root` is a rank of `size`; raises ValueError, or TypeError for what is no whole number."""
+    if not isinstance(root, Integral):
+        raise TypeError(f"root is {root!r}; give a rank's number, 0 .. {size - 1}")
     if not 0 <= root < size:
         raise ValueError(f"root is {root}; give 0 .. {size - 1}")
 

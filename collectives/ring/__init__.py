@@ -53,11 +53,13 @@ OPTION_KINDS = (Settings, Training, Compression)
 def join(control: Any, settings: Settings | None = None) -> Ring:
     """The ring over all ranks of `control`, an mpi4py communicator; collective.
 
-    With `wire="bfloat16"` in the settings it is a `Bfloat16Ring`. Raises UsageError if the engine was not built for
-    this MPI.
+    With `wire="bfloat16"` in the settings it is a `Bfloat16Ring`. Raises UsageError for what is no communicator, for
+    settings of another kind, and if the engine was not built for this MPI.
     """
     from dlscale.collectives.ring.engine import Ring
 
+    if settings is not None and not isinstance(settings, Settings):
+        raise UsageError(f"a ring's settings are {settings!r}; give ring.Settings(...), or leave them out")
     if settings and settings.wire == "bfloat16":
         from dlscale.collectives.ring.bfloat16 import Bfloat16Ring
 

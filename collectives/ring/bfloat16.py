@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.collectives.buffers import check_buffer, check_operation
 from dlscale.collectives.ring import _engine
-from dlscale.collectives.ring.engine import RING_DTYPES, Ring
+from dlscale.collectives.ring.engine import RING_DTYPES, Ring, check_bfloat16
 from dlscale.collectives.ring.settings import Settings
 
 # Where a rank rounds: what it hands over to be added, and the sums that it owns.
 PLACES = ("offers", "results")
+MOST_BUCKETS = 2**63
 
 
 class Bfloat16Ring(Ring):
@@ -58,6 +60,9 @@ class Bfloat16Ring(Ring):
         """
         check_buffer(buffer, dtypes=RING_DTYPES)
         check_operation(op, buffer)
+        check_bfloat16(bfloat16)
+        if bucket is not None and not (isinstance(bucket, Integral) and 0 <= bucket < MOST_BUCKETS):
+            raise TypeError(f"bucket is {bucket!r}; give a whole number from 0 on, or None")
         self._wire.allreduce(buffer, op, bfloat16, bucket)
 
     def state(self) -> dict[str, NDArray[Any]]:

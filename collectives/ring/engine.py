@@ -16,6 +16,7 @@ from dlscale.collectives.buffers import (
     EXTENDED_DTYPES,
     check_array,
     check_buffer,
+    check_length,
     check_operation,
     check_overlap,
     check_root,
@@ -98,7 +99,7 @@ class Ring:
         require_same_world(
             num_ranks=MPI.COMM_WORLD.Get_size(), loaded=MPI.get_vendor()[0], environment=os.environ
         )
-        self._settings = settings or Settings()
+        self._settings = Settings() if settings is None else settings
         here = piece_here(
             control, ranks_per_node=self._settings.ranks_per_node, domains=self._settings.domains
         )
@@ -179,6 +180,7 @@ class Ring:
         except REFUSALS:
             check_buffer(buffer, dtypes=RING_DTYPES)
             check_operation(op, buffer)
+            check_bfloat16(bfloat16)
             raise
 
     def reduce_scatter(
@@ -189,12 +191,14 @@ class Ring:
         `output` may be that very part of `buffer`.
         """
         try:
-            _check_arrays(buffer, output)
+            if type(buffer) is not np.ndarray or type(output) is not np.ndarray:
+                _check_arrays(buffer, output)
             self._engine.reduce_scatter(buffer, output, op, bfloat16)
         except REFUSALS:
             check_buffer(buffer, dtypes=RING_DTYPES, written=False)
             check_buffer(output, dtypes=RING_DTYPES)
             check_operation(op, output)
+            check_bfloat16(bfloat16)
             check_overlap(buffer, output, place=self.rank)
             raise
 
@@ -204,11 +208,13 @@ class Ring:
         `piece` may be this rank's part of `output`.
         """
         try:
-            _check_arrays(piece, output)
+            if type(piece) is not np.ndarray or type(output) is not np.ndarray:
+                _check_arrays(piece, output)
             self._engine.allgather(piece, output, bfloat16)
         except REFUSALS:
             check_buffer(piece, dtypes=RING_DTYPES, written=False)
             check_buffer(output, dtypes=RING_DTYPES)
+            check_bfloat16(bfloat16)
             check_overlap(output, piece, place=self.rank)
             raise
 
@@ -243,17 +249,20 @@ class Ring:
         An allreduce of it, or of a contiguous part of it (the same part on all ranks), writes the results straight
         into all ranks' arrays. It stays valid after `close`. Raises MemoryError if there is too little memory.
         """
-        kind = np.dtype(dtype)
-        if count < 0:
-            raise ValueError(f"count is {count}; give 0 or more")
+        kind = check_length(count, dtype, dtypes=RING_DTYPES)
         num_bytes = min(count * kind.itemsize, MOST_BYTES)  # more is refused with the rest
         return self._engine.share(max(num_bytes, 1))[:num_bytes].view(kind)
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
         """Copy of root's buffer, in place."""
-        check_buffer(buffer, dtypes=RING_DTYPES)
-        check_root(root, size=self.size)
-        self._engine.broadcast(buffer, root)
+        try:
+            if type(buffer) is not np.ndarray:
+                _check_arrays(buffer)
+            self._engine.broadcast(buffer, root)
+        except REFUSALS:
+            check_buffer(buffer, dtypes=RING_DTYPES)
+            check_root(root, size=self.size)
+            raise
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -269,6 +278,12 @@ def _check_arrays(*buffers: NDArray[Any]) -> None:
     for buffer in buffers:
         if type(buffer) is not np.ndarray:
             check_array(buffer)
+
+
+def check_bfloat16(told: object) -> None:
+    """Returns if it says whether uint16 holds bfloat16. Raises TypeError."""
+    if not isinstance(told, bool):
+        raise TypeError(f"bfloat16 is {told!r}; give True or False")
 
 
 def _network_tuning(num_ranks: int, settings: Settings) -> _engine.NetworkTuning:

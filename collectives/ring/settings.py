@@ -11,6 +11,7 @@ from dlscale.collectives.ring.pieces import DOMAINS
 SHARED_MEMORY = ("auto", "memfd", "shm")
 WIRES = ("float32", "bfloat16")
 MAX_SEGMENT_BYTES = 2**30  # MPI counts are C ints
+MAX_SWITCH_POINT = 2**62  # more than any message, and still a number for C++
 SWITCH_POINTS = ("one_shot_bytes", "recursive_doubling_bytes", "halving_doubling_bytes")
 
 
@@ -35,9 +36,9 @@ class Settings(CheckedOptions):
     timeout_seconds: float = option(300.0, lambda seconds: seconds > 0, "give more than 0")
     shared_memory: str = one_of(SHARED_MEMORY, "auto")
     segment_bytes: int = at_least(0, 0, most=MAX_SEGMENT_BYTES)
-    one_shot_bytes: int = at_least(-1, -1)
-    recursive_doubling_bytes: int = at_least(-1, -1)
-    halving_doubling_bytes: int = at_least(-1, -1)
+    one_shot_bytes: int = at_least(-1, -1, most=MAX_SWITCH_POINT)
+    recursive_doubling_bytes: int = at_least(-1, -1, most=MAX_SWITCH_POINT)
+    halving_doubling_bytes: int = at_least(-1, -1, most=MAX_SWITCH_POINT)
     single_copy: bool = True
     huge_pages: bool = True
     cores: int = at_least(0, 1)

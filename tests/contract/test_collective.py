@@ -253,7 +253,23 @@ def test_what_cannot_be_reduced_is_refused(communicator, operation, make, error,
         getattr(communicator, operation)(make())
 
 
-def test_a_root_outside_is_refused(communicator):
-    for root in (-1, communicator.size):
-        with pytest.raises(ValueError, match="root"):
-            communicator.broadcast(np.ones(3), root=root)
+ODD_ARGUMENTS = [
+    pytest.param("broadcast", (np.ones(3), -1), ValueError, "root is -1; give 0", id="negative root"),
+    pytest.param("broadcast", (np.ones(3), 99), ValueError, "root is 99; give 0", id="root outside"),
+    pytest.param("broadcast", (np.ones(3), 1.5), TypeError, "root is 1.5; give a rank", id="half a root"),
+    pytest.param("broadcast", (np.ones(3), "0"), TypeError, "root is '0'; give a rank", id="root in words"),
+    pytest.param("allreduce", (np.ones(3), None), ValueError, "no operation None", id="no operation"),
+    pytest.param("allreduce", (np.ones(3), ["sum"]), ValueError, r"no operation \['sum'\]", id="operations"),
+    pytest.param("empty", (-1,), ValueError, "count is -1; give 0 or more", id="negative count"),
+    pytest.param("empty", (1.5,), TypeError, "count is 1.5; give a whole number", id="half an element"),
+    pytest.param("empty", (3, "float33"), TypeError, "no dtype 'float33' here; give float", id="no dtype"),
+    pytest.param(
+        "empty", (3, "complex64"), TypeError, "no dtype 'complex64' here; give", id="unusable dtype"
+    ),
+]
+
+
+@pytest.mark.parametrize(("operation", "arguments", "error", "text"), ODD_ARGUMENTS)
+def test_odd_arguments_are_refused_in_one_line(communicator, operation, arguments, error, text):
+    with pytest.raises(error, match=f"^{text}.*$"):
+        getattr(communicator, operation)(*arguments)

@@ -43,9 +43,11 @@ def test_any_switch_points_give_the_right_sums(ring, world):
         np.testing.assert_array_equal(buffer, (np.arange(5_003) * p**2 + p * (p - 1) // 2).astype(np.float32))
 
 
-def test_memory_that_the_kernel_does_not_copy_is_staged(ring, world):
+@pytest.mark.parametrize("operation", ["allreduce", "allgather", "broadcast to it", "broadcast from it"])
+def test_memory_that_the_kernel_does_not_copy_is_staged(ring, world, operation):
     """On one rank: secret memory (memfd_secret) stands for what a driver maps."""
-    count, rank, size = 50_000, world.Get_rank(), world.Get_size()
+    rank, size = world.Get_rank(), world.Get_size()
+    count = 50_000 * size
     file = ctypes.CDLL(None).syscall(MEMFD_SECRET, 0) if rank == 0 else -1
     if world.bcast(file) < 0:
         pytest.skip("this kernel has no secret memory")
@@ -55,10 +57,19 @@ def test_memory_that_the_kernel_does_not_copy_is_staged(ring, world):
         buffer = np.frombuffer(mmap.mmap(file, buffer.nbytes), np.float32)
         os.close(file)
     communicator = ring(world)
+    root = size - 1 if operation == "broadcast to it" else 0
+    parts = buffer.reshape(size, -1)
     for number in range(20):
         buffer[:] = rank + number
-        communicator.allreduce(buffer)
-        assert (buffer == size * number + size * (size - 1) // 2).all()
+        if operation == "allreduce":
+            communicator.allreduce(buffer)
+            assert (buffer == size * number + size * (size - 1) // 2).all()
+        elif operation == "allgather":
+            communicator.allgather(parts[rank], buffer)
+            assert (parts == np.arange(number, number + size)[:, None]).all()
+        else:
+            communicator.broadcast(buffer, root)
+            assert (buffer == root + number).all()
     communicator.close()
 
 
@@ -107,12 +118,21 @@ def test_a_communicator_that_is_none_is_refused(ring):
         ring(3)
 
 
+@pytest.mark.parametrize("settings", [3, 0, "memfd", {"timeout_seconds": 1}])
+def test_settings_of_another_kind_are_refused(world, settings):
+    from dlscale.collectives.ring import join
+
+    with pytest.raises(UsageError, match=r"settings are .*; give ring\.Settings"):
+        join(world, settings)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("segment_bytes", -1),
         ("segment_bytes", 2**30 + 1),
         ("halving_doubling_bytes", -2),
+        ("halving_doubling_bytes", 2**64),
         ("timeout_seconds", 0.0),
         ("timeout_seconds", "x"),
         ("timeout_seconds", True),
