@@ -29,6 +29,8 @@ from dlscale.base.strings import Name, Text
 from dlscale.base.variables import BUILD, passed_on
 from dlscale.benchmarks.horovod_build import RECIPE as HOROVOD_RECIPE
 from dlscale.benchmarks.horovod_build import build_horovod, pins
+from dlscale.benchmarks.records.collective_operations import COLLECTIVES
+from dlscale.benchmarks.records.message_sizes import Collective
 from dlscale.benchmarks.systems.system import Installation
 from dlscale.collectives.registry import unavailable_because
 from dlscale.models.frameworks import gpu_module
@@ -44,9 +46,14 @@ class PeerSetting(Frozen):
     """Variables that a library is started with. Defaults are always measured, others if trials pick them."""
 
     name: Text
+    operations: list[Collective] = []  # the only ones that the variables change; none named: all
     variables: dict[Text, Text] = {}
     thread_level: ThreadLevel = "single"
     default: bool = False
+
+    def changes(self, collectives: Sequence[Collective]) -> bool:
+        """Whether it matters to any of the operations."""
+        return not self.operations or not set(self.operations).isdisjoint(collectives)
 
 
 class Peer(Frozen):
@@ -76,15 +83,24 @@ def load_peers() -> list[Peer]:
 MPI_PEERS = ("mpich", "openmpi", "intelmpi")
 
 
-def choose_peers(names: Sequence[str]) -> list[Peer]:
-    """The peers with these names, `mpi` for every MPI, or all for CPUs. Raises UsageError for an unknown name."""
+def choose_peers(names: Sequence[str], collectives: Sequence[Collective] = COLLECTIVES) -> list[Peer]:
+    """The peers with these names, `mpi` for every MPI, or all for CPUs, with settings that matter to `collectives`.
+
+    Raises UsageError for an unknown name.
+    """
     peers = load_peers()
     known = [peer.name for peer in peers]
     names = [peer for name in names for peer in (MPI_PEERS if name == "mpi" else (name,))]
     for name in names:
         if name != "all" and name not in known:
             raise UsageError(f"no backend {name!r} in this benchmark; choose one of: {', '.join(known)}")
-    return [peer for peer in peers if peer.name in names or ("all" in names and peer.name != NCCL)]
+    chosen = [peer for peer in peers if peer.name in names or ("all" in names and peer.name != NCCL)]
+    return [
+        peer.model_copy(
+            update={"settings": [setting for setting in peer.settings if setting.changes(collectives)]}
+        )
+        for peer in chosen
+    ]
 
 
 @dataclass(frozen=True, slots=True)

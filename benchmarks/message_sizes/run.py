@@ -127,7 +127,7 @@ class Run:
                 request.backends, self._cluster.report, allow_open_ports=request.allow_open_ports
             )
         else:
-            self._peers = choose_peers(request.backends)
+            self._peers = choose_peers(request.backends, request.collectives)
         self._position = 0
         self._most_together: dict[int, int] = {}  # launches, by number of ranks
         self.folder = Path()

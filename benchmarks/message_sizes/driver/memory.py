@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
+from dlscale.benchmarks.records.collective_operations import ITEM_BYTES
+
 Call = Callable[[], Any]
+
+HUGE_PAGE_BYTES = 2 * 2**20
 
 
 class Memory(Protocol):
@@ -34,8 +40,18 @@ class HostMemory:
     """NumPy arrays. Libraries may give back tensors on the host."""
 
     def empty(self, count: int) -> Any:
-        """An array."""
-        return np.empty(count, np.float32)
+        """An array that begins at a huge page, and lies on such pages where the system has any.
+
+        The first 2 MiB of NumPy's own arrays are on such or on small ones by chance, in each process anew, and the
+        kernel copies half as fast from small ones.
+        """
+        num_bytes = count * ITEM_BYTES
+        room = mmap.mmap(-1, num_bytes + 2 * HUGE_PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            room.madvise(mmap.MADV_HUGEPAGE)
+        raw = np.frombuffer(room, np.uint8)
+        begin = -raw.ctypes.data % HUGE_PAGE_BYTES
+        return raw[begin : begin + num_bytes].view(np.float32)
 
     def fill(self, message: Any, value: float) -> None:
         """Write all of it."""
