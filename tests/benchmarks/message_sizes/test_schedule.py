@@ -180,7 +180,7 @@ def whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         launch: Callable[[LaunchOrder, int], MessageSizeLaunch], peers: list[Peer], **request: Any
     ) -> Run:
         monkeypatch.setattr(message_sizes_run.together, "run_together", made_by(launch))
-        monkeypatch.setattr(message_sizes_run, "choose_peers", lambda _: peers)
+        monkeypatch.setattr(message_sizes_run, "choose_peers", lambda *_: peers)
         monkeypatch.setattr(message_sizes_run, "unusable", lambda *_: None)
         monkeypatch.setattr(message_sizes_run, "most_together", lambda *_: 3)  # 64 ranks on any machine
         monkeypatch.setattr(message_sizes_run, "usable_cpus", lambda: [0, 1])

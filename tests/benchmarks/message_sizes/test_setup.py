@@ -10,6 +10,7 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.message_sizes import peers as setup
 from dlscale.benchmarks.message_sizes.peers import Peer, Place, choose_peers, load_peers
+from dlscale.benchmarks.records.collective_operations import COLLECTIVES
 from dlscale.benchmarks.systems.system import Installation
 
 
@@ -102,3 +103,17 @@ def test_the_ring_runs_where_dlscale_runs(tmp_path: Path, monkeypatch: pytest.Mo
     assert setup.set_up(ring, place, tell=told.append).failure
     assert told == ["ring: not installed: not built in this environment; dlscale doctor says why"]
     assert not place.note.exists()
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_settings_are_those_that_change_an_operation(collective):
+    """Defaults matter to every operation; an algorithm of the allreduce to it alone."""
+    for peer, chosen in zip(load_peers()[:-1], choose_peers(["all"], [collective]), strict=True):
+        kept = {setting.name for setting in chosen.settings}
+        assert kept >= {setting.name for setting in peer.settings if setting.default}
+        assert all(
+            (setting.name in kept) == (collective in (setting.operations or COLLECTIVES))
+            for setting in peer.settings
+        )
+        variables = "".join(name for setting in chosen.settings for name in setting.variables)
+        assert collective == "allreduce" or "allreduce" not in variables.lower()
