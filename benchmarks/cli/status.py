@@ -133,5 +133,5 @@ def job_line(row: dict[str, str | None]) -> str:
 
 
 def _reason(job: JobFiles) -> str | None:
-    ends = [event["reason"] for event in job.events() if event["event"] == "end"]
-    return str(ends[-1]) if ends and job.has_ended else None
+    events = job.events()
+    return str(events[-1].get("reason", "")) or None if job.has_ended else None

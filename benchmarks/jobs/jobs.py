@@ -270,12 +270,12 @@ class JobFiles:
             file.write("\n" + json.dumps({"event": event, "time": time.time(), **values}) + "\n")
 
     def events(self) -> list[dict[str, Any]]:
-        """Its events in order, without lines that were cut off."""
+        """Its events in order, each with its name, without lines that were cut off."""
         events = []
         for line in read_regular(self.events_path).splitlines() if self.events_path.exists() else []:
             with suppress(ValueError):
                 events.append(parse_json_object(line))
-        return events
+        return [event for event in events if isinstance(event.get("event"), str)]
 
     @property
     def has_ended(self) -> bool:

@@ -19,9 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 
-from pydantic import ValidationError
-
-from dlscale.base.definitions import first_problem
 from dlscale.base.errors import UsageError
 from dlscale.base.files import APPENDED, make_folder, open_regular, read_end, read_regular, write_atomically
 from dlscale.base.redaction import redact
@@ -174,7 +171,7 @@ def collect(
             try:
                 return write(case, index, spools, failure)
             except (ValueError, ArithmeticError) as error:  # numbers that no launch has
-                damage = _first_problem(error)
+                damage = str(error)
         return write(
             case, index, [RankSpool(spool.rank) for spool in spools], _damaged(damage, kept, failure)
         )
@@ -240,12 +237,6 @@ def _damaged(damage: str, kept: Path, failure: Failure | None) -> Failure:
     if failure is None:
         return Failure(kind="error", rank=None, message=message)
     return failure.model_copy(update={"message": f"{failure.message}; {message}"})
-
-
-def _first_problem(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        return first_problem(error)
-    return " ".join(str(error).split())
 
 
 def _unused(path: Path) -> Path:

@@ -153,7 +153,7 @@ def _may_be_removed(file: str) -> bool:
         return False
     try:
         status = os.lstat(file)
-    except OSError:
+    except (OSError, ValueError):  # gone, or a name that no file can have
         return False
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
 

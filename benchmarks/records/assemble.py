@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from dlscale.base.definitions import Frozen, where_given
+from pydantic import ValidationError
+
+from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.redaction import redact, redacted
 from dlscale.base.strings import Moment, Name, Text
 from dlscale.benchmarks.records.record import (
@@ -87,8 +89,26 @@ def assemble(
 
     `spools` are those of the workers, then those of the servers. `failure` is why the launch ended early; cases that
     had already ended keep their results, and a failed gate is a failure of its own. `saved`: of a training with a
-    target that has checkpoints.
+    target that has checkpoints. Raises ValueError, in one line, for events of which no record can be made.
     """
+    try:
+        return _assembled(
+            case, index, spools, attempt=attempt, metadata=metadata, failure=failure, saved=saved
+        )
+    except ValidationError as error:
+        raise ValueError(first_problem(error)) from None
+
+
+def _assembled(
+    case: Case,
+    index: int,
+    spools: Sequence[RankSpool],
+    *,
+    attempt: int,
+    metadata: LaunchMetadata,
+    failure: Failure | None,
+    saved: SavedTraining | None,
+) -> Record:
     workers, servers = spools[: case.cell.num_ranks], spools[case.cell.num_ranks :]
     gates, windows = _gates(workers, index), _windows(workers, index)
     solution, resumed = _solution(workers[0], index), workers[0].first(Resumption, index)

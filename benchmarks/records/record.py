@@ -29,7 +29,7 @@ from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Moment, Name, Text
 from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
-from dlscale.benchmarks.records.windows import Window, WindowArrays, arrays_of
+from dlscale.benchmarks.records.windows import Start, Window, WindowArrays, arrays_of
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.models import load_workload
 from dlscale.models.frameworks import KNOWN
@@ -322,7 +322,7 @@ class Failure(Frozen):
     log_tail: Text = ""
 
 
-Moments = list[Annotated[float, Field(gt=-(2**53), lt=2**53)] | None]
+Moments = list[Start | None]
 
 
 class Phases(Frozen):

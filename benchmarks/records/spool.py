@@ -13,11 +13,10 @@ import os
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import (
     ConfigDict,
-    Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -42,15 +41,13 @@ from dlscale.benchmarks.records.record import (
     Setting,
 )
 from dlscale.benchmarks.records.target import Ended, Evaluation
-from dlscale.benchmarks.records.windows import MOST
+from dlscale.benchmarks.records.windows import Count, CountFromZero, Seconds, Start
 
 SPEC_FILE = "launch.json"  # `rank.spec.LaunchSpec`
 
 # The last one is of a case: networks, weights and trainer of a training with a target.
 PhaseName = Literal["start_up", "import_backend", "connect", "gates", "set_up"]
 
-
-Seconds = Annotated[float, Field(ge=0, lt=MOST)]
 EXACT = ConfigDict(extra="forbid")
 
 
@@ -72,11 +69,11 @@ class Phase:
 class Witnessed:
     """What `rank.witness` saw of a window: its steps, and two readings of another clock around start and end each."""
 
-    num_steps: NonNegativeInt
-    start: float
-    begun: float
-    ending: float
-    end: float
+    num_steps: CountFromZero
+    start: Start
+    begun: Start
+    ending: Start
+    end: Start
 
     @property
     def around(self) -> float:
@@ -94,14 +91,14 @@ class MeasuredWindow:
     """A window on one rank, stamped by its own monotonic clock (`windows.Window`)."""
 
     phase: Literal["warmup", "steady"]
-    num_steps: NonNegativeInt  # of this rank: in a window of fixed time it may have taken none
-    start: float
-    seconds: NonNegativeFloat
-    step_seconds: list[NonNegativeFloat] | None = None
-    num_applied: NonNegativeInt | None = None
-    bucket_seconds: list[NonNegativeFloat] | None = None
+    num_steps: CountFromZero  # of this rank: in a window of fixed time it may have taken none
+    start: Start
+    seconds: Seconds
+    step_seconds: list[Seconds] | None = None
+    num_applied: CountFromZero | None = None
+    bucket_seconds: list[Seconds] | None = None
     foreign_cpu: float | None = None
-    num_samples: PositiveInt | None = None
+    num_samples: Count | None = None
     witnessed: Witnessed | None = None
 
 

@@ -17,12 +17,16 @@ from typing import Annotated, Any, Literal, overload
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import NonNegativeInt, PositiveInt, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from dlscale.base.definitions import Frozen, where_given
 
 Numbers = NDArray[np.float64]
 MOST = 2**53  # integers up to here are exact in arrays
+Start = Annotated[float, Field(gt=-MOST, lt=MOST)]  # seconds on some clock
+Seconds = Annotated[float, Field(ge=0, lt=MOST)]
+Count = Annotated[int, Field(ge=1, lt=MOST)]
+CountFromZero = Annotated[int, Field(ge=0, lt=MOST)]
 
 
 class Window(Frozen):
@@ -35,18 +39,18 @@ class Window(Frozen):
     """
 
     phase: Literal["warmup", "steady"]
-    num_steps: PositiveInt
-    num_applied: NonNegativeInt | None = None  # local batches of all ranks that the weights took up
-    rank_steps: list[NonNegativeInt] | None = None  # [P]
-    start_seconds: list[float]  # [P]
-    seconds: list[float]  # [P]
-    step_seconds: list[list[float]] | None = None  # [P][num_steps], if the control needs them
-    bucket_seconds: list[list[float]] | None = None  # [P][buckets], over all steps; of control `exchange`
+    num_steps: Count
+    num_applied: CountFromZero | None = None  # local batches of all ranks that the weights took up
+    rank_steps: list[CountFromZero] | None = None  # [P]
+    start_seconds: list[Start]  # [P]
+    seconds: list[Seconds]  # [P]
+    step_seconds: list[list[Seconds]] | None = None  # [P][num_steps], if the control needs them
+    bucket_seconds: list[list[Seconds]] | None = None  # [P][buckets], over all steps; of control `exchange`
     # Share of the time of the ranks' cores that other programs took, on the node where it was most; None: unknown.
     # It is counted in ticks, so that one of a short window is coarse, and may be below 0.
     foreign_cpu: float | None = None
     # Over all ranks, where the batch grows; None: as many as the steps have.
-    num_samples: PositiveInt | None = where_given(None)
+    num_samples: Count | None = where_given(None)
 
     @model_validator(mode="after")
     def _of_equal_lengths(self) -> Window:
@@ -204,7 +208,8 @@ def parse_windows(text: bytes) -> Windows | None:
     if arrays.seconds.shape != arrays.start_seconds.shape:
         return None
     # NaN is below nothing.
-    possible = all((np.abs(times) < MOST).all() for times in (arrays.seconds, arrays.start_seconds))
+    starts, seconds = arrays.start_seconds, arrays.seconds
+    possible = (np.abs(starts) < MOST).all() and ((seconds >= 0) & (seconds < MOST)).all()
     return Windows(text, arrays) if possible else None
 
 

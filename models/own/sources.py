@@ -274,9 +274,7 @@ def _parts(own: OwnFile, item: Any, *, what: str) -> Arrays:
 def _as_array(own: OwnFile, value: Any, *, what: str) -> NDArray[Any]:
     """An array of numbers, as networks here take them. Raises UsageError for anything else."""
     try:
-        array = np.asanyarray(value.detach() if hasattr(value, "detach") else value)
-    except TypeError:  # torch's bfloat16, which NumPy does not have
-        array = np.asarray(value.detach().float())
+        array = _array_of(value)
     except Exception as error:
         raise UsageError(
             f"{own.where('data')}: data() returned {what} of which NumPy makes no array ({text_of(error)}); give "
@@ -297,6 +295,15 @@ def _as_array(own: OwnFile, value: Any, *, what: str) -> NDArray[Any]:
             "whole numbers from 0 or as real ones"
         )
     return _converted(np.asarray(array))
+
+
+def _array_of(value: Any) -> NDArray[Any]:
+    if not hasattr(value, "detach"):
+        return np.asanyarray(value)
+    try:
+        return np.asanyarray(value.detach())
+    except TypeError:  # torch's bfloat16, which NumPy does not have
+        return np.asarray(value.detach().float())
 
 
 NUMBERS = "biufc"

@@ -75,7 +75,9 @@ def test_seconds_of_fuzzing_are_a_number():
 @pytest.mark.parametrize(
     ("target", "word", "option"),
     [
-        ("test-nightly", "SECONDS=60", "FUZZ_SECONDS=60 "),
+        ("test-nightly", "SECONDS=60", "--seconds '60'"),
+        ("fuzz", "INPUTS=100", "-m tests.fuzz --inputs '100'"),
+        ("fuzz", "NAME=record", "--target 'record'"),
         ("verify-figures", "CLAIMS=yes", "--claims"),
         ("verify-figures", "ALL=yes", "--all"),
         ("figures", "ALL=yes", "--all"),

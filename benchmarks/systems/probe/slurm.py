@@ -120,25 +120,23 @@ def parse_nodes(output: str) -> list[tuple[list[str], NodeKind]]:
 
 
 def parse_partitions(output: str, nodes: list[tuple[list[str], NodeKind]]) -> list[SlurmPartition]:
-    """The partitions that are up and have nodes."""
-    partitions = []
+    """The partitions that are up and have nodes, each once."""
+    partitions: dict[str, SlurmPartition] = {}
     for fields in map(_fields, output.splitlines()):
         name = fields.get("PartitionName")
         kinds = Counter(kind for names, kind in nodes if name in names)
         # Slurm's total counts nodes that will come later (State=FUTURE); they are not among those described.
         num_nodes = kinds.total() or _number(fields.get("TotalNodes"))
         if name and num_nodes and fields.get("State") == "UP":
-            partitions.append(
-                SlurmPartition(
-                    name=name,
-                    num_nodes=num_nodes,
-                    max_nodes=_number(fields.get("MaxNodes")),
-                    max_seconds=parse_clock(fields.get("MaxTime", "")),
-                    default_seconds=parse_clock(fields.get("DefaultTime", "")),
-                    kinds=tuple(kind for kind, _ in kinds.most_common()),
-                )
+            partitions[name] = SlurmPartition(
+                name=name,
+                num_nodes=num_nodes,
+                max_nodes=_number(fields.get("MaxNodes")),
+                max_seconds=parse_clock(fields.get("MaxTime", "")),
+                default_seconds=parse_clock(fields.get("DefaultTime", "")),
+                kinds=tuple(kind for kind, _ in kinds.most_common()),
             )
-    return partitions
+    return list(partitions.values())
 
 
 def default_partition(output: str) -> str | None:

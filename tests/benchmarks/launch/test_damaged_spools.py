@@ -73,7 +73,13 @@ def edit(folder, old, new):
         (b'"event": "gate"', b'"event": ["gate"]', "line 2: unknown event"),
         (b'"num_steps": 2', b'"num_steps": "2"', "line 3: event window, num_steps: "),
         (b'"num_steps": 2', b'"num_steps": -2', "line 3: event window, num_steps: at least 0 is expected"),
-        (b'"seconds": 0.5', b'"seconds": NaN', "line 3: event window, seconds: at least 0 is expected"),
+        (
+            b'"seconds": 0.5',
+            b'"seconds": 1e999',
+            "line 3: event window, seconds: less than 9007199254740992 is",
+        ),
+        (b'"start": 1.0', b'"start": 1e16', "line 3: event window, start: less than 9007199254740992 is"),
+        (b'"seconds": 0.5', b'"seconds": NaN', "line 3: event window, seconds: less than 9007199254740992 is"),
         (b'"case": 0', b'"case": "0"', "line 3: event window: the number of its case"),
         (b'"seconds": 0.5', b'"seconds": ' + b"9" * 5000, "line 3: "),
         (b'"seconds": 0.5', b'"seconds": ' + b"[" * 10**5, "line 3: "),
@@ -99,22 +105,20 @@ def test_a_damaged_line_is_a_failure_that_names_it(left_behind, old, new, proble
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "ranks"),
     [
-        (
-            b'"seconds": 0.5',
-            b'"seconds": 1e999',
-        ),  # JSON has no such number: the record could not be read again
-        (b'"num_steps": 2', b'"num_steps": 0'),
+        (b'"num_steps": 2', b'"num_steps": 0', (0, 1)),
+        (b"[0.25, 0.25]", b"[0.25, 0.25, 0.25]", (1,)),  # more than the other rank has
     ],
 )
-def test_a_case_with_impossible_numbers_is_a_failure_and_the_other_case_counts(left_behind, old, new):
+def test_a_case_with_impossible_numbers_is_a_failure_and_the_other_case_counts(left_behind, old, new, ranks):
     store, folder = left_behind()
-    for rank in range(NUM_RANKS):
+    for rank in ranks:
         path = folder / f"rank-{rank:05d}.jsonl"
         head, mark, tail = path.read_bytes().partition(b'"case": 1')
         path.write_bytes(head + mark + tail.replace(old, new, 1))
     collect_leftovers(store.spool_folder, store)
+    assert all("\n" not in record.failure.message for record in store.load() if record.failure)
     good = {record.case.cell.control: record.good for record in store.load()}
     assert good == {"train": True, "synthetic": False}
     assert list(store.damaged_folder.iterdir())

@@ -94,6 +94,8 @@ MISTAKES = {
     "text": ([giving("return features, np.array(['cat'] * 200)")], "line 13: data() returned labels of type text;"),
     "dates": ([giving("return features, np.array(['2020-01-01'] * 200, 'M8[D]')")], "returned labels of type date"),
     "objects": ([giving("return features.astype(object), np.zeros(200)")], "returned features of type Python object"),
+    "on no device": ([giving("return torch.zeros(200, 6, device='meta'), np.zeros(200)")], "NumPy makes no array"),
+    "an array for a number": ([above_loss("clip_norm = -np.ones((9, 9))")], "clip_norm must be a number above 0"),
     "masked": ([giving("return np.ma.masked_less(features, 0), np.zeros(200)")], "features with masked values"),
     "split": (
         [giving("return (features, features), (features, features)")],

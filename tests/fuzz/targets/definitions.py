@@ -1,0 +1,91 @@
+"""Tables that people write: studies, systems, published values, and every text that an option takes."""
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from importlib import resources
+from pathlib import Path
+
+from dlscale.analysis.form import parse_width
+from dlscale.analysis.predict.grid import read_axes
+from dlscale.analysis.published.catalogue import Catalogue, load_published
+from dlscale.analysis.published.claims import load_networks, load_publication
+from dlscale.base.definitions import load_file
+from dlscale.base.hostlist import expand_hostlist
+from dlscale.base.parsing import parse_json, parse_toml
+from dlscale.base.quantities import (
+    format_seconds,
+    format_size,
+    parse_counts,
+    parse_quantity,
+    parse_seconds,
+    parse_size,
+    parse_sizes,
+)
+from dlscale.benchmarks.study.axes import read_ladder, read_options, read_step, read_variables
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems.emulation import with_emulation
+from dlscale.benchmarks.systems.lint import lint
+from dlscale.benchmarks.systems.system import load_system
+from dlscale.models.slept import read_slept
+from tests.fuzz.target import CHECKOUT, Target, file_target, text_target
+
+from .records import each
+
+PUBLISHED = CHECKOUT / "results" / "published"
+SYSTEMS = resources.files("dlscale.benchmarks").joinpath("systems")
+STUDIES = resources.files("dlscale.benchmarks").joinpath("study", "studies")
+
+
+def definition(folder, name: str, read: Callable[[Path], object]) -> Target:
+    """A TOML file that dlscale has."""
+    return file_target("x.toml", folder.joinpath(name).read_bytes, read)
+
+
+def publication(path: Path) -> None:
+    """Claims of a paper, checked against the published values."""
+    load_publication(path, load_published())
+
+
+def of_published(name: str) -> Target:
+    """A file among all others of published values."""
+    return file_target(
+        name, (PUBLISHED / name).read_bytes, lambda path: load_published(path.parent),
+        beside=lambda folder: shutil.copytree(PUBLISHED, folder, dirs_exist_ok=True),
+    )  # fmt: skip
+
+
+TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
+    "JSON": (parse_json, '{"a": [1, {"b": "c"}], "d": 1.5e3, "e": null}'),
+    "TOML": (parse_toml, 'a.b.c = 1\n[d]\ne = [{f = "g"}, 2020-01-01]\n'),
+    "counts": (parse_counts, "1,2,4:64:x2 7:9"),
+    "size": (lambda text: format_size(parse_size(text)), "4KiB"),
+    "sizes": (parse_sizes, "4KiB:256MiB:x4,25MiB"),
+    "seconds": (lambda text: format_seconds(parse_seconds(text)), "1.5h"),
+    "quantity": (partial(parse_quantity, dimension="bytes per second"), "200 Gb/s"),
+    "options of backends": (read_options, "horovod.cycle_time_ms=0.5 grpc_ps.x=[1]"),
+    "values of an axis": (read_options, "horovod.cycle_time_ms=0.5|1|5,grpc_ps.x=a|b"),
+    "variables": (read_variables, "MPICH_ASYNC_PROGRESS=0|1 OTHER=x"),
+    "step of a ladder": (partial(read_step, backend="ring"), "cycle_time_ms=5,compiled,precision=bf16,X=1"),
+    "ladder": (read_ladder, "plain > a=1,b > compiled"),
+    "list of hosts": (expand_hostlist, "nid00[001-004,7],x[1-2]-ib"),
+    "width": (parse_width, "8.4cm"),
+    "axes of a grid": (read_axes, "link_rate=0.5|2,latency=1|2,jitter=0|1,batch=32|128"),
+    "computation": (read_slept, "sleep:10ms,20ms"),
+    "emulation": (
+        lambda text: with_emulation(load_system("emulated-4"), text),
+        "link_rate=400Mb/s,queue=2MB,congestion_control=cubic,slow_link=3:0.5",
+    ),
+}
+TARGETS: dict[str, Target] = {
+    "study": definition(STUDIES, "weak-scaling.toml", lambda p: load_study(str(p))),
+    "study to a target": definition(STUDIES, "tuning.toml", lambda p: load_study(str(p))),
+    "system": definition(SYSTEMS, "cooley.toml", each(lambda p: load_system(str(p)), lambda p: lint(str(p)))),
+    "claims": definition(PUBLISHED / "claims", "goyal.toml", publication),
+    "networks": definition(PUBLISHED, "networks.toml", load_networks),
+    "catalogue": definition(PUBLISHED, "figures.toml", lambda p: load_file(Catalogue, p)),
+    "published values": of_published("goyal-table-1.csv"),
+    "published statements": of_published("statements.csv"),
+    "published figures": of_published("figures.toml"),
+    **{name: text_target(read, text, share=0.4) for name, (read, text) in TEXTS.items()},
+}

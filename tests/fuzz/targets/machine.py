@@ -1,0 +1,196 @@
+"""What other programs print, variables of the environment, and messages of other processes."""
+
+import contextlib
+import io
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from unittest import mock
+
+from dlscale.base.batch import NAMES, load_all, scheduler
+from dlscale.base.launchers import mpi_title
+from dlscale.base.redaction import redact
+from dlscale.base.variables import HELPER, JOB, LAUNCH, passed_on, withheld
+from dlscale.benchmarks.cli import main
+from dlscale.benchmarks.launch.causes import last_words, who_died
+from dlscale.benchmarks.launch.probe import cpu_model
+from dlscale.benchmarks.message_sizes.launch import imb_times
+from dlscale.benchmarks.records.provenance import batch_job, node_facts
+from dlscale.benchmarks.systems.probe.draft import draft
+from dlscale.benchmarks.systems.probe.node import Cpu, ThisNode, read_cpu, read_network
+from dlscale.benchmarks.systems.probe.slurm import read_slurm
+from dlscale.benchmarks.systems.system import load_system
+from dlscale.collectives.grpc_ps.messages import Chunk, RefusedError, read_hello, unpack
+from tests.fuzz.damage import damage_contents
+from tests.fuzz.target import Target, file_target, text_target
+
+
+def in_a_job(text: str) -> None:
+    """What schedulers tell a job by its variables."""
+    for name in NAMES:
+        commands = scheduler(name)
+        for variable in VARIABLES_OF_JOBS:
+            with suppress(ValueError, OSError):
+                commands.nodes({variable: text})
+            commands.end_time({variable: text})
+            commands.restarts({variable: text})
+
+
+def about_jobs(text: str) -> None:
+    """What schedulers print about jobs."""
+    for name in NAMES:
+        scheduler(name).states(text, ["12", "f12"])
+        scheduler(name).forgot(text)
+        with suppress(ValueError):
+            scheduler(name).job_id(text)
+
+
+def probed(folder: Path) -> None:
+    """The draft of a system's file from what Slurm printed, each command into a file of its name."""
+
+    def run(program: str, *arguments: str) -> str:
+        try:
+            return (folder / "_".join([program, *arguments])).read_text(errors="replace")
+        except OSError:
+            return ""
+
+    draft(NODE, read_slurm(run, "mpich"), problems=["scontrol: no answer"])
+
+
+def print_of_slurm(folder: Path) -> None:
+    """What its commands print, as `Commands.run` gives it."""
+    for name, text in SLURM.items():
+        (folder / name).write_text(text)
+
+
+def kernel_files(folder: Path) -> None:
+    """Some of /sys and /proc."""
+    for name, text in KERNEL.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def read_kernel(folder: Path) -> None:
+    """What is read there."""
+    node_facts(results=Path("/scratch/x"), data=Path("/scratch"), top=folder)
+    read_cpu(folder / "sys")
+    read_network(folder / "sys")
+
+
+def environment(path: Path) -> None:
+    """Commands in an environment of these variables."""
+    lines = path.read_bytes().replace(b"\0", b"").splitlines()
+    pairs = [line.partition(b"=") for line in lines]
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, equals, value in pairs if name and equals}
+    with mock.patch.dict(os.environ, variables), _silence():
+        batch_job(os.environ)
+        for groups in (JOB, LAUNCH, HELPER):
+            passed_on(groups)
+            withheld(groups)
+        redact(f"{variables}")
+        for name in ("local", "cori", "template"):
+            load_system(name).is_here()
+        for words in (["system", "list"], ["doctor", "--help"], ["status", "--results", str(path.parent)]):
+            with suppress(SystemExit):
+                main(words)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+def message(path: Path) -> None:
+    """What a parameter server reads of a worker."""
+    content = path.read_bytes()
+    with suppress(RefusedError):
+        unpack(content, [Chunk(offset=0, count=2, optimizer=0)])
+    read_hello(content, num_workers=2, chunk_elements=8)
+
+
+NODE = ThisNode(
+    hostname="login03.cluster.example.org",
+    cpu=Cpu(
+        num_cores=64, num_threads=64, num_allowed=64, threads_per_core=1, numa_domains=None, model="EPYC 7713",
+        memory_gib=251.6,
+    ),
+    gpus=None, network=None, mpi=None, modules=None,
+)  # fmt: skip
+SLURM = {
+    "scontrol_show_config": "ClusterName             = Aurochs 2\nMpiDefault     = none\nSLURM_VERSION = 23.11\n",
+    "scontrol_show_partition_-o": (
+        "PartitionName=gpu AllocNodes=ALL Default=YES DefaultTime=00:30:00 MaxNodes=4 MaxTime=1-12:00:00 State=UP "
+        "TotalNodes=1\nPartitionName=big Default=NO MaxTime=UNLIMITED OverSubscribe=NO State=UP TotalNodes=1\n"
+    ),
+    "scontrol_show_node_-o": (
+        "NodeName=g1 CoresPerSocket=32 Gres=gpu:a100:4(S:0-3) RealMemory=256000 Sockets=2 CoreSpecCount=2 "
+        "ThreadsPerCore=1 Partitions=gpu\nNodeName=b1 CoresPerSocket=48 Gres=(null) RealMemory=1 Sockets=2 "
+        "ThreadsPerCore=1 Partitions=big\n"
+    ),
+    "srun_--mpi=list": "MPI plugin types are...\n\tnone\n\tpmi2\n\tcray_shasta\n",
+}
+KERNEL = {
+    "sys/devices/system/cpu/cpu0/cache/index2/size": "1024K\n",
+    "sys/devices/system/cpu/cpu0/cache/index2/level": "2\n",
+    "sys/devices/system/cpu/cpu0/cache/index2/shared_cpu_list": "0-1\n",
+    "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",
+    "sys/devices/system/cpu/cpufreq/boost": "1\n",
+    "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
+    "sys/devices/system/node/node0/cpu0/uevent": "",
+    "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+    "sys/class/net/eth0/speed": "100000\n",
+    "sys/class/net/eth0/operstate": "up\n",
+    "sys/class/net/eth0/type": "1\n",
+    "sys/class/infiniband/mlx5_0/ports/1/rate": "200 Gb/sec (4X HDR)\n",
+    "sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n",
+    "sys/class/infiniband/mlx5_0/ports/1/link_layer": "InfiniBand\n",
+    "proc/loadavg": "0.08 0.03 0.05 1/389 1234\n",
+    "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15\n",
+    "proc/driver/nvidia/gpus/0000/information": "Model: \t\t NVIDIA A100-SXM4-80GB\n",
+    "proc/self/mountinfo": r"36 35 98:0 / / rw - ext4 /dev/root rw"
+    + "\n"
+    + r"37 35 0:5 / /scratch\040x rw - lustre x rw",
+}
+VARIABLES_OF_JOBS = (
+    "SLURM_JOB_NODELIST", "SLURM_JOB_END_TIME", "SLURM_RESTART_COUNT", "PBS_NODEFILE", "PBS_JOBID", "COBALT_NODEFILE",
+    "COBALT_PARTNAME", "COBALT_ENDTIME", "LSB_DJOB_HOSTFILE", "LSB_RESTART", "_DLSCALE_NODES", "_DLSCALE_END_TIME",
+)  # fmt: skip
+ENVIRONMENT = "".join(
+    f"{name}={value}\n"
+    for known in load_all()
+    for name, value in {
+        known.variables.job_id: "4711", known.variables.num_nodes: "2", known.variables.listed: "nid[1-2]",
+        known.variables.hosts: "/etc/hosts", known.variables.partition: "debug",
+    }.items()
+    if name
+) + (
+    "USER=ted\nLOGNAME=ted\nHOME=/home/ted\nCOLUMNS=80\nLINES=40\nTERM=xterm-256color\nNO_COLOR=1\nFORCE_COLOR=1\n"
+    "LANG=C\nLC_ALL=C\nTZ=UTC\nTMPDIR=/tmp\nXDG_CACHE_HOME=/tmp/x\nPYTHONPATH=/a:b\nLOADEDMODULES=a/1:b\nDISPLAY=:0\n"
+    "SCRATCH=/scratch\nNERSC_HOST=cori\nLMOD_SYSTEM_NAME=x\nOMP_NUM_THREADS=2\nDLSCALE_CONTAINER=sha256:0\n"
+)  # fmt: skip
+HELLO = (
+    '{"worker": 0, "session": {"number": 1, "num_workers": 2, "asynchronous": false, "chunk_elements": 8, "regions": '
+    '[[4, 0]], "optimizers": [{"name": "SGD", "hyperparameters": {"lr": 0.1, "betas": [0.9, 0.99]}}]}}'
+)
+CPUINFO = "processor: 0\nmodel name: AMD EPYC 7763\nCPU implementer : 0x41\nCPU part : 0xd4f\n\ncpu : POWER9, altivec\n"
+TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
+    "variables of jobs": (in_a_job, "nid00[001-004,7]"),
+    "output of schedulers": (
+        about_jobs, "12 RUNNING\n12.server  x  R\nJob <12> is submitted\nSubmitted batch job 12\n"
+    ),
+    "output of IMB": (imb_times, "   4  1000  1.02  2.30  1.55\n"),
+    "output of a launcher": (
+        lambda text: (who_died(text), last_words(text, [])), "PID 12 RUNNING AT x\nEXIT STRING: Killed (signal 9)\n"
+    ),
+    "version of an MPI": (mpi_title, "HYDRA build details:\n    Version:   4.1.2\nmpiexec (OpenRTE) 4.1.4\n"),
+    "cpuinfo": (cpu_model, CPUINFO),
+}  # fmt: skip
+TARGETS: dict[str, Target] = {
+    **{name: text_target(read, text, share=0.4) for name, (read, text) in TEXTS.items()},
+    "output of Slurm": Target(make=print_of_slurm, read=probed, damage=damage_contents),
+    "files of the kernel": Target(make=kernel_files, read=read_kernel, damage=damage_contents, share=0.5),
+    "environment": file_target("variables", ENVIRONMENT.encode, environment),
+    "message of a worker": file_target("message", HELLO.encode, message, refusals=(RefusedError,), share=0.5),
+}

@@ -1,0 +1,279 @@
+"""Files that dlscale writes and reads again, by itself, from somebody else, or from another version."""
+
+import random
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from dlscale.analysis.predict.grid import read_grid
+from dlscale.base.errors import UsageError
+from dlscale.base.quantities import format_seconds
+from dlscale.benchmarks.cli.stated_study import read_stated, study_in
+from dlscale.benchmarks.cli.status import _planned
+from dlscale.benchmarks.jobs.jobs import JobFiles
+from dlscale.benchmarks.launch.overheads import read_overheads
+from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftovers
+from dlscale.benchmarks.message_sizes.peers import Place, read_note
+from dlscale.benchmarks.rank.checkpoints import checkpoint_notes, load_checkpoint, save_checkpoint
+from dlscale.benchmarks.rank.lifeline import boot_id, sweep_files
+from dlscale.benchmarks.records.files import BadFile, load_parity, read_record
+from dlscale.benchmarks.records.message_sizes import load_run
+from dlscale.benchmarks.records.prediction import read_predictions
+from dlscale.benchmarks.records.preparation import read_preparation, read_preparations
+from dlscale.benchmarks.records.record import Case, Record
+from dlscale.benchmarks.records.spool import (
+    SPEC_FILE,
+    Abort,
+    CaseEnd,
+    CaseResult,
+    Checkpoint,
+    EnergyReading,
+    Gate,
+    MeasuredWindow,
+    NodeSettings,
+    Phase,
+    RankEnd,
+    Resumption,
+    SpoolWriter,
+    Witnessed,
+)
+from dlscale.benchmarks.records.store import Store
+from dlscale.benchmarks.records.target import Ended, Evaluation
+from dlscale.benchmarks.study.study import read_study_file
+from dlscale.benchmarks.study.tuned import read_tuned
+from tests.analysis.made_predictions import prediction
+from tests.benchmarks.spools import launch_spec, leave_launch, metadata_of, rank_info
+from tests.fuzz.damage import damaged
+from tests.fuzz.target import GOLDEN, Target, file_target
+from tests.made_records import NODE, TARGET, make_record, profile_record, solved
+
+STUDY = GOLDEN / "servers-3f9de700"
+RUN = next(GOLDEN.glob("collectives-*"))
+NUM_RANKS = 2
+
+
+def each(*readers: Callable[[Path], object]) -> Callable[[Path], None]:
+    """All of them, whether or not those before refuse the file."""
+
+    def read(path: Path) -> None:
+        for reader in readers:
+            with suppress(UsageError):
+                reader(path)
+
+    return read
+
+
+def record(path: Path) -> None:
+    """A record, and what is computed of it when it is first used."""
+    found = read_record(path)
+    if isinstance(found, BadFile):
+        raise UsageError(found.reason)
+    assert found.case.id
+    assert list(found.windows) is not None
+    assert found.counted.world is not None
+    assert found.disturbed is not None
+    with suppress(UsageError):
+        assert found.case.cell.facts
+
+
+def written(made: Record) -> Callable[[], bytes]:
+    """The file of a record, which has fields that the stored ones have not."""
+    return lambda: made.model_dump_json().encode()
+
+
+def golden(pattern: str) -> Callable[[], bytes]:
+    """The first stored file of that name."""
+    return lambda: sorted(GOLDEN.glob(pattern))[0].read_bytes()
+
+
+def job_files(path: Path) -> JobFiles:
+    """The files of the job that has the file `path`."""
+    return JobFiles(folder=path.parent.parent, name="job-000")
+
+
+def start_times(path: Path) -> None:
+    """An estimate at most: what a damaged one gives can still be printed."""
+    for seconds in read_overheads(path.parent).values():
+        format_seconds(seconds)
+
+
+def checkpoint() -> bytes:
+    """A saved state."""
+    with TemporaryDirectory() as folder:
+        weights = {"network0.0": np.ones((2, 3), np.float32)}
+        save_checkpoint(Path(folder), weights, step=5, notes='{"step": 5}')
+        return next(Path(folder).iterdir()).read_bytes()
+
+
+def leave_spools(folder: Path) -> None:
+    """A study's folder where a dlscale was killed while two ranks of a launch ran."""
+    made = make_record(num_ranks=NUM_RANKS)
+    target = Case(cell=make_record(num_ranks=NUM_RANKS, target=TARGET).case.cell, block=0, position=0)
+    store = Store(folder)
+    store.open({"launches": []})
+    spool = store.spool_folder / made.case.id
+    leave_launch(spool, launch_spec(made.case, target), metadata_of(made))
+    (spool / "output.log").write_text("PID 12 RUNNING AT x\nEXIT STRING: Killed (signal 9)\n")
+    for rank in range(NUM_RANKS):
+        _write_spool(SpoolWriter(spool, rank), rank)
+
+
+def _write_spool(spool: SpoolWriter, rank: int) -> None:
+    spool.write(rank_info(rank))
+    spool.write(NODE_SETTINGS)
+    for name in ("start_up", "import_backend", "connect", "gates"):
+        spool.write(Phase(name=name, seconds=1.0))
+    spool.write(Gate(name="gradient", passed=True, value=0.0, tolerance=1e-4, detail="change"))
+    for case in range(2):
+        for number in range(4):
+            start, seconds = 1.0 + number, 0.5
+            seen = Witnessed(num_steps=2, start=start, begun=start, ending=start + 0.5, end=start + 0.5)
+            spool.write(
+                MeasuredWindow(
+                    "warmup" if number < 1 else "steady", 2, start, seconds, step_seconds=[0.25, 0.25],
+                    bucket_seconds=[0.1, 0.1, 0.1], foreign_cpu=0.01, witnessed=seen,
+                ),
+                case=case,
+            )  # fmt: skip
+        spool.write(EnergyReading(source="rapl", parts="1 package", joules=10.0, seconds=2.0), case=case)
+        spool.write(CaseResult(steady=True, loss=0.7, settings={"overlap": True}, copy_rate=1e9), case=case)
+        if case:
+            spool.write(Resumption(step=2, seconds=0.1), case=case)
+            spool.write(Checkpoint(step=4, seconds=0.1, num_bytes=100), case=case)
+            spool.write(EVALUATION, case=case)
+            spool.write(Ended(end="reached", set_up_seconds=1.0, num_held_out=10), case=case)
+        spool.write(CaseEnd(peak_rss_bytes=10**8, load=2.5), case=case)
+    spool.write(Abort(time=1.0))
+    spool.write(RankEnd(status=0))
+    spool.close()
+
+
+NODE_SETTINGS = NodeSettings(**NODE.model_dump(exclude={"rank", "node", "load_after"}))
+EVALUATION = Evaluation(
+    samples=96, training_seconds=2.0, evaluating_seconds=0.1, loss=0.5, metrics={"auc": 0.95}, step=10
+)
+
+
+def collect(folder: Path) -> None:
+    """What the next dlscale makes of spools that were left: records, each of which it can read again."""
+    store = Store(folder)
+    if not store.spool_folder.is_dir():
+        raise UsageError("no spools")
+    collect_leftovers(store.spool_folder, store)
+    store.load()
+
+
+def damage_spools(folder: Path, choice: random.Random) -> None:
+    """One of the files of the launch."""
+    (spool,) = (folder / "spool").iterdir()
+    names = [
+        "rank-00000.jsonl",
+        "rank-00001.jsonl",
+        "rank-00001.jsonl",
+        SPEC_FILE,
+        METADATA_FILE,
+        "output.log",
+    ]
+    path = spool / choice.choice(names)
+    path.write_bytes(damaged(path.read_bytes(), choice))
+
+
+TUNED = b"""study = "tuning-1a2b3c4d"
+learning_rates = [0.001, 0.002]
+num_seeds = 3
+first_seed = 1000001
+last_seed = 1000003
+max_samples = 54000
+max_seconds = 60.0
+num_trainings = 6
+seconds = 31.5
+
+[[rates]]
+learning_rate = 0.002
+expected_samples = 9600.0
+num_reached = 3
+
+[rates.configuration]
+workload = "hep_cnn"
+preset = "tiny"
+framework = "torch"
+num_ranks = 2
+global_batch = 32
+precision = "fp32"
+data = "sample_64.h5:33d1905d50ad"
+target = { metric = "auc", threshold = 0.993, held_out = 0.125, scaling = "none" }
+"""
+JOB = b"""{"schema_version": 1, "index": 0, "num_nodes": 1, "seconds": 60.0, "budget_per_case": 1.0, "launches": []}"""
+PARITY = b"""[{"workload": "hep_cnn", "preset": "small", "precision": "fp32", "num_parameters": {"torch": 1},
+  "checks": [{"name": "small: loss", "passed": true, "value": 1e-7, "tolerance": 1e-5, "detail": "0.5"}]}]"""
+NOTE = b"""{"recipe": "1a2b3c4d", "versions": {"mpi4py": "4.1.2", "torch": "2.13.0"}, "failure": null}"""
+EVENTS = b'{"event": "begin", "nodes": 2, "time": 0.5}\n{"event": "end", "reason": "done", "time": 1.5}\n' * 2
+GRID = """system,workload,preset,framework,scaling_mode,backend,num_nodes,num_ranks,batch,samples_per_second,seed
+cori,hep_cnn,small,torch,weak,ring,1,2,16,31.5,7
+cori,hep_cnn,small,torch,weak,ring,2,4,16,61.5,7
+"""
+PREPARATION = b"""{"name": "a", "format": "lmdb", "source": "flowers", "source_format": "folders", "num_samples": 10,
+  "image_bytes": 1000, "num_bytes": 1200, "num_files": 1, "seconds": 0.5}"""
+
+
+def predictions() -> bytes:
+    """Three records of predictions."""
+    return "".join(f"{prediction(num_ranks=count).model_dump_json()}\n" for count in (1, 2, 4)).encode()
+
+
+TARGETS: dict[str, Target] = {
+    "study.json": file_target(
+        "study.json", (STUDY / "study.json").read_bytes,
+        each(lambda p: read_study_file(p.parent), lambda p: Store(p.parent).planned(), _planned,
+             lambda p: study_in(p.parent).order, lambda p: study_in(p.parent).variants,
+             lambda p: read_stated(p.parent).base),
+    ),
+    "record": file_target("a.1.json", golden("servers-3f9de700/records/*.json"), record, share=2.0),
+    "record of a profile": file_target("a.1.json", written(profile_record()), record),
+    "record of a target": file_target(
+        "a.1.json",
+        written(solved(make_record(num_ranks=2, target=TARGET), {"step": 10, "seconds": 1.0, "auc": 0.95})),
+        record,
+    ),
+    "spools": Target(make=leave_spools, read=collect, damage=damage_spools, share=2.0),
+    "parity": file_target("parity.json", lambda: PARITY, lambda p: load_parity(p.parent), share=0.5),
+    "run of message sizes": file_target(
+        "campaign.json", (RUN / "campaign.json").read_bytes, lambda p: load_run(p.parent),
+        beside=lambda folder: (folder / "launches").mkdir(),
+    ),
+    "launch of message sizes": file_target(
+        "launches/000.json", golden("collectives-*/launches/*.json"), lambda p: load_run(p.parent.parent),
+        beside=lambda folder: shutil.copy(RUN / "campaign.json", folder),
+    ),
+    "job": file_target("jobs/job-000.json", lambda: JOB, lambda p: job_files(p).read(), share=0.5),
+    "events of a job": file_target(
+        "jobs/job-000.jsonl", lambda: EVENTS, lambda p: (job_files(p).events(), job_files(p).has_ended), share=0.5,
+    ),
+    "number of a job": file_target("jobs/job-000.id", lambda: b"1234\n", lambda p: job_files(p).id, share=0.2),
+    "start times": file_target(
+        "launch-overheads.json", lambda: b'{"hep_cnn": [3.5], "b": [12.25, 9.5]}', start_times, share=0.5
+    ),
+    "tuned rates": file_target("tuned.toml", lambda: TUNED, read_tuned),
+    "checkpoint": file_target(
+        "step-0000000005.safetensors", checkpoint,
+        lambda p: (checkpoint_notes(p.parent, step=5), load_checkpoint(p.parent, step=5)),
+    ),
+    "predictions": file_target("a.jsonl", predictions, read_predictions),
+    "grid of predictions": file_target("a.csv", GRID.encode, read_grid, share=0.5),
+    "preparation": file_target(
+        "a.json", lambda: PREPARATION,
+        each(lambda p: read_preparation(p.parent, "a"), lambda p: read_preparations(p.parent)),
+        beside=lambda folder: (folder / "a").mkdir(), share=0.5,
+    ),
+    "note of a library": file_target(
+        "a.json", lambda: NOTE, lambda p: read_note(Place(p.with_suffix(""))), share=0.2
+    ),
+    "files that ranks left": file_target(
+        f"files-{boot_id()}-1", lambda: b"/dev/shm/dlscale-fuzz-a\n/tmp/hydra-fuzz-b\n" * 3,
+        lambda p: sweep_files(p.parent), share=0.2,
+    ),
+}  # fmt: skip
