@@ -76,7 +76,7 @@ def test_seconds_of_fuzzing_are_a_number():
     ("target", "word", "option"),
     [
         ("test-nightly", "SECONDS=60", "--seconds '60'"),
-        ("fuzz", "INPUTS=100", "-m tests.fuzz --inputs '100'"),
+        ("fuzz", "INPUTS=100", "--inputs '100'"),
         ("fuzz", "NAME=record", "--target 'record'"),
         ("verify-figures", "CLAIMS=yes", "--claims"),
         ("verify-figures", "ALL=yes", "--all"),

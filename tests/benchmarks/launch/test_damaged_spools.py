@@ -79,7 +79,11 @@ def edit(folder, old, new):
             "line 3: event window, seconds: less than 9007199254740992 is",
         ),
         (b'"start": 1.0', b'"start": 1e16', "line 3: event window, start: less than 9007199254740992 is"),
-        (b'"seconds": 0.5', b'"seconds": NaN', "line 3: event window, seconds: less than 9007199254740992 is"),
+        (
+            b'"seconds": 0.5',
+            b'"seconds": NaN',
+            "line 3: event window, seconds: less than 9007199254740992 is",
+        ),
         (b'"case": 0', b'"case": "0"', "line 3: event window: the number of its case"),
         (b'"seconds": 0.5', b'"seconds": ' + b"9" * 5000, "line 3: "),
         (b'"seconds": 0.5', b'"seconds": ' + b"[" * 10**5, "line 3: "),

@@ -58,7 +58,7 @@ CHANGES = {
         replace(windows[4], start=windows[4].start - 0.01),
         *windows[5:],
     ],
-    "no number": lambda windows: [*windows[:4], replace(windows[4], seconds=float("inf")), *windows[5:]],
+    "no time": lambda windows: [*windows[:4], replace(windows[4], seconds=1e15), *windows[5:]],
     "not seen": lambda windows: [*windows[:4], replace(windows[4], witnessed=None), *windows[5:]],
 }
 
