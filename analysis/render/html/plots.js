@@ -93,7 +93,10 @@ function draw(canvas) {
   canvas.points = traces.flatMap((trace, curveNumber) =>
     trace.hoverinfo === "skip" ? [] : (trace.text ?? []).map((text, pointNumber) => ({ curveNumber, pointNumber })));
   canvas.at = -1;
-  Plotly.react(canvas, traces, layout, CONFIG);
+  // A printer asks for all at once: nothing may wait until a size is known.
+  const size = document.documentElement.classList.contains("printing")
+    ? { width: canvas.clientWidth, height: canvas.clientHeight } : {};
+  Plotly.react(canvas, traces, { ...layout, ...size }, CONFIG);
 }
 
 function step(canvas, by) {

@@ -35,6 +35,7 @@ addEventListener("beforeprint", () => {
 });
 addEventListener("afterprint", () => {
   document.documentElement.classList.remove("printing");
+  canvases.forEach((canvas) => Plotly.purge(canvas)); // with its size on paper
   redraw();
 });
 applyFilters();

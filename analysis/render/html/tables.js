@@ -19,6 +19,7 @@ for (const box of document.querySelectorAll(".table")) {
     for (const row of rows) row.hidden = !visible.has(row);
     more.hidden = matching.length <= limit;
     more.textContent = `Show all ${matching.length} rows`;
+    more.dataset.paper = `${limit} of ${matching.length} rows; all are on the page and in its CSV`;
     box.querySelector(".none").hidden = matching.length > 0;
   };
 

@@ -1,6 +1,7 @@
 """The page in Chromium: as a reader uses it, from a file, by mouse and by keys."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,41 @@ def test_on_paper_it_is_dark_on_white(browser, path):
     browser.run("dispatchEvent(new Event('afterprint'))")
     browser.until("return document.getElementById('efficiency-0').layout.font.color !== '#444'")
     assert browser.said() == []
+
+
+PAPER = 794  # pixels of A4's width; 680 are between the margins
+
+
+def test_on_paper_nothing_is_cut_or_overlaps(browser, path):
+    browser.open(path)
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    metrics = {"width": PAPER, "height": 1123, "deviceScaleFactor": 1, "mobile": False}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    boxes = "return [...document.querySelectorAll(arguments[0])].map((one) => one.getBoundingClientRect().toJSON())"
+    for kind in ("table", ".canvas", ".canvas svg", ".canvas text"):
+        assert max(box["right"] for box in browser.run(boxes, kind)) <= 681, kind
+    plots = browser.run(boxes, ".plot")
+    assert len(plots) > 9
+    assert all(
+        one["bottom"] <= other["top"] or one["right"] <= other["left"] or other["right"] <= one["left"]
+        for one, other in pairwise(plots)
+    )
+    heads = browser.run(
+        "return [...document.querySelectorAll('th button')].map((one) => getComputedStyle(one).display)"
+    )
+    assert {*heads} == {"contents"}  # else they are missing on a table's further pages
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.said() == []
+
+
+def test_on_paper_a_table_tells_what_is_not_shown(browser, made, tmp_path):
+    path = tmp_path / "long.html"
+    write_page(made.page(made.study(rank_counts=range(1, 10), num_blocks=1)), path)  # 108 cells
+    browser.open(path)
+    left = "return document.querySelector('#table-numbers .more').dataset.paper"
+    assert browser.run(left).startswith("100 of 108 rows")
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
