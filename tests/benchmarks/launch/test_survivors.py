@@ -214,6 +214,7 @@ if sys.argv[1] == "rank":
     spool.write(CaseEnd(peak_rss_bytes=1, load=None), case=0)
     spool.write(RankEnd(0))
 else:
+    print("output.log has mode", oct(os.fstat(1).st_mode & 0o777), flush=True)
     for rank in range(2):
         subprocess.Popen([sys.executable, "-c", sys.argv[2], "rank", sys.argv[3], str(rank), sys.argv[4]])
     time.sleep(60)
@@ -251,6 +252,7 @@ def test_a_launcher_that_does_not_notice_the_end_is_not_waited_for(supervised, m
     assert (found.failure and found.failure.kind) == failure
     if found.failure:
         assert found.failure.rank == 1
+        assert "output.log has mode 0o600" in found.failure.log_tail
 
 
 def test_ranks_that_fall_silent_are_not_waited_for_as_long_as_the_rules_allow(supervised, monkeypatch):

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.findings.waterfall import headline, waterfall_rows
+from dlscale.analysis.findings.waterfall import LOSSES as LOSS_TABLE
+from dlscale.analysis.findings.waterfall import headline, loss_rows, waterfall_rows
 from dlscale.analysis.findings.waterfall_levels import INPUT_TERMS, InputBound, Levels, difference
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
@@ -47,6 +48,9 @@ def test_a_stall_that_noise_put_outside_is_told_with_what_was_measured():
     others = [row for row in waterfall_rows([found]) if row["cause"] != "input stall"]
     assert {row["bound_high"] for row in others} == {None}
     assert "input stall" not in headline(found)
+    shown = [[value.text for value in row.values] for row in LOSS_TABLE.of(loss_rows([found])).rows]
+    (texts,) = [texts for texts in shown if "input stall" in texts]
+    assert f"at most {100 * stall.loss.high:.1f}" in texts
 
 
 @pytest.mark.parametrize("kind", LOSSES)
