@@ -2,6 +2,7 @@
 
 import pytest
 
+from dlscale.analysis.findings.waterfall import headline
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
@@ -184,6 +185,7 @@ def test_blocks_of_other_jobs_make_the_base_case_unpaired():
     found = only(plant(ALL, noise=0.01, base_block=100))
     assert found.by_block == ()
     assert found.notes == ("unpaired with base case (a), none on 1 rank: no common block",)
+    assert " ranks, unpaired; largest loss: " in headline(found)
     methods = {part.name: part.loss.method for part in found.parts}
     assert methods == dict.fromkeys(("co-running", "input stall"), "unpaired t") | dict.fromkeys(
         ("stragglers", "exposed communication"), "paired t"

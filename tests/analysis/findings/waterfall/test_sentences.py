@@ -33,7 +33,7 @@ def interval(center, half, n=6, level=0.95):
 def test_no_more_is_said_of_the_largest_loss_than_is_known(truth, options, said):
     one = only(plant(truth, **options))
     assert said in largest_loss(one)
-    assert largest_loss(one) in headline(one)
+    assert f" ranks; largest loss: {largest_loss(one)}" in headline(one)
 
 
 def test_losses_that_are_alike_are_not_ranked():
@@ -41,6 +41,9 @@ def test_losses_that_are_alike_are_not_ranked():
     assert set(one.rivals) == {"co-running", "exposed communication"} - {one.largest.name}
     assert {row["launches_needed"] for row in waterfall_rows([one])} == {one.launches_needed}
     assert only(plant(ALL)).launches_needed is None
+    for needed in (one.efficiency.n, one.efficiency.n + 1):
+        enough = f"(about {needed} launches would be enough)"
+        assert (enough in headline(replace(one, launches_needed=needed))) == (needed > one.efficiency.n)
 
 
 def test_about_how_many_launches_would_separate_the_largest_loss():
