@@ -82,14 +82,16 @@ def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
     write_atomically(prepared.spool / SPEC_FILE, prepared.spec.model_dump_json(), durable=False)
     write_atomically(prepared.spool / METADATA_FILE, prepared.metadata.model_dump_json(), durable=False)
     interrupted: BaseException | None = None
+    begun = time.monotonic()
     try:
         failure = _run(prepared)
     except BaseException as error:
         caught()
         interrupted = error
         failure = Failure(kind="interrupted", rank=None, message="dlscale was stopped while this case ran")
+    lasted = time.monotonic() - begun
     sweep_files(prepared.spool)
-    records = collect(prepared.spool, store, prepared.metadata, prepared.spec, failure)
+    records = collect(prepared.spool, store, prepared.metadata, prepared.spec, failure, lasted=lasted)
     if interrupted:
         raise interrupted
     return records
@@ -139,8 +141,10 @@ def collect(
     metadata: LaunchMetadata,
     spec: LaunchSpec,
     failure: Failure | None,
+    *,
+    lasted: float | None = None,
 ) -> list[Record]:
-    """Write the records of a launch that has ended, and clear its spool.
+    """Write the records of a launch that has ended, and clear its spool; it `lasted` so many seconds, if that is known.
 
     A case that this launch has a record of already is left out: dlscale was killed between two of its records. Where a
     spool is damaged, the case's record is a failure that names it, and the spool is set aside.
@@ -161,6 +165,7 @@ def collect(
             metadata=metadata,
             failure=failure,
             saved=_saved_training(case, spec, store),
+            lasted=lasted,
         )
         store.add(record)
         return record

@@ -44,7 +44,7 @@ from dlscale.benchmarks.records.spool import (
     RankSpool,
 )
 from dlscale.benchmarks.records.target import Ended, Evaluation, Solution, TrainingLaunch
-from dlscale.benchmarks.records.window_gates import evaluations_gate, window_gates
+from dlscale.benchmarks.records.window_gates import evaluations_gate, launch_gate, window_gates
 from dlscale.benchmarks.records.windows import Window
 
 START_PHASES: tuple[PhaseName, ...] = ("start_up", "import_backend", "connect", "set_up")
@@ -84,16 +84,25 @@ def assemble(
     metadata: LaunchMetadata,
     failure: Failure | None,
     saved: SavedTraining | None = None,
+    lasted: float | None = None,
 ) -> Record:
     """The record of the launch's case number `index`.
 
     `spools` are those of the workers, then those of the servers. `failure` is why the launch ended early; cases that
     had already ended keep their results, and a failed gate is a failure of its own. `saved`: of a training with a
-    target that has checkpoints. Raises ValueError, in one line, for events of which no record can be made.
+    target that has checkpoints. `lasted`: seconds from the launch's start to its end, by its supervisor's clock; None
+    where it did not see that. Raises ValueError, in one line, for events of which no record can be made.
     """
     try:
         return _assembled(
-            case, index, spools, attempt=attempt, metadata=metadata, failure=failure, saved=saved
+            case,
+            index,
+            spools,
+            attempt=attempt,
+            metadata=metadata,
+            failure=failure,
+            saved=saved,
+            lasted=lasted,
         )
     except ValidationError as error:
         raise ValueError(first_problem(error)) from None
@@ -108,6 +117,7 @@ def _assembled(
     metadata: LaunchMetadata,
     failure: Failure | None,
     saved: SavedTraining | None,
+    lasted: float | None,
 ) -> Record:
     workers, servers = spools[: case.cell.num_ranks], spools[case.cell.num_ranks :]
     gates, windows = _gates(workers, index), _windows(workers, index)
@@ -115,6 +125,7 @@ def _assembled(
     ended = all(spool.of(CaseEnd, index) for spool in workers)
     if metadata.gates_version and ended:
         gates += window_gates(windows, [spool.of(MeasuredWindow, index) for spool in workers])
+        gates.append(launch_gate([spool.of(MeasuredWindow) for spool in workers], lasted=lasted))
         if solution:
             first_step = resumed.step if resumed else 0
             gates.append(evaluations_gate(solution.evaluations, windows, first_step=first_step))

@@ -13,7 +13,7 @@ from dlscale.collectives.capabilities import capabilities
 
 GATES_VERSION: Final = 2
 
-WINDOWS = ("window_steps", "window_clocks")
+WINDOWS = {1: ("window_steps", "window_clocks"), 2: ("window_steps", "window_clocks", "launch_clock")}
 TRAINING = ("finite_loss", "numerics")
 REPLAY_AUDITS = (
     "audit_step",
@@ -40,7 +40,7 @@ def required_gates(
     row = capabilities(cell.backend)
     in_rounds = cell.algorithm != SYNC and not row.servers
     update = ("round" if in_rounds else "gradient", *(["broadcast"] if row.exchanges else []))
-    names = (*update, *WINDOWS)
+    names = (*update, *WINDOWS[version])
     if cell.control == "loader":
         return (*names, "loader")
     if cell.control == "exchange":

@@ -1,7 +1,8 @@
 """Whether the windows of a record agree with what ranks saw of them by other means: gates of whoever makes the record.
 
 A window's steps are those that were counted beside the loop, its seconds and starts those of another clock
-(`rank.witness`). The seconds and steps of a training's evaluations are those of the windows before them.
+(`rank.witness`). All windows of a launch fit into the time that its supervisor saw it run, by a clock that no rank has
+in hand. The seconds and steps of a training's evaluations are those of the windows before them.
 """
 
 from __future__ import annotations
@@ -43,6 +44,19 @@ def window_gates(windows: Sequence[Window], measured: Sequence[Sequence[Measured
             detail="seconds and starts of windows outside of those by another clock, of the seconds",
         ),
     ]
+
+
+def launch_gate(measured: Sequence[Sequence[MeasuredWindow]], *, lasted: float | None) -> Gate:
+    """Gate of all windows that each rank measured in a launch, which `lasted` so many seconds if that is known."""
+    if lasted is None:
+        return Gate.unchecked("launch_clock", "not checked: the supervisor of the launch did not see it end")
+    longest = max((math.fsum(window.seconds for window in own) for own in measured), default=0.0)
+    return Gate.at_most(
+        CLOCK_TOLERANCE,
+        outside(longest, 0.0, lasted),
+        name="launch_clock",
+        detail="seconds of all windows of a rank beyond those that the supervisor saw the launch run, of them",
+    )
 
 
 def evaluations_gate(

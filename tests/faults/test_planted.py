@@ -59,6 +59,7 @@ FAULTS = [
     ("one_step_less", TO_TARGET, "audit_batches"),
     ("seconds_halved", {}, "window_clocks"),
     ("seconds_halved", TO_TARGET, "window_clocks"),
+    ("clocks_run_fast", {}, "launch_clock"),
     ("mean_halved", TO_TARGET, "audit_step"),
     ("evaluated_on_training_samples", TO_TARGET, "audit_held_out"),
     ("evaluated_on_other_samples", TO_TARGET, "audit_evaluation"),
@@ -73,7 +74,7 @@ FAULTS = [
 AT_EVERY_RUN = {
     (1, None),
     (5, "window_clocks"),
-    (8, "audit_evaluation"),
+    (9, "audit_evaluation"),
 }  # a training to a target has most audits
 
 

@@ -62,7 +62,7 @@ def test_asynchronous_servers_count_what_they_applied(bench, framework):
     assert record.case.cell.num_servers == 2
     before_and_after = {"broadcast", "gradient", "numerics", "finite_loss", "falling_loss"}
     audits = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss"}
-    audits |= {"audit_movement", "audit_count", "window_steps", "window_clocks"}
+    audits |= {"audit_movement", "audit_count", "window_steps", "window_clocks", "launch_clock"}
     # What can be known only where ranks step together is told as not audited.
     assert {gate.name for gate in record.gates if gate.value is not None} == before_and_after | audits
     steady = [window for window in record.windows if window.phase == "steady"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dlscale.benchmarks.records.spool import MeasuredWindow, Witnessed
-from dlscale.benchmarks.records.window_gates import window_gates
+from dlscale.benchmarks.records.window_gates import launch_gate, window_gates
 from dlscale.benchmarks.records.windows import Window
 
 STEPS = 4
@@ -61,6 +61,16 @@ CHANGES = {
     "no time": lambda windows: [*windows[:4], replace(windows[4], seconds=1e15), *windows[5:]],
     "not seen": lambda windows: [*windows[:4], replace(windows[4], witnessed=None), *windows[5:]],
 }
+
+
+@pytest.mark.parametrize(
+    ("lasted", "passed", "checked"),
+    [(4.0, True, True), (1.6, True, True), (1.4, False, True), (None, True, False)],
+)
+def test_all_windows_of_a_launch_fit_into_it(lasted, passed, checked):
+    short, full = measured(longest_pause=0.0, num_windows=3), measured(longest_pause=0.0)
+    gate = launch_gate([short, full], lasted=lasted)
+    assert (gate.passed, gate.value is not None) == (passed, checked)
 
 
 @pytest.mark.parametrize("change", CHANGES)
