@@ -18,11 +18,11 @@ from pydantic import AfterValidator
 
 LONGEST_NAME = 120
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@+-]{{0,{LONGEST_NAME - 1}}}")
-# Control characters but for new lines and tabs, halves of characters, and what is not seen but changes the direction
-# or the place of what is: https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing.
+# Control characters but for new lines and tabs, halves of characters, and what is not seen, such as letters without a
+# width, or changes the direction of what is: https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing.
 _HIDDEN = (
-    "\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f"
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u2800\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff"
 )
 _HIDDEN_PATTERN = re.compile(f"[{_HIDDEN}]")
 _OF_A_TERMINAL = re.compile(r"(\x1b\[[0-9;]*m|\r\n)")  # what sets a colour, and the end of a line
@@ -31,12 +31,12 @@ T = TypeVar("T")
 
 def visible(text: str) -> str:
     r"""`text` with each hidden character as its Python escape: `\x1b`, `\u202e`. New lines and tabs stay."""
-    return text if text.isprintable() else _HIDDEN_PATTERN.sub(_escaped, text)
+    return text if text.isascii() and text.isprintable() else _HIDDEN_PATTERN.sub(_escaped, text)
 
 
 def visible_but_colours(text: str) -> str:
     """Likewise, but what sets the colour of a terminal stays, and what ends a line."""
-    parts = [text] if text.isprintable() else _OF_A_TERMINAL.split(text)
+    parts = [text] if text.isascii() and text.isprintable() else _OF_A_TERMINAL.split(text)
     return "".join(part if place % 2 else visible(part) for place, part in enumerate(parts))
 
 
@@ -86,7 +86,7 @@ def as_cell(value: T) -> T | str:
 
     See https://owasp.org/www-community/attacks/CSV_Injection; text that is a number stays one.
     """
-    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA) and not _NUMBER.fullmatch(value):
         return f"'{value}"
     return value
 
@@ -101,5 +101,6 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+# The wide ones are formulas where Japanese or Chinese is written.
+_FORMULA = ("=", "+", "-", "@", "|", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|-|[+-]?(inf|nan)")

@@ -23,7 +23,7 @@ from dlscale.base.files import write_atomically
 from dlscale.base.quantities import Fact, Quantity
 from dlscale.benchmarks.cli import FAILED_USAGE
 from dlscale.benchmarks.cli.options import json_option
-from dlscale.benchmarks.systems.lint import FILL_IN, lint
+from dlscale.benchmarks.systems.lint import FILL_IN, lint, shipped_systems
 from dlscale.benchmarks.systems.system import System, facts, load_system
 
 KINDS = {
@@ -270,7 +270,8 @@ def lint_systems(names: tuple[str, ...], as_json: bool) -> int:
       dlscale system lint
     """  # noqa: D301
     asked = names or tuple(definitions.names("systems"))
-    rows = [{"system": name, "problem": problem} for name in asked for problem in lint(name)]
+    shipped = shipped_systems()
+    rows = [{"system": name, "problem": problem} for name in asked for problem in lint(name, shipped=shipped)]
     if as_json:
         click.echo(json.dumps({"schema": 1, "rows": rows}))
     else:

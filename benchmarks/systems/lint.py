@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -35,10 +35,16 @@ _OURS = (
 _HOME = re.compile(r"~|\$\{?HOME\b|/(?:home|homes|users)(?:/|$)", re.IGNORECASE)
 
 
-def lint(name: str) -> list[str]:
+def shipped_systems() -> dict[str, System]:
+    """All systems that dlscale knows, by the names of their files."""
+    return {stem: load_system(stem) for stem in definitions.names("systems")}
+
+
+def lint(name: str, *, shipped: Mapping[str, System] | None = None) -> list[str]:
     """All problems of the system of that name or alias, or in that TOML file, one line each; empty if it is fit.
 
-    Raises UsageError if there is no such system, or no such file.
+    `shipped` are those whose names it must not have; whoever checks many reads them once. Raises UsageError if there is
+    no such system, or no such file.
     """
     path = _path(name)
     try:
@@ -52,7 +58,7 @@ def lint(name: str) -> list[str]:
         system = System.model_validate(content)
     except ValidationError as error:
         return definitions.problems(error)
-    shipped = {stem: load_system(stem) for stem in definitions.names("systems")}
+    shipped = shipped_systems() if shipped is None else shipped
     others = [
         system for stem, system in shipped.items() if path != definitions.path_of(stem, folder="systems")
     ]

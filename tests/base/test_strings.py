@@ -89,9 +89,12 @@ def test_what_is_seen_stays_as_it_is():
     text = "réseau 模型 ελ\n\tعربي - 3 %  \u00a0"
     assert visible(text) == text
     assert visible("\x1b[31mred\r\u202e") == "\\x1b[31mred\\r\\u202e"
+    assert visible("a\u200db\u3164c\u2800") == "a\\u200db\\u3164c\\u2800"
 
 
-@pytest.mark.parametrize("text", ["=cmd()", "+1+1", "-2-3", "@sum", "\t=1", "\r=1", "-1e5x"])
+@pytest.mark.parametrize(
+    "text", ["=cmd()", "+1+1", "-2-3", "@sum", "\t=1", "\r=1", "-1e5x", "  =1", "|cmd", "\uff1d1"]
+)
 def test_a_cell_that_a_spreadsheet_would_compute_is_text(text):
     assert as_cell(text) == f"'{text}"
 

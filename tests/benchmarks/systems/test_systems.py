@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from dlscale.base import definitions
+from dlscale.benchmarks.cli.system import lint_systems
 from dlscale.benchmarks.systems.lint import lint
 from dlscale.benchmarks.systems.start import start_on
 from dlscale.benchmarks.systems.system import (
@@ -35,6 +37,18 @@ def edited(tmp_path: Path, *changes: tuple[str, str]) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_wrong_with_the_systems_that_ship(name):
     assert lint(name) == []
+
+
+def test_a_check_of_all_systems_reads_each_of_the_others_once(monkeypatch):
+    read = []
+
+    def counted(name):
+        read.append(name)
+        return load_system(name)
+
+    monkeypatch.setattr("dlscale.benchmarks.systems.lint.load_system", counted)
+    assert CliRunner().invoke(lint_systems, []).exit_code == 0
+    assert sorted(read) == sorted(NAMES)
 
 
 def test_a_copy_of_the_template_is_fit(tmp_path):
