@@ -9,13 +9,16 @@ from typing import Any
 
 # Names of variables with secrets: words, so that no MPI's PASSIVE or KEEPALIVE counts.
 SECRET = re.compile(
-    r"(?:^|_)(?:TOKEN|(?:API)?KEY|SECRET|PASS(?:WORD|WD|PHRASE|CODE)?|CREDENTIAL|AUTH|BEARER|COOKIE)S?(?:_|$)",
+    r"(?:^|_)(?:(?:API|AUTH|ACCESS)?TOKEN|(?:API|ACCESS|SSH)?KEY|SECRET|PASS(?:WORD|WD|PHRASE|CODE)?|PWD?|CRED|CREDENTIAL"
+    r"|O?AUTH|BEARER|COOKIE|JWT|PAT)S?(?:_|$)",
     re.IGNORECASE,
 )
+_USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+@")  # https://name:password@host
 
 
 def redact(text: str) -> str:
-    """`text` without the user's home folder and name and without the working folder."""
+    """`text` without the user's home folder and name, the working folder, and passwords in URLs."""
+    text = _USER_OF_URL.sub("", text)
     home, folder = home_folder(), str(Path.cwd())
     if folder != "/":
         text = text.replace(folder, ".")

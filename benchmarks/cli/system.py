@@ -21,6 +21,7 @@ from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.base.quantities import Fact, Quantity
+from dlscale.base.strings import LONGEST_NAME
 from dlscale.benchmarks.cli import FAILED_USAGE
 from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.systems.lint import FILL_IN, lint, shipped_systems
@@ -146,9 +147,9 @@ def probe(out: Path | None, force: bool, name: str | None, measure: bool) -> int
     from dlscale.benchmarks.launch.quiet import read_other_load
     from dlscale.benchmarks.systems.probe.draft import probe_machine
 
-    if name is not None and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+    if name is not None and not (len(name) <= LONGEST_NAME and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)):
         raise UsageError(
-            f"--name {name!r} is no system's name; give one in small letters, such as my-cluster"
+            f"--name {name[:LONGEST_NAME]!r} is no system's name; give a short one in small letters, such as my-cluster"
         )
     if out:
         _check(out, force=force)

@@ -22,6 +22,7 @@ import tomlkit
 
 from dlscale.base.batch import load_all
 from dlscale.base.redaction import home_folder
+from dlscale.base.strings import LONGEST_NAME, visible
 from dlscale.benchmarks.systems.lint import FILL_IN
 from dlscale.benchmarks.systems.probe.measure import Rates, measure_cores, measure_gpu
 from dlscale.benchmarks.systems.probe.node import Commands, ThisNode, quantity, read_node
@@ -161,7 +162,8 @@ def duration(seconds: int) -> str:
 
 
 def _cluster(slurm: Slurm | None) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", ((slurm and slurm.cluster) or "").lower()).strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", ((slurm and slurm.cluster) or "").lower()).strip("-")
+    return name[:LONGEST_NAME].strip("-")
 
 
 def _node(node: ThisNode, kind: NodeKind | None, note: str, *, is_that_node: bool) -> Facts:
@@ -261,6 +263,7 @@ def _fact(value: str | float | None, source: str, note: str = "") -> Facts | Non
     """Something that was read on this machine; None where it is unknown."""
     if not value:
         return None
+    value = visible(value) if isinstance(value, str) else value
     return {"value": value, "source": source, "kind": "machine"} | ({"note": note} if note else {})
 
 

@@ -22,6 +22,7 @@ import pynvml
 
 from dlscale.base.launchers import Flavour, flavour_of, mpi_title
 from dlscale.base.redaction import redact
+from dlscale.base.strings import visible
 
 COMMAND_SECONDS = 30.0
 
@@ -48,7 +49,7 @@ class Commands:
                 env={**os.environ, "LC_ALL": "C"},
             )
             if not done.returncode:
-                return done.stdout or done.stderr
+                return visible(done.stdout or done.stderr)
             lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
             reason = f"exit status {done.returncode}, {lines[-1]}"
         except subprocess.TimeoutExpired:

@@ -126,6 +126,7 @@ def a_record(folder, *, end, kind, spools=None):
         ("/home/ted", "interrupted by ted: /scratch/ted_1", "interrupted by <user>: /scratch/<user>_1"),
         ("/home/user", "/data/user/x and useful", "/data/<user>/x and useful"),
         ("/root", "/root/x root complex", "~/x root complex"),  # no name
+        ("/home/ab", "docker://ab:hunter2@registry/x", "docker://registry/x"),
     ],
 )
 def test_a_name_is_replaced_where_it_is_one_and_twice_is_once(monkeypatch, home, text, expected):
@@ -145,6 +146,7 @@ def test_a_setting_that_only_sounds_like_a_secret_is_recorded():
     secrets = (
         *("UCX_AUTH_TOKEN", "FI_PSM3_UUID_KEY", "DLSCALE_DB_PASSWORD", "TORCH_hub_secret", "TF_CONFIG_X"),
         *("DLSCALE_APIKEY", "NCCL_CREDENTIALS", "TORCH_AUTH", "HOROVOD_BEARER", "FI_PASSCODE"),
+        *("MINE_DB_PW", "GITHUB_PAT", "X_AUTHTOKEN", "DEPLOY_SSHKEY", "SITE_CREDS", "X_JWT", "MINE_PWD"),
     )
     unknown = ("OMP_", "UCX_X", "NCCL_JANES", "DLSCALE_MINE", "MALLOC_MMAP_MAX_2")
     everything = dict.fromkeys((*names, *secrets, *unknown), "1")

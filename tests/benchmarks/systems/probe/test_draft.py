@@ -215,6 +215,18 @@ def test_difficult_texts_are_read_back(model):
     assert loaded(text).devices.model.value == model
 
 
+def test_what_nobody_sees_is_shown():
+    text = draft(with_node(gpus=Gpus(count=2, gpu=Gpu("A\u202e100\x9b\u3164", None))), None)
+    assert r"A\\u202e100\\x9b\\u3164" in text
+    loaded(text)
+
+
+def test_a_long_name_of_a_cluster_is_cut():
+    answers = SLURM | {"scontrol show config": f"ClusterName             = {'Aurochs-' * 40}\n"}
+    text = draft(NODE, read_slurm(lambda *words: answers.get(" ".join(words), ""), None))
+    assert loaded(text).name.startswith("aurochs-aurochs")
+
+
 def test_long_remarks_are_wrapped():
     lines = draft(NODE, None, problems=["word " * 60]).splitlines()
     assert all(len(line) <= 110 for line in lines if line.startswith("#"))
@@ -287,6 +299,7 @@ def test_the_file_is_not_replaced_unless_told(ask, tmp_path):
         (["--out", "no/such/mine.toml"], "no folder no/such"),
         (["--name", "My Machine"], "is no system's name"),
         (["--name", ""], "is no system's name"),
+        (["--name", "a" * 121], "is no system's name"),
     ],
 )
 def test_mistakes(ask, tmp_path, monkeypatch, words, told):

@@ -255,6 +255,8 @@ def test_commands_that_answer(write_program):
     assert commands.run("scontrol", "show") == "show C\n"
     write_program("scontrol", "echo 'srun: pmi2' >&2")
     assert commands.run("scontrol") == "srun: pmi2\n"
+    write_program("scontrol", "printf 'Gres=gpu:\\342\\200\\256x\\n'")
+    assert commands.run("scontrol") == "Gres=gpu:\\u202ex\n"
     write_program("scontrol", "printf 'A100\\377\\n'")
     assert "A100" in commands.run("scontrol")
     assert commands.run("no-such-scheduler", "-a") == ""
