@@ -300,9 +300,9 @@ def _whole_paths(names: Sequence[str]) -> list[str]:
     whole: list[str] = []
     for name in names:
         whole.append(name)
-        if is_file(name) and not Path(name).is_file():
+        if is_file(name):
             tails = ((begin, " ".join(whole[begin:])) for begin in range(len(whole)))
-            for begin, path in tails:
+            for begin, path in tails:  # the longest first: its end may be the name of another file
                 if Path(path).is_file():
                     whole[begin:] = [path]
                     break

@@ -104,8 +104,18 @@ class CaseRun:
             for event in observer.end():
                 self.write(event)
 
-    def write_result(self, trainer: Trainer, replicas: Sequence[Replica], *, steady: bool | None) -> None:
-        """Spool the result of a training, whose trainer holds the first of `replicas`."""
+    def write_result(
+        self,
+        trainer: Trainer,
+        replicas: Sequence[Replica],
+        *,
+        steady: bool | None,
+        evaluated_without: int = 0,
+    ) -> None:
+        """Spool the result of a training, whose trainer holds the first of `replicas`.
+
+        `evaluated_without` so many held-out samples, for they were bad.
+        """
         backend = self.context.backend
         stale = cast(StaleTrainer, trainer).staleness() if backend.asynchronous else {}
         backed_up = backend.in_step and backend.num_accepted is not None
@@ -117,7 +127,7 @@ class CaseRun:
                 dropped=cast(BackedUpTrainer, trainer).num_dropped() if backed_up else None,
                 computed=cast(BackedUpTrainer, trainer).num_computed() if backed_up else None,
                 settings=trainer.settings(),
-                skipped=sum(replica.num_skipped() for replica in replicas),
+                skipped=sum(replica.num_skipped() for replica in replicas) + evaluated_without,
             )
         )
 

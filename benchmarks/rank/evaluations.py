@@ -110,6 +110,11 @@ class Evaluator:
         return self._held_out.num_samples
 
     @property
+    def num_skipped(self) -> int:
+        """Bad samples of this rank's part that evaluations left out."""
+        return len(self._held_out.bad)
+
+    @property
     def num_training(self) -> int:
         """All other samples of the input: those of an epoch, over all ranks."""
         return self._held_out.num_training

@@ -35,15 +35,22 @@ def main() -> None:
     out = os.dup(1)
     os.dup2(2, 1)  # what the file prints is not the answer
     try:
-        model = read_facts(path)
-        try_steps(model, FilePlace(path, path.absolute()))
-        answer = Answer(model=model)
+        answer = Answer(model=checked(path))
     except UsageError as error:
         answer = Answer(problem=str(error))
     with os.fdopen(out, "w") as stream:
         stream.write(answer.model_dump_json() + "\n")
     sys.stdout.flush()
     os._exit(0)  # taking a framework's interpreter down takes as long as a start
+
+
+def checked(path: Path) -> OwnModel:
+    """The facts of a file, of which some steps were taken. Raises UsageError for whatever is wrong with it."""
+    place = FilePlace(path, path.absolute())
+    own = load_file(place)
+    model: OwnModel = own.run(lambda: read_facts(path), what="a first step")
+    own.run(lambda: try_steps(model, place), what="a training step")
+    return model
 
 
 def try_steps(model: OwnModel, place: FilePlace) -> None:
@@ -78,9 +85,10 @@ def try_steps(model: OwnModel, place: FilePlace) -> None:
         found = deviation(before, after, expected, bounds=EXACT, noisy=noisy)
         if found.share > EXACT.share or found.scale > EXACT.scale:
             raise UsageError(
-                f"{own.name}: {model.optimizer} changes weights otherwise when they are given as flat tensors, as "
-                "trainers give them; choose one that treats all elements of a tensor alike, such as SGD, Adam, AdamW, "
-                "RMSprop or Adagrad"
+                f"{own.name}: {model.optimizer} changes weights otherwise when a step is taken again from the same "
+                "state, with flat tensors, as trainers give them; choose one that treats all elements of a tensor "
+                "alike, draws nothing and keeps what it counts in its state, such as SGD, Adam, AdamW, RMSprop or "
+                "Adagrad"
             )
     _try_metrics(model, place, reference)
 

@@ -87,7 +87,7 @@ def train_to_target(case: CaseRun) -> list[Gate]:
                 numerics_gate(numerics, framework.numerics(), control=context.world),
                 *training_gates(backend, trainer, control=context.world, first_losses=None),
             ]
-        case.write_result(trainer, replicas, steady=None)
+        case.write_result(trainer, replicas, steady=None, evaluated_without=evaluator.num_skipped)
         return results
     finally:
         trainer.close()
@@ -124,6 +124,7 @@ def _audit(
         target=target,
         quality=facts.quality(),
         samples=facts.data().open_samples(case.source, facts.preset(cell.preset), seed=(0, 0)),
+        skip_bad=case.source.skip_bad,
         replica=evaluator.replica,
         load=lambda: evaluator.load(steps.trainer),
         learnt=lambda: evaluator.learnt(steps.trainer),

@@ -22,8 +22,8 @@ from dlscale.benchmarks.rank.evaluations import EvaluatedPieces, EvaluationTime
 from dlscale.benchmarks.rank.sample_order import is_held_out
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.target import End, Evaluation, Target
-from dlscale.models.quality.metric import PIECE, Measured, QualityModule
-from dlscale.models.samples import Samples
+from dlscale.models.quality.metric import PIECE, Measured, QualityModule, read_usable
+from dlscale.models.samples import Arrays, Samples
 from dlscale.models.workload import Indices, Replica, Weights
 
 STRETCH = 4  # steps
@@ -117,6 +117,7 @@ class TargetAudit:
     target: Target
     quality: QualityModule
     samples: Samples  # of the input, opened for this alone
+    skip_bad: bool  # whether bad ones were left out
     replica: Replica
     load: Callable[[], None]  # gives the replica what the trainer has learnt
     learnt: Callable[[], Weights]  # the trainer's weights
@@ -168,12 +169,14 @@ class TargetAudit:
         error = 0.0 if same else math.inf
         drawn = secrets.SystemRandom().sample(evaluated.pieces, min(NUM_PIECES, len(evaluated.pieces)))
         for number, measured in drawn:
-            indices = evaluated.indices[number * PIECE : (number + 1) * PIECE]
-            again = self.quality.measure(self.replica.predict, *self.quality.read(self.samples, indices))
+            arrays = self._read(evaluated.indices, number)
+            again = self.quality.measure(self.replica.predict, *arrays) if arrays else {}
             error = max(error, _difference(measured, again))
         gathered = self.world.allgather(list(evaluated.pieces))
         pieces = sorted((piece for own in gathered for piece in own), key=lambda piece: piece[0])
-        if [number for number, _ in pieces] != [*range(-(-len(evaluated.indices) // PIECE))]:
+        numbers = [number for number, _ in pieces]
+        missing = {*range(-(-len(evaluated.indices) // PIECE))} - {*numbers}
+        if len({*numbers}) < len(numbers) or any(self._read(evaluated.indices, number) for number in missing):
             error = math.inf
         whole = {name: np.concatenate([piece[name] for _, piece in pieces]) for name in pieces[0][1]}
         name = self.target.metric
@@ -190,6 +193,11 @@ class TargetAudit:
             "end is not theirs"
         )
         return Gate.at_most(self.tolerance, worst, name="audit_evaluation", detail=detail)
+
+    def _read(self, indices: Indices, number: int) -> Arrays | None:
+        """The good samples of a piece of those; None if there are none."""
+        piece = indices[number * PIECE : (number + 1) * PIECE]
+        return read_usable(self.quality, self.samples, piece, skip_bad=self.skip_bad)[0]
 
 
 def _difference(one: Measured, two: Measured) -> float:

@@ -41,7 +41,7 @@ class Update:
         """One step of the optimizer with the gradients of all parameters, or of some, which are let go of then."""
         for parameter in self._view_of if parameters is None else parameters:
             self._view_of[parameter].grad = (
-                None if parameter.grad is None else flat_in_memory(_laid_out_as(parameter, parameter.grad))
+                None if parameter.grad is None else _as_updated(_laid_out_as(parameter, parameter.grad))
             )
         self._optimizer.step()
         for parameter in parameters or ():
@@ -51,11 +51,11 @@ class Update:
         """The parameter and its flat view, which `given` may be already."""
         if given is not parameter:
             return parameter, given
-        view = nn.Parameter(flat_in_memory(parameter.detach()))
+        view = nn.Parameter(_as_updated(parameter.detach()))
         state = self._optimizer.state.pop(parameter, {})
         if state:
             self._optimizer.state[view] = {
-                name: flat_in_memory(_laid_out_as(parameter, value)) if _is_like(value, parameter) else value
+                name: _as_updated(_laid_out_as(parameter, value)) if _is_like(value, parameter) else value
                 for name, value in state.items()
             }
         return parameter, view
@@ -63,6 +63,11 @@ class Update:
 
 def _is_like(value: Any, parameter: nn.Parameter) -> bool:
     return isinstance(value, torch.Tensor) and value.shape == parameter.shape
+
+
+def _as_updated(tensor: torch.Tensor) -> torch.Tensor:
+    """Flat, but for a single number, which has one shape alone."""
+    return flat_in_memory(tensor) if tensor.dim() else tensor
 
 
 def flat_in_memory(tensor: torch.Tensor) -> torch.Tensor:

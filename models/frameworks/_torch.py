@@ -26,6 +26,7 @@ from dlscale.models.workload import Execution, Preset, State, Weights
 
 Batch = tuple[torch.Tensor, ...]
 MEMORY_FORMATS = {"channels_last": torch.channels_last, "channels_first": torch.contiguous_format}
+SHARE = "share_of_rate"  # in a group of an optimizer: its learning rate, relative to that of the first one
 DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # torch's names; "cuda" is the GPU that `prepare` took
 
 
@@ -133,7 +134,7 @@ def replica_factory(make_program: Callable[..., TorchProgram], preset: Preset, e
                 ],
             )
         for network in program.networks:
-            network.to(memory_format=MEMORY_FORMATS[execution.memory_format])  # type: ignore[call-overload]
+            _lay_out(network, MEMORY_FORMATS[execution.memory_format])
         replica = TorchReplica(program, make_batches(), execution)
         first_weights(replica, program.first_weights, program.initial, seed=seed)
         return replica
@@ -226,7 +227,7 @@ class TorchReplica(BatchedReplica):
     def _write_rate(self, learning_rate: float) -> None:
         for objective in self.objectives:
             for group in objective.optimizer.param_groups:
-                group["lr"] = learning_rate
+                group["lr"] = learning_rate * group.get(SHARE, 1.0)
 
     def outputs(self) -> Weights:
         """The networks' outputs for the next local batch; images come as (N, H, W, C)."""
@@ -269,6 +270,13 @@ class TorchReplica(BatchedReplica):
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for objective in self.objectives for parameter in objective.parameters]
+
+
+def _lay_out(network: nn.Module, memory_format: torch.memory_format) -> None:
+    """Weights and buffers of images in that memory format; those of volumes (5 axes) stay as they are."""
+    for tensor in (*network.parameters(), *network.buffers()):
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.contiguous(memory_format=memory_format)
 
 
 def canonical(tensor: torch.Tensor) -> NDArray[Any]:

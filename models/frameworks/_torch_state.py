@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from dlscale.models.weights import check_names
@@ -16,11 +18,7 @@ def read_state(networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.O
     """Copies, on the host."""
     state = {name: tensor.detach().cpu().numpy().copy() for name, tensor in _state_tensors(networks)}
     for name, values in _kept_by_optimizers(optimizers):
-        state |= {
-            f"{name}.{key}": _in_memory_order(value.detach()).cpu().numpy().copy()
-            for key, value in values.items()
-            if isinstance(value, torch.Tensor)
-        }
+        state |= {f"{name}.{key}": _stored(value) for key, value in values.items() if _is_kept(value)}
     return state
 
 
@@ -43,9 +41,33 @@ def write_state(
         for name, value in kept.items():
             owner, place, key = name.split(".", 2)
             if owner == f"optimizer{index}":
-                slot = _laid_out(torch.from_numpy(value.copy()), parameters[int(place)])
-                slots.setdefault(int(place), {})[key] = slot
+                slots.setdefault(int(place), {})[key] = _restored(value, parameters[int(place)])
         optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
+
+
+NUMBERS = (
+    "int64",
+    "float64",
+    "bool",
+)  # types of a number of Python's: torch's optimizers keep theirs in float32
+
+
+def _is_kept(value: Any) -> bool:
+    """Whether that is part of a state: an optimizer may keep None or functions, too."""
+    return isinstance(value, torch.Tensor | int | float)
+
+
+def _stored(value: Any) -> NDArray[Any]:
+    """What an optimizer keeps of a parameter: a tensor, or a number such as the count of steps."""
+    if not isinstance(value, torch.Tensor):
+        return np.array(value)
+    return _in_memory_order(value.detach()).cpu().numpy().copy()
+
+
+def _restored(value: NDArray[Any], parameter: torch.Tensor) -> Any:
+    if not value.ndim and value.dtype.name in NUMBERS:
+        return value.item()
+    return _laid_out(torch.from_numpy(value.copy()), parameter)
 
 
 def _in_memory_order(slot: torch.Tensor) -> torch.Tensor:

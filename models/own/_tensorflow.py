@@ -174,6 +174,10 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
     Raises UsageError for what cannot be trained here.
     """
     *inputs, labels = (tf.constant(array) for array in batch)
+    if (policy := keras.config.dtype_policy().name) != POLICIES["fp32"]:
+        raise UsageError(
+            f"{own.name}: Keras's policy is {policy}; leave it out, and precision to --precision"
+        )
     made = _built(own, seed=BUFFER_SEED)
     network = KerasNetwork(made)
     _check_weights(own, made)
@@ -226,6 +230,12 @@ def _check_weights(own: OwnFile, network: Any) -> None:
         raise UsageError(
             f"{own.name}: weights must be float32, found {others[0]}; leave precision to --precision"
         )
+    for step in ("train_step", "compute_loss"):
+        if getattr(type(network), step) is not getattr(keras.Model, step):
+            raise UsageError(
+                f"{own.name}: {type(network).__name__} has a {step} of its own, which is not called here; write what "
+                "it computes into call() and loss(labels, outputs)"
+            )
     layers = network._flatten_layers()
     if together := [layer.name for layer in layers if getattr(layer, "synchronized", False)]:
         raise UsageError(
@@ -281,7 +291,13 @@ def _checked_optimizer(own: OwnFile) -> Any:
         raise UsageError(
             f"{own.name}: optimizer() returned a {type(optimizer).__name__}; return one of keras.optimizers"
         )
-    if isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if scales or optimizer.loss_scale_factor is not None:
+        raise UsageError(
+            f"{own.where('optimizer')}: the optimizer divides gradients by a scale of the loss, which nobody "
+            "multiplies here; leave the scale out, and precision to --precision"
+        )
+    if callable(optimizer._learning_rate):
         raise UsageError(
             f"{own.name}: the optimizer has a schedule of learning rates; give it one rate above 0, and write "
             "schedule(step), which returns what it is multiplied by in step 0, 1, ..."

@@ -18,7 +18,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils.flop_counter import FlopCounterMode
 
 from dlscale.base.errors import UsageError
-from dlscale.models.frameworks._torch import TorchProgram, canonical, objective
+from dlscale.models.frameworks._torch import SHARE, TorchProgram, canonical, objective
 from dlscale.models.own import OwnModel
 from dlscale.models.own.data import SEED_LIMIT
 from dlscale.models.own.file import SAME, SUM, UNREPEATABLE, OwnFile
@@ -81,9 +81,11 @@ def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..
 
         def make_optimizer(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
             optimizer: torch.optim.Optimizer = own.call("optimizer", parameters)
-            if preset.learning_rate != model.learning_rate:
-                for group in optimizer.param_groups:
-                    group["lr"] = preset.learning_rate
+            first = float(optimizer.param_groups[0]["lr"])
+            for group in optimizer.param_groups:
+                group[SHARE] = float(group["lr"]) / first
+                if preset.learning_rate != model.learning_rate:
+                    group["lr"] = preset.learning_rate * group[SHARE]
             if own.clip_norm:
                 optimizer.register_step_pre_hook(partial(_clip, own.clip_norm))
             return optimizer
@@ -116,7 +118,8 @@ def _network(own: OwnFile) -> nn.Module:
     for parameter in network.parameters():
         if not isinstance(parameter, UninitializedParameter):
             parameter.data = parameter.data.contiguous()
-    return network.train()
+    network.train()  # a user's own may return nothing
+    return network
 
 
 def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
@@ -145,7 +148,7 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
         raise UsageError(f"{own.name}: the first loss is {float(loss.detach())}; it must be finite")
     _check_mean(own, outputs.detach(), labels, float(loss.detach()))
     own.run(loss.backward, what="the backward pass")
-    _check_gradients(own, network, named)
+    _check_gradients(own, network, named, loss)
     num_classes = outputs.shape[1] if outputs.dim() == 2 and outputs.shape[1] > 1 and labels.dim() == 1 else 0
     integer = not labels.is_floating_point() and labels.dtype != torch.bool
     random = _draws(own, network, [*inputs, labels])
@@ -172,15 +175,20 @@ def _optimizer(own: OwnFile, parameters: Sequence[nn.Parameter]) -> torch.optim.
         raise UsageError(
             f"{own.name}: optimizer(parameters) returned a {type(optimizer).__name__}; return one of torch.optim"
         )
-    rates = {float(group["lr"]) for group in optimizer.param_groups}
-    if len(rates) != 1 or min(rates) <= 0:
+    if (rate := min(float(group["lr"]) for group in optimizer.param_groups)) <= 0:
+        raise UsageError(f"{own.name}: the optimizer has a learning rate of {rate:g}; all need one above 0")
+    if any("initial_lr" in group for group in optimizer.param_groups):
         raise UsageError(
-            f"{own.name}: the optimizer has learning rates {sorted(rates)}; one above 0 is needed for all weights"
+            f"{own.where('optimizer')}: the optimizer has a schedule of torch.optim.lr_scheduler, which nobody would "
+            "step; leave it out, and write schedule(step), which returns what the learning rate is multiplied by in "
+            "step 0, 1, ..."
         )
-    if sum(len(group["params"]) for group in optimizer.param_groups) != len(parameters):
+    updated = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if left_out := [p for p in parameters if id(p) not in updated]:
         raise UsageError(
-            f"{own.name}: optimizer(parameters) leaves out some of the parameters; give it all of them, or set "
-            "requires_grad of the others to False"
+            f"{own.where('optimizer')}: optimizer(parameters) leaves out {len(left_out)} of the {len(parameters)} "
+            "parameters that it is given; let it have these, all of them, or set requires_grad of the others to False "
+            "in model()"
         )
     return optimizer
 
@@ -200,6 +208,16 @@ def _check_weights(own: OwnFile, network: nn.Module, named: Named) -> None:
     if others := [f"{name} ({p.dtype})" for name, p in named if p.dtype != torch.float32]:
         raise UsageError(
             f"{own.name}: weights must be float32, found {others[0]}; leave precision to --precision"
+        )
+    if hasattr(network, "_orig_mod"):
+        raise UsageError(
+            f"{own.where('model')}: model() returns a network of torch.compile; return the network itself, and have it "
+            "compiled with --set compiled=yes"
+        )
+    if hooked := [name for name, p in named if p._post_accumulate_grad_hooks]:
+        raise UsageError(
+            f"{own.name}: {hooked[0]} has a hook that is called after its gradient was added up, which not every "
+            "exchange does; write register_hook, or clip_norm"
         )
     if any(isinstance(module, nn.SyncBatchNorm) for module in network.modules()):
         raise UsageError(
@@ -230,19 +248,34 @@ def _check_mean(own: OwnFile, outputs: torch.Tensor, labels: torch.Tensor, loss:
         raise UsageError(SUM.format(file=own.name, arguments="outputs, labels"))
 
 
-def _check_gradients(own: OwnFile, network: nn.Module, named: Named) -> None:
+def _check_gradients(own: OwnFile, network: nn.Module, named: Named, loss: torch.Tensor) -> None:
     """Raises UsageError for gradients that no exchange averages, and for weights trained outside of the network."""
     if sparse := [name for name, p in named if p.grad is not None and p.grad.layout != torch.strided]:
         raise UsageError(
             f"{own.name}: gradients of {sparse[0]} are sparse, and ranks average whole ones; write sparse=False"
         )
     inside = {id(p) for p in network.parameters()}
-    for name, tensor in _tensors_of(own.names):
-        if tensor.is_leaf and tensor.grad is not None and id(tensor) not in inside:
-            raise UsageError(
-                f"{own.name}: {name} is trained and is no weight of model(), so that neither optimizer nor ranks would "
-                "know of it; make it a part of the network"
-            )
+    if others := [tensor for tensor in _differentiated(loss) if id(tensor) not in inside]:
+        names = [name for name, tensor in _tensors_of(own.names) if tensor is others[0]]
+        name = names[0] if names else f"a tensor of shape ({', '.join(map(str, others[0].shape))})"
+        raise UsageError(
+            f"{own.name}: {name} is trained and is no weight of model(), so that neither optimizer nor ranks would "
+            "know of it; make it a part of the network (nn.Parameter)"
+        )
+
+
+def _differentiated(loss: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors that a loss has gradients of, wherever they are kept: the leaves of its graph."""
+    found, seen, left = list[torch.Tensor](), set[Any](), [loss.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        left += [following for following, _ in node.next_functions]
+        if (leaf := getattr(node, "variable", None)) is not None:
+            found.append(leaf)
+    return found
 
 
 def _tensors_of(names: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -24,6 +24,7 @@ from dlscale.models.own.file import OwnFile, load_file
 from dlscale.models.own.sources import ArraySource, Source, open_source, read_source
 
 LOCAL_BATCH = 32
+NUM_SCHEDULED = 100  # steps that a schedule is asked for
 MOST_SECONDS = 0.1  # that samples in memory may take to be digested, for data() to be called a second time
 MODULES = {
     "torch": "torch",
@@ -53,7 +54,7 @@ def read_facts(path: Path) -> OwnModel:
     digest = data_digest(source, own, framework=framework)
     _check_repeats(own, source, digest, framework=framework)
     batch, problem = read_good(OwnSamples(source, own, framework=framework, seed=(0, 0)), local_batch)
-    for step in (0, 1):
+    for step in range(NUM_SCHEDULED):
         if own.schedule:
             own.schedule(step)
     found = module.facts(own, batch)

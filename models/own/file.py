@@ -11,6 +11,7 @@ import ast
 import hashlib
 import inspect
 import linecache
+import re
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,11 +25,12 @@ from typing import Any, cast
 import numpy as np
 
 from dlscale.base.errors import UsageError
-from dlscale.models.own import FilePlace
+from dlscale.models.own import SUFFIX, FilePlace
 from dlscale.models.own.randomness import GeneratorStates, generators_of, seed_generators
 
 NEEDED = ("model", "loss", "optimizer", "data")
 DIGITS = 12
+STYLE = re.compile(r"\x1b\[[0-9;]*m")  # bold and colours, as in Keras's messages
 LONGEST = 300  # characters of a user's own message
 SAME = 1e-4  # relative difference of losses that are the same but for rounding
 SUM = (
@@ -78,7 +80,17 @@ class OwnFile:
         """One line about an error of the user's code: file, line, what it did."""
         line = line_of(error, self.origin)
         where = f"{self.name}, line {line}" if line else self.name
-        return UsageError(f"{where}: {what} raised {text_of(error)}; correct the file, or what it reads")
+        remedy = "correct the file, or what it reads"
+        if isinstance(error, ImportError) and self._is_beside(error):
+            remedy = "modules beside the file are not copied with it: install them, or put them into the file"
+        return UsageError(f"{where}: {what} raised {text_of(error)}; {remedy}")
+
+    def _is_beside(self, error: ImportError) -> bool:
+        """Whether what cannot be imported is in the file's folder, or was asked for as if it were."""
+        if not error.name:
+            return "relative import" in str(error)
+        path = self.origin.parent / error.name.partition(".")[0]
+        return path.is_dir() or path.with_suffix(SUFFIX).exists()
 
     def where(self, name: str) -> str:
         """The file, with the line of its function of that name."""
@@ -88,9 +100,9 @@ class OwnFile:
     def number(self, name: str, default: int) -> int:
         """A positive number that the file may define. Raises UsageError for anything else."""
         value = self.names.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise UsageError(f"{self.name}: {name} must be a positive whole number, found {value!r}")
-        return value
+        return int(value)
 
     @cached_property
     def generators(self) -> list[Any]:
@@ -106,7 +118,8 @@ class OwnFile:
     def clip_norm(self) -> float:
         """The largest norm of all gradients together that an update is made of; 0: any. Raises UsageError."""
         value = self.names.get("clip_norm", 0.0)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not number or not 0 <= value < float("inf"):
             raise UsageError(f"{self.name}: clip_norm must be a number above 0, found {value!r}")
         return float(value)
 
@@ -143,6 +156,8 @@ class OwnFile:
                 "metrics = {'auc': auc}, with auc(outputs, labels) of NumPy arrays"
             )
         for name, function in found.items():
+            if isinstance(function, type):
+                raise UsageError(f"{self.name}: metric {name} is a class; write {function.__name__}()")
             if _takes_labels_first(function) and not _is_librarys(function):
                 raise UsageError(
                     f"{self.name}: metric {name} takes labels first, and it is called as {name}(outputs, labels); "
@@ -303,6 +318,7 @@ class _Names:
         self.bound: set[str] = set()
         self.unknown = False  # whether it may bind others
         self.trains = 0  # the line; 0: nowhere
+        self._networks: set[str] = set()  # names of what model() returned
         self._walk(tree, in_loop=False)
 
     def _walk(self, node: ast.AST, *, in_loop: bool) -> None:
@@ -323,20 +339,30 @@ class _Names:
             self._bind(node.asname or node.name.partition(".")[0], node, in_loop=in_loop)
         elif isinstance(node, ast.Call):
             called = node.func
-            if isinstance(called, ast.Attribute) and called.attr in _TRAINING:
-                owner = called.value
-                if isinstance(owner, ast.Name) and owner.id in NEEDED:
-                    self.trains = self.trains or node.lineno
+            if isinstance(called, ast.Attribute) and self._trains(called):
+                self.trains = self.trains or node.lineno
+        elif isinstance(node, ast.Assign) and _calls_model(node.value):
+            self._networks |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         children: Iterable[ast.AST] = ast.iter_child_nodes(node)
         if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
             children = node.orelse  # the rest is run as a program alone
         for child in children:
             self._walk(child, in_loop=in_loop or isinstance(node, _LOOPS))
 
+    def _trains(self, method: ast.Attribute) -> bool:
+        owner = method.value.id if isinstance(method.value, ast.Name) else ""
+        if owner in NEEDED:
+            return method.attr in _TRAINING
+        return method.attr == "backward" or (method.attr == "fit" and owner in self._networks)
+
     def _bind(self, name: str, node: Any, *, in_loop: bool) -> None:
         self.bound.add(name)
         if in_loop and name in NEEDED:
             self.trains = self.trains or node.lineno
+
+
+def _calls_model(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "model"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -356,6 +382,7 @@ def line_of(error: BaseException, origin: Path) -> int | None:
 
 def text_of(error: BaseException) -> str:
     """The kind of an error and what it says, in one line."""
-    text = " ".join((error.msg if isinstance(error, SyntaxError) else str(error)).split())
+    text = error.msg if isinstance(error, SyntaxError) else STYLE.sub("", str(error))
+    text = " ".join(text.split())
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -71,4 +71,4 @@ class OwnQuality:
 
 
 def _number(call: Callable[..., Any], outputs: NDArray[Any], labels: NDArray[Any]) -> float:
-    return float(call(outputs, labels))
+    return float(call(outputs.copy(), labels.copy()))  # which a metric may overwrite

@@ -167,16 +167,17 @@ def read_source(own: OwnFile, framework: str, *, examined: bool = False) -> Sour
     importlib.import_module(f"dlscale.models.own._{framework}").seed(SEED)
     own.states.restore()
     source = _source(own, own.call("data"), framework, examined=examined)
-    if not len(source):
+    if not own.run(lambda: len(source), what="len() of data()"):
         raise UsageError(f"{own.name}: data() has no samples; nothing can be trained on")
     return source
 
 
 def _source(own: OwnFile, data: Any, framework: str, *, examined: bool) -> Source:
     kind = type(data).__name__
-    if hasattr(data, "batch_sampler"):
+    if _is_batched(data):
         raise UsageError(
-            f"{own.where('data')}: data() returned a DataLoader; return its Dataset: batches are made here"
+            f"{own.where('data')}: data() returned a {kind}, which gives batches; return single samples, as a "
+            "Dataset or arrays: batches are made here"
         )
     if isinstance(data, Mapping) or (hasattr(data, "columns") and hasattr(data, "iloc")):
         raise UsageError(f"{own.where('data')}: data() returned a {kind}; return (features, labels) of it")
@@ -198,6 +199,18 @@ def _source(own: OwnFile, data: Any, framework: str, *, examined: bool) -> Sourc
 
 def _is_array(value: Any) -> bool:
     return bool(getattr(value, "shape", ()))
+
+
+def _is_batched(data: Any) -> bool:
+    """Whether it gives batches: a DataLoader, a PyDataset of Keras, a tf.data.Dataset that was batched."""
+    if hasattr(data, "batch_sampler") or any(kind.__name__ == "PyDataset" for kind in type(data).__mro__):
+        return True
+    while hasattr(data, "element_spec"):
+        kind = type(data).__name__
+        if "Batch" in kind or "Unbatch" in kind:
+            return "Unbatch" not in kind
+        data = getattr(data, "_input_dataset", None)
+    return False
 
 
 def _is_stream(data: Any) -> bool:
@@ -265,8 +278,8 @@ def _parts(own: OwnFile, item: Any, *, what: str) -> Arrays:
     """A sample as arrays: the network's inputs, and the label last."""
     if not isinstance(item, tuple | list) or len(item) < 2:
         raise UsageError(
-            f"{own.name}: a sample of data() is a {type(item).__name__}; it must be (features, label), or several "
-            "inputs and then the label"
+            f"{own.where('data')}: {what} of data() is a {type(item).__name__}; it must be (features, label), or "
+            "several inputs and then the label"
         )
     return tuple(_as_array(own, part, what=f"a part of {what}") for part in item)
 
@@ -338,7 +351,7 @@ def _sum(array: NDArray[Any]) -> Any:
 def _bad_number(own: OwnFile, index: int) -> BadSample:
     return BadSample(
         f"{own.where('data')}: sample {index} of data() has a number that is not finite; correct or remove it, or "
-        "leave bad samples out (--skip-bad)",
+        "leave bad samples out (--set skip_bad=yes)",
         index=index,
     )
 

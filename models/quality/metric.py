@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.models.held_out import held_out_samples
-from dlscale.models.samples import Arrays, DataModule, Samples
+from dlscale.models.samples import Arrays, BadSample, DataModule, Samples
 from dlscale.models.workload import Input, Preset, Shard
 
 PIECE = 64  # samples that a network is given at once
@@ -60,8 +60,27 @@ class QualityModule(Protocol):
         ...
 
 
+def read_usable(
+    quality: QualityModule, samples: Samples, indices: NDArray[np.int64], *, skip_bad: bool
+) -> tuple[Arrays | None, set[int]]:
+    """What `measure` needs of those samples, and which of them are bad; None if all are.
+
+    Raises BadSample for the first bad one, unless such are left out.
+    """
+    bad: set[int] = set()
+    while len(indices):
+        try:
+            return quality.read(samples, indices), bad
+        except BadSample as error:
+            if not skip_bad or error.index not in indices:
+                raise
+            bad.add(error.index)
+            indices = indices[indices != error.index]
+    return None, bad
+
+
 class HeldOut:
-    """The held-out samples of an input, at least one, open for reading.
+    """The held-out samples of an input, at least one, open for reading. Those that are `bad` are left out if they may.
 
     Raises UsageError if there is none.
     """
@@ -79,25 +98,38 @@ class HeldOut:
         self.num_samples = len(indices)
         self.num_training = len(self._samples) - len(indices)
         self._pieces = [indices[begin : begin + PIECE] for begin in range(0, len(indices), PIECE)]
+        self.bad: set[int] = set()  # of this rank's pieces, as far as they were read
+        self._skip_bad = source.skip_bad
         self._kept: dict[int, Arrays] = {}
         self._kept_bytes = 0
 
     def measure(self, predict: Predict, shard: Shard) -> Iterator[tuple[int, Measured]]:
-        """(number of the piece, what was measured) of this rank's pieces."""
+        """(number of the piece, what was measured) of this rank's pieces, but for those without a good sample."""
         for number in range(shard.index, len(self._pieces), shard.count):
-            yield number, self._quality.measure(predict, *self._read(number))
+            arrays = self._read(number)
+            if arrays is not None:
+                yield number, self._quality.measure(predict, *arrays)
 
     def metrics(self, pieces: Sequence[tuple[int, Measured]]) -> dict[str, float]:
-        """The metrics of all pieces, whatever rank each is from. Values that are not numbers are left out."""
+        """The metrics of all pieces, whatever rank each is from. Values that are not numbers are left out.
+
+        Raises UsageError if there is no piece.
+        """
+        if not pieces:
+            raise UsageError(f"all {self.num_samples} held-out samples are bad; nothing can be evaluated")
         ordered = [measured for _, measured in sorted(pieces, key=lambda piece: piece[0])]
         whole = {name: np.concatenate([piece[name] for piece in ordered]) for name in ordered[0]}
         found = self._quality.metrics(whole)
         return {name: float(value) for name, value in found.items() if np.isfinite(value)}
 
-    def _read(self, number: int) -> Arrays:
+    def _read(self, number: int) -> Arrays | None:
         if number in self._kept:
             return self._kept[number]
-        arrays = self._quality.read(self._samples, self._pieces[number])
+        indices = self._pieces[number]
+        arrays, bad = read_usable(self._quality, self._samples, indices, skip_bad=self._skip_bad)
+        self.bad |= bad
+        if arrays is None:
+            return None
         size = sum(array.nbytes for array in arrays)
         if self._kept_bytes + size <= KEPT_BYTES:
             self._kept[number] = arrays

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.rank.own_trial import try_steps
+from dlscale.benchmarks.rank.own_trial import checked
 from dlscale.models.own import FilePlace
 from dlscale.models.own.facts import read_facts
 from dlscale.models.own.file import load_file
@@ -37,6 +37,14 @@ def data():
     features = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
     return tf.data.Dataset.from_tensor_slices((features, (features[:, 0] > 0).astype(int)))
 """
+
+
+@pytest.fixture(autouse=True)
+def _policy_of_a_new_process():
+    import keras
+
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
 
 
 def test_facts_and_first_weights_are_those_of_the_file(write_file):
@@ -121,6 +129,18 @@ def test_an_embedding_and_bfloat16(write_file):
             "Adam(keras.optimizers.schedules.CosineDecay(1.0, 9))",
             "write schedule(step), which returns",
         ),
+        ("Adam(2e-3)", "Adam(2e-3, loss_scale_factor=8.0)", "divides gradients by a scale of the loss"),
+        (
+            "import keras\n",
+            "import keras\nkeras.config.set_dtype_policy('float64')\n",
+            "Keras's policy is float64",
+        ),
+        ("(int)))", "(int))).batch(20)", "which gives batches; return single samples"),
+        (
+            "\ndef model():\n    return keras.Sequential(",
+            "\nclass Own(keras.Sequential):\n    train_step = None\n\ndef model():\n    return Own(",
+            "Own has a train_step of its own, which is not called here",
+        ),
         ("keras.Input((6,))", "keras.Input((5,))", "the network on a batch of data() raised ValueError"),
         ("size=(200, 6)", "size=(0, 6)", "data() has no samples"),
     ],
@@ -148,8 +168,7 @@ def test_a_file_is_tried_with_schedule_and_clipping(write_file):
         "\nloss =", "\nclip_norm = 0.01\ndef schedule(step):\n    return 0.5**step\n\nloss ="
     )
     path = write_file(text=text)
-    place = FilePlace(path, path.absolute())
-    try_steps(read_facts(path), place)
+    checked(path)
     replica = factory(path)(shard=Shard(), seed=1)
     for rate in (2e-3, 1e-3, 5e-4):
         gradients = replica.gradients()

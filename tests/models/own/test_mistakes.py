@@ -45,10 +45,42 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--required", required=True)
 parser.parse_args()
 """
+CLOSED_OVER = """
+def make():
+    centre = torch.zeros(2, requires_grad=True)
+    return lambda outputs, labels: base(outputs - centre, labels)
+
+loss = make()
+"""
+HOOKED = """
+class Hooked(torch.nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.weight.register_post_accumulate_grad_hook(lambda p: p.grad.clamp_(-1, 1))
+"""
+COMPILED = """
+class Compiled(torch.nn.Sequential):
+    _orig_mod = None  # as networks of torch.compile have
+"""
+MADE = "return torch.optim.Adam(parameters, lr=2e-3)"
+SCHEDULED = """made = torch.optim.SGD(parameters, 0.1)
+    torch.optim.lr_scheduler.OneCycleLR(made, 0.1, 9)
+    return made"""
+OF_ANOTHER = "return torch.optim.Adam(model().parameters())"
+NEGATIVE = """
+class Negative:
+    def __len__(self):
+        return -1
+    def __getitem__(self, index):
+        return np.zeros(6), 1
+"""
+TRAINED = "net = model()\nfor sample in []:\n    base(net(sample)).backward()\n"
 MISTAKES = {
     "no optimizer": ([("def optimizer(", "def optimiser(")], "mine.py: optimizer is missing; it needs model, loss"),
     "a script": ([above_data(SCRIPT)], "mine.py, line 13: the file trains by itself there; leave that out"),
     "a script of Keras": ([above_data("model.fit(1, 2)\n")], "mine.py, line 13: the file trains by itself there"),
+    "a script with functions": ([above_data(TRAINED)], "mine.py, line 15: the file trains by itself there"),
+    "a module beside it": ([above_data("import mine")], "modules beside the file are not copied with it: install them"),
     "arguments": ([above_loss(ARGUMENTS)], "mine.py, line 12: the file raised SystemExit: 2"),
     "syntax": ([("def model():", "def model(:")], "mine.py, line 5: the file raised SyntaxError"),
     "raises": ([above_data("1 / 0")], "mine.py, line 13: the file raised ZeroDivisionError"),
@@ -81,11 +113,22 @@ MISTAKES = {
         [("\nloss =", f"\n{CENTRED}"), above_data(CENTRED_LOSS)],
         "CENTRE is trained and is no weight of model()",
     ),
+    "weights that nothing names": (
+        [("\nloss =", "\nbase ="), above_data(CLOSED_OVER)],
+        "a tensor of shape (2) is trained and is no weight of model()",
+    ),
+    "hooks after gradients": ([("torch.nn.Linear(6, 8)", "Hooked(6, 8)"), above_loss(HOOKED)], "0.weight has a hook"),
+    "compiled": (
+        [("return torch.nn.Sequential(", "return Compiled("), above_loss(COMPILED)], "with --set compiled=yes"
+    ),
+    "a scheduler": ([(MADE, SCHEDULED)], "line 10: the optimizer has a schedule of torch.optim.lr_scheduler, which no"),
+    "others' weights": ([(MADE, OF_ANOTHER)], "line 10: optimizer(parameters) leaves out 4 of the 4 parameters"),
+    "no rate": ([("lr=2e-3", "lr=0.0")], "the optimizer has a learning rate of 0; all need one above 0"),
     "a class": ([("CrossEntropyLoss()", "CrossEntropyLoss")], "loss is a class; write loss = CrossEntropyLoss()"),
     "no optimizer made": ([("return torch.optim.Adam", "torch.optim.Adam")], "optimizer(parameters) returned a None"),
     "wrong input": ([("size=(200, 6)", "size=(200, 5)")], "the network on a batch of data() raised RuntimeError"),
     "too small": ([("(200, 6)", "(20, 6)"), above_loss("local_batch = 64")], "20 samples, fewer than one"),
-    "no labels": ([giving("return features")], "a sample of data() is a ndarray; it must be (features, label)"),
+    "no labels": ([giving("return features")], "sample 0 of data() is a ndarray; it must be (features, l"),
     "unequal": ([giving("return features, np.zeros(7)")], "shapes (200, 6) and (7)"),
     "ragged": (
         [giving("return [[1.0] * (1 + n % 3) for n in range(200)], np.zeros(200)")],
@@ -97,6 +140,15 @@ MISTAKES = {
     "on no device": ([giving("return torch.zeros(200, 6, device='meta'), np.zeros(200)")], "NumPy makes no array"),
     "an array for a number": ([above_loss("clip_norm = -np.ones((9, 9))")], "clip_norm must be a number above 0"),
     "masked": ([giving("return np.ma.masked_less(features, 0), np.zeros(200)")], "features with masked values"),
+    "sparse samples": (
+        [giving("return torch.tensor(features).to_sparse(), np.zeros(200)")],
+        "mine.py, line 13: data() returned features of which NumPy makes no array (TypeError:",
+    ),
+    "negative": (
+        [giving("return Negative()"), above_loss(NEGATIVE)],
+        "len() of data() raised ValueError: __len__() should return >= 0",
+    ),
+    "samples of another kind": ([giving("return [{'x': x} for x in features]")], "sample 0 of data() is a dict; it mu"),
     "split": (
         [giving("return (features, features), (features, features)")],
         "line 13: data() returned 2 parts with (features, labels) each; return all samples as one",
@@ -120,6 +172,12 @@ MISTAKES = {
     "labels first": (
         [above_loss("metrics = {'auc': lambda y_true, y_pred: 1.0}")],
         "metric auc takes labels first, and it is called as auc(outputs, labels); change the order",
+    ),
+    "a metric's class": (
+        [above_loss("class Hits:\n    pass\nmetrics = {'hits': Hits}")], "metric hits is a class; write Hits()"
+    ),
+    "schedule that ends": (
+        [above_loss("def schedule(step):\n    return [1, 0.1][step]\n")], "line 9: schedule(2) raised IndexError"
     ),
     "schedule": ([above_loss("schedule = [1, 0.1]")], "schedule must be a function, found a list; write def schedule("),
     "schedule below 0": ([above_loss("schedule = lambda step: -1")], "schedule(0) is -1.0; return 0 or more"),

@@ -1,5 +1,8 @@
 """Top-1 accuracy of an image classifier on held-out images."""
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,6 +10,7 @@ from PIL import Image
 from dlscale.models import load_workload
 from dlscale.models.quality.classifier import is_top1
 from dlscale.models.quality.metric import HeldOut
+from dlscale.models.samples import BadSample
 from dlscale.models.workload import Input, Shard
 
 PRESET = load_workload("resnet50").preset("tiny")
@@ -46,6 +50,25 @@ def test_accuracy_on_central_crops_whatever_the_number_of_ranks(folder, workload
     # Sample 0, the odd one, is held out.
     assert alone["top1"] == 1 - 1 / held_out.num_samples
     assert measured(lambda images: np.full((len(images), 10), np.nan), 1) == {}
+
+
+def test_bad_held_out_images_are_left_out_and_counted_on_demand(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "images")
+    facts = load_workload("resnet50")
+    source = Input(path=tmp_path / "images", held_out=0.5)
+    whole = HeldOut(facts.data(), facts.quality(), preset=PRESET, source=source)
+    bad = int(whole.indices[1])
+    (tmp_path / "images" / "blue" / f"{bad:02d}.png").write_bytes(b"cut off")
+
+    def measured(source):
+        held_out = HeldOut(facts.data(), facts.quality(), preset=PRESET, source=source)
+        pieces = list(held_out.measure(lambda images: np.zeros((len(images), 10)), Shard()))
+        return held_out, sum(len(piece["correct"]) for _, piece in pieces)
+
+    with pytest.raises(BadSample, match=f"{bad:02d}.png"):
+        measured(source)
+    held_out, num_measured = measured(replace(source, skip_bad=True))
+    assert (held_out.bad, num_measured) == ({bad}, whole.num_samples - 1)
 
 
 def test_of_equal_logits_the_lower_class_is_taken():
