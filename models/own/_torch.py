@@ -132,7 +132,15 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
     _check_weights(own, network, named)
     optimizer = _optimizer(own, [p for _, p in named])
     *inputs, labels = _tensors(batch)
+    before = [p.detach().clone() for _, p in named]
     outputs = own.run(lambda: network(*inputs), what="the network on a batch of data()")
+    if overwritten := [
+        name for (name, p), kept in zip(named, before, strict=True) if not torch.equal(p, kept)
+    ]:
+        raise UsageError(
+            f"{own.name}: the network overwrites {overwritten[0]} while it computes, and updates of weights are the "
+            "optimizer's; compute with what you write there instead"
+        )
     if not isinstance(outputs, torch.Tensor) or outputs.shape[:1] != labels.shape[:1]:
         found = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
         raise UsageError(

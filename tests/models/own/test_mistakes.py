@@ -52,6 +52,13 @@ def make():
 
 loss = make()
 """
+UNIT = """
+class Unit(torch.nn.Sequential):
+    def forward(self, x):
+        with torch.no_grad():
+            self[0].weight.div_(self[0].weight.norm())
+        return super().forward(x)
+"""
 HOOKED = """
 class Hooked(torch.nn.Linear):
     def __init__(self, *sizes):
@@ -118,6 +125,9 @@ MISTAKES = {
         "a tensor of shape (2) is trained and is no weight of model()",
     ),
     "hooks after gradients": ([("torch.nn.Linear(6, 8)", "Hooked(6, 8)"), above_loss(HOOKED)], "0.weight has a hook"),
+    "overwrites its weights": (
+        [("torch.nn.Sequential(", "Unit("), above_loss(UNIT)], "the network overwrites 0.weight while it computes"
+    ),
     "compiled": (
         [("return torch.nn.Sequential(", "return Compiled("), above_loss(COMPILED)], "with --set compiled=yes"
     ),
