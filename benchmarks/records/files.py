@@ -200,7 +200,7 @@ def _parse_whole(content: bytes) -> Record:
             record.__dict__["windows"] = windows
             return record
     if _ENDLESS.search(content):
-        raise ValueError("a number has more than 19 digits")  # no float or array could hold it
+        raise ValueError("a number has more than 18 digits")  # no array of whole numbers is sure to hold it
     return Record.model_validate_json(content)
 
 
@@ -212,7 +212,7 @@ def _valid(content: bytes) -> Record | None:
 
 
 _WINDOWS = b',"windows":['  # in a string of JSON there would be a backslash; windows have no tables in them
-_ENDLESS = re.compile(rb"[:\[,]\s*-?\d{20}")
+_ENDLESS = re.compile(rb"[:\[,]\s*-?\d{19}")
 
 
 def _unreadable(path: Path, error: OSError) -> BadFile:

@@ -62,3 +62,13 @@ def test_what_findings_could_not_use_is_refused(store, make_record, place, chang
     assert isinstance(found, BadFile)
     assert problem in found.reason
     assert "\n" not in found.reason
+
+
+def test_a_count_that_no_column_of_a_table_could_hold_is_refused(store, make_record):
+    content = make_record(0).model_dump_json()
+    batch = make_record(0).case.cell.local_batch
+    changed = content.replace(f'"local_batch":{batch}', f'"local_batch":{2**63}')
+    assert changed != content
+    found = parse_record(store.folder / "x.json", changed.encode())
+    assert isinstance(found, BadFile)
+    assert "more than 18 digits" in found.reason

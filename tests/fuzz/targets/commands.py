@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import random
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def damage(folder: Path, choice: random.Random) -> None:
 
 def _damaged(word: str, choice: random.Random) -> str:
     """As a shell would pass it: no zeros."""
-    return damaged(word.encode(), choice).replace(b"\0", b"").decode("utf-8", "surrogateescape")
+    return os.fsdecode(damaged(os.fsencode(word), choice).replace(b"\0", b""))
 
 
 def command_line(folder: Path) -> None:
