@@ -33,13 +33,9 @@ struct ControlBlock {
   struct alignas(128) {
     std::uint64_t name[2], count[2];  // of the push under way, by turns
   } push;
-  Counter lending;     // single copies: has said where its buffer lies
-  Counter given_back;  // single copies: no longer touches anybody's buffer
-  struct alignas(128) {
-    std::uintptr_t at[2];  // of the single copy under way, by turns
-    bool refused[2];       // the kernel did not copy some of it for this rank; known once it is given back
-  } lent;
-  Counter timed;  // large operations timed
+  Counter lending;     // single copies: says where its buffer lies
+  Counter given_back;  // single copies: no longer touches anybody's, and says whether the kernel refused any
+  Counter timed;       // large operations timed
   struct {
     std::atomic<std::uint64_t> begin[4], end[4];  // of the last of them, nanoseconds by the node's clock
   } times;

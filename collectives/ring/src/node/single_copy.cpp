@@ -144,7 +144,7 @@ bool SingleCopy::lend(const Job& job, std::size_t count, std::size_t kind, Refus
   std::byte first{};
   const bool lendable =
       refusal == Refusal::during || !input || transfer(process_vm_readv, getpid(), &first, input, 1) == 0;
-  own.lent.at[turn % 2] = lendable ? input - job.input_begin * width(job.type) : kNothingLent;
+  own.lending.words[turn % 2] = lendable ? input - job.input_begin * width(job.type) : kNothingLent;
   own.lending.tags[turn % 4].store(tag, std::memory_order_relaxed);
   waiting_.announce(&own.lending, turn + 1);
   bool all_lent = lendable;
@@ -153,8 +153,8 @@ bool SingleCopy::lend(const Job& job, std::size_t count, std::size_t kind, Refus
     ControlBlock& other = memory_.control_block(q);
     waiting_.until(&other.lending, turn + 1, q);
     waiting_.compare(tag, other.lending.tags[turn % 4].load(std::memory_order_relaxed), q);
-    lent_[static_cast<std::size_t>(q)] = other.lent.at[turn % 2];
-    all_lent = all_lent && other.lent.at[turn % 2] != kNothingLent;
+    lent_[static_cast<std::size_t>(q)] = other.lending.words[turn % 2];
+    all_lent = all_lent && other.lending.words[turn % 2] != kNothingLent;
   }
   if (!all_lent) give_back(true);
   return all_lent;
@@ -164,13 +164,13 @@ bool SingleCopy::lend(const Job& job, std::size_t count, std::size_t kind, Refus
 bool SingleCopy::give_back(bool refused) {
   const std::uint64_t turn = num_operations_++;
   ControlBlock& own = memory_.control_block(rank_);
-  own.lent.refused[turn % 2] = refused;
+  own.given_back.words[turn % 2] = refused;
   waiting_.announce(&own.given_back, num_operations_);
   for (int i = 1; i < size_; ++i) {
     const int q = (rank_ + i) % size_;
     ControlBlock& other = memory_.control_block(q);
     waiting_.until(&other.given_back, num_operations_, q);
-    refused = refused || other.lent.refused[turn % 2];
+    refused = refused || other.given_back.words[turn % 2];
   }
   return !refused;
 }

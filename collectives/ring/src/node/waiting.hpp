@@ -23,7 +23,12 @@ struct alignas(128) Counter {
   // What the owner's operation is, by turns of operations, of which a rank can be three ahead: read with the
   // counter, it costs no further miss.
   std::atomic<std::uint32_t> tags[4];
+  // What else it tells the others with the number, by turns of two operations: who writes one knows that all
+  // have read its last use.
+  std::uint64_t words[2];
 };
+static_assert(sizeof(Counter) == 128 && offsetof(Counter, words) + sizeof(Counter::words) <= 64,
+              "number and words share one line");
 
 // An operation in 32 bits, for ranks to compare: a difference means that they disagree.
 inline std::uint32_t tag_of(std::size_t count, Type type, Op op, std::size_t kind) {
