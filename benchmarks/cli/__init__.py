@@ -162,6 +162,7 @@ def _run(arguments: list[str] | None) -> int:
     try:
         _check_working_directory()
         sys.path[:] = without_working_folder(sys.path)
+        os.environ.pop("MPLBACKEND", None)  # a notebook's own, and nothing here draws on a screen
         return run_command(cli, "dlscale", arguments)
     except OSError as error:
         if error.filename is None:

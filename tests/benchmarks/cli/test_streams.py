@@ -115,3 +115,26 @@ def test_on_a_terminal_too(tmp_path):
     assert done.returncode == 1
     assert b"no study in" in shown
     assert b"\x1b]" not in shown
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words", "complaint"),
+    [
+        ("MPLBACKEND", "module://matplotlib_inline.backend_inline", ("figures", "--help"), ""),
+        ("PYTHONPATH", ":", ("figures", "--help"), ""),
+        ("HDF5_DRIVER", "none", ("plan", "weak-scaling"), "; unset HDF5_DRIVER"),
+    ],
+)
+def test_what_a_shell_set_for_others_does_no_harm_or_is_named(tmp_path, variable, value, words, complaint):
+    (tmp_path / "secrets.py").write_text("raise ImportError('not this one')")
+    done = subprocess.run(
+        [DLSCALE, *words],
+        cwd=tmp_path,
+        env=os.environ | {variable: value},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == (1 if complaint else 0), done.stderr
+    assert "Traceback" not in done.stderr
+    assert complaint in done.stderr
