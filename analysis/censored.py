@@ -67,14 +67,16 @@ def share_of(count: int, n: int, *, level: float = LEVEL) -> Interval:
     )
 
 
-def expected_cost(runs: Sequence[Run], *, level: float = LEVEL) -> Interval | None:
+def expected_cost(runs: Sequence[Run], *, limit: float, level: float = LEVEL) -> Interval | None:
     """What the target costs if every run that ends short of it is followed by another; None if no run arrived.
+
+    `limit` is the cost at which a run is ended.
 
     All costs over the number of arrivals: the expected running time (ERT) of N. Hansen, A. Auger, S. Finck and R. Ros,
     Real-Parameter Black-Box Optimization Benchmarking, INRIA RR-6828 (2009). With mean costs T of arrivals and F of
     the others and share p it is T + (1 - p) / p F. The interval joins those of T (t) and of p (Clopper-Pearson), each
     at half the error, so that it covers at least `level`; that of T needs 3 arrivals. F is the mean of what was seen,
-    or T where nothing ended short: what such a run would cost is not known, but it is longer.
+    T where nothing ended short, and at least `limit` in the upper limit: what ends short later may use all of it.
     """
     arrived = np.array([run.cost for run in runs if run.reached])
     others = np.array([run.cost for run in runs if not run.reached])
@@ -91,7 +93,7 @@ def expected_cost(runs: Sequence[Run], *, level: float = LEVEL) -> Interval | No
     return replace(
         found,
         low=max(each - half, 0.0) + _odds_against(share.high) * failed,
-        high=each + half + _odds_against(share.low) * failed,
+        high=each + half + _odds_against(share.low) * max(failed, limit),
         method="t and Clopper-Pearson",
     )
 

@@ -20,6 +20,9 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 MIN_BLOCKS = 3  # for a t interval; with two it would be 12.7 standard errors wide, which says nothing
+MIN_ORDERED = 6  # for an interval between order statistics at LEVEL
+TWO_GROUPS = 9.7  # + n: twice the log likelihood ratio that a fifth of n normal values exceeds
+ROUNDING = 1e-9  # of logarithms and shares; values that differ by less are equal
 INSUFFICIENT = "insufficient data"
 
 
@@ -224,7 +227,8 @@ def block_ratio(
     holds its level for skewed, heavy-tailed and outlying noise, and is narrower than order statistics, which would need
     6 blocks. If only one of the two has skewed noise it covers less, 89 % for exponential noise; if launches of one
     side are now and then held up, it covers the ratio of medians but not that of geometric means, and `block_median` is
-    shown where the two disagree. tests/analysis/test_coverage.py simulates this.
+    shown where the two disagree. If a neighbour slows one side a third of the time, blocks fall in two groups, and the
+    interval is that of order statistics, too (`t_interval`). tests/analysis/test_coverage.py simulates this.
 
     Without a common block it is the difference of the mean logs with Welch's interval, labelled "unpaired".
     """
@@ -334,7 +338,8 @@ def _check_positive(*groups: Mapping[B, float]) -> None:
 def t_interval(center: float, groups: Sequence[Floats], *, level: float) -> Interval:
     """A t interval around `center`, from the standard error of the mean of each independent group.
 
-    One group is paired values; two are Welch's interval, labelled "unpaired".
+    One group is paired values; two are Welch's interval, labelled "unpaired". Where the values of a group fall in two
+    groups of their own, no limit is nearer than order statistics have it, and the label says so.
     """
     n, unpaired = min(map(len, groups)), len(groups) > 1
     if n < MIN_BLOCKS:
@@ -343,12 +348,51 @@ def t_interval(center: float, groups: Sequence[Floats], *, level: float) -> Inte
     variances = [float(group.var(ddof=1)) / len(group) for group in groups]
     spread = sum(variance**2 / (len(group) - 1) for variance, group in zip(variances, groups, strict=True))
     freedom = sum(variances) ** 2 / spread if spread else math.inf  # Welch-Satterthwaite; n - 1 for one group
-    half = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(variances))
-    return Interval(
-        center=center,
-        low=center - half,
-        high=center + half,
-        level=level,
-        method="unpaired t" if unpaired else "paired t",
-        n=n,
-    )
+    below = above = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(variances))
+    method = "unpaired t" if unpaired else "paired t"
+    if any(map(in_two_groups, groups)):
+        method = f"{method} with order statistics"
+        distances = np.array([_distances(group, level) for group in groups])
+        below, above = np.maximum([below, above], np.sqrt((distances**2).sum(axis=0))).tolist()
+    return Interval(center=center, low=center - below, high=center + above, level=level, method=method, n=n)
+
+
+def in_two_groups(values: Floats) -> bool:
+    """Whether values are likelier of two normal groups, of two values or more each, than of one.
+
+    So are a fifth of studies with normal noise. Where a neighbour shifts values a third of the time, by 5 to 40 %, a
+    t interval holds the group of most launches in 40 to 95 % of studies, for now and then a study has few of those;
+    with order statistics it is 94 to 98 %, and for normal noise it is 3 to 10 % wider (test_coverage.py).
+    Below 6 values there are no order statistics, and a t interval holds both groups anyway.
+    """
+    n = len(values)
+    if n < MIN_ORDERED:
+        return False
+    centred = np.sort(values) - values.mean()
+    spread = float((centred**2).mean())
+    if spread < ROUNDING**2:
+        return False
+    below = np.arange(2, n - 1)  # how many are in the lower group
+    above = n - below
+    sums, squares = np.cumsum(centred)[below - 1], np.cumsum(centred**2)[below - 1]
+    lower = (squares - sums**2 / below) / below
+    upper = (n * spread - squares - sums**2 / above) / above
+    # Logarithms of variances over that of all values: minus twice that of the ratio of likelihoods.
+    likelihoods = below * np.log(lower / spread + ROUNDING) + above * np.log(upper / spread + ROUNDING)
+    return bool(-likelihoods.min() > n + TWO_GROUPS)
+
+
+def _distances(values: Floats, level: float) -> tuple[float, float]:
+    """How far the limits of a mean are below and above it: by t, and by order statistics for two groups.
+
+    Of independent groups the squares of such distances add up (G. Y. Zou and A. Donner, Statist. Med. 27, 2008). Where
+    a level needs more values than there are, the smallest and the largest stand for it.
+    """
+    mean = float(values.mean())
+    half = half_width(len(values), level=level) * float(values.std(ddof=1))
+    if not in_two_groups(values):
+        return half, half
+    ordered = median_interval(values.tolist(), level=level)
+    low = float(values.min()) if ordered.low is None else ordered.low
+    high = float(values.max()) if ordered.high is None else ordered.high
+    return max(half, mean - low), max(half, high - mean)

@@ -287,7 +287,7 @@ def _of_cell(launches: CellLaunches, cells: Sequence[CellLaunches], *, base: Bas
         ),
         samples=median_cost([Run(training.last.samples, training.reached) for training in trainings]),
         share=reached_share([Run(0.0, training.reached) for training in trainings]),
-        expected=expected_cost(whole),
+        expected=expected_cost(whole, limit=target.max_seconds),
         seconds_per_step=median_interval([training.seconds_per_step for training in trainings]),
         seconds_per_epoch=_median_if_known([training.seconds_per_epoch for training in trainings]),
         speed_up=ratios.speed_up,

@@ -70,7 +70,7 @@ class TriedRate:
     @cached_property
     def expected(self) -> Interval | None:
         """Samples to the target, with restarts; None if no training reached it."""
-        return expected_cost(self.runs)
+        return expected_cost(self.runs, limit=self.target.max_samples or 0)
 
     @property
     def closest(self) -> float | None:

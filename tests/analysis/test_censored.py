@@ -35,11 +35,11 @@ def test_shares_of_six(reached, low, high):
 
 
 def test_the_expected_cost_is_all_costs_over_the_arrivals():
-    found = expected_cost(runs([2, 4, 6, 60], limit=10))
+    found = expected_cost(runs([2, 4, 6, 60], limit=10), limit=10)
     assert found.center == pytest.approx((2 + 4 + 6 + 10) / 3)
     assert found.low < found.center < found.high
-    assert expected_cost(runs([50, 60], limit=10)) is None
-    assert expected_cost(runs([2, 60], limit=10)).low is None
+    assert expected_cost(runs([50, 60], limit=10), limit=10) is None
+    assert expected_cost(runs([2, 60], limit=10), limit=10).low is None
 
 
 COVERAGE, NUM_STUDIES = 0.94, 2000
@@ -60,11 +60,26 @@ def test_intervals_cover_what_they_claim(num_runs, share):
     medians = expected = 0
     for _ in range(NUM_STUDIES):
         study = runs(np.exp(0.5 * rng.standard_normal(num_runs)), limit=limit)
-        median, cost = median_cost(study), expected_cost(study)
+        median, cost = median_cost(study), expected_cost(study, limit=limit)
         medians += median is None or _covers(median, 1.0)
         expected += cost is None or _covers(cost, truth)
     assert medians / NUM_STUDIES >= COVERAGE
     assert expected / NUM_STUDIES >= COVERAGE
+
+
+@pytest.mark.parametrize("num_runs", [6, 12])
+@pytest.mark.parametrize("failing", [0.05, 0.2])
+@pytest.mark.parametrize("limit", [3, 20])
+def test_the_expected_cost_of_studies_in_which_nothing_failed_holds_what_a_failure_costs(
+    num_runs, failing, limit
+):
+    """Runs that are lost by chance at the limit, of studies that happened to have none of them."""
+    rng = np.random.default_rng(7)
+    truth = math.exp(0.2**2 / 2) + failing / (1 - failing) * limit
+    costs = np.exp(0.2 * rng.standard_normal((NUM_STUDIES, num_runs)))
+    lucky = costs[rng.random(NUM_STUDIES) < (1 - failing) ** num_runs]
+    hits = [_covers(expected_cost(runs(own, limit=limit), limit=limit), truth) for own in lucky]
+    assert np.mean(hits) >= COVERAGE
 
 
 def _covers(interval, truth):

@@ -5,7 +5,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dlscale.analysis.statistics import block_difference, block_ratio, median_interval
+from dlscale.analysis.statistics import (
+    block_difference,
+    block_ratio,
+    half_width,
+    median_interval,
+    t_interval,
+)
 
 NUM_STUDIES = 2000  # the standard error of a coverage near 0.95 is then 0.5 %
 TRUTH = 0.9
@@ -58,6 +64,33 @@ def test_pairing_removes_the_drift(num_blocks):
     _, paired = simulate(num_blocks, NOISES["normal"], NOISES["normal"])
     _, unpaired = simulate(num_blocks, NOISES["normal"], NOISES["normal"], paired=False)
     assert unpaired > 10 * paired
+
+
+@pytest.mark.parametrize("num_blocks", [6, 8, 10])
+@pytest.mark.parametrize("share", [0.2, 0.33])
+@pytest.mark.parametrize("slower", [0.1, 0.4])
+def test_a_neighbour_that_slows_one_side_now_and_then_is_no_difference(num_blocks, share, slower):
+    """By half to one and a half times as much from launch to launch; the truth is the ratio of typical launches."""
+
+    def normal(generator: np.random.Generator, n: int) -> np.ndarray:
+        return 0.005 * generator.standard_normal(n)
+
+    def neighbour(generator: np.random.Generator, n: int) -> np.ndarray:
+        amount = slower * generator.uniform(0.5, 1.5, n) * (generator.random(n) < share)
+        return normal(generator, n) - amount
+
+    many = np.random.default_rng(3)
+    typical = float(np.median(neighbour(many, 400_000) - normal(many, 400_000)))
+    coverage, _ = simulate(num_blocks, lambda *drawn: neighbour(*drawn) - typical, normal)
+    assert coverage >= 0.94
+
+
+@pytest.mark.parametrize("num_blocks", [6, 8, 10])
+def test_for_normal_noise_it_is_a_t_interval_or_a_tenth_wider(num_blocks):
+    logs = 0.01 * np.random.default_rng(4).standard_normal((NUM_STUDIES, num_blocks))
+    found = [t_interval(float(one.mean()), [one], level=0.95) for one in logs]
+    half = half_width(num_blocks) * logs.std(axis=1, ddof=1)
+    assert 1 <= np.mean([one.high - one.low for one in found]) / np.mean(2 * half) <= 1.1
 
 
 def test_what_skew_of_one_side_only_costs_is_known():

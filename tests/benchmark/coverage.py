@@ -79,6 +79,7 @@ MACHINES = (
     Machine(name="drifts slowly, by 3 %", levels=drifting),
     Machine(name="slow by 20 % for long times", levels=slow_times),
 )
+NEIGHBOUR = Machine(name="1 launch in 3 slowed by 20 %", levels=steady, held_up=1 / 3)
 
 
 def typical(machine: Machine, levels: Values) -> Values:
@@ -171,12 +172,12 @@ def coverages(num_studies: int) -> Coverages:
             _, medians = ratio_coverages(machine, number, num_studies)
             add((TYPICAL_RATIO, machine.name), medians)
             add((CHAINED_RATIO, machine.name), chained_coverage(machine, number, num_studies))
-    held_up = MACHINES[1]
-    for number in LAUNCHES:
-        geometric, medians = ratio_coverages(held_up, number, num_studies, one_side=True)
-        name = f"{held_up.name}, of one side only"
-        add((TYPICAL_RATIO, name), medians)
-        add((MEAN_RATIO, name), geometric)
+    for machine in (MACHINES[1], NEIGHBOUR):
+        for number in LAUNCHES:
+            geometric, medians = ratio_coverages(machine, number, num_studies, one_side=True)
+            name = f"{machine.name}, of one side only"
+            add((TYPICAL_RATIO, name), medians)
+            add((MEAN_RATIO, name), geometric)
     return dict(sorted(found.items(), key=lambda item: INTERVALS.index(item[0][0])))
 
 

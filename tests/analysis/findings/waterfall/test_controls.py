@@ -186,10 +186,8 @@ def test_blocks_of_other_jobs_make_the_base_case_unpaired():
     assert found.by_block == ()
     assert found.notes == ("unpaired with base case (a), none on 1 rank: no common block",)
     assert " ranks, unpaired; largest loss: " in headline(found)
-    methods = {part.name: part.loss.method for part in found.parts}
-    assert methods == dict.fromkeys(("co-running", "input stall"), "unpaired t") | dict.fromkeys(
-        ("stragglers", "exposed communication"), "paired t"
-    )
+    unpaired = [part.name for part in found.parts if part.loss.method.startswith("unpaired t")]
+    assert unpaired == ["co-running", "input stall"]
     narrow = {part.name: part.loss.high - part.loss.low for part in found.parts}
     assert narrow["exposed communication"] < narrow["co-running"] / 3  # the drift is in what is unpaired
     for part in found.parts:
