@@ -85,6 +85,9 @@ def percent(efficiency: Interval | None, *, unit: str = " %") -> str:
     return with_limits(efficiency, lambda value: f"{100 * value:.{int(narrow)}f}", unit=unit)
 
 
+RATIO_LIMITS = f"{100 * LEVEL:.0f} % t intervals of typical launches"  # as `statistics.block_ratio` has them
+
+
 def efficiency_text(efficiency: Interval | None) -> str:
     """`93 % [91, 95]`, with `unpaired` or `no interval` where they apply."""
     return "-" if efficiency is None else percent(efficiency) + flaws_text(efficiency)

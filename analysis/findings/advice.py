@@ -138,19 +138,16 @@ def _loss(study: Measured, family: Family) -> Iterator[str]:
 
 def _communicate_less(waterfall: Waterfall, share: float, exchanges: Sequence[CommunicationOnly]) -> str:
     """A larger batch helps against what the exchange takes by itself, and not against other waiting."""
-    name = _backend(waterfall)
+    waits, rest = f"{_backend(waterfall)} waits in its exchange {100 * share:.0f} % of a step", ""
+    if not exchanges or not waterfall.measured_seconds:
+        return f"{waits}; --set controls=exchange measures how much of that the exchange takes by itself."
+    explained = exchanges[0].seconds.center / waterfall.measured_seconds
+    if explained < MOST_OF_IT * share:
+        waits += f", of which the exchange by itself takes {100 * explained:.0f} %"
+        rest = " The rest is other waiting, which a larger batch need not lessen."
+        share = explained
     if waterfall.cell.scaling_mode == "strong":
-        return (
-            f"{name} waits for its exchange: a larger --batch, or fewer ranks, leaves more computation to each "
-            "exchange."
-        )
-    waits, rest = f"{name} waits for its exchange {100 * share:.0f} % of a step", ""
-    if exchanges and waterfall.measured_seconds:
-        explained = exchanges[0].seconds.center / waterfall.measured_seconds
-        if explained < MOST_OF_IT * share:
-            waits += f", of which the exchange by itself takes {100 * explained:.0f} %"
-            rest = " The rest is other waiting, which a larger batch need not lessen."
-            share = explained
+        return f"{waits}: a larger --batch, or fewer ranks, leaves more computation to each exchange.{rest}"
     return (
         f"{waits}: with twice the --batch that would be {100 * share / (2 - share):.0f} %, if computation grows with "
         f"the batch and the exchange does not.{rest}"

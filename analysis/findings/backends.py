@@ -22,8 +22,16 @@ from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import setting_columns, settings_text
-from dlscale.analysis.statistics import LEVEL, Interval, block_difference, block_ratio, median_interval
-from dlscale.analysis.text import backend_name, cell_name, interval_columns, points, rate, training_title
+from dlscale.analysis.statistics import Interval, block_difference, block_ratio, median_interval
+from dlscale.analysis.text import (
+    RATIO_LIMITS,
+    backend_name,
+    cell_name,
+    interval_columns,
+    points,
+    rate,
+    training_title,
+)
 from dlscale.analysis.variants import CURVE
 from dlscale.benchmarks.records.record import Cell
 
@@ -260,7 +268,7 @@ BACKENDS = TableOf[Contender](
         "Backends: communication is by how much a step takes longer than over none on as many ranks, the "
         "computation, and its share of that. Waiting for the slowest rank is in it; where the exchange overlaps, it is "
         "what is left exposed. Difference: to the fastest other backend, as a share of the computation. Both with "
-        f"{100 * LEVEL:.0f} % t intervals over n blocks of launches. Descriptive; for "
+        f"{RATIO_LIMITS} over n blocks of launches. Descriptive; for "
         "significance see Significant differences (docs/contrasts.md)."
     ),
     tags=lambda contender: tags_of(contender.cell),

@@ -34,10 +34,8 @@ from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import options_text
-from dlscale.analysis.statistics import (
-    LEVEL,
-)
 from dlscale.analysis.text import (
+    RATIO_LIMITS,
     backend_name,
     flaws_text,
     interval_columns,
@@ -180,7 +178,7 @@ BUCKETS = TableOf[Bucket](
         "Alone: one bucket after the other while no rank computes. Compute: none on as many ranks. Predicted of a "
         "step: their sum where the exchange is not overlapped; else between the longer one and the sum. Step / sum: "
         "measured step time / (compute + communication); hidden: share of communication overlapped, stragglers "
-        f"excluded; with {100 * LEVEL:.0f} % t intervals over n blocks of launches. Buckets: the slowest rank's mean "
+        f"excluded; with {RATIO_LIMITS} over n blocks of launches. Buckets: the slowest rank's mean "
         "time of one, the median over launches; busbw is algbw x 2 (P - 1) / P."
     ),
     tags=lambda bucket: tags_of(bucket[0].cell),

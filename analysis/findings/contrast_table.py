@@ -32,7 +32,7 @@ from dlscale.analysis.findings.contrasts import (
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import algorithm_text, options_text
 from dlscale.analysis.statistics import LEVEL, Interval, disagree
-from dlscale.analysis.text import backend_name, interval_columns, plural, points, workload_title
+from dlscale.analysis.text import RATIO_LIMITS, backend_name, interval_columns, plural, points, workload_title
 from dlscale.analysis.variants import STEP
 
 NAMED = 3  # comparisons named in one sentence
@@ -245,8 +245,8 @@ CONTRASTS = TableOf[Contrast](
     ),
     data=_row,
     legend=(
-        "Throughput: by how much that of the first is above that of the second, with its "
-        f"{100 * LEVEL:.0f} % t interval over blocks of launches. Effect: mean over standard deviation of the log "
+        "Throughput: by how much that of the first is above that of the second, with "
+        f"{RATIO_LIMITS} over blocks. Effect: mean over standard deviation of the log "
         "ratio between blocks, with its interval; it says how consistent a difference is, not how large. p: sign-flip "
         f"test of the blocks, exact up to {MAX_EXACT}; corrected: Holm's, over all comparisons here. Claimed is a "
         f"difference whose corrected p is at most {100 * CONTRAST_ALPHA:.0f} %, "
@@ -284,7 +284,8 @@ BETWEEN_STUDIES = TableOf[Contrast](
     ),
     data=CONTRASTS.data,
     legend=(
-        f"Throughput: by how much that of B is above that of A, with Welch's {100 * LEVEL:.0f} % interval. Unpaired: "
+        f"Throughput: by how much that of B is above that of A, with Welch's {100 * LEVEL:.0f} % interval of typical "
+        "launches. Unpaired: "
         "launches of two studies have no block in common, so what changed on the machine between them is in it, and "
         "nothing is claimed. To claim a difference, measure both in one study."
     ),

@@ -160,14 +160,13 @@ def moved_aside(series: Iterable[Series], among: Iterable[str] = ()) -> tuple[Se
 
 
 def says(what: str, rows: Iterable[ScalingRow], value: Value, say: Say) -> str:
-    """A sentence with the values on the most ranks, the best first."""
+    """A sentence with the values on the most ranks, in the order of the rows."""
     trained = [
         (row.cell, interval) for row in rows if row.cell.control == "train" and (interval := value(row))
     ]
     most = max((cell.num_ranks for cell, _ in trained), default=0)
     last = [(cell, interval) for cell, interval in trained if cell.num_ranks == most]
-    ordered = sorted(last, key=lambda item: -item[1].center)
-    values = listed([f"{backend_name(cell)} {say(interval)}" for cell, interval in ordered])
+    values = listed([f"{backend_name(cell)} {say(interval)}" for cell, interval in last])
     return f"{what} on {plural(most, 'rank')}: {values}."
 
 

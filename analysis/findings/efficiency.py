@@ -28,7 +28,7 @@ from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
-from dlscale.analysis.text import backend_name, percent, rate, training_title
+from dlscale.analysis.text import RATIO_LIMITS, backend_name, percent, rate, training_title
 
 NONE, BACKEND = "{} without a communication layer", "{} of the same backend"
 PANELS = (
@@ -223,7 +223,7 @@ def _words(
     yield (
         f"Efficiency (T(p)/p) / (T({base})/{base}) with T in samples/s; geometric mean over "
         f"n = {span([interval.n for interval in ratios])} blocks of launches, "
-        f"bars: {100 * LEVEL:.0f} % t interval of typical launches, of the paired log ratios."
+        f"bars: {RATIO_LIMITS}, of the paired log ratios."
     )
     if form.printed:
         yield from (f"{title.format(base_text(rows))}." for title, _ in PANELS)

@@ -140,7 +140,7 @@ class Ranking:
         name = self.fastest.name
         if self.undecided:
             reasons = "; ".join(dict.fromkeys(self.undecided))
-            return f"no answer yet ({reasons}); the fastest so far, by geometric means, is {name}."
+            return f"no answer yet ({reasons})."
         ahead = listed([f"{ratio_text(ratio)} times as fast as {item.name}" for item, ratio in self.slower])
         if self.level:
             text = (

@@ -38,8 +38,8 @@ from dlscale.analysis.findings.small_print import solution_origin, span
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import setting_columns
-from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval
-from dlscale.analysis.text import interval_columns, plural, points, rate, share_text
+from dlscale.analysis.statistics import Interval, block_ratio, median_interval
+from dlscale.analysis.text import RATIO_LIMITS, interval_columns, plural, points, rate, share_text
 from dlscale.analysis.variants import STEP
 from dlscale.benchmarks.records.record import Cell
 
@@ -218,7 +218,7 @@ LADDER = TableOf[Step](
     data=step_row,
     legend=(
         "Gain: of throughput over the step before, in total: over the first step, both from paired blocks of launches "
-        f"with {100 * LEVEL:.0f} % t intervals. Verdict: sign-flip test of the gain, with Holm's correction over all "
+        f"with {RATIO_LIMITS}. Verdict: sign-flip test of the gain, with Holm's correction over all "
         "steps and numbers of ranks."
     ),
     tags=lambda step: tags_of(step.cell),
@@ -242,8 +242,8 @@ def ladder_figure(study: Measured, family: Family, form: Form) -> Figure | None:
     orders = "; ".join(dict.fromkeys(steps[0].order for steps in own))
     starts = ", ".join(rate(steps[0].throughput) for steps in own)
     text = (
-        f"Each number is a step's gain over the step before, over n = {span(counts)} blocks of launches, with the "
-        f"{100 * LEVEL:.0f} % t interval of paired log ratios; a point is that gain at the height the steps before it "
+        f"Each number is a step's gain over the step before, over n = {span(counts)} blocks of launches, with "
+        f"{RATIO_LIMITS}; a point is that gain at the height the steps before it "
         f"have reached. Gain or loss: claimed after Holm's correction over all steps. Order: {orders}. {ORDER_MATTERS}"
     )
     return Figure(

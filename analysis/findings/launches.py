@@ -74,9 +74,9 @@ def launch_plot(measured: Iterable[CellLaunches], out: OutlierMarks) -> Plot | N
         name="every-launch",
         title="Samples per second over the median of the cell",
         says=(
-            f"{sum(len(curve.points) for curve in series)} launches, each relative to the median of its cell: nine of "
+            f"{sum(len(curve.points) for curve in series)} cases, each relative to the median of its cell: nine of "
             f"ten lie between {100 * (low - 1):+.1f} % and {100 * (high - 1):+.1f} %."
-            + (f" {plural(rings, 'launch')} stand{'s' * (rings == 1)} out." if rings else "")
+            + (f" {plural(rings, 'case')} stand{'s' * (rings == 1)} out." if rings else "")
         ),
         x=Axis(title="begin of the launch (UTC)", kind="time"),
         y=Axis(title="of the median [%]", kind="percent"),

@@ -97,7 +97,7 @@ def front_text(cells: Sequence[Priced]) -> str:
         for cell in sorted(cells, key=lambda cell: cell.seconds.center)
         if name in cell.fronts
     ]
-    return f"Not beaten by any other cell in both time and {COSTS[name]}: {listed(texts)}."
+    return f"By medians not beaten by any other cell in both time and {COSTS[name]}: {listed(texts)}."
 
 
 def comparable(cells: Iterable[Priced]) -> list[list[Priced]]:

@@ -35,6 +35,7 @@ from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
+    RATIO_LIMITS,
     backend_name,
     efficiency_text,
     gibibytes,
@@ -151,7 +152,7 @@ SCALING = TableOf[ScalingRow](
     legend=(
         "n: launches that gave a number, of those planned. Throughput: over all ranks, in the slowest rank's time; the "
         f"median launch while the study ran and, from 6 on, its {100 * LEVEL:.0f} % order-statistic interval. "
-        f"Efficiency: (T(p)/p) / (T(b)/b) of typical launches and its {100 * LEVEL:.0f} % t interval over blocks, "
+        f"Efficiency: (T(p)/p) / (T(b)/b), with {RATIO_LIMITS} over blocks, "
         "against (a) none, no communication layer, and (b) the same backend, both on b ranks: 1, unless another --base "
         "is named; speed-up is T(p)/T(b). Memory: the most that a rank's process held."
     ),

@@ -160,13 +160,13 @@ class TimeToSolution:
             near = "" if self.closest is None else f"; the best had {self.closest:.4g}"
             samples = f"{self.target.max_samples} samples and " if self.target.max_samples else ""
             return f"{where}: {how} in at most {samples}{number(self.target.max_seconds)} s{near}."
-        text = f"{where} reaches {goal} in {with_limits(self.seconds)} s"
+        text = f"{where} reaches {goal} in a median of {with_limits(self.seconds)} s"
         if self.num_reached < len(self.trainings):
             text += f" ({self.num_reached} of {plural(len(self.trainings), 'training')} did)"
         if not (self.base and self.speed_up and self.rate_ratio):
             return text + "."
         base = f"{self.base.backend} on {plural(self.base.num_ranks, 'rank')}"
-        text += f", {ratio_text(self.speed_up)} times as fast as {base}: "
+        text += f", by geometric means {ratio_text(self.speed_up)} times as fast as {base}: "
         text += f"{ratio_text(self.rate_ratio)} times as many samples/s"
         if not self.samples_ratio:
             return text + "."

@@ -22,8 +22,8 @@ from dlscale.analysis.findings.small_print import bars_text, family_figure, span
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance
-from dlscale.analysis.statistics import LEVEL, Interval
-from dlscale.analysis.text import interval_columns, number
+from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import RATIO_LIMITS, interval_columns, number
 
 _WIDE = 5  # an axis is logarithmic above this ratio of largest to smallest value
 
@@ -137,7 +137,7 @@ def _words(
     if strong and (ratios := [interval for interval in _all(curves, speed_up) if interval.low is not None]):
         yield (
             f"Speed-up: T(p)/T({rows[0].base_ranks}), geometric mean over n = {span([one.n for one in ratios])} blocks "
-            f"of launches, bars: {100 * LEVEL:.0f} % t interval of the paired log ratios."
+            f"of launches, bars: {RATIO_LIMITS}, of the paired log ratios."
         )
     if missing := missing_from(form.chosen(rows), curves):
         yield f"No point: {', '.join(missing)}."

@@ -24,8 +24,7 @@ from dlscale.analysis.findings.small_print import scaling_lines, span, warning
 from dlscale.analysis.findings.throughput import throughput_plots
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import named
-from dlscale.analysis.statistics import LEVEL
-from dlscale.analysis.text import backend_name, listed
+from dlscale.analysis.text import RATIO_LIMITS, backend_name, listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +230,7 @@ def together_figure(training: Training) -> Figure | None:
     counts = [row.throughput.n for row in every if row.throughput]
     text = [f"Throughput: median over n = {span(counts)} launches, bars: its order-statistic interval."]
     if ratios:
-        text.append(f"Efficiency: geometric mean over blocks, bars: {100 * LEVEL:.0f} % t interval.")
+        text.append(f"Efficiency: geometric mean over blocks, bars: {RATIO_LIMITS}.")
         text += ratios.notes[1:]
     if missing := missing_from(every, curves_of(every, throughput_of)):
         text.append(f"No point: {', '.join(missing)}.")

@@ -12,6 +12,7 @@ from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contras
 from dlscale.analysis.findings.scaling import ScalingRow, base_text
 from dlscale.analysis.findings.solution_plots import solution_sentences
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import efficiency_text, plural, rate, share_text
 
 MOST_SENTENCES = 3  # at the head of the page
@@ -47,13 +48,14 @@ def _exchanging(losses: Sequence[Loss]) -> Sequence[Loss]:
 
 
 def _of_losses(losses: Sequence[Loss]) -> Iterator[str]:
-    """The best and the worst curve of several trainings, and the most frequent cause."""
+    """The range of efficiencies of several trainings, which no comparison ranks, and the most frequent cause."""
     exchanging = _exchanging(losses)
-    best = max(exchanging, key=lambda loss: loss.kept.center)
-    worst = min(exchanging, key=lambda loss: loss.kept.center)
-    yield best.sentence
-    if worst is not best:
-        yield f"That is the highest of {plural(len(exchanging), 'curve')}; the lowest: {worst.sentence}"
+    kept = sorted((loss.kept for loss in exchanging), key=lambda one: one.center)
+    if len(kept) == 1:
+        yield exchanging[0].sentence
+    else:
+        between = f"{efficiency_text(kept[0])} to {efficiency_text(kept[-1])}"
+        yield f"Scaling efficiency of {plural(len(kept), 'curve')}: {between}; they are not compared with each other."
     causes = Counter(loss.largest[0] for loss in exchanging if len(loss.largest) == 1 and loss.separated)
     if causes:
         label, count = causes.most_common(1)[0]
@@ -83,7 +85,7 @@ def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str
 
 
 def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
-    """A sentence with the highest and the lowest efficiency of rows on the same number of ranks."""
+    """A sentence with the range of efficiencies of rows on the same number of ranks, and the one that leads."""
     ranks = plural(rows[0].cell.num_ranks, "rank")
     rated = [(row, value) for row in rows if (value := row.efficiency_none)]
     against = ""
@@ -94,7 +96,7 @@ def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
         best = max(rows, key=lambda row: row.throughput.center if row.throughput else 0.0)
         return f"{_row_name(best)} does {rate(best.throughput)} samples/s on {ranks}; no efficiency: no base case."
     ordered = sorted(rated, key=lambda pair: -pair[1].center)
-    (best, highest), (worst, lowest) = ordered[0], ordered[-1]
+    (best, highest), (_, lowest) = ordered[0], ordered[-1]
     if len(ordered) == 1:
         if best.cell.backend == "none":
             against = ", without communication"
@@ -104,11 +106,19 @@ def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
     others = [row for row, _ in ordered[1:]]
     if not against and _leads(best, others, declared):
         first = f"{_row_name(best)} has the highest scaling efficiency on {ranks}: {efficiency_text(highest)}"
-        return f"{first}; {_row_name(worst)} the lowest measured: {efficiency_text(lowest)}."
+        return f"{first}; {_rest(ordered[1:])}."
     return (
         f"Scaling efficiency on {ranks}{against}: {efficiency_text(lowest)} to {efficiency_text(highest)}; no backend "
         "is shown to lead."
     )
+
+
+def _rest(ordered: Sequence[tuple[ScalingRow, Interval]]) -> str:
+    """`mpi: 58 % [43, 92]`, or the range of several, which no comparison ranks."""
+    (row, highest), (_, lowest) = ordered[0], ordered[-1]
+    if len(ordered) == 1:
+        return f"{_row_name(row)}: {efficiency_text(lowest)}"
+    return f"the others: {efficiency_text(lowest)} to {efficiency_text(highest)}"
 
 
 def _leads(best: ScalingRow, others: Iterable[ScalingRow], declared: Sequence[Contrast]) -> bool:

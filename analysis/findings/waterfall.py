@@ -39,8 +39,9 @@ from dlscale.analysis.findings.waterfall_parts import (
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
+from dlscale.analysis.statistics import MIN_BLOCKS, Interval
 from dlscale.analysis.text import (
+    RATIO_LIMITS,
     attributes,
     backend_name,
     interval_columns,
@@ -225,7 +226,7 @@ LOSSES = TableOf[LossRow](
     data=_loss_data,
     legend=(
         "Parts of the loss, in percent of the ideal speed, which is that of 1 rank without a communication layer, with "
-        f"{100 * LEVEL:.0f} % t intervals over n blocks of launches; together they are what is lost. Batch effect: the "
+        f"{RATIO_LIMITS} over n blocks of launches; together they are what is lost. Batch effect: the "
         "local batch is smaller. Co-running: ranks share the machine. Input stall: by how much longer ranks wait for "
         "samples than 1 rank. Late ranks: every step waits for its latest one. Exposed communication: the rest, which "
         "is the exchange and all other waiting."
@@ -345,8 +346,8 @@ def _words(drawn: Sequence[Waterfall], left_out: Sequence[str]) -> Iterator[str]
     parts = [part for waterfall in drawn for part in waterfall.parts]
     yield (
         "Ideal: 1 rank without a communication layer. Parts of the measured step, which add up to what is lost, over "
-        f"n = {span([part.loss.n for part in parts])} blocks of launches, with t intervals of "
-        "paired logarithms. Batch effect: the local batch is smaller; co-running: ranks share the machine; input "
+        f"n = {span([part.loss.n for part in parts])} blocks of launches, with "
+        f"{RATIO_LIMITS}. Batch effect: the local batch is smaller; co-running: ranks share the machine; input "
         "stall: longer waiting for samples than on 1 rank; late ranks: every step waits for its latest; exposed "
         "communication: the rest."
     )

@@ -14,7 +14,16 @@ from dlscale.analysis.proposal.document import Block, Heading, Items, Picture
 from dlscale.analysis.proposal.sizes import Curve, NodeHoursRequest, Size, node_hours_request
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
-from dlscale.analysis.text import interval_columns, listed, number, percent, plural, rate, with_limits
+from dlscale.analysis.text import (
+    RATIO_LIMITS,
+    interval_columns,
+    listed,
+    number,
+    percent,
+    plural,
+    rate,
+    with_limits,
+)
 from dlscale.benchmarks.records.record import Record
 
 FIGURE_INCHES = 3.5  # wide: a column of a page
@@ -247,7 +256,7 @@ def result_sentence(curve: Curve) -> str:
             f" From {before[-1].num_ranks} to {largest.num_ranks} ranks each doubling multiplied the throughput by "
             f"{factor_text(largest.per_doubling)}, ideally by 2."
         )
-    return f"{text} Intervals of ratios are {100 * LEVEL:.0f} % t intervals over blocks of launches."
+    return f"{text} Intervals of ratios are {RATIO_LIMITS}, over blocks."
 
 
 def predicted_sentences(curve: Curve) -> list[str]:

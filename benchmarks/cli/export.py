@@ -17,6 +17,7 @@ from dlscale.analysis.records import why_unusable, world_step_seconds
 from dlscale.analysis.render.extrap import MIN_POINTS, extrap_models
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.analysis.render.tidy import write_tables
+from dlscale.analysis.text import plural
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, SubVerbs
 from dlscale.benchmarks.cli.export_reframe import reframe
@@ -99,7 +100,9 @@ def tidy(
         per_rank=per_rank,
         predicted=[point.record for point in points],
     )
-    click.echo(f"{len(records)} launches: {', '.join(path.name for path in written)} in {written[0].parent}")
+    click.echo(
+        f"{plural(len(records), 'case')}: {', '.join(path.name for path in written)} in {written[0].parent}"
+    )
     return _complain(bad_files)
 
 

@@ -115,7 +115,7 @@ ANSWERS = {
     "too few launches": (
         {"num_blocks": 3},
         [[]],
-        "no answer yet (3 launches cannot decide 6 comparisons: --launches 8 can)",
+        "no answer yet (3 launches cannot decide 6 comparisons: --launches 8 can).",
     ),
     # Each framework's own programs are compared still.
     "parity not checked": (

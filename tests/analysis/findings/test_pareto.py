@@ -48,7 +48,7 @@ def test_a_cell_that_is_slower_and_dearer_is_not_on_the_front():
     assert row["core_hours"] == pytest.approx(4 * (55 + LAUNCH) / 3600)
     assert (row["kilojoules"], row["on_front_of_node_hours"]) == (None, True)
     assert front_text(cells).startswith(
-        "Not beaten by any other cell in both time and node-hours: ring on 4 ranks (57.1 s,"
+        "By medians not beaten by any other cell in both time and node-hours: ring on 4 ranks (57.1 s,"
     )
     (plot,) = pareto_figure(study, study.families[0], SCREEN).panels
     (stairs,) = [guide.points for guide in plot.guides]

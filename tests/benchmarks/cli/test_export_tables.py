@@ -44,7 +44,7 @@ def test_tables_lie_in_the_study_s_folder_or_where_one_says(study, run, tmp_path
     folder = study(RECORDS)
     done = run(export.tidy)
     assert done.return_value == 0
-    assert "24 launches: launches.csv, windows.csv, datapackage.json" in done.stdout
+    assert "24 cases: launches.csv, windows.csv, datapackage.json" in done.stdout
     assert len(pd.read_csv(folder / "tables" / "launches.csv")) == 24
     run(export.tidy, "--per-rank", "--out", str(tmp_path / "other"))
     assert len(pd.read_csv(tmp_path / "other" / "ranks.csv")) == 11 * (12 + 24)

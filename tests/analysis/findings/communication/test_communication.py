@@ -74,7 +74,7 @@ def test_an_exchange_longer_than_the_computation_cannot_be_hidden_whole():
 @pytest.mark.parametrize(
     ("hidden", "words"),
     [
-        (0.0, r"waits for its exchange 34 % of a step: with twice the --batch that would be 20 %"),
+        (0.0, r"waits in its exchange 34 % of a step: with twice the --batch that would be 20 %"),
         (
             -1.5,
             r"56 % of a step, of which the exchange by itself takes 22 %: .* would be 12 %.*other waiting",
