@@ -58,7 +58,7 @@ def test_the_launch_has_a_ring_and_says_why(plot):
     assert one.lines[3].startswith("stands out: its steps take ")
     assert 25 < float(one.lines[3].removeprefix("stands out: its steps take ").split(" ")[0]) < 35
     assert plot.flag == "stands out, and counts"
-    assert f"{len(flagged)} launch" in plot.says
+    assert f"{len(flagged)} case" in plot.says
 
 
 def test_windows_are_told_where_somebody_points_at_their_launch(plot):
