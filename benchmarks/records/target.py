@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     Field,
@@ -118,9 +118,9 @@ class Ended(Frozen):
 
 
 class Solution(Ended):
-    """A training with a target, from its first evaluation to its end."""
+    """A training with a target, from its first evaluation to its end, when it is evaluated, too."""
 
-    evaluations: list[Evaluation]
+    evaluations: Annotated[list[Evaluation], Field(min_length=1)]
 
 
 class TrainingLaunch(Frozen):

@@ -8,6 +8,8 @@ import pytest
 
 from dlscale.benchmarks.records.files import BadFile, load_records, parse_record, summaries, summary
 from dlscale.benchmarks.records.store import Store
+from tests.made_records import TARGET, solved
+from tests.made_records import make_record as training
 
 
 @pytest.fixture
@@ -72,3 +74,14 @@ def test_a_count_that_no_column_of_a_table_could_hold_is_refused(store, make_rec
     found = parse_record(store.folder / "x.json", changed.encode())
     assert isinstance(found, BadFile)
     assert "more than 18 digits" in found.reason
+
+
+def test_a_training_that_ended_was_evaluated(store):
+    """Tables and MLPerf logs have the last evaluation."""
+    record = solved(training(target=TARGET), {"step": 10, "seconds": 1.0, "auc": 0.95})
+    content = json.loads(record.model_dump_json())
+    content["solution"]["evaluations"] = []
+    found = parse_record(store.folder / "x.1.json", json.dumps(content).encode())
+    assert isinstance(found, BadFile)
+    assert "solution.evaluations: a list of at least 1 is expected" in found.reason
+    assert "\n" not in found.reason
