@@ -105,6 +105,9 @@ def study_warnings(study: Measured) -> tuple[tuple[str, str], ...]:
         )
     if left := left_out(study):
         warnings.append((f"Left out: {'; '.join(left[:2])}{' ...' if len(left) > 2 else ''}.", "failures"))
+    old = sum(launch.record.gates_version is None for launches in study.cells for launch in launches.good)
+    if old:
+        warnings.append((f"Audits not asked for by name in {plural(old, 'older record')}.", "failures"))
     return tuple(warnings)
 
 

@@ -3,10 +3,14 @@ import json
 import numpy as np
 import pytest
 
+from dlscale.analysis.findings.failures import study_warnings
 from dlscale.analysis.launches import good_by_cell, latest_good, launches_of
+from dlscale.analysis.measured import measure
 from dlscale.analysis.records import start_skews, why_unusable, world_step_seconds
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.files import load_records
+from dlscale.benchmarks.records.record import Gate
+from dlscale.benchmarks.records.required_gates import GATES_VERSION, required_gates
 from tests.made_records import make_record
 
 
@@ -204,3 +208,12 @@ def test_where_ranks_do_not_step_together_only_what_was_applied_counts():
     assert world_step_seconds(apart) == pytest.approx(np.array(seconds) / 3)
     nothing = [window.model_copy(update={"num_applied": 0}) for window in windows]
     assert "no gradient was applied" in why_unusable(together.model_copy(update={"windows": nothing}))
+
+
+@pytest.mark.parametrize(("version", "is_told"), [(None, True), (GATES_VERSION, False)])
+def test_records_from_before_the_list_of_gates_are_told_of(version, is_told):
+    record = make_record()
+    gates = [Gate.unchecked(name, "") for name in required_gates(record.case.cell)]
+    study = measure([record.model_copy(update={"gates_version": version, "gates": gates})])
+    said = [text for text, _ in study_warnings(study)]
+    assert said == ["Audits not asked for by name in 1 older record."] * is_told
