@@ -362,8 +362,8 @@ def in_two_groups(values: Floats) -> bool:
 
     So are a fifth of studies with normal noise. Where a neighbour shifts values a third of the time, by 5 to 40 %, a
     t interval holds the group of most launches in 40 to 95 % of studies, for now and then a study has few of those;
-    with order statistics it is 94 to 98 %, and for normal noise it is 3 to 10 % wider (test_coverage.py).
-    Below 6 values there are no order statistics, and a t interval holds both groups anyway.
+    with order statistics it is 93 to 98 %, and for normal noise it is 4 to 11 % wider (test_coverage.py).
+    Below 6 values there are no order statistics (docs/metrics.md).
     """
     n = len(values)
     if n < MIN_ORDERED:
