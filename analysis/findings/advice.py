@@ -174,7 +174,7 @@ def _share_less(waterfall: Waterfall, _row: ScalingRow | None) -> str:
 
 def _find_stragglers(waterfall: Waterfall, _row: ScalingRow | None) -> str:
     name = _backend(waterfall)
-    return f"{name} waits for late ranks: the page's heat map shows which, and dlscale report --full why."
+    return f"{name} waits for stragglers: the page's heat map shows which, and dlscale report --full why."
 
 
 def _batch_more(_fall: Waterfall, _row: ScalingRow | None) -> str:

@@ -348,7 +348,7 @@ def _words(drawn: Sequence[Waterfall], left_out: Sequence[str]) -> Iterator[str]
         "Ideal: 1 rank without a communication layer. Parts of the measured step, which add up to what is lost, over "
         f"n = {span([part.loss.n for part in parts])} blocks of launches, with "
         f"{RATIO_LIMITS}. Batch effect: the local batch is smaller; co-running: ranks share the machine; input "
-        "stall: longer waiting for samples than on 1 rank; late ranks: every step waits for its latest; exposed "
+        "stall: longer waiting for samples than on 1 rank; stragglers: every step waits for its latest; exposed "
         "communication: the rest."
     )
     if any(part.loss.low is None for part in parts):

@@ -22,7 +22,7 @@ CAUSES = {
         r"Reading samples costs ring on 4 ranks the most; training on samples in memory",
     ),
     "co-running": (Planted(co_running=3 * MS), r"2 ranks with twice the cores each \(--ranks 1,2\)"),
-    "late": (Planted(delays=(6 * MS, -2 * MS, -2 * MS, -2 * MS)), "waits for late ranks"),
+    "late": (Planted(delays=(6 * MS, -2 * MS, -2 * MS, -2 * MS)), "waits for stragglers"),
     "batch": (Planted(batch=2 * MS, strong=True), "Each rank's share of the batch is too small"),
 }
 
