@@ -48,7 +48,7 @@ def training_gates(
             last_losses = losses_of_further_steps(trainer, len(first_losses))
             results.append(falling_gate(first_losses, last_losses, control=control))
     elif backend.capabilities.exchanges:
-        results.append(identity_gate(trainer.weights(), control=control, name="identity"))
+        results.append(identity_gate(trainer.weights(), control=control))
     return results
 
 

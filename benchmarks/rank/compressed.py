@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.benchmarks.rank.gates import identity_gate
+from dlscale.benchmarks.rank.gates import broadcast_gate
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend
 from dlscale.collectives.compression.compressor import BucketState, Compressor
@@ -108,9 +108,9 @@ def compressed_gate(
     )
     try:
         before = trainer.weights()
-        gates = [identity_gate(before, control=control, name="broadcast")]
-        replay = Replay(compressor, trainer, control=control)
         reference = factory(shard=shard, seed=seed, gate=True)
+        gates = [broadcast_gate(before, reference, control=control)]
+        replay = Replay(compressor, trainer, control=control)
         worst = 0.0
         for _ in range(NUM_STEPS):
             reference.load(before)

@@ -15,7 +15,7 @@ import numpy as np
 
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
-from dlscale.models.workload import ReplicaFactory, Shard, Weights
+from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
 
 # In units of a tensor's largest gradient: rounding of the sum over ranks and of a repeated backward pass.
 RELATIVE_TOLERANCE = {"fp32": 1e-4, "bf16": 1e-2}
@@ -32,8 +32,8 @@ def gradient_gate(
 ) -> list[Gate]:
     """One step of plain SGD with learning rate 1 changes the weights by minus the mean of the local gradients.
 
-    Every rank starts from other weights, so that the first gate, equal weights after `distribute`, shows that
-    rank 0's were really broadcast. Over `none` the change must be the rank's own gradient, and weights differ.
+    Every rank starts from other weights, so that the first gate, `broadcast_gate`, sees whose were broadcast. Over
+    `none` the change must be the rank's own gradient, and weights differ.
 
     Where gradients are applied late, by d steps, the gate is shifted: the first d steps change nothing, and each of
     the next d + 1 changes the weights by the gradients at the first ones. (The last of these tells a late gradient
@@ -51,8 +51,8 @@ def gradient_gate(
     trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
     try:
         before = trainer.weights()
-        gates = [identity_gate(before, control=control, name="broadcast")] if exchanges else []
         reference = factory(shard=shard, seed=seed, gate=True)
+        gates = [broadcast_gate(before, reference, control=control)] if exchanges else []
         reference.load(before)
         expected = [gradient.astype(np.float64) for gradient in reference.gradients()]
         largest_own = largest_of(expected)
@@ -105,14 +105,29 @@ def _delay_gate(before: Weights, after: Weights, *, control: Any, delay: int) ->
     return Gate.at_most(0.0, float(num_changed), name="delay", detail=detail)
 
 
-def identity_gate(weights: Weights, *, control: Any, name: str) -> Gate:
+def broadcast_gate(weights: Weights, fresh: Replica, *, control: Any) -> Gate:
+    """After `distribute` all ranks hold what rank 0's replica began with, bit by bit.
+
+    `fresh` is a replica of rank 0's seed as it was made, on which no backend has laid hands.
+    """
+    first = control.allgather(_digest(fresh.weights()))[0]
+    differing = [rank for rank, held in enumerate(control.allgather(_digest(weights))) if held != first]
+    detail = "ranks whose weights differ from those that rank 0 began with"
+    return Gate.none_of(differing, name="broadcast", detail=detail)
+
+
+def identity_gate(weights: Weights, *, control: Any) -> Gate:
     """All ranks hold the same trainable weights, bit by bit."""
+    digests = control.allgather(_digest(weights))
+    differing = [rank for rank, other in enumerate(digests) if other != digests[0]]
+    return Gate.none_of(differing, name="identity", detail="ranks whose weights differ from rank 0's")
+
+
+def _digest(weights: Weights) -> str:
     digest = hashlib.sha256()
     for weight in weights:
         digest.update(weight.tobytes())
-    digests = control.allgather(digest.hexdigest())
-    differing = [rank for rank, other in enumerate(digests) if other != digests[0]]
-    return Gate.none_of(differing, name=name, detail="ranks whose weights differ from rank 0's")
+    return digest.hexdigest()
 
 
 def finite_gate(trainer: Trainer, *, control: Any) -> Gate:

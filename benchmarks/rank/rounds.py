@@ -90,8 +90,8 @@ def rounds_gate(
 ) -> list[Gate]:
     """A whole round under plain SGD with learning rate 1: each step changes each rank's weights as the rule says.
 
-    Every rank starts from other weights, so that equal ones show that rank 0's were broadcast. Each step is compared
-    by itself, from the weights that the trainer had: no rounding grows from one to the next.
+    Every rank starts from other weights, as in `gates.gradient_gate`. Each step is compared by itself, from the weights
+    that the trainer had: no rounding grows from one to the next.
     """
     options = cast(RoundsOptions, backend.rounds).for_gate()
     distributed = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
@@ -99,8 +99,8 @@ def rounds_gate(
     worst, num_steps = 0.0, options.num_synchronous + options.interval + 1
     try:
         before = trainer.own_weights()
-        results = [gates.identity_gate(before, control=control, name="broadcast")]
         reference = factory(shard=shard, seed=seed, gate=True)
+        results = [gates.broadcast_gate(before, reference, control=control)]
         replay = Replay(options, control=control, centre=trainer.weights(), velocity=trainer.velocity())
         for step in range(num_steps):
             start = replay.ahead(before)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank.gates import (
     RELATIVE_TOLERANCE,
-    identity_gate,
+    broadcast_gate,
     in_place,
     largest_of,
     worst_deviation,
@@ -124,8 +124,8 @@ def turns_gate(
         trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
         try:
             left = first_weights = trainer.weights()
-            gates = gates or [identity_gate(left, control=control, name="broadcast")]
             reference = factory(shard=shard, seed=seed, gate=True)
+            gates = gates or [broadcast_gate(left, reference, control=control)]
             for turn in (*order[first:], *order[:first]):
                 is_mine = shard.index in turn
                 own = [np.zeros(weight.shape) for weight in left]

@@ -75,7 +75,7 @@ def test_steps_are_counted_in_bytes_and_weights_stay_equal(backend, world, shard
     trainer.synchronize()
     weights, settings, states = trainer.weights(), trainer.settings(), trainer.bucket_states()
     trainer.close()
-    assert identity_gate(weights, control=world, name="identity").passed
+    assert identity_gate(weights, control=world).passed
     counts = [int(size) // 4 for size in settings["bucket_bytes"].split(",")]
     assert settings["wire_bytes"] == sum(8 * round(0.05 * count) for count in counts) * (shard.count - 1)
     assert (settings["compression"], settings["topk_share"]) == ("topk", 0.05)

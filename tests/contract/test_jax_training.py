@@ -59,7 +59,7 @@ def test_weights_stay_equal_and_go_on_from_a_state(name, world, shard):
     last = trainer.weights()
     assert np.isfinite(trainer.loss())
     assert all(not np.array_equal(a, b) for a, b in zip(first, last, strict=True))
-    assert identity_gate(last, control=world, name="identity").passed
+    assert identity_gate(last, control=world).passed
     resumed = backend.distribute(factory, shard=shard, seed=11 + shard.index)  # of the batches too
     resumed.restore(state)
     for _ in range(5):

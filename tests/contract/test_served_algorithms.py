@@ -120,7 +120,7 @@ def test_the_first_to_come_make_the_update_and_every_rank_makes_it(
     assert sum(dropped) == 1
     assert (taken is None) if shard.index else all(part.all() for part in taken)
     assert trainer.num_applied() == 4
-    assert identity_gate(trainer.weights(), control=world, name="identity").passed
+    assert identity_gate(trainer.weights(), control=world).passed
     trainer.close()
 
 

@@ -63,7 +63,7 @@ def test_nobody_waits_for_others_and_every_gradient_is_counted(pair, connected, 
     world.Barrier()
     together = trainer.num_applied() - before - alone
     loss = trainer.loss()
-    same = identity_gate(trainer.served_weights(), control=world, name="identity")
+    same = identity_gate(trainer.served_weights(), control=world)
     staleness = trainer.staleness()
     trainer.close()
     assert same.passed, "all ranks see the servers' weights of now"
@@ -88,7 +88,7 @@ def test_backup_workers(pair, connected, world, shard, verdicts):
         trainer.step()
     trainer.synchronize()
     applied = trainer.num_applied()
-    identity = identity_gate(trainer.weights(), control=world, name="identity")
+    identity = identity_gate(trainer.weights(), control=world)
     trainer.close()
     assert accepted == shard.count - 1
     assert found == {"broadcast": True, "gradient": True}

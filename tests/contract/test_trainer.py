@@ -96,7 +96,7 @@ def test_weights_stay_equal_over_twenty_steps(
     assert np.isfinite(trainer.loss())
     last = trainer.weights()
     assert all(not np.array_equal(a, b) for a, b in zip(first, last, strict=True))
-    gate = identity_gate(last, control=world, name="identity")
+    gate = identity_gate(last, control=world)
     # Each rank has its own events, masks and first weights: only an exchange can make them agree.
     assert gate.passed == (exchanges or shard.count == 1)
     trainer.close()

@@ -51,7 +51,7 @@ def test_every_gradient_has_a_residual_and_weights_stay_equal(backend, world, sh
         lengths.append(sum(r.size for state in kept for name, r in state.items() if name.endswith("offers")))
     weights, settings = trainer.weights(), trainer.settings()
     trainer.close()
-    assert identity_gate(weights, control=world, name="identity").passed
+    assert identity_gate(weights, control=world).passed
     assert (settings["wire"], settings["error_feedback"]) == ("bfloat16", True)
     if shard.count == 1:
         assert lengths == [0, 0, 0]

@@ -127,6 +127,13 @@ def loader_reads_nothing():
     LoaderOnly.step = lambda _: None
 
 
+def broadcast_from_rank_1():
+    """Which the gate before the first window looks at; all others leave alone what it does."""
+    from dlscale.collectives.mpi.collective import MpiCollective
+
+    _patch(MpiCollective, "broadcast", lambda send: lambda self, buffer, root=0: send(self, buffer, 1 - root))
+
+
 def exchanged_twice():
     from dlscale.collectives.training._torch_exchange import Bucket
 

@@ -65,6 +65,7 @@ FAULTS = [
     ("evaluated_on_other_samples", TO_TARGET, "audit_evaluation"),
     ("metric_raised", TO_TARGET, "audit_evaluation"),
     ("target_lowered", TO_TARGET, "audit_evaluation"),
+    ("broadcast_from_rank_1", TWO, "broadcast"),
     ("exchanged_twice", TWO, "audit_exchange"),
     ("loader_reads_nothing", {"control": "loader"}, "loader"),
     ("no_audits", {}, "audit_step"),

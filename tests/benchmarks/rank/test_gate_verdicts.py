@@ -66,13 +66,11 @@ class Gathering:
 
 def test_ranks_whose_weights_differ_from_rank_0s_are_named():
     weights = tensors([1, 2], [3])
-    alike = identity_gate(weights, control=Gathering(), name="identity")
+    alike = identity_gate(weights, control=Gathering())
     assert (alike.name, alike.passed, alike.value, alike.tolerance) == ("identity", True, 0.0, 0.0)
     own = []
-    identity_gate(
-        weights, control=SimpleNamespace(allgather=lambda value: own.append(value) or own), name="x"
-    )
-    other = identity_gate(weights, control=Gathering("another", *own, "a third"), name="identity")
+    identity_gate(weights, control=SimpleNamespace(allgather=lambda value: own.append(value) or own))
+    other = identity_gate(weights, control=Gathering("another", *own, "a third"))
     assert (other.passed, other.value) == (False, 2.0)
     assert other.detail.endswith("[1, 3]")
 

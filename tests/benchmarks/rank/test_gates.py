@@ -54,6 +54,7 @@ class Ranks:
         self.asynchronous = options.get("asynchronous", False)
         self.served = None
         self.broadcasts = options.get("broadcasts", True)
+        self.root = options.get("root", 0)
         self.harm = options.get("harm", lambda _rank, _num_steps, gradients: gradients)
         self.spoil = options.get("spoil", lambda _rank, _num_steps, weights: weights)
         self.wires = Meeting(num_ranks)
@@ -71,7 +72,7 @@ class Ranks:
             self.seeds.append(seed)
             self.num_open += 1
         if self.capabilities.exchanges and self.broadcasts:
-            replica.load(self.wires.exchange(shard.index, "distribute", replica.weights())[0])
+            replica.load(self.wires.exchange(shard.index, "distribute", replica.weights())[self.root])
         if self.asynchronous:
             self.shared = replica.weights()
             self.wires.exchange(shard.index, "distributed", None)
@@ -191,6 +192,8 @@ FAULTS = {
     "of ranks alone": (2, {"exchanges": False, "harm": only_on(1, lambda g: 2 * g)}, {"gradient"}),
     "wrong weights of one rank": (3, {"spoil": one_rank_went_wrong}, {"gradient"}),
     "weights that were not broadcast": (3, {"broadcasts": False}, {"broadcast"}),
+    "another rank's weights": (3, {"root": 1}, {"broadcast"}),
+    "another rank's between turns": (2, {"asynchronous": True, "root": 1}, {"broadcast"}),
     "nor between turns": (2, {"asynchronous": True, "broadcasts": False}, {"broadcast", "gradient"}),
     "weights that change too early": (2, {"delay": 1, "late": 0}, {"delay", "gradient"}),
     "skipped, not late": (2, {"delay": 1, "late": 0, "harm": only_skipped_at_the_start}, {"gradient"}),
