@@ -148,6 +148,44 @@ def exchanged_twice():
     _patch(Bucket, "send", make)
 
 
+def wire_is_float32():
+    """Though it is asked to have 16 bits."""
+    from dlscale.collectives.ring.bfloat16 import Bfloat16Ring
+    from dlscale.collectives.ring.engine import Ring
+
+    Bfloat16Ring.allreduce = lambda self, buffer, op="sum", **_: Ring.allreduce(self, buffer, op)
+
+
+def wire_has_16_bits():
+    """Though nobody asks for it."""
+    from dlscale.collectives.mpi.collective import MpiCollective
+
+    num_exchanges = [0]
+
+    def make(allreduce):
+        def rounded(self, buffer, op="sum"):
+            num_exchanges[0] += op == "average"
+            if op == "average" and num_exchanges[0] > LATER:
+                words = buffer.view(np.uint32)
+                words[:] = (words + 0x8000) & 0xFFFF0000
+            allreduce(self, buffer, op)
+
+        return rounded
+
+    _patch(MpiCollective, "allreduce", make)
+
+
+def control_sends_nothing():
+    from dlscale.benchmarks.rank.controls import ExchangeOnly
+
+    def silent(self):
+        for bucket in self._buckets:
+            bucket[:] = self._gradients[: bucket.size]
+            self._meet()
+
+    ExchangeOnly.step = silent
+
+
 def _servers_scale(part, *, is_last=False):
     """Servers, or the last one alone, take only that part of what is pushed, from push PUSHES of a session on.
 

@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.requires("mpiexec"), pytest.mark.timeout(180), pytest.
 PLANTS = Path(__file__).parent / "plants.py"
 TO_TARGET = {"target": TARGET | {"threshold": 0.6, "evaluate_every": 20}}
 TWO = {"backend": "mpi", "num_ranks": 2}
+IN_16_BITS = {"backend": "ring", "num_ranks": 2, "backend_options": {"wire": "bfloat16"}}
+EXCHANGE = {"control": "exchange"}
 
 
 def served(backend, framework="torch", **fields):
@@ -67,6 +69,13 @@ FAULTS = [
     ("target_lowered", TO_TARGET, "audit_evaluation"),
     ("broadcast_from_rank_1", TWO, "broadcast"),
     ("exchanged_twice", TWO, "audit_exchange"),
+    ("nothing", IN_16_BITS, None),
+    ("nothing", IN_16_BITS | EXCHANGE, None),
+    ("wire_is_float32", IN_16_BITS, "audit_wire"),
+    ("wire_is_float32", IN_16_BITS | EXCHANGE, "exchange"),
+    ("wire_has_16_bits", TWO, "audit_step"),
+    ("wire_has_16_bits", TWO | EXCHANGE, "exchange"),
+    ("control_sends_nothing", TWO | EXCHANGE, "exchange"),
     ("loader_reads_nothing", {"control": "loader"}, "loader"),
     ("no_audits", {}, "audit_step"),
     *(("nothing", where, None) for where in SERVERS),
