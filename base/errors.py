@@ -14,6 +14,7 @@ class UsageError(Exception):
     The command line prints the text without a traceback and exits with 1.
     """
 
-    def __init__(self, message: str) -> None:
-        line = _LINE_BREAKS.sub(" ", message)
-        super().__init__(line if len(line) <= LONGEST else f"{line[:LONGEST]} ...")
+    # No __init__: TensorFlow raises what a function of the user's raised anew, of the same type, only without one.
+    def __str__(self) -> str:
+        line = _LINE_BREAKS.sub(" ", super().__str__())
+        return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
