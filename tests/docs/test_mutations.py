@@ -6,8 +6,8 @@ from pathlib import Path
 
 TOP = Path(__file__).parents[2]
 TOOL = runpy.run_path(str(TOP / "tests" / "mutation" / "mutations.py"))
-PAGE = TOP / "docs" / "mutations.md"
-with (TOP / "docs" / "mutations.csv").open(encoding="utf-8", newline="") as table:
+PAGE = TOP / "docs" / "measurements" / "mutations.md"
+with (TOP / "docs" / "measurements" / "mutations.csv").open(encoding="utf-8", newline="") as table:
     ROWS = list(csv.DictReader(table))
 
 

@@ -1,6 +1,6 @@
 """Seeded mutations: how many small faults in the arithmetic that numbers rest on do the tests notice?
 
-    python tests/mutation/mutations.py                     # 200 mutations; docs/mutations.csv and its summary
+    python tests/mutation/mutations.py                     # 200 mutations, into docs/measurements
     python tests/mutation/mutations.py --seed 2 --count 60 --out /tmp/some.csv
     python tests/mutation/mutations.py --module benchmarks/rank/gates.py --out /tmp/some.csv
 
@@ -33,7 +33,7 @@ from typing import Any
 
 TOP = Path(__file__).parents[2]
 TARGETS = Path(__file__).with_name("mutations.toml")
-TABLE, PAGE = TOP / "docs" / "mutations.csv", TOP / "docs" / "mutations.md"
+TABLE, PAGE = TOP / "docs" / "measurements" / "mutations.csv", TOP / "docs" / "measurements" / "mutations.md"
 COLUMNS = ("module", "line", "was", "became", "result", "reason")
 KILLED, SURVIVED, EQUIVALENT = "killed", "survived", "equivalent"
 NEEDED_SHARE = 0.9
@@ -332,7 +332,7 @@ def main() -> int:
     parser.add_argument("--module", action="append", help="Only the mutations of this module (repeatable).")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="Number of processes.")
     parser.add_argument(
-        "--out", type=Path, help="Table to write instead of docs/mutations.csv and its summary."
+        "--out", type=Path, help="Table to write instead of docs/measurements/mutations.csv and its summary."
     )
     options = parser.parse_args()
     if options.module and not options.out:
