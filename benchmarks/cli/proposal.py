@@ -69,7 +69,7 @@ def proposal(
     """Write the scaling section of a proposal for compute time from STUDY (default: the latest).
 
     Text in markdown and LaTeX, a table per workload with its CSV, figures, and with --samples the node-hours of
-    --runs trainings (docs/proposal.md). Sizes of --predicted are in a table of their own; no node-hours come from them.
+    --runs trainings (docs/prediction.md). Sizes of --predicted are in a table of their own, without node-hours.
 
     Exit status: 2 if records are corrupt or were left out, 4 if no size above 1 rank has an efficiency with an
     interval.

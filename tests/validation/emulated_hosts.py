@@ -263,8 +263,8 @@ def _origin(hosts: MeasuredHosts) -> list[str]:
     low, middle, high = np.quantile(hosts.load or [0.0], (0.0, 0.5, 1.0)).tolist()
     return [
         f"Emulated hosts: {hosts.system}, links of {8e-6 * hosts.link_bytes_per_second:g} Mb/s, measured {hosts.date} "
-        "by `make validate-emulated` ([every value](../results/reference/emulated.json)). What else the machine did: "
-        f"load averages before the launches were {low:g} to {high:g}, median {middle:g}. {versions}."
+        "by `make validate-emulated` ([every value](../../results/reference/emulated.json)). "
+        f"Load averages before the launches were {low:g} to {high:g}, median {middle:g}. {versions}."
     ]
 
 

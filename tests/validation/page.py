@@ -1,6 +1,6 @@
-"""Writes what predictions are held to, and how well they do, into docs/prediction-validation.md.
+"""Writes what predictions are held to, and how well they do, into docs/measurements/prediction-validation.md.
 
-    python -m tests.validation.page docs/prediction-validation.md
+    python -m tests.validation.page docs/measurements/prediction-validation.md
 
 Closed forms and replayed programs (`exchanges`), emulated hosts versus predictions from fewer of them
 (`emulated_hosts`), published curves versus predictions from public inputs (`published_curves`).

@@ -11,7 +11,7 @@ from tests.validation.emulated_hosts import hosts_lines
 from tests.validation.measured_hosts import load_measured
 from tests.validation.published_curves import published_lines
 
-PAGE = Path(__file__).parents[2] / "docs" / "prediction-validation.md"
+PAGE = Path(__file__).parents[2] / "docs" / "measurements" / "prediction-validation.md"
 
 
 def test_closed_forms_and_replayed_programs_hold():
