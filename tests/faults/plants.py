@@ -4,7 +4,9 @@ None touches what the gates before the first window look at.
 """
 
 import json
+import os
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -262,6 +264,36 @@ servers_zero_a_shard = partial(_servers_scale, 0.0, is_last=True)
 servers_zero_all = partial(_servers_scale, 0.0)
 servers_halve = partial(_servers_scale, 0.5)
 servers_shorten = partial(_servers_scale, 0.99)
+
+
+def audits_timed():
+    """No fault: seconds of this rank inside audits, as a file of the folder AUDITS_TIMED."""
+    import dlscale.benchmarks.rank.launch  # noqa: F401 - all that has audits
+    from dlscale.benchmarks.rank.audit import ReplayAudit
+    from dlscale.benchmarks.rank.server_audit import InStepAudit, ServerAudit
+    from dlscale.benchmarks.rank.target_audit import Stretches, TargetAudit
+
+    depth, total = [0], [0.0]
+    file = Path(os.environ["AUDITS_TIMED"]) / f"{os.getpid()}.txt"
+
+    def make(method):
+        def timed(*given, **named):
+            depth[0] += 1
+            begin = time.perf_counter()
+            try:
+                return method(*given, **named)
+            finally:
+                depth[0] -= 1
+                if not depth[0]:
+                    total[0] += time.perf_counter() - begin
+                    file.write_text(repr(total[0]))
+
+        return timed
+
+    own = {"__init__", "warmed_up", "begin", "before", "after", "end", "end_training", "gates"}
+    for kind in (ReplayAudit, InStepAudit, ServerAudit, Stretches, TargetAudit):
+        for name in own & vars(kind).keys():
+            _patch(kind, name, make)
 
 
 def no_audits():

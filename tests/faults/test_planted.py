@@ -88,7 +88,10 @@ AT_EVERY_RUN = {
 }  # a training to a target has most audits
 
 
-def launched(folder, plant, **fields):
+SHORT = Rules(min_window_seconds=0.05, min_windows=4, min_steps=8, max_steps=400)
+
+
+def launched(folder, plant, *, rules=SHORT, seconds=5.0, **fields):
     """The record of a launch of HEP-CNN with that plant in its ranks."""
     facts = load_workload("hep_cnn")
     ranks, servers = fields.get("num_ranks", 1), fields.get("num_servers", 0)
@@ -110,7 +113,6 @@ def launched(folder, plant, **fields):
             **fields,
         }
     )
-    rules = Rules(min_window_seconds=0.05, min_windows=4, min_steps=8, max_steps=400)
     store = Store(folder)
     store.open({})
     environment = os.environ | {"DLSCALE_CORES_PER_RANK": "1", "DLSCALE_NUM_WORKERS": str(ranks)}
@@ -121,8 +123,8 @@ def launched(folder, plant, **fields):
         rules=rules,
         launched_at=time.monotonic(),
         boot_id=boot_id(),
-        seconds=5.0,
-        data=str(facts.input("tiny").path),
+        seconds=seconds,
+        data=str(facts.input(cell.preset).path),
         seed=3,
     )
     metadata = LaunchMetadata(
