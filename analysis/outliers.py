@@ -2,7 +2,7 @@
 
 A launch is compared with the other launches of its cell after the effect of its block on all cells is removed; a window
 is compared with the other windows of its launch. Both use medians, so an outlier does not mask itself. Outliers are
-flagged and never dropped. docs/contrasts.md states the rule and its error rate.
+flagged and never dropped. docs/metrics.md states the rule and its error rate.
 """
 
 from __future__ import annotations

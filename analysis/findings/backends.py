@@ -269,7 +269,7 @@ BACKENDS = TableOf[Contender](
         "computation, and its share of that. Waiting for the slowest rank is in it; where the exchange overlaps, it is "
         "what is left exposed. Difference: to the fastest other backend, as a share of the computation. Both with "
         f"{RATIO_LIMITS} over n blocks of launches. Descriptive; for "
-        "significance see Significant differences (docs/contrasts.md)."
+        "significance see Significant differences (docs/metrics.md)."
     ),
     tags=lambda contender: tags_of(contender.cell),
 )

@@ -2,7 +2,7 @@
 
 Each has the ratio of throughput to the reference's from paired blocks, an exact sign-flip test, Holm's correction over
 all comparisons declared together, the effect size relative to the noise of launches, and the number of blocks that a
-claim needs. docs/contrasts.md explains the method.
+claim needs. docs/metrics.md explains the method.
 """
 
 from __future__ import annotations

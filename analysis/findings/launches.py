@@ -276,7 +276,7 @@ OUTLIERS = TableOf[Outlying](
         "Nothing is dropped: every number on this page includes them, and this is what a rate would be without. A "
         "launch is compared with the others of its cell, after removing what its block did to all cells; a window "
         "with the others of its launch. Both: beyond 3.5 by the modified z-score, and by 2 % or more. "
-        "docs/contrasts.md has the rule, and how often it errs."
+        "docs/metrics.md has the rule, and how often it errs."
     ),
     tags=lambda pair: tags_of(pair[0].cell),
     strong=lambda pair: bool(pair[1].launches),

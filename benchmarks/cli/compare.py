@@ -72,7 +72,7 @@ def compare(
     """Test which backend of study A is faster, or show which fields differ between studies A and B.
 
     With one study, each backend is compared with the reference on each number of ranks above 1, by paired blocks and
-    corrected for the number of comparisons (docs/contrasts.md). Fewer comparisons need fewer blocks.
+    corrected for the number of comparisons (docs/metrics.md). Fewer comparisons need fewer blocks.
 
     A and B are names of studies, as in `dlscale report`, folders of studies, or single record files. Fields are sorted
     by class: those that forbid a comparison, those that may explain a difference, and those for information

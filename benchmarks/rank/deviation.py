@@ -50,7 +50,8 @@ class Bounds:
     exact: bool = True
 
 
-# docs/metrics.md derives them. Local gradients are computed by the same program twice and are mostly equal bit by bit.
+# Derived in docs/measurements/audits.md. Local gradients are computed by the same program twice and are mostly equal
+# bit by bit.
 EXACT = Bounds(share=1e-3, scale=1e-4, window=2e-2, loss=1e-3, floor=1e-3, noise=1e-5)
 ROUNDED = Bounds(share=5e-2, scale=2e-3, window=1e-1, loss=5e-2, floor=1e-1, noise=1e-2)
 

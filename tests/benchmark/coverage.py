@@ -1,7 +1,7 @@
-"""How often do intervals hold what they are intervals of? The tables of docs/metrics.md, from simulated studies.
+"""How often do intervals hold what they are intervals of? The tables of docs/measurements/coverage.md, simulated.
 
     python tests/benchmark/coverage.py                      both tables, from 4,000 and 2,000 studies
-    python tests/benchmark/coverage.py --write              and into docs/metrics.md
+    python tests/benchmark/coverage.py --write              and into docs/measurements/coverage.md
 
 Seeds are fixed: the same code gives the same tables. A study has one launch of each cell in each of 6, 8 or 10 blocks.
 Everything is in logarithms of the time per step; 0 is what the machine does in the long run.
@@ -25,7 +25,7 @@ from dlscale.analysis.findings.waterfall_parts import not_exceeded, staircase
 from dlscale.analysis.statistics import block_ratio, chained_ratio, median_interval
 
 Values = NDArray[np.float64]
-DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "measurements" / "coverage.md"
 LAUNCHES = (6, 8, 10)
 NUM_STUDIES, NUM_WATERFALLS = 4000, 2000
 LAUNCH_SPREAD = 0.01  # what is a launch's own
@@ -262,7 +262,9 @@ def replaced(text: str, name: str, lines: Sequence[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measured coverages of intervals.")
-    parser.add_argument("--write", action="store_true", help="Write the tables into docs/metrics.md.")
+    parser.add_argument(
+        "--write", action="store_true", help="Write the tables into docs/measurements/coverage.md."
+    )
     options = parser.parse_args()
     tables = {
         "coverages": coverage_table(coverages(NUM_STUDIES)),

@@ -1,4 +1,4 @@
-"""The tables of measured coverages in docs/metrics.md are those of tests/benchmark/coverage.py."""
+"""The tables of measured coverages in docs/measurements/coverage.md are those of tests/benchmark/coverage.py."""
 
 import re
 import runpy
@@ -8,7 +8,7 @@ import pytest
 
 TOP = Path(__file__).parents[3]
 SIMULATED = runpy.run_path(str(TOP / "tests" / "benchmark" / "coverage.py"))
-DOCUMENT = (TOP / "docs" / "metrics.md").read_text(encoding="utf-8")
+DOCUMENT = (TOP / "docs" / "measurements" / "coverage.md").read_text(encoding="utf-8")
 
 
 def documented(name):

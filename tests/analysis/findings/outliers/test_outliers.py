@@ -171,7 +171,7 @@ def flagged(num_cells, num_launches, *, planted=0.0, num_studies=200):
     ("num_cells", "num_launches", "most"), [(1, 6, 0.035), (4, 6, 0.015), (8, 6, 0.01), (8, 10, 0.005)]
 )
 def test_how_often_a_clean_launch_is_flagged(num_cells, num_launches, most):
-    """As docs/contrasts.md says it: 1 % where there are several cells."""
+    """As docs/metrics.md says it: 1 % where there are several cells."""
     assert flagged(num_cells, num_launches, num_studies=200 if num_cells > 1 else 1000)[0] <= most
 
 
