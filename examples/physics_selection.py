@@ -5,7 +5,7 @@ python examples/physics_selection.py events.h5
 
 Of the events that pass the preselection the network learns from one half. On the other half it gets the loosest
 threshold that lets no more of the background's cross section pass than the selection does, and finds more or less of
-the signal (docs/physics-selection.md).
+the signal (docs/measurements/physics-selection.md).
 """
 
 import argparse

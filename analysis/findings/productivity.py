@@ -44,7 +44,7 @@ PRODUCTIVITY = TableOf[Change](
     data=asdict,
     legend=(
         "Lines of code between single.py and that script, both under docs/examples; blank lines, comments and "
-        "docstrings do not count. docs/productivity.md has all of them."
+        "docstrings do not count. docs/measurements/productivity.md has all of them."
     ),
     tags=lambda change: Tags(framework=change.framework, backend=change.backend),
     group=lambda change: change.framework,

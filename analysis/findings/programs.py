@@ -386,6 +386,6 @@ COSTS = _table(
         "gates did not do it before; gates: a benchmark's own checks, tracing and compiling among them. Memory: the "
         "most that a rank's process held. Save: a checkpoint, all ranks standing still. Of a job: the share of its "
         "time that starting, reading the state (where a training resumed) and saving once take. Script: lines that "
-        "differ from a script for 1 process (docs/productivity.md); compiling is one more."
+        "differ from a script for 1 process (docs/measurements/productivity.md); compiling is one more."
     ),
 )

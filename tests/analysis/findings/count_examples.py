@@ -2,9 +2,9 @@
 
     python tests/analysis/findings/count_examples.py
 
-writes the stored counts and the table of docs/productivity.md anew. Each folder of examples belongs to a framework. It
-has `single.py` and one script per backend, named after it; a trailing underscore avoids a clash with a package that the
-script imports (`horovod_.py`).
+writes the stored counts and the table of docs/measurements/productivity.md anew. Each folder of examples belongs to a
+framework. It has `single.py` and one script per backend, named after it; a trailing underscore avoids a clash with a
+package that the script imports (`horovod_.py`).
 """
 
 import ast
@@ -86,7 +86,7 @@ def in_page(page: str, changes: Iterable[Change]) -> str:
     """The page with the table of the changes between its markers."""
     lines = ["| framework | backend | added | changed | removed |", "| --- | --- | ---: | ---: | ---: |"]
     lines += [
-        f"| {one.framework} | [`{one.backend}`](examples/{one.script}) | {one.added} | {one.changed} | {one.removed} |"
+        f"| {one.framework} | [`{one.backend}`](../examples/{one.script}) | {one.added} | {one.changed} | {one.removed} |"
         for one in changes
     ]
     before, rest = page.split(f"{BEGIN}\n", 1)
@@ -94,6 +94,6 @@ def in_page(page: str, changes: Iterable[Change]) -> str:
 
 
 if __name__ == "__main__":
-    found, path = measure_examples(), DOCS / "productivity.md"
+    found, path = measure_examples(), DOCS / "measurements" / "productivity.md"
     path.write_text(in_page(path.read_text(), found))
     STORED.write_text(changes_csv(found))

@@ -16,7 +16,7 @@ def test_what_is_stored_is_what_the_examples_hold():
 
 
 def test_the_page_shows_what_is_stored():
-    page = (DOCS / "productivity.md").read_text()
+    page = (DOCS / "measurements" / "productivity.md").read_text()
     assert in_page(page, stored_changes()) == page, AGAIN
     sizes = {
         name: len(code_lines((DOCS / "examples" / name / "single.py").read_text()))
