@@ -86,7 +86,8 @@ def in_page(page: str, changes: Iterable[Change]) -> str:
     """The page with the table of the changes between its markers."""
     lines = ["| framework | backend | added | changed | removed |", "| --- | --- | ---: | ---: | ---: |"]
     lines += [
-        f"| {one.framework} | [`{one.backend}`](../examples/{one.script}) | {one.added} | {one.changed} | {one.removed} |"
+        f"| {one.framework} | [`{one.backend}`](../examples/{one.script}) "
+        f"| {one.added} | {one.changed} | {one.removed} |"
         for one in changes
     ]
     before, rest = page.split(f"{BEGIN}\n", 1)
