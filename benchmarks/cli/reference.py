@@ -27,6 +27,19 @@ a study's file, or by the variable of make: `--set rules.max_steps=2000`, `[rule
 and algorithms and environment variables have their own names: `--set horovod.cycle_time_ms=0.5|1`,
 `--set local_sgd.interval=8`, `--set MPICH_ASYNC_PROGRESS=1`. Fields that make a curve of each value take several
 between `|`. Counts are typed as 1,2,4 or 1:8 or 1:512:x2, sizes as 64KiB, times as 240s or 4min, lists with commas.
+
+`dlscale VERB --help` has examples. Bash completes verbs and options after
+`eval "$(_DLSCALE_COMPLETE=bash_source dlscale)"` (zsh: `zsh_source`;
+fish: `_DLSCALE_COMPLETE=fish_source dlscale | source`).
+
+| exit status | meaning |
+| --- | --- |
+| 0 | success |
+| 1 | a usage error, in one line |
+| 2 | some cases failed, or compressed trainings are worse than allowed |
+| 3 | not comparable |
+| 4 | insufficient data |
+| 128 and the number of a signal | ended by that signal (130: Ctrl-C) |
 """
 
 

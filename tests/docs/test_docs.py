@@ -22,6 +22,7 @@ from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.collectives.table import written_into
 from dlscale.models import NAMES as WORKLOADS
+from dlscale.models.frameworks import KNOWN
 
 TOP = Path(__file__).parents[2]
 README = (TOP / "README.md").read_text()
@@ -42,11 +43,66 @@ def test_every_name_has_a_row_and_every_row_a_name(title, names):
     assert sorted(rows) == sorted(names)
 
 
-def test_the_readme_names_everything():
-    for name in (*BACKENDS, *WORKLOADS, *definitions.names("systems"), *definitions.names("study/studies")):
-        assert f"`{name}`" in README
-    for verb in VERBS:
-        assert f"dlscale {verb}" in README
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("README.md", BACKENDS),
+        ("README.md", WORKLOADS),
+        ("docs/data.md", WORKLOADS),
+        ("docs/quick-start.md", definitions.names("study/studies")),
+    ],
+)
+def test_a_page_names_all_of_a_kind(page, names):
+    text = (TOP / page).read_text()
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+def test_the_readme_fits_on_a_few_screens():
+    assert len(README.splitlines()) <= 90
+
+
+def test_the_readme_marks_the_frameworks_and_gpus_of_each_backend():
+    header, _, *rows = re.search(r"^\| \| `none`.*\n(\|.*\n)+", README, re.MULTILINE)[0].splitlines()
+    columns = [cell.strip("` ") for cell in header.split("|")[2:-1]]
+    assert columns == list(BACKENDS)
+    marks = {
+        row.split("|")[1].strip("` "): [
+            name for name, cell in zip(columns, row.split("|")[2:], strict=False) if cell.strip()
+        ]
+        for row in rows
+    }
+    assert marks.pop("on GPUs") == [name for name in BACKENDS if "gpu" in capabilities(name).devices]
+    assert marks == {
+        framework: [name for name in BACKENDS if framework in capabilities(name).frameworks]
+        for framework in KNOWN
+    }
+
+
+def test_every_make_target_is_documented():
+    targets = re.findall(r"^([a-z-]+):.*##", (TOP / "Makefile").read_text(), re.MULTILINE)
+    named = {word for _, words, _ in shown("make") for word in words}
+    assert [target for target in targets if target not in named and target != "help"] == []
+
+
+def test_the_index_and_the_site_have_every_page():
+    index = re.findall(r"\]\(([^)#]+)\)", (TOP / "docs" / "README.md").read_text())
+    site = re.findall(r"^      - .*: (\S+)$", (TOP / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert site == index
+    pages = {str(page.relative_to(TOP / "docs")) for page in PAGES if TOP / "docs" in page.parents}
+    listed = {name for name in pages if not name.startswith("decisions/")} - {"README.md"}
+    assert set(index) - {"decisions/README.md"} == listed
+
+
+def test_the_supported_versions_are_those_declared_and_pinned():
+    rows = re.findall(
+        r"^\| (\S+) \| (>=\S+) \| (\S+) \|$", (TOP / "CONTRIBUTING.md").read_text(), re.MULTILINE
+    )
+    declared = (TOP / "pyproject.toml").read_text()
+    pinned = (TOP / "constraints.txt").read_text().splitlines()
+    assert rows
+    for name, oldest, version in rows:
+        assert f'"{name}{oldest}"' in declared
+        assert f"{name}=={version}" in pinned
 
 
 def test_the_page_of_gpus_has_the_backends_and_checks_that_there_are():
@@ -65,7 +121,8 @@ def test_the_page_of_gpus_has_the_backends_and_checks_that_there_are():
 
 
 def test_the_table_of_backends_is_that_of_doctor():
-    assert written_into(README) == README, "run: python -m dlscale.collectives.table README.md"
+    page = (TOP / "docs" / "backends.md").read_text()
+    assert written_into(page) == page, "run: python -m dlscale.collectives.table docs/backends.md"
 
 
 def test_the_example_of_a_finding_is_one():
@@ -91,13 +148,20 @@ def test_help_has_an_example(verb):
 
 
 @pytest.mark.parametrize(
-    "line", [x for x in README.splitlines() if x.startswith("dlscale run") and "--data" not in x]
+    "line",
+    [
+        line
+        for line in (README + (TOP / "docs" / "quick-start.md").read_text()).splitlines()
+        if line.startswith("dlscale run") and "mine.py" not in line
+    ],
 )
 @pytest.mark.requires("mpiexec", "ring")
-def test_commands_of_the_readme_can_be_planned(line, tmp_path):
+def test_commands_of_the_first_pages_can_be_planned(line, tmp_path):
     words = shlex.split(line, comments=True)[1:]
     command = [DLSCALE, *words, *([] if "--dry-run" in words else ["--dry-run"]), "--results", str(tmp_path)]
-    assert "mpiexec" in subprocess.run(command, capture_output=True, text=True, check=True, cwd=TOP).stdout
+    assert re.search(
+        "mpiexec|srun", subprocess.run(command, capture_output=True, text=True, check=True, cwd=TOP).stdout
+    )
 
 
 PAGES = (TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").rglob("*.md")))
