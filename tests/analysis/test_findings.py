@@ -41,7 +41,7 @@ def study(request):
         case "failures":
             return measure([*make_study(num_blocks=2), *failed])
         case "impossible times":
-            return measure([*make_study(num_blocks=2), make_record(block=7, samples_per_second=-1.0)])
+            return measure([*make_study(num_blocks=2), make_record(block=7, samples_per_second=math.inf)])
     return measure(make_study(efficiency={"none": (1.0, 0.98), "ring": (0.99, 0.92)}), order=("ring",))
 
 

@@ -190,7 +190,9 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
 TARGETS: dict[str, Target] = {
     **{name: text_target(read, text, share=0.4) for name, (read, text) in TEXTS.items()},
     "output of Slurm": Target(make=print_of_slurm, read=probed, damage=damage_contents),
-    "files of the kernel": Target(make=kernel_files, read=read_kernel, damage=damage_contents, share=0.5),
+    "files of the kernel": Target(  # each asks py-cpuinfo anew, in a process of its own
+        make=kernel_files, read=read_kernel, damage=damage_contents, share=0.05
+    ),
     "environment": file_target("variables", ENVIRONMENT.encode, environment),
     "message of a worker": file_target("message", HELLO.encode, message, refusals=(RefusedError,), share=0.5),
 }
