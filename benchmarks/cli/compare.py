@@ -76,7 +76,7 @@ def compare(
 
     A and B are names of studies, as in `dlscale report`, folders of studies, or single record files. Fields are sorted
     by class: those that forbid a comparison, those that may explain a difference, and those for information
-    (docs/comparing.md). Throughputs follow if they may be compared; they are unpaired and support no claim.
+    (docs/report.md). Throughputs follow if they may be compared; they are unpaired and support no claim.
 
     With --predicted, predictions are held against what study A measured: the error of each size, and whether it is
     inside the band (docs/prediction.md).

@@ -81,7 +81,7 @@ def tidy(
 ) -> int:
     """Write the records of STUDY (default: the latest) as tidy tables, a row per launch and a row per window.
 
-    datapackage.json beside the tables says what each column is (docs/tidy-tables.md). With --predicted there is a table
+    datapackage.json beside the tables says what each column is (docs/report.md). With --predicted there is a table
     of predictions, too. Exit status: 2 if records are invalid.
 
     \b
@@ -111,7 +111,7 @@ def tidy(
 def extrap(study: str | None, out: Path | None, results: Path) -> int:
     """Write step times and starts of STUDY (default: the latest) for Extra-P, which models how they grow with ranks.
 
-    A file of JSON lines per curve, a line per launch (docs/exports.md). Exit status: 2 if records are
+    A file of JSON lines per curve, a line per launch (docs/report.md). Exit status: 2 if records are
     corrupt, 4 if no training gave a number.
 
     \b

@@ -62,7 +62,7 @@ def report(
     all tables are printed, with --text plots as well. The page with plots, causes of loss, failures and environment
     is written to report.html in the study's folder: one file that needs no network (docs/report.md).
 
-    Several studies that may be compared (docs/comparing.md), of two machines or two dates, get a table, a page
+    Several studies that may be compared (docs/report.md), of two machines or two dates, get a table, a page
     and figures together, in reports in the results folder; each curve is of one study.
 
     A file of dlscale predict, *.jsonl, is printed again, and its page of what if written from its --grid.

@@ -64,7 +64,7 @@ def test_no_spreadsheet_takes_a_cell_for_a_formula(study, run):
 def test_the_documented_lines_read_what_was_written(study, run, tmp_path, monkeypatch):
     study(RECORDS)
     run(export.tidy, "--out", str(tmp_path / "tables"))
-    page = (Path(__file__).parents[3] / "docs" / "tidy-tables.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "report.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     exec(page.partition("```python\n")[2].partition("```")[0], names)  # noqa: S102
