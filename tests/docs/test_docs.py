@@ -36,7 +36,7 @@ def section(title: str) -> str:
 
 @pytest.mark.parametrize(
     ("title", "names"),
-    [("Backends", BACKENDS), ("Workloads", WORKLOADS), ("Systems", definitions.names("systems"))],
+    [("Workloads", WORKLOADS), ("Systems", definitions.names("systems"))],
 )
 def test_every_name_has_a_row_and_every_row_a_name(title, names):
     rows = re.findall(r"^\| `([a-z0-9_-]+)` \|", section(title), re.MULTILINE)
