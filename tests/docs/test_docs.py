@@ -134,10 +134,20 @@ def test_the_example_of_a_finding_is_one():
     assert found.data == {"memory": []}
 
 
+def anchors(page):
+    """The names that a link into a page may have: those of its headings, and those that it gives itself."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = [heading.lower() for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
+    named = {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+    return named | set(re.findall(r'<a id="([^"]+)">', text))
+
+
 def test_links_lead_somewhere():
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page}: {target}"
+        for target, anchor in re.findall(r"\]\(([^)#: ]*)#?([^): ]*)\)", page.read_text()):
+            found = page.parent / target if target else page
+            assert found.exists(), f"{page}: {target}"
+            assert not anchor or anchor in anchors(found), f"{page}: {target}#{anchor}"
 
 
 @pytest.mark.parametrize("verb", VERBS)
