@@ -59,8 +59,8 @@ def node_facts(
 
 def load_average(top: Path = Path("/")) -> float | None:
     """Mean number of running and runnable processes over the last minute."""
-    text = _line(top / "proc/loadavg")
-    return float(text.split()[0]) if text else None
+    match = re.match(r"[0-9]{1,9}\.[0-9]{1,9}\s", _line(top / "proc/loadavg") or "")
+    return float(match[0]) if match else None
 
 
 def _cache_bytes(sys_cpu: Path) -> int | None:
@@ -69,8 +69,9 @@ def _cache_bytes(sys_cpu: Path) -> int | None:
     for folder in sys_cpu.glob("cpu[0-9]*/cache/index[0-9]*"):
         level, size = _line(folder / "level"), _line(folder / "size")
         shared = _line(folder / "shared_cpu_list")
-        if level and level != "1" and size and size.removesuffix("K").isdigit() and shared:
-            sizes[level, shared] = int(size.removesuffix("K")) * 1024
+        kib = re.fullmatch(r"([0-9]{1,9})K?", size or "")
+        if level and level != "1" and kib and shared:
+            sizes[level, shared] = int(kib[1]) * 1024
     return sum(sizes.values()) or None
 
 

@@ -28,6 +28,8 @@ def test_a_whole_input_is_accepted_and_a_damaged_one_refused_in_one_line(name):
 
 FOUND = [
     ("events of a job", b'"event"', b'"a"'),
+    ("files of the kernel", b"0.08 0.03", b"# 0.03"),
+    ("files of the kernel", b"K\n", "²\n".encode()),
     ("files that ranks left", b"fuzz-a", b"fuzz\0a"),
     ("output of Slurm", b"PartitionName=gpu", b"PartitionName=big"),
     ("step of a ladder", b"X", b"X" * 10**5),
