@@ -1,11 +1,13 @@
 """What the documents name exists, and what exists is named."""
 
 import contextlib
+import importlib
 import itertools
 import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -20,6 +22,8 @@ from dlscale.benchmarks.cli.request import OPTIONS
 from dlscale.benchmarks.study import settings
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
+from dlscale.collectives.compression.options import Compression
+from dlscale.collectives.ring.settings import Settings
 from dlscale.collectives.table import written_into
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.frameworks import KNOWN
@@ -123,6 +127,17 @@ def test_the_page_of_gpus_has_the_backends_and_checks_that_there_are():
 def test_the_table_of_backends_is_that_of_doctor():
     page = (TOP / "docs" / "backends.md").read_text()
     assert written_into(page) == page, "run: python -m dlscale.collectives.table docs/backends.md"
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_page_of_backends_names_their_options(name):
+    module = importlib.import_module(f"dlscale.collectives.{name}")
+    kinds = getattr(module, "OPTION_KINDS", ()) or (module.Options,)
+    # Those of compression and of the ring's engine are on pages of their own.
+    own = {each.name for kind in kinds if kind not in (Compression, Settings) for each in fields(kind)}
+    options = (TOP / "docs" / "backends.md").read_text().partition("## Options\n")[2]
+    row = re.search(rf"^\| `{name}` \|.*\| (.*)\|$", options, re.MULTILINE)[1]
+    assert set(re.findall(r"`(\w+)`", row)) == own
 
 
 def test_the_example_of_a_finding_is_one():
