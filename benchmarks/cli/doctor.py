@@ -52,16 +52,17 @@ def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> 
     probe, threads, visible = _asked(installation, every)
     problems = _problems(installation, probe, every)
     setup = machine.environments[installation.name].setup
+    remedies = {pair: _remedy(pair, probe, setup) for pair in problems}
     if as_json:
-        rows = [_row(pair, problems, setup) for pair in every]
+        rows = [_row(pair, problems, remedies) for pair in every]
         click.echo(json.dumps({"schema": 1, "rows": rows}))
     else:
-        _print(installation, probe, problems, setup, threads=threads, visible=visible)
+        _print(installation, probe, problems, remedies, threads=threads, visible=visible)
     missing = [pair for pair in required if pair in problems]
     for backend, framework in [] if as_json else missing:
         click.echo(
             f"{backend} is required in {framework} but not usable: {problems[backend, framework]}; "
-            f"{capabilities(backend).install or setup}",
+            f"{remedies[backend, framework]}",
             err=True,
         )
     return FAILED_USAGE if missing else 0
@@ -113,7 +114,17 @@ def _problems(
     return {pair: probe.problems["/".join(pair)] for pair in every if "/".join(pair) in probe.problems}
 
 
-def _row(pair: tuple[str, str], problems: dict[tuple[str, str], str], setup: str) -> dict[str, Any]:
+def _remedy(pair: tuple[str, str], probe: Probe, setup: str) -> str:
+    """What makes a backend usable: its framework comes first, then its own installation."""
+    backend, framework = pair
+    if framework not in probe.frameworks:
+        return environment.framework_remedy(framework)
+    return capabilities(backend).install or setup
+
+
+def _row(
+    pair: tuple[str, str], problems: dict[tuple[str, str], str], remedies: dict[tuple[str, str], str]
+) -> dict[str, Any]:
     backend, framework = pair
     reason = problems.get(pair, "")
     return {
@@ -121,7 +132,7 @@ def _row(pair: tuple[str, str], problems: dict[tuple[str, str], str], setup: str
         "framework": framework,
         "usable": not reason,
         "reason": reason,
-        "install": (capabilities(backend).install or setup) if reason else "",
+        "install": remedies.get(pair, ""),
     }
 
 
@@ -129,7 +140,7 @@ def _print(
     installation: Installation,
     probe: Probe,
     problems: dict[tuple[str, str], str],
-    setup: str,
+    remedies: dict[tuple[str, str], str],
     *,
     threads: str | None,
     visible: list[gpus.SeenGpus],
@@ -155,7 +166,7 @@ def _print(
             if framework not in capabilities(backend).frameworks:
                 cells.append("-")
             elif reason := problems.get((backend, framework)):
-                number = marks.setdefault((reason, capabilities(backend).install or setup), len(marks) + 1)
+                number = marks.setdefault((reason, remedies[backend, framework]), len(marks) + 1)
                 cells.append(f"no ({number})")
             else:
                 cells.append("usable")

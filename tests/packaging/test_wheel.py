@@ -100,9 +100,8 @@ def test_an_installation_knows_its_systems_and_says_what_is_missing(installed, t
     rows = json.loads(run(installed, "doctor", "--json", folder=tmp_path))["rows"]
     usable = {row["backend"] for row in rows if row["framework"] == "torch" and row["usable"]}
     assert {"none", "mpi", "gloo", "ring"} <= usable
-    assert not [
-        row for row in rows if row["framework"] == "tensorflow" and (row["usable"] or not row["install"])
-    ]
+    of_tensorflow = {(row["usable"], row["install"]) for row in rows if row["framework"] == "tensorflow"}
+    assert of_tensorflow == {(False, "pip install 'dlscale[tensorflow]'")}
 
 
 def test_an_installation_runs_a_study(installed, tmp_path):
