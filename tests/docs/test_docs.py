@@ -165,6 +165,13 @@ def test_links_lead_somewhere():
             assert not anchor or anchor in anchors(found), f"{page}: {target}#{anchor}"
 
 
+@pytest.mark.nightly
+def test_the_documents_build_as_a_site():
+    done = subprocess.run(["make", "docs"], cwd=TOP, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (TOP / "site" / "quick-start.html").exists()
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_has_an_example(verb):
     said = CliRunner().invoke(cli, [verb, "--help"])
