@@ -206,6 +206,10 @@ def _run(origin: Path, text: bytes) -> OwnFile:
         tree = ast.parse(text, str(origin))
     except (SyntaxError, ValueError) as error:
         raise own.mistake(error, what="the file") from error
+    except (MemoryError, RecursionError):
+        raise UsageError(
+            f"{own.name}: an expression is nested deeper than Python can read; write it as shorter ones"
+        ) from None
     _check_script(own, tree)
     sys.modules[module.__name__] = module
     lines = text.decode(errors="replace").splitlines(keepends=True)

@@ -90,6 +90,7 @@ MISTAKES = {
     "a module beside it": ([above_data("import mine")], "modules beside the file are not copied with it: install them"),
     "arguments": ([above_loss(ARGUMENTS)], "mine.py, line 12: the file raised SystemExit: 2"),
     "syntax": ([("def model():", "def model(:")], "mine.py, line 5: the file raised SyntaxError"),
+    "nested": ([("def model():", "x = " + 9000 * "-" + "1\ndef model():")], "mine.py: an expression is nested deeper"),
     "raises": ([above_data("1 / 0")], "mine.py, line 13: the file raised ZeroDivisionError"),
     "exits": ([above_data("raise SystemExit(3)")], "line 13: the file raised SystemExit: 3"),
     "a network": ([("def model():\n    return", "model =")], "model must be a function, found a Sequential"),
