@@ -21,7 +21,7 @@ from dlscale.collectives.grpc_ps.messages import HEADER, MAX_HELLO_BYTES, Refuse
 
 TRAIN = "/dlscale.ParameterServer/Train"  # a stream per trainer
 COUNT = "/dlscale.ParameterServer/Count"  # num_applied of a session
-KEPT = "/dlscale.ParameterServer/Kept"  # what an optimizer keeps of a chunk
+KEPT = "/dlscale.ParameterServer/Kept"  # all that the optimizers of a session keep
 TOKEN = "dlscale-token"  # the metadata's key  # noqa: S105
 
 ChannelOptions = list[tuple[str, int | str]]
@@ -51,7 +51,7 @@ def client_options(chunk_bytes: int) -> ChannelOptions:
 GRACE_SECONDS = 5.0
 
 Train = Callable[[Iterator[bytes]], Iterator[bytes]]
-Answer = Callable[[bytes], bytes]
+Answer = Callable[[bytes], Iterator[bytes]]
 
 
 class LostError(Exception):
@@ -59,7 +59,7 @@ class LostError(Exception):
 
 
 class Listener:
-    """A gRPC server for the calls that carry the token: `train` is for streams, `answers` for single messages."""
+    """A gRPC server for the calls that carry the token: `train` is for streams, `answers` for questions."""
 
     def __init__(
         self, *, token: str, train: Train, answers: Mapping[str, Answer], chunk_bytes: int, num_threads: int
@@ -100,7 +100,7 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         if details.method == TRAIN:
             return grpc.stream_stream_rpc_method_handler(self._stream if allowed else _denied)
         if answer := self._answers.get(details.method):
-            return grpc.unary_unary_rpc_method_handler(partial(_unary, answer) if allowed else _denied)
+            return grpc.unary_stream_rpc_method_handler(partial(_answered, answer) if allowed else _denied)
         return None
 
     def _stream(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
@@ -112,12 +112,11 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
             context.abort(grpc.StatusCode.ABORTED, str(error))
 
 
-def _unary(answer: Answer, request: bytes, context: Any) -> bytes:
+def _answered(answer: Answer, request: bytes, context: Any) -> Iterator[bytes]:
     try:
-        return answer(request)
+        yield from answer(request)
     except RefusedError as error:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        raise
 
 
 def _denied(_request: Any, context: Any) -> Any:
@@ -142,13 +141,12 @@ class Channel:
         """The call that streams."""
         return self._channel.stream_stream(TRAIN)(requests, metadata=self._metadata)
 
-    def ask(self, method: str, request: bytes) -> bytes:
-        """One request and its reply. Raises the error of `explain`."""
+    def ask(self, method: str, request: bytes) -> Iterator[bytes]:
+        """What the server answers, a message after the other. Raises the error of `explain`."""
         try:
-            reply: bytes = self._channel.unary_unary(method)(request, metadata=self._metadata)
+            yield from self._channel.unary_stream(method)(request, metadata=self._metadata)
         except grpc.RpcError as error:
             raise self.explain(error) from None
-        return reply
 
     def explain(self, error: Any = None) -> Exception:
         """The meaning of a call's error, in one line that names the server."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
 from threading import Condition
 from typing import Any
 
@@ -25,7 +24,6 @@ from dlscale.collectives.grpc_ps._torch_optimizers import Section
 from dlscale.collectives.grpc_ps.messages import (
     BYTES_PER_ELEMENT,
     GRADIENT,
-    QUESTION,
     WEIGHTS,
     Chunk,
     Hello,
@@ -37,6 +35,7 @@ from dlscale.collectives.grpc_ps.messages import (
     pack,
     pack_look,
     pieces,
+    question,
     shards,
     unpack,
     unpack_counts,
@@ -244,27 +243,25 @@ class Traffic:
     def kept(self) -> list[dict[str, Floats]]:
         """What servers' optimizers keep of each parameter, by name: flat in the order of its memory, or a number."""
         kept: list[dict[str, Floats]] = [{} for _ in self.parameters]
-        for outgoing in self._all():
-            channel, session = self._channels[outgoing.server], self.sessions[outgoing.server].number
-            for number in count():
-                raw = channel.ask(KEPT, QUESTION.pack(session, outgoing.index, number))
-                if not raw:
-                    break
-                name, values = unpack_slot(raw)
+        for channel, session, all_outgoing in zip(self._channels, self.sessions, self._outgoing, strict=True):
+            for raw in channel.ask(KEPT, question(session)):
+                index, name, values = unpack_slot(raw)
                 start = 0
-                for part in outgoing.parts:
-                    size, own = part.stop - part.start, kept[part.parameter]
-                    if values.ndim:
-                        whole = own.setdefault(name, np.zeros(self._memory[part.parameter].size, np.float32))
-                        whole[part.start : part.stop] = values[start : start + size]
-                        start += size
-                    else:
+                for part in all_outgoing[index].parts:
+                    own = kept[part.parameter]
+                    if not values.ndim:
                         own[name] = values
+                        continue
+                    if name not in own:
+                        own[name] = np.zeros(self._memory[part.parameter].size, np.float32)
+                    stop = start + part.stop - part.start
+                    own[name][part.start : part.stop] = values[start:stop]
+                    start = stop
         return kept
 
     def _counts(self, server: int) -> tuple[int, dict[int, int]]:
-        number = self.sessions[server].number.to_bytes(8, "little")
-        return unpack_counts(self._channels[server].ask(COUNT, number))
+        (counts,) = self._channels[server].ask(COUNT, question(self.sessions[server]))
+        return unpack_counts(counts)
 
     def settings(self) -> dict[str, Setting]:
         """How the weights are cut, and who owns them."""

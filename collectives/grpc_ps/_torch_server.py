@@ -13,7 +13,6 @@ from dlscale.collectives.grpc_ps._torch_session import ServedSession
 from dlscale.collectives.grpc_ps.meeting import meet
 from dlscale.collectives.grpc_ps.messages import (
     BYTES_PER_ELEMENT,
-    QUESTION,
     Hello,
     RefusedError,
     pack_counts,
@@ -144,19 +143,16 @@ class Server:
                 del self._sessions[number]
                 self._ended.add(number)
 
-    def _count(self, request: bytes) -> bytes:
-        served = self._open_session(int.from_bytes(request, "little"))
-        return pack_counts(served.num_applied(), served.staleness())
+    def _count(self, request: bytes) -> Iterator[bytes]:
+        served = self._open_session(request)
+        yield pack_counts(served.num_applied(), served.staleness())
 
-    def _kept(self, request: bytes) -> bytes:
-        if len(request) != QUESTION.size:
-            raise RefusedError(f"a question has {QUESTION.size} bytes, not {len(request)}")
-        number, chunk, slot = QUESTION.unpack(request)
-        return self._open_session(number).kept(chunk, slot)
+    def _kept(self, request: bytes) -> Iterator[bytes]:
+        return self._open_session(request).kept()
 
-    def _open_session(self, number: int) -> ServedSession:
+    def _open_session(self, request: bytes) -> ServedSession:
         with self._lock:
-            served = self._sessions.get(number)
+            served = self._sessions.get(int.from_bytes(request, "little"))
         if served is None:
             raise RefusedError("there is no such trainer")
         return served

@@ -11,6 +11,7 @@ import inspect
 import os
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from queue import SimpleQueue
 from threading import Lock
 
@@ -122,14 +123,14 @@ class ServedChunk:
         self._known[worker] = self._num_updates
         return pack(WEIGHTS, self._index, step, self._chunk, [self._weights])
 
-    def kept(self, number: int) -> bytes:
-        """That slot of the optimizer; nothing where it has not so many."""
+    def kept(self) -> list[bytes]:
+        """The slots of the optimizer."""
         state = self._optimizer.state.get(self._parameter, {})
-        slots = [(name, value) for name, value in state.items() if isinstance(value, torch.Tensor)]
-        if number >= len(slots):
-            return b""
-        name, value = slots[number]
-        return pack_slot(name, value.detach().float().numpy())
+        return [
+            pack_slot(self._index, name, value.detach().float().numpy())
+            for name, value in state.items()
+            if isinstance(value, torch.Tensor)
+        ]
 
     def apply(self, gradient: Floats, step: int) -> bytes:
         """Update the weights by a gradient; returns the message with the new ones. Raises RefusedError."""
@@ -230,13 +231,12 @@ class ServedSession:
         """Local batches, of all workers, that every chunk of this shard has taken up."""
         return sum(num_updates // len(self._chunks) for num_updates in list(self._num_updates))
 
-    def kept(self, index: int, number: int) -> bytes:
-        """A slot of the optimizer of that chunk. Raises RefusedError."""
-        if index >= len(self._chunks):
-            raise RefusedError(f"there is no chunk {index}; there are {len(self._chunks)}")
-        chunk = self._chunks[index]
-        with chunk.lock:
-            return chunk.kept(number)
+    def kept(self) -> Iterator[bytes]:
+        """The slots of the optimizers of all chunks."""
+        for chunk in self._chunks:
+            with chunk.lock:
+                slots = chunk.kept()
+            yield from slots
 
     def staleness(self) -> dict[int, int]:
         """{updates: gradients of a chunk} that had missed so many, of asynchronous workers."""

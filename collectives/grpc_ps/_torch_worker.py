@@ -108,7 +108,8 @@ class ServedTrainer(KeptByServers, TorchTrainer):
 
     def served_state(self) -> State:
         """The servers' weights of now, what their optimizers keep, and all else that is this rank's own."""
-        self.served_weights()
+        if self._traffic.sessions[0].asynchronous:
+            self._traffic.fetch()
         kept = self._traffic.kept()
         slots = {
             f"{name}.{key}": value

@@ -213,20 +213,24 @@ def unpack_counts(raw: bytes) -> tuple[int, dict[int, int]]:
     return int(counts["applied"]), {int(steps): int(number) for steps, number in counts["staleness"].items()}
 
 
-QUESTION = struct.Struct("<QQQ")  # session, chunk, number of the slot
-SLOT_BYTES = HEADER.size  # of a slot's name, its length and its number of axes: as much as a header
+def question(session: Session) -> bytes:
+    """What asks a server for a session's counts, or for all that its optimizers keep."""
+    return session.number.to_bytes(8, "little")
 
 
-def pack_slot(name: str, values: NDArray[np.float32]) -> bytes:
+SLOT = struct.Struct("<IBB26s")  # chunk, length of the name, number of axes, name: as much as a HEADER
+
+
+def pack_slot(index: int, name: str, values: NDArray[np.float32]) -> bytes:
     """What an optimizer keeps of a chunk by that name: an element per weight, or a number."""
-    return struct.pack(f"<BB{SLOT_BYTES - 2}s", len(name), values.ndim, name.encode()) + values.tobytes()
+    return b"".join((SLOT.pack(index, len(name), values.ndim, name.encode()), values.data))
 
 
-def unpack_slot(raw: bytes) -> tuple[str, NDArray[np.float32]]:
-    """(name, values)."""
-    length, num_axes, name = struct.unpack_from(f"<BB{SLOT_BYTES - 2}s", raw)
-    values = np.frombuffer(raw, dtype=np.float32, offset=SLOT_BYTES)
-    return name[:length].decode(), values if num_axes else values.reshape(())
+def unpack_slot(raw: bytes) -> tuple[int, str, NDArray[np.float32]]:
+    """(chunk, name, values)."""
+    index, length, num_axes, name = SLOT.unpack_from(raw)
+    values = np.frombuffer(raw, dtype=np.float32, offset=SLOT.size)
+    return index, name[:length].decode(), values if num_axes else values.reshape(())
 
 
 def unpack(raw: bytes, chunks: list[Chunk]) -> Message:

@@ -26,8 +26,8 @@ def test_without_the_token_nothing_is_served(cluster, replica, tools, token):
     running = cluster.trainer(0, replica)
     for call in (
         lambda: cluster.trainer(0, replica, number=1, token=token),
-        lambda: cluster.channels(token)[0].ask(COUNT, bytes(8)),
-        lambda: cluster.channels(token)[0].ask(KEPT, bytes(24)),
+        lambda: list(cluster.channels(token)[0].ask(COUNT, bytes(8))),
+        lambda: list(cluster.channels(token)[0].ask(KEPT, bytes(8))),
     ):
         with pytest.raises(UsageError, match=DENIED):
             call()
@@ -39,10 +39,11 @@ def test_without_the_token_nothing_is_served(cluster, replica, tools, token):
 
 @pytest.mark.parametrize("request_of", [bytes(8), bytes(7), b"", bytes(9)])
 def test_what_is_not_trained_is_not_counted(cluster, request_of):
-    from dlscale.collectives.grpc_ps._grpc import COUNT
+    from dlscale.collectives.grpc_ps._grpc import COUNT, KEPT
 
-    with pytest.raises(RuntimeError, match=r"there is no such trainer$"):
-        cluster.channels()[0].ask(COUNT, request_of)
+    for method in (COUNT, KEPT):
+        with pytest.raises(RuntimeError, match=r"there is no such trainer$"):
+            list(cluster.channels()[0].ask(method, request_of))
 
 
 @pytest.mark.parametrize("by", ["a server", "another program"])
