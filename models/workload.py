@@ -184,6 +184,10 @@ class Replica(Protocol):
         """Samples of the input; 0 where all steps train on the same tensors."""
         ...
 
+    def slots(self) -> State:
+        """What the optimizers keep, as `state` names it: valid until the next step or `restore`, not to be changed."""
+        ...
+
     def names(self) -> list[str]:
         """Names of the trainable weights, in the order of `weights`; the same in both frameworks."""
         ...

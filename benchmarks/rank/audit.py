@@ -224,6 +224,7 @@ class ReplayAudit:
         beyond = [one.add(value) for one, value in zip(judged, measure(new, expected), strict=True)]
         if self._training.bounds.exact or not any(self._training.control.allgather(any(beyond))):
             return
+        expected = {name: array.copy() for name, array in expected.items()}
         for _ in range(deviation.NUM_REPLAYS):
             for one, value in zip(judged, measure(replay(), expected), strict=True):
                 one.add_noise(value)
@@ -379,14 +380,13 @@ class ReplayAudit:
         return snapshot(trainer.weights(), state)
 
     def _replayed(self, reference: Replica) -> Snapshot:
-        """What it ought to hold, after a replay."""
-        return snapshot(reference.weights(), reference.state())
+        """What it ought to hold, after a replay; valid until the next one."""
+        return snapshot(reference.weights(), reference.slots())
 
     def _replica(self) -> Replica:
         if self._reference is None:
             self._reference = self._training.make_reference()
-            # The optimizers make what they keep in their first step; restoring overwrites all of it.
-            self._reference.apply([np.zeros_like(weight) for weight in self._reference.weights()])
+            make_slots(self._reference)
         return self._reference
 
     def _restored(self, old: Snapshot, state: State) -> Replica:  # noqa: ARG002 - of audits that replay more
@@ -419,6 +419,12 @@ class ReplayAudit:
     def _noisy(self, gradients: Weights) -> set[str]:
         """Names of what is rounding."""
         return deviation.noisy_weights(gradients, bounds=self._training.bounds)
+
+
+def make_slots(reference: Replica) -> None:
+    """Ready for `restore`, which overwrites what optimizers make in their first step; torch's need not have made it."""
+    if reference.framework != "torch":
+        reference.apply([np.zeros_like(weight) for weight in reference.weights()])
 
 
 def loss_error(found: list[float], expected: list[float]) -> float:

@@ -163,7 +163,7 @@ class RoundsAudit(ReplayAudit):
     def _replayed(self, reference: Replica) -> Snapshot:
         centre = self._replay.centre if self._has_centre else []
         velocity = self._replay.velocity
-        return snapshot(reference.weights(), reference.state(), centre=centre, velocity=velocity)
+        return snapshot(reference.weights(), reference.slots(), centre=centre, velocity=velocity)
 
     def _restored(self, old: Snapshot, state: State) -> Replica:
         centre, velocity = (

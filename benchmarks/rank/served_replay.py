@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.benchmarks.rank.audit import AuditedTraining
+from dlscale.benchmarks.rank.audit import AuditedTraining, make_slots
 from dlscale.benchmarks.rank.deviation import Snapshot, snapshot
 from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.backend import OWN, SERVED, SERVED_COUNTS
@@ -56,8 +56,7 @@ def served_replay(training: AuditedTraining, reference: Replica) -> ServedReplay
     if isinstance(algorithm, downpour.Options):
         rate = float(training.trainer.settings()["learning_rate"])
         return _Downpour(algorithm, reference, rate=rate, num_workers=training.control.Get_size())
-    # Optimizers make what they keep in their first update; restoring overwrites all of it.
-    reference.apply(_zeros(reference.weights()))
+    make_slots(reference)
     if isinstance(algorithm, easgd.Options):
         return _Elastic(algorithm, training, reference)
     return _OwnOptimizers(training, reference)

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from dlscale.models.frameworks import gpu_module
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
 from dlscale.models.frameworks._torch_slept import SleptLoss
-from dlscale.models.frameworks._torch_state import read_state, write_state
+from dlscale.models.frameworks._torch_state import read_state, view_slots, write_state
 from dlscale.models.frameworks.replica import BatchedReplica, Build, as_factory, first_weights
 from dlscale.models.samples import Arrays, LocalBatches
 from dlscale.models.slept import Slept
@@ -234,6 +234,10 @@ class TorchReplica(BatchedReplica):
         batch = self.next_batch()
         with self._statistics_kept(), torch.no_grad(), autocast(self._execution):
             return [_channels_to_the_end(output) for output in self._program.outputs(*batch)]
+
+    def slots(self) -> State:
+        """What the optimizers keep, in its own memory."""
+        return view_slots([o.optimizer for o in self.objectives])
 
     def _read_state(self) -> State:
         return read_state(self._program.networks, [o.optimizer for o in self.objectives])

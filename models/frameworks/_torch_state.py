@@ -17,9 +17,17 @@ from dlscale.models.workload import State
 def read_state(networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> State:
     """Copies, on the host."""
     state = {name: tensor.detach().cpu().numpy().copy() for name, tensor in _state_tensors(networks)}
-    for name, values in _kept_by_optimizers(optimizers):
-        state |= {f"{name}.{key}": _stored(value) for key, value in values.items() if _is_kept(value)}
-    return state
+    return state | {name: value.copy() for name, value in view_slots(optimizers).items()}
+
+
+def view_slots(optimizers: Sequence[torch.optim.Optimizer]) -> State:
+    """What optimizers keep: on a CPU in its own memory."""
+    return {
+        f"{name}.{key}": _stored(value)
+        for name, values in _kept_by_optimizers(optimizers)
+        for key, value in values.items()
+        if _is_kept(value)
+    }
 
 
 def write_state(
@@ -61,7 +69,7 @@ def _stored(value: Any) -> NDArray[Any]:
     """What an optimizer keeps of a parameter: a tensor, or a number such as the count of steps."""
     if not isinstance(value, torch.Tensor):
         return np.array(value)
-    return _in_memory_order(value.detach()).cpu().numpy().copy()
+    return _in_memory_order(value.detach()).cpu().numpy()
 
 
 def _restored(value: NDArray[Any], parameter: torch.Tensor) -> Any:

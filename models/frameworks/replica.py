@@ -146,6 +146,10 @@ class BatchedReplica:
         """Copies of all that the next steps depend on."""
         return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)} | self._read_state()
 
+    def slots(self) -> State:
+        """What the optimizers keep, as `state` names it: valid until the next step or `restore`."""
+        return {name: value for name, value in self._read_state().items() if name.startswith("optimizer")}
+
     def restore(self, state: State) -> None:
         """Resume from `state`."""
         rest = dict(state)

@@ -30,6 +30,8 @@ pytestmark = pytest.mark.usefixtures("mpi_constants")
 class Replica:
     """SGD with momentum; a sample's gradient depends on itself and on the weights."""
 
+    framework = "torch"
+
     def __init__(self, shard, num_read=LOCAL_BATCH):
         self.shard, self.num_read, self.num_drawn = shard, num_read, 0
         self.tensors = [np.linspace(1, 2, 6, dtype=np.float32), np.array([0.5, -0.5], np.float32)]
@@ -73,6 +75,9 @@ class Replica:
         }
         network = {f"network0.{place}": tensor.copy() for place, tensor in enumerate(self.tensors)}
         return {NUM_DRAWN: counted(self.num_drawn, self.num_drawn)} | network | kept
+
+    def slots(self):
+        return {name: value for name, value in self.state().items() if name.startswith("optimizer")}
 
     def restore(self, state):
         self.num_drawn = int(state[NUM_DRAWN][0])

@@ -26,6 +26,8 @@ MOMENTUM = np.float32(0.875)
 class Replica:
     """SGD with momentum of two tensors, with a gradient that depends on rank, step and weights."""
 
+    framework = "torch"
+
     def __init__(self, rank, num_ranks=2):
         self.rank, self.number, self.num_ranks = rank, 0, num_ranks
         self.tensors = [np.linspace(1, 2, 6, dtype=np.float32), np.array([0.5, -0.5], np.float32)]
@@ -35,6 +37,9 @@ class Replica:
         kept = {f"optimizer0.u.{place}": tensor.copy() for place, tensor in enumerate(self.kept)}
         network = {f"network0.{place}": tensor.copy() for place, tensor in enumerate(self.tensors)}
         return kept | network | {NUM_DRAWN: counted(self.number, 2 * self.number)}
+
+    def slots(self):
+        return {name: value for name, value in self.state().items() if name.startswith("optimizer")}
 
     def restore(self, state):
         self.tensors, self.kept = (
