@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dlscale.benchmarks.records.nodes import NodeFacts
 from dlscale.benchmarks.records.profile import GradientReady, Quantiles, StepProfile
 from dlscale.benchmarks.records.record import (
     Case,
@@ -15,7 +16,6 @@ from dlscale.benchmarks.records.record import (
     Configuration,
     Failure,
     Fingerprint,
-    NodeFacts,
     Phases,
     RankFacts,
     Record,

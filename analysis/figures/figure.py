@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from math import inf, log, nan
+from math import log, nan
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import XAxis, YAxis
 from matplotlib.lines import Line2D
 from matplotlib.ticker import (
-    FixedFormatter,
-    FixedLocator,
-    FuncFormatter,
-    LogLocator,
     MaxNLocator,
-    NullLocator,
-    PercentFormatter,
 )
 
-from dlscale.analysis.declare import Area, Axis, Figure, Guide, HeatMap, Loss, Plot, Point, Series
+from dlscale.analysis.declare import Area, Figure, Guide, HeatMap, Loss, Plot, Point, Series
 from dlscale.analysis.figures.drawing import (
     CHARACTER_INCHES,
     DOUBLE_COLUMN_INCHES,
@@ -31,29 +24,24 @@ from dlscale.analysis.figures.drawing import (
     IDEAL,
     IDEAL_MARK,
     LINE_INCHES,
-    MOST_TICKS,
     REFERENCE,
     RIM,
     SINGLE_COLUMN_INCHES,
-    inches_wide,
     line_style,
     marker_style,
 )
 from dlscale.analysis.figures.heat_maps import draw_heat_maps, heat_map_handles
 from dlscale.analysis.figures.layout import Captioned, Needs, figure_with_axes, printed_grid, printed_rows
 from dlscale.analysis.figures.losses import draw_losses, loss_handles, needs_of_losses
+from dlscale.analysis.figures.scales import places_apart, scale_x, scale_y
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.render.theme import Look, looks_for
-from dlscale.analysis.text import number
 
 BAND_ALPHA = 0.18
 _ALONE = 2**0.12  # half the width of the band of a single point, as a factor
 _STACK = 0.7  # width of a stack; 1 is the distance to the nearest other one
 # From the colour map "cividis", uniform for colour-blind readers too; dark to light from the lowest layer.
 LAYERS = ("#00224E", "#434E6C", "#7D7C78", "#BCAF6F", "#FEE838")
-_WIDE = 12  # a logarithmic axis that spans less has round steps
-_DECADES = 1000  # and one that spans more has ticks at powers of 10 alone
-AXIS_INCHES = 0.45  # for the numbers beside an axis
 _STACKS_INCHES = 1.5  # the narrowest panel of stacks
 _CHARACTER = 0.018  # width of one in a text beside a point, as a share of the axes
 DOTTED = (0, (1, 1.2))  # the line of a band
@@ -152,7 +140,7 @@ def draw_plot(
     """Draw a plot; only the `last` of a row names the axis of bars behind its points."""
     if plot.title:
         axes.set_title(plot.title, loc="left")
-    _scale_x(axes, plot.x)
+    scale_x(axes, plot.x)
     for place, guide in enumerate(plot.guides):
         _draw_guide(axes, guide, _guide_style(plot.guides, place))
         if guide.points and guide.label == "ideal" and plot.y.kind == "log" and not form.printed:
@@ -169,7 +157,7 @@ def draw_plot(
             (_draw_band if series.band else _draw_points)(axes, series, look, form)
     if plot.stacks:
         _draw_stacks(axes, plot)
-    _scale_y(axes, plot.y)
+    scale_y(axes, plot.y)
     for area in plot.areas:
         _draw_area(axes, area)
     _write_labels(axes, [point for series in plot.series for point in series.points])
@@ -316,7 +304,7 @@ def _draw_stacks(axes: Axes, plot: Plot) -> None:
     half = min((after / before for before, after in pairwise(places)), default=2.0) ** (_STACK / 2)
     style: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.4}
     words: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": 6, "color": RIM}
-    numbered = _apart(axes, plot.x, [(stack.x, stack.label) for stack in plot.stacks])
+    numbered = places_apart(axes, plot.x, [(stack.x, stack.label) for stack in plot.stacks])
     for stack in plot.stacks:
         left, width, bottom = stack.x / half, stack.x * (half - 1 / half), 0.0
         for height, color in zip(stack.heights, LAYERS, strict=False):
@@ -352,75 +340,6 @@ def _draw_bars(axes: Axes, plot: Plot, looks: Mapping[str, Look], *, last: bool)
     behind.tick_params(axis="y", colors=GREY, length=2 * last, labelright=last)
     if last:
         behind.set_ylabel(plot.bars.title, color=GREY)
-
-
-def _scale_x(axes: Axes, axis: Axis) -> None:
-    axes.set_xlabel(axis.title)
-    if axis.kind == "log":
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_minor_locator(NullLocator())
-    if axis.low is not None and axis.high is not None:
-        axes.set_xlim(axis.low, axis.high)
-    if not axis.numbers:
-        axes.xaxis.set_major_locator(NullLocator())
-    elif axis.ticks:
-        _ticks(axes.xaxis, axis, _apart(axes, axis, axis.ticks))
-    elif axis.kind == "log":
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
-
-
-def _ticks(drawn: XAxis | YAxis, axis: Axis, kept: Collection[float] | None = None) -> None:
-    ticks = [tick for tick in axis.ticks if kept is None or tick[0] in kept]
-    ticks = ticks[:: -(-len(ticks) // MOST_TICKS)]
-    drawn.set_major_locator(FixedLocator([place for place, _ in ticks]))
-    drawn.set_major_formatter(FixedFormatter([label for _, label in ticks]))
-
-
-def _apart(axes: Axes, axis: Axis, texts: Sequence[tuple[float, str]]) -> list[float]:
-    """The places along x whose texts do not run into that of the place kept before; all where ends are not known."""
-    if axis.low is None or axis.high is None or axis.high <= axis.low:
-        return [place for place, _ in texts]
-    scale = log if axis.kind == "log" else float
-    grid = axes.get_gridspec()
-    wide = inches_wide(axes) / (grid.ncols if grid else 1) - AXIS_INCHES
-    inches = wide / (scale(axis.high) - scale(axis.low))
-    least = wide / MOST_TICKS if len(texts) > MOST_TICKS else 0.0
-    kept: list[float] = []
-    before, end = -inf, -inf
-    for place, text in sorted(texts):
-        middle = inches * scale(place)
-        half = CHARACTER_INCHES * (max(map(len, text.split("\n"))) + 1) / 2
-        if middle - half >= end and middle - before >= least:
-            kept.append(place)
-            before, end = middle, middle + half
-    return kept
-
-
-def _scale_y(axes: Axes, axis: Axis) -> None:
-    axes.set_ylabel(axis.title)
-    if axis.kind == "names":
-        axes.set_ylim(len(axis.ticks) - 0.5, -0.5)
-        axes.set_yticks([place for place, _ in axis.ticks], [label for _, label in axis.ticks], fontsize=6)
-        return
-    if axis.kind == "log":
-        axes.set_yscale("log")
-        axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_ylim(axis.low, axis.high)
-    if not axis.numbers:
-        axes.yaxis.set_major_locator(NullLocator())
-        return
-    if axis.ticks:
-        _ticks(axes.yaxis, axis)
-        return
-    if axis.kind == "log" and axis.low and axis.high and axis.high / axis.low > _WIDE:
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if axis.high / axis.low < _DECADES else (1,)))
-    else:
-        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    if axis.kind == "percent":
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
-    elif axis.kind == "log":
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
 
 
 def _handles(plots: Sequence[Plot], looks: Mapping[str, Look], form: Form) -> list[Line2D]:

@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from dlscale.benchmarks.records.record import EnergyReading, Source
+from dlscale.benchmarks.records.nodes import EnergyReading, Source
 from dlscale.benchmarks.records.spool import MeasuredWindow
 
 POWERCAP = "sys/class/powercap"

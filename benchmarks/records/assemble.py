@@ -13,21 +13,17 @@ from pydantic import ValidationError
 from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.redaction import redact, redacted
 from dlscale.base.strings import Moment, Name, Text
+from dlscale.benchmarks.records.nodes import Allocation, EnergyReading, NodeEnergy, NodeFacts, NodeSettings
 from dlscale.benchmarks.records.record import (
-    Allocation,
     Case,
     Cell,
     Checkpoint,
     Configuration,
-    EnergyReading,
     Evidence,
     Failure,
     Fingerprint,
     Gate,
     LateGradients,
-    NodeEnergy,
-    NodeFacts,
-    NodeSettings,
     Phases,
     RankFacts,
     Record,

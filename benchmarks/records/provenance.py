@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dlscale.base.batch import load_all
-from dlscale.benchmarks.records.record import Allocation, NodeSettings
+from dlscale.benchmarks.records.nodes import Allocation, NodeSettings
 
 # Variables in which container runtimes, or their users, name the image. Paths are excluded.
 CONTAINER_VARIABLES = (

@@ -17,7 +17,6 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import (
     AfterValidator,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
     PlainSerializer,
     PositiveFloat,
@@ -27,43 +26,17 @@ from pydantic import (
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Moment, Name, Text
+from dlscale.benchmarks.records.nodes import Allocation, NodeEnergy, NodeFacts
 from dlscale.benchmarks.records.profile import StepProfile
 from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
 from dlscale.benchmarks.records.windows import Start, Window, WindowArrays, arrays_of
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.capabilities import NAMES
 from dlscale.models import load_workload
 from dlscale.models.frameworks import KNOWN
 from dlscale.models.own import OwnModel, own_workload
 from dlscale.models.slept import UNCHECKED, Slept
 from dlscale.models.workload import Workload
-
-Source = Literal["rapl", "pm_counters", "nvml"]
-
-
-class OnNode(Frozen):
-    """Where something was read."""
-
-    rank: NonNegativeInt  # that read it
-    node: Text
-
-
-class EnergyReading(Frozen):
-    """One counter of a node, over the windows after the warm-up and the time between them.
-
-    `joules` is None if the counter could not be read, and `reason` says why. It covers the whole counted part of the
-    machine, including other users' load.
-    """
-
-    source: Source | None  # None: no counter on that node could be read
-    parts: Text = ""  # counted parts: "2 packages, 2 dram"; empty if it could not be read
-    joules: NonNegativeFloat | None = None
-    seconds: NonNegativeFloat | None = None  # from the first reading to the last, on the node's clock
-    reason: Text | None = None
-
-
-class NodeEnergy(EnergyReading, OnNode):
-    """A reading, and where it was taken."""
-
 
 Setting = Text | int | float | bool
 
@@ -79,42 +52,6 @@ class Configuration(Frozen):
     fabric: dict[Text, Setting]  # from the system file, in base units; empty if not given
     # Of emulated hosts, whose links have the fabric's bandwidth; else empty.
     emulation: dict[Text, Setting] = where_given({})
-
-
-class Allocation(Frozen):
-    """The batch job that a launch ran in."""
-
-    scheduler: Name
-    job_id: Text
-    partition: Text | None
-    num_nodes: PositiveInt | None
-    nodes: Text | None  # the scheduler's list, "sha256:..." if it is long
-
-
-class NodeSettings(Frozen):
-    """Facts about a node, read by the first rank on it."""
-
-    num_cpus: PositiveInt  # online hardware threads
-    memory_bytes: PositiveInt
-    cache_bytes: PositiveInt | None  # of all caches above level 1
-    numa_domains: PositiveInt | None
-    cpu_governor: Text | None
-    cpu_boost: bool | None
-    transparent_huge_pages: Text | None
-    clock_source: Text | None
-    device_driver: Text | None
-    devices: Text | None  # models, as named by the driver
-    container: Text | None  # digest or name of the image
-    switch_path: Text | None  # from the root of the fabric's tree to the node, from Slurm
-    results_filesystem: Text | None  # its type: lustre, nfs4, ext4 ...
-    data_filesystem: Text | None  # of the data that the launch reads; None also without data
-    load_before: NonNegativeFloat | None  # over the minute before the backend was connected
-
-
-class NodeFacts(NodeSettings, OnNode):
-    """A node of a case."""
-
-    load_after: NonNegativeFloat | None  # over the case's last minute, its own ranks included
 
 
 SCHEMA_VERSION = 5
@@ -423,6 +360,14 @@ class Record(Frozen):
         ).items():
             if len(each) != num_ranks:
                 raise ValueError(f"{name} is that of {len(each)} ranks, of a case of {num_ranks}")
+        return self
+
+    @model_validator(mode="after")
+    def _backend_has_a_list_of_gates(self) -> Self:
+        """Which gates a record must have is known by its backend."""
+        backend = self.case.cell.backend
+        if self.gates_version is not None and backend not in NAMES:
+            raise ValueError(f"no backend {backend[:40]!r}; known are: {', '.join(NAMES)}")
         return self
 
     @property

@@ -5,7 +5,7 @@ import pytest
 from dlscale.analysis.findings.energy import Reading, energies, reading
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
-from dlscale.benchmarks.records.record import NodeEnergy
+from dlscale.benchmarks.records.nodes import NodeEnergy
 from tests.analysis.reading import data_of
 from tests.made_records import make_record
 

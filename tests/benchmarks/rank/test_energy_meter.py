@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.benchmarks.rank.energy import MOST_WATTS, REREAD_SECONDS, Meter, UnreadableError, node_meter
-from dlscale.benchmarks.records.record import NodeEnergy
+from dlscale.benchmarks.records.nodes import NodeEnergy
 from dlscale.benchmarks.records.spool import MeasuredWindow
 
 WARM_UP, STEADY = (MeasuredWindow(phase, 1, 0.0, 1.0) for phase in ("warmup", "steady"))

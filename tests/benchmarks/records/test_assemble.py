@@ -5,12 +5,8 @@ from pathlib import Path
 import pytest
 
 from dlscale.benchmarks.records.assemble import LaunchMetadata, assemble
-from dlscale.benchmarks.records.record import (
-    Allocation,
-    Configuration,
-    Failure,
-    Record,
-)
+from dlscale.benchmarks.records.nodes import Allocation
+from dlscale.benchmarks.records.record import Configuration, Failure, Record
 from dlscale.benchmarks.records.spool import (
     CaseEnd,
     CaseResult,

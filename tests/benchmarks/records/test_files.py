@@ -7,6 +7,7 @@ from operator import getitem
 import pytest
 
 from dlscale.benchmarks.records.files import BadFile, load_records, parse_record, summaries, summary
+from dlscale.benchmarks.records.required_gates import GATES_VERSION
 from dlscale.benchmarks.records.store import Store
 from tests.made_records import TARGET, solved
 from tests.made_records import make_record as training
@@ -64,6 +65,15 @@ def test_what_findings_could_not_use_is_refused(store, make_record, place, chang
     assert isinstance(found, BadFile)
     assert problem in found.reason
     assert "\n" not in found.reason
+
+
+def test_a_record_of_an_unknown_backend_whose_gates_nobody_knows_is_refused_alone(store, make_record):
+    record = make_record(0).model_copy(update={"gates_version": GATES_VERSION})
+    content = json.loads(record.model_dump_json())
+    content["case"]["cell"]["backend"] = "carrier_pigeon"
+    found = parse_record(store.folder / "x.1.json", json.dumps(content).encode())
+    assert isinstance(found, BadFile)
+    assert "no backend 'carrier_pigeon'; known are: none, mpi, " in found.reason
 
 
 def test_a_count_that_no_column_of_a_table_could_hold_is_refused(store, make_record):

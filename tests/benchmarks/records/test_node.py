@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from dlscale.benchmarks.records.nodes import NodeFacts
 from dlscale.benchmarks.records.provenance import filesystem_type, node_facts
-from dlscale.benchmarks.records.record import NodeFacts
 
 # As `man 5 proc` describes it: "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw"
 MOUNTS = """\

@@ -8,8 +8,9 @@ from typing import get_args
 
 import pytest
 
+from dlscale.benchmarks.records.nodes import EnergyReading
 from dlscale.benchmarks.records.provenance import node_facts
-from dlscale.benchmarks.records.record import Checkpoint, EnergyReading, Gate, Resumption
+from dlscale.benchmarks.records.record import Checkpoint, Gate, Resumption
 from dlscale.benchmarks.records.spool import (
     NAMES,
     Abort,

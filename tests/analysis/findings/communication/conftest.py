@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dlscale.benchmarks.records.record import NodeFacts, Record
+from dlscale.benchmarks.records.nodes import NodeFacts
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.windows import Window
 from tests.made_records import make_record
 

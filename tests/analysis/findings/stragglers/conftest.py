@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dlscale.benchmarks.records.record import Allocation, RankFacts, Record
+from dlscale.benchmarks.records.nodes import Allocation
+from dlscale.benchmarks.records.record import RankFacts, Record
 from dlscale.benchmarks.records.windows import Window
 from tests.made_records import make_record
 
