@@ -338,6 +338,9 @@ class Plot:
     layers: tuple[str, ...] = ()
 
 
+IN_TOTAL = "in total"  # the sum of all parts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A cause and its cost: a share of the ideal speed, and milliseconds per step if known."""

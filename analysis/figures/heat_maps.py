@@ -19,7 +19,7 @@ from dlscale.analysis.figures.drawing import RIM, inches_wide
 COLORS = "PuOr_r"  # ColorBrewer: orange is slower, purple faster; safe for colour-blind readers
 LIMITS = (2, 5, 10, 20, 50, 100)  # percent at the ends of the colours
 MARKS: dict[str, dict[str, Any]] = {
-    "late": {"marker": "<", "color": "#000000"},
+    "straggler": {"marker": "<", "color": "#000000"},
     "slow link": {"marker": "D", "color": "#0072B2"},
 }
 _MAX_NAMES = 16  # host names on an axis
@@ -51,7 +51,7 @@ def draw_heat_maps(axes: Sequence[Axes], heat_maps: Sequence[HeatMap]) -> None:
 def heat_map_handles(heat_maps: Sequence[HeatMap]) -> list[Line2D]:
     """Legend entries for marked ranks and for lines between hosts; none without a heat map."""
     known = {
-        "late": any(one.late for one in heat_maps),
+        "straggler": any(one.late for one in heat_maps),
         "slow link": any(one.slow_links for one in heat_maps),
     }
     handles = [
@@ -81,7 +81,7 @@ def _draw_one(axes: Axes, heat_map: HeatMap, *, limit: float, characters: int) -
     for rank in first_ranks[1:]:
         axes.axhline(rank - 0.5, color=RIM, linewidth=0.7 if len(first_ranks) <= _MAX_NAMES else 0.2)
     axes.set_title(textwrap.fill(heat_map.title, characters), loc="left", fontsize=7.5)
-    for verdict, ranks in (("late", heat_map.late), ("slow link", heat_map.slow_links)):
+    for verdict, ranks in (("straggler", heat_map.late), ("slow link", heat_map.slow_links)):
         for rank in ranks:
             axes.plot(
                 [1.015],

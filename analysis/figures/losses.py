@@ -11,13 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-from dlscale.analysis.declare import Loss
+from dlscale.analysis.declare import IN_TOTAL, Loss
 from dlscale.analysis.figures.drawing import GREY, LINE_INCHES, RIM
 from dlscale.analysis.figures.layout import Needs
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import number, share_text
 
-TOGETHER = "together"
 # Okabe & Ito's colours; in grey they differ in lightness, and gains and losses in direction.
 LOSS, LARGEST, GAIN = "#F0B56B", "#D55E00", "#56B4E9"
 # For a bar's numbers, to its right; in a narrow figure the whisker alone shows the interval.
@@ -35,7 +34,7 @@ def needs_of_losses(losses: Sequence[Loss]) -> Needs:
 
 
 def _names(losses: Sequence[Loss]) -> list[str]:
-    return [*dict.fromkeys(part.label for loss in losses for part in loss.parts), TOGETHER]
+    return [*dict.fromkeys(part.label for loss in losses for part in loss.parts), IN_TOTAL]
 
 
 def draw_losses(axes: Sequence[Axes], losses: Sequence[Loss], *, width: float, printed: bool) -> None:
@@ -89,7 +88,7 @@ def _draw_bars(axes: Axes, loss: Loss, names: Sequence[str], *, narrow: bool) ->
         known = part.milliseconds.center if part.milliseconds else None
         _label(axes, place, begin, part.share, known, narrow=narrow)
         begin, above = begin + part.share.center, place
-    place, whole = names.index(TOGETHER), loss.kept.complement()
+    place, whole = names.index(IN_TOTAL), loss.kept.complement()
     axes.plot([begin, begin], [above or 0, place], color=GREY, linewidth=0.6, zorder=1.5)
     _bar(axes, place, 0.0, whole, color=GREY, hollow=hollow)
     milliseconds = [part.milliseconds.center for part in loss.parts if part.milliseconds]

@@ -18,7 +18,7 @@ from dlscale.analysis.findings.contrasts import Contrast, study_contrasts
 from dlscale.analysis.findings.interference import is_busy
 from dlscale.analysis.findings.scaling import ScalingRow, rows_of
 from dlscale.analysis.findings.waterfall import FINDING as WATERFALLS
-from dlscale.analysis.findings.waterfall_parts import BATCH, CO_RUNNING, EXPOSED, INPUT, STRAGGLERS, Waterfall
+from dlscale.analysis.findings.waterfall_parts import BATCH, INPUT, SHARING, STRAGGLERS, WAITING, Waterfall
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import start_time
 from dlscale.analysis.statistics import half_width
@@ -113,7 +113,7 @@ def _loss(study: Measured, family: Family) -> Iterator[str]:
     part = waterfall.largest
     if waterfall.rivals or part is None or len(part.names) > 1:
         return
-    if part.name == EXPOSED:
+    if part.name == WAITING:
         cell = waterfall.cell
         exchanges = [one.alone for one in communication.FINDING.of(study) if one.cell == cell]
         yield _communicate_less(waterfall, part.loss.center, exchanges)
@@ -128,7 +128,7 @@ def _loss(study: Measured, family: Family) -> Iterator[str]:
     )  # the input controls share its launches
     rule = {
         INPUT: _read_faster,
-        CO_RUNNING: _share_less,
+        SHARING: _share_less,
         STRAGGLERS: _find_stragglers,
         BATCH: _batch_more,
     }.get(part.name)
@@ -138,7 +138,7 @@ def _loss(study: Measured, family: Family) -> Iterator[str]:
 
 def _communicate_less(waterfall: Waterfall, share: float, exchanges: Sequence[CommunicationOnly]) -> str:
     """A larger batch helps against what the exchange takes by itself, and not against other waiting."""
-    waits, rest = f"{_backend(waterfall)} waits in its exchange {100 * share:.0f} % of a step", ""
+    waits, rest = f"{_backend(waterfall)} loses {100 * share:.0f} % of a step to {WAITING}", ""
     if not exchanges or not waterfall.measured_seconds:
         return f"{waits}; --set controls=exchange measures how much of that the exchange takes by itself."
     explained = exchanges[0].seconds.center / waterfall.measured_seconds

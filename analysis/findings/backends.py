@@ -1,7 +1,7 @@
 """Backend comparison on the same ranks: what each backend adds to the computation, and which adds the least.
 
 The computation is a step over backend `none` on as many ranks: the same training on the same shared machine, without
-communication. The extra time of a step over another backend is its exposed communication. A difference between two
+communication. The extra time of a step over another backend is its communication. A difference between two
 backends is given as a share of the computation. Whether one is faster is never decided here: the verdict is that of
 the declared contrast (`contrasts`). docs/metrics.md explains the metrics.
 """
@@ -35,7 +35,7 @@ from dlscale.analysis.text import (
 from dlscale.analysis.variants import CURVE
 from dlscale.benchmarks.records.record import Cell
 
-RESOLVABLE = 0.3  # exposed communication over computation; below, differences mostly have other causes
+RESOLVABLE = 0.3  # communication over computation; below, differences mostly have other causes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +52,9 @@ class Contender:
     seconds_per_step: Interval | None  # None if no launch gave a number
     computation: Interval | None  # seconds per step over `none` on as many ranks; None if not measured
     exposed: Interval | None  # communication as a share of the computation; None without a common block
-    peer: Cell | None  # the other backend with the least exposed communication
+    peer: Cell | None  # the other backend with the least communication
     difference: Interval | None  # (this - peer) / computation; negative where this is faster
-    communication: float | None  # exposed communication of the slower of the two
+    communication: float | None  # communication of the slower of the two
     note: str  # why there is no difference, or why it says little of the exchange; else empty
     contrast: Contrast | None
     why_none: str  # why there is no contrast; empty for the reference
@@ -196,9 +196,9 @@ def backend_row(contender: Contender) -> dict[str, Any]:
     """The row of a backend, compared with the fastest other one on as many ranks.
 
     `exposed_communication`, `difference` and `communication` are shares of the computation, which is a step of
-    backend `none`; a negative difference is faster than `peer`. `communication` is the exposed communication of the
-    slower of the two, and `note` says where it is small. `verdict` is that of the declared contrast with `reference`,
-    or "reference", and `reason` is its reason.
+    backend `none`; a negative difference is faster than `peer`. `communication` is that of the slower of the two,
+    and `note` says where it is small. `verdict` is that of the declared contrast with `reference`, or "reference", and
+    `reason` is its reason.
     """
     peer, reference = contender.peer, contender.reference
     return {

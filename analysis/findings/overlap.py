@@ -5,7 +5,7 @@ A step should take, with the computation of `none` on as many ranks, in world se
     in line       computation + exchange
     overlapped    between max(computation, exchange) and computation + exchange
 
-A waterfall's exposed communication over the time of communication only is the share that is not overlapped.
+A waterfall's communication and waiting over the time of communication only is the share that is not overlapped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from dlscale.analysis.families import Family, curve_order
 from dlscale.analysis.findings.communication_only import CommunicationOnly, communication_only
 from dlscale.analysis.findings.waterfall_levels import without_communication
-from dlscale.analysis.findings.waterfall_parts import EXPOSED, Waterfall
+from dlscale.analysis.findings.waterfall_parts import WAITING, Waterfall
 from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.statistics import (
     INSUFFICIENT,
@@ -83,7 +83,7 @@ def _typical(values: ByBlock) -> float:
 
 
 def overlap(waterfall: Waterfall, alone: ByBlock, measured: ByBlock, *, exchange: str) -> Interval | str:
-    """The overlapped share, 1 - exposed / alone, or why it is not known. Negative if training slows the exchange.
+    """The overlapped share, 1 - waiting / alone, or why it is not known. Negative if training slows the exchange.
 
     Stragglers are excluded: the waterfall has them as a separate part. `alone`: block -> seconds of one step's exchange
     as communication only, on as many ranks. `measured`: block -> seconds per step of the waterfall's training.
@@ -92,37 +92,37 @@ def overlap(waterfall: Waterfall, alone: ByBlock, measured: ByBlock, *, exchange
     The interval is paired by block. If the waterfall has no blocks, or other ones, it is that of a quotient of two
     independent estimates, to first order.
     """
-    index = next((number for number, part in enumerate(waterfall.parts) if part.names == (EXPOSED,)), None)
+    index = next((number for number, part in enumerate(waterfall.parts) if part.names == (WAITING,)), None)
     if exchange == IN_LINE:
         return NOT_OVERLAPPED
     if index is None:
-        return "exposed communication is not known by itself"
+        return f"{WAITING} is not known by itself"
     if not alone:
         return "the exchange alone was not measured at the sizes of this network"
     blocks = [block for block, _ in waterfall.by_block if block in alone and block in measured]
     if not blocks:
         return _unpaired_overlap(waterfall.parts[index].seconds, median_interval(list(alone.values())))
     losses = dict(waterfall.by_block)
-    exposed = block_difference(
+    waiting = block_difference(
         {block: measured[block] for block in blocks},
-        # The step without exposed communication.
+        # The step without communication and waiting.
         {block: measured[block] * (1 - losses[block][index]) for block in blocks},
         {block: alone[block] for block in blocks},
     )
-    return exposed.complement()
+    return waiting.complement()
 
 
-def _unpaired_overlap(exposed: Interval, alone: Interval) -> Interval:
-    ratio, half = exposed.center / alone.center, None
-    if None not in (exposed.low, exposed.high, alone.low, alone.high):
-        half = math.hypot(_half_width(exposed), ratio * _half_width(alone)) / alone.center
+def _unpaired_overlap(waiting: Interval, alone: Interval) -> Interval:
+    ratio, half = waiting.center / alone.center, None
+    if None not in (waiting.low, waiting.high, alone.low, alone.high):
+        half = math.hypot(_half_width(waiting), ratio * _half_width(alone)) / alone.center
     return Interval(
         center=1 - ratio,
         low=None if half is None else 1 - ratio - half,
         high=None if half is None else 1 - ratio + half,
-        level=exposed.level,
+        level=waiting.level,
         method=f"{INSUFFICIENT}, unpaired" if half is None else "unpaired t",
-        n=min(exposed.n, alone.n),
+        n=min(waiting.n, alone.n),
     )
 
 

@@ -21,7 +21,6 @@ from dlscale.benchmarks.records.record import Phases
 
 PHASES = ("start_up", "import_backend", "connect", "gates", "first_step")
 PHASE_LABELS = ("start", "import", "connect", "gates", "first step")
-LAYERS = ("start and import", "import of backend", "rendezvous", "gates", "first step")  # of the figure
 MAX_PANELS = 8
 
 
@@ -86,10 +85,10 @@ def _sum(start: StartUp) -> float | None:
     return sum(start.known) if len(start.known) == len(PHASES) else None
 
 
-LEGEND = (
+PHASES_EXPLAINED = (
     "Start: from mpiexec to the end of the framework's import and of MPI_Init; import: what the backend needs besides; "
     "connect: until the ranks have found each other; gates: checks of correctness, tracing and compilation among them; "
-    "first step: of the trainer that is measured. Medians over launches of the slowest rank's seconds."
+    "first step: of the trainer that is measured."
 )
 STARTUP = TableOf[StartUp](
     name="starts",
@@ -103,7 +102,7 @@ STARTUP = TableOf[StartUp](
         Column("launches", lambda start: start.num_launches),
     ),
     data=lambda start: start.row,
-    legend=LEGEND,
+    legend=f"{PHASES_EXPLAINED} Medians over launches of the slowest rank's seconds.",
     tags=lambda start: Tags(framework=start.framework, backend=start.backend),
     group=lambda start: start.framework,
 )
@@ -146,7 +145,7 @@ def start_up_figure(study: Measured, framework: str, form: Form = SCREEN) -> Fig
                 y=y,
                 series=(),
                 stacks=tuple(map(_stack, panels[name])),
-                layers=LAYERS,
+                layers=PHASE_LABELS,
             )
             for name in shown
         ),
@@ -173,10 +172,8 @@ def _stack(start: StartUp) -> Stack:
 def _words(starts: Sequence[StartUp], left_out: Sequence[str]) -> Iterator[str]:
     yield (
         f"Each phase is the median over n = {span([start.num_launches for start in starts])} launches of the slowest "
-        "rank's seconds. Ranks may be slowest in different phases, so a stack may be higher than any launch was. Start "
-        "and import: from mpiexec to the end of the framework's import and of MPI_Init. Gates: checks of correctness, "
-        "tracing and compilation among them. First step: of the trainer that is measured. "
-        "Throughput contains none of this."
+        "rank's seconds. Ranks may be slowest in different phases, so a stack may be higher than any launch was. "
+        f"{PHASES_EXPLAINED} Throughput contains none of this."
     )
     if any(len(start.known) < len(PHASES) for start in starts):
         yield "> before a number: a phase is not known for all ranks."

@@ -301,7 +301,7 @@ def _sentences(groups: Iterable[Stragglers]) -> Iterator[Sentence]:
 
 FINDING = Finding(
     name="late",
-    title="Late ranks and slow hosts",
+    title="Stragglers and slow hosts",
     compute=lambda study: stragglers(study.launches),
     sentences=_sentences,
     data=lambda groups: {"late": straggler_rows(groups)},

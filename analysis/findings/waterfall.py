@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from dlscale.analysis.declare import (
+    IN_TOTAL,
     Block,
     Column,
     Figure,
@@ -29,11 +30,12 @@ from dlscale.analysis.findings.interference import is_busy
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.small_print import family_figure, span
 from dlscale.analysis.findings.waterfall_parts import (
+    FIRST_NAMES,
     INPUT,
-    STRAGGLERS,
     Part,
     Waterfall,
     is_loss,
+    part_name,
     waterfalls_of,
 )
 from dlscale.analysis.form import Form
@@ -45,6 +47,7 @@ from dlscale.analysis.text import (
     attributes,
     backend_name,
     interval_columns,
+    listed,
     number,
     percent,
     plural,
@@ -78,7 +81,7 @@ def _part_row(waterfall: Waterfall, part: Part | None) -> dict[str, Any]:
         "evidence": waterfall.evidence,
         **interval_columns("efficiency", waterfall.efficiency),
         **attributes(waterfall, "ideal_seconds measured_seconds"),
-        **name_columns(part.name if part else None),
+        **name_columns(part.names if part else ()),
         **interval_columns("loss", part.loss if part else None),
         **interval_columns("seconds", part.seconds if part else None),
         "loss_by_controls": part.by_controls if part else None,
@@ -91,9 +94,12 @@ def _part_row(waterfall: Waterfall, part: Part | None) -> dict[str, Any]:
     }
 
 
-def name_columns(name: str | None) -> dict[str, str | None]:
-    """The columns `part`, with the names of schema 1, where stragglers were late ranks, and `cause`, as shown."""
-    return {"part": name and name.replace(STRAGGLERS, "late ranks"), "cause": name}
+def name_columns(names: Sequence[str]) -> dict[str, str | None]:
+    """The columns `part`, with the names of schema 1, and `cause`, as shown."""
+    return {
+        "part": listed([FIRST_NAMES.get(name, name) for name in names]) or None,
+        "cause": part_name(names) or None,
+    }
 
 
 def _verdict(
@@ -113,7 +119,7 @@ MOST_RIVALS = 2  # causes named besides the largest
 
 
 def largest_loss(waterfall: Waterfall) -> str:
-    """`exposed communication 32.0 % [30.1, 33.9]` and losses not separable from it, or why it is not known."""
+    """`communication and waiting 32.0 % [30.1, 33.9]` and losses not separable from it, or why it is not known."""
     largest = waterfall.largest
     if largest is None or waterfall.loss is None:
         return f"not known: {waterfall.reason}"
@@ -156,7 +162,7 @@ class LossRow:
     """A part of a waterfall, or its total loss; `largest` marks the parts that no other certainly exceeds."""
 
     waterfall: Waterfall
-    label: str
+    names: tuple[str, ...]
     loss: Interval
     milliseconds: Interval  # per step
     largest: bool = False
@@ -179,7 +185,7 @@ def loss_rows(waterfalls: Iterable[Waterfall]) -> Iterator[LossRow]:
         for part in waterfall.parts:
             yield LossRow(
                 waterfall=waterfall,
-                label=part.name,
+                names=part.names,
                 loss=part.loss,
                 milliseconds=part.seconds.times(1000),
                 largest=part.name in waterfall.largest_names,
@@ -187,7 +193,7 @@ def loss_rows(waterfalls: Iterable[Waterfall]) -> Iterator[LossRow]:
             )
         lost = sum(1000 * part.seconds.center for part in waterfall.parts)
         milliseconds = replace(waterfall.loss, center=lost, low=None, high=None, method="sum of the parts")
-        yield LossRow(waterfall=waterfall, label="in total", loss=waterfall.loss, milliseconds=milliseconds)
+        yield LossRow(waterfall=waterfall, names=(IN_TOTAL,), loss=waterfall.loss, milliseconds=milliseconds)
 
 
 def _loss_data(row: LossRow) -> dict[str, Any]:
@@ -197,7 +203,7 @@ def _loss_data(row: LossRow) -> dict[str, Any]:
         **attributes(row.waterfall.cell, "workload framework num_ranks"),
         "backend": backend_name(row.waterfall.cell),
         "evidence": row.waterfall.evidence,
-        **name_columns(row.label),
+        **name_columns(row.names),
         "share": row.loss.center,
         "share_low": row.loss.low,
         "share_high": row.loss.high,
@@ -218,7 +224,7 @@ LOSSES = TableOf[LossRow](
     caption="Parts of the loss",
     columns=(
         *place_columns(lambda row: row.waterfall),
-        Column("part", lambda row: row.label, numeric=False),
+        Column("part", lambda row: part_name(row.names), numeric=False),
         Column("lost", lambda row: _shown(row, row.loss, points), unit="%"),
         Column("per step", lambda row: _shown(row, row.milliseconds, _three_digits), unit="ms"),
         Column("n", lambda row: row.loss.n),
@@ -226,10 +232,10 @@ LOSSES = TableOf[LossRow](
     data=_loss_data,
     legend=(
         "Parts of the loss, in percent of the ideal speed, which is that of 1 rank without a communication layer, with "
-        f"{RATIO_LIMITS} over n blocks of launches; together they are what is lost. Batch effect: the "
-        "local batch is smaller. Co-running: ranks share the machine. Input stall: by how much longer ranks wait for "
-        "samples than 1 rank. Late ranks: every step waits for its latest one. Exposed communication: the rest, which "
-        "is the exchange and all other waiting."
+        f"{RATIO_LIMITS} over n blocks of launches; they add up to what is lost. Batch effect: the "
+        "local batch is smaller. Sharing the machine: memory, caches and power. Input stall: by how much longer ranks "
+        "wait for samples than 1 rank. Stragglers: every step waits for its latest rank. Communication and waiting: "
+        "the rest, which is the exchange and all other waiting."
     ),
     tags=lambda row: tags_of(row.waterfall.cell),
     strong=lambda row: row.largest,
@@ -347,9 +353,9 @@ def _words(drawn: Sequence[Waterfall], left_out: Sequence[str]) -> Iterator[str]
     yield (
         "Ideal: 1 rank without a communication layer. Parts of the measured step, which add up to what is lost, over "
         f"n = {span([part.loss.n for part in parts])} blocks of launches, with "
-        f"{RATIO_LIMITS}. Batch effect: the local batch is smaller; co-running: ranks share the machine; input "
-        "stall: longer waiting for samples than on 1 rank; stragglers: every step waits for its latest; exposed "
-        "communication: the rest."
+        f"{RATIO_LIMITS}. Batch effect: the local batch is smaller; sharing the machine: memory, caches and power; "
+        "input stall: longer waiting for samples than on 1 rank; stragglers: every step waits for its latest rank; "
+        "communication and waiting: the rest."
     )
     if any(part.loss.low is None for part in parts):
         yield "No whisker: too few blocks."

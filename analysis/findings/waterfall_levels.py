@@ -7,8 +7,8 @@ another job: then a chain of trainings leads to it, or it is unpaired.
 `waterfall_parts` has the picture of the levels and of the parts between them. The share of a part, with its interval,
 is estimated from `Levels`. Nobody waits for samples longer than fetching them takes. So where fetching alone was
 measured (control `loader`), the input stall lies between minus what 1 rank and plus what N ranks need for it
-(`InputBound`), whatever noise the difference of four levels has; what it loses or gains by that is co-running's, and
-the sum of the two stays.
+(`InputBound`), whatever noise the difference of four levels has; what it loses or gains by that is
+counted as sharing the machine, and the sum of the two stays.
 """
 
 from __future__ import annotations

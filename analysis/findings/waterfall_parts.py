@@ -9,27 +9,27 @@ Levels form a staircase, in seconds per step; every part is the height of one st
     ideal      1 rank of `none`, per sample, times the local batch of N ranks
       | batch effect            the local batch is smaller than the base case's (strong scaling only)
     alone      1 rank of `none` at the local batch of N ranks
-      | co-running              N ranks share memory, caches and power, and compute more slowly
+      | sharing the machine     N ranks share memory, caches and power, and compute more slowly
       | input stall             N ranks wait longer for their samples than 1 rank does
     mean       N ranks of `none`: the average rank's step
       | stragglers              every step has a latest rank, and all others wait for it
     latest     N ranks of `none`: mean over steps of the latest rank's
-      | exposed communication   the rest
+      | communication and waiting   the rest
     measured   N ranks over the backend
 
-Late ranks and the input stall both occur in `none` on N ranks, where no rank waits for another. They are separated at
+Stragglers and the input stall both occur in `none` on N ranks, where no rank waits for another. They are separated at
 the average rank's step, so that no time counts twice:
 
     rank 0  |---- computes ----|~ input ~|                         below the line: what the average rank does,
-    rank 1  |------- computes -------|~~~~~ input ~~~~~|           computing (co-running) and fetching (input stall);
+    rank 1  |------- computes -------|~~~~~ input ~~~~~|           computing (sharing the machine) and fetching;
     rank 2  |---- computes ----|~~ input ~~|                       beyond it: stragglers, whatever made them late
                                           mean        latest
 
 Below the line, training on resident tensors, which fetches nothing, separates computing from fetching. The base case
 reads data, too, and its input stall is part of the ideal step. So only the increase is lost by scaling:
 
-    input stall  = (mean - resident) of N ranks  -  (ideal - resident) of 1 rank, at the same local batch
-    co-running   = resident of N ranks  -  resident of 1 rank, at the same local batch
+    input stall          = (mean - resident) of N ranks  -  (ideal - resident) of 1 rank, at the same local batch
+    sharing the machine  = resident of N ranks  -  resident of 1 rank, at the same local batch
 
 `metrics.input_stall` is the whole stall, as a share of a step. If the control of a stair was not measured, its part is
 not guessed but merged with the next one, under both names.
@@ -44,12 +44,14 @@ from dlscale.analysis.families import Family, curve_order
 from dlscale.analysis.findings.waterfall_levels import InputBound, Level, Levels, Terms, difference, gather
 from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, half_width
-from dlscale.analysis.text import listed, points
+from dlscale.analysis.text import points
 from dlscale.benchmarks.records.record import Cell
 
-BATCH, CO_RUNNING, INPUT = "batch effect", "co-running", "input stall"
-STRAGGLERS, EXPOSED = "stragglers", "exposed communication"
-NAMES = (BATCH, CO_RUNNING, INPUT, STRAGGLERS, EXPOSED)  # in the order of the staircase
+BATCH, SHARING, INPUT = "batch effect", "sharing the machine", "input stall"
+STRAGGLERS, WAITING = "stragglers", "communication and waiting"
+NAMES = (BATCH, SHARING, INPUT, STRAGGLERS, WAITING)  # in the order of the staircase
+# What JSON of schema 1 and files of predictions call them.
+FIRST_NAMES = {SHARING: "co-running", STRAGGLERS: "late ranks", WAITING: "exposed communication"}
 LEVEL_CONTROLS = {"train", "synthetic", "loader", "alone"}  # controls that measure a level or bound one
 SYNTHETIC = "synthetic"  # the data of a study that reads no samples
 MOST_LAUNCHES = 99  # beyond that, nobody repeats them to separate two losses
@@ -65,8 +67,18 @@ class Stair:
 
     @property
     def name(self) -> str:
-        """`co-running`, or `batch effect, co-running and input stall`."""
-        return listed(list(self.names))
+        """Its name, or all of them."""
+        return part_name(self.names)
+
+
+def part_name(names: Sequence[str]) -> str:
+    """`input stall`, or `sharing the machine + input stall`: several that the controls do not separate."""
+    return " + ".join(names)
+
+
+def shown_name(first: str) -> str:
+    """How a part is shown that a file of predictions calls `first`."""
+    return next((name for name, known in FIRST_NAMES.items() if known == first), first)
 
 
 def staircase(known: Set[Level], *, strong: bool, reads: bool, together: bool) -> tuple[Stair, ...]:
@@ -86,11 +98,11 @@ def staircase(known: Set[Level], *, strong: bool, reads: bool, together: bool) -
         # With a control of the batch but not of its input, the input stall may be in either of two stairs.
         separate = input_known and (not strong or "alone" not in known or "alone_resident" in known)
         resident: Terms | None = {"ideal": 1, "ideal_resident": -1, "resident": 1} if separate else None
-        landings += [(CO_RUNNING, resident), (INPUT, {"mean": 1})]
+        landings += [(SHARING, resident), (INPUT, {"mean": 1})]
     else:
-        landings.append((CO_RUNNING, {"mean": 1}))
+        landings.append((SHARING, {"mean": 1}))
     landings.append((STRAGGLERS, {"latest": 1} if together and "latest" in known else None))
-    landings.append((EXPOSED, {"measured": 1}))
+    landings.append((WAITING, {"measured": 1}))
     stairs: list[Stair] = []
     names: list[str] = []
     below: Terms = {"ideal": 1}
@@ -278,7 +290,7 @@ def _merged(stairs: Sequence[Stair], known: frozenset[Level], mine: CellLaunches
         yield f"resident data were not measured on 1 rank and on {ranks} of none in the same blocks"
     elif strong and "alone" in known and "alone_resident" not in known and mine.cell.data != SYNTHETIC:
         yield f"resident data were not measured on 1 rank at the local batch of {ranks}"
-    if {STRAGGLERS, EXPOSED} <= joined:
+    if {STRAGGLERS, WAITING} <= joined:
         lockstep = f"steps of none on {ranks} have no stamps"
         yield lockstep if mine.together else "ranks do not wait for each other"
 

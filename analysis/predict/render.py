@@ -7,6 +7,7 @@ from typing import Any
 
 from dlscale.analysis.declare import Column, Table, TableOf
 from dlscale.analysis.findings.bounds import network_bound
+from dlscale.analysis.findings.waterfall_parts import shown_name
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.analysis.predict.profile import at_batch
 from dlscale.analysis.predict.scenario import Scenario, noise_texts
@@ -104,7 +105,9 @@ def explanation(curve: PredictedCurve) -> Iterator[str]:
     """Where the last point loses its efficiency, and what other inputs would give it."""
     point, rule = curve.points[-1], curve.scenario.rule
     where = f"{rule.backend} on {point.num_nodes} nodes"
-    parts = ", ".join(f"{name} {round(100 * share, 1) + 0.0:.1f}" for name, share in point.parts.items())
+    parts = ", ".join(
+        f"{shown_name(name)} {round(100 * share, 1) + 0.0:.1f}" for name, share in point.parts.items()
+    )
     yield (
         f"{where}: efficiency {_percent(point.efficiency.center)} %; of the predicted step of "
         f"{number(1e3 * point.step_seconds.center)} ms are lost, in percent: {parts}"

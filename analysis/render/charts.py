@@ -16,7 +16,7 @@ import plotext
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
-from dlscale.analysis.declare import Axis, Loss, Plot, Point
+from dlscale.analysis.declare import IN_TOTAL, Axis, Loss, Plot, Point
 from dlscale.analysis.render.theme import Look
 from dlscale.analysis.text import share_text
 
@@ -201,7 +201,7 @@ def _bars(loss: Loss) -> Iterator[tuple[str, float, float, str, bool]]:
         yield part.label, begin, end, share_text(part.share), part.label in loss.largest
         begin = end
     total = loss.kept.complement()
-    yield "in total", 0.0, total.center, share_text(total), False
+    yield IN_TOTAL, 0.0, total.center, share_text(total), False
 
 
 def _waterfall_bar(begin: float, end: float, low: float, character: float, block: str) -> str:

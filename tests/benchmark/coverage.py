@@ -181,7 +181,7 @@ def coverages(num_studies: int) -> Coverages:
     return dict(sorted(found.items(), key=lambda item: INTERVALS.index(item[0][0])))
 
 
-# Seconds of a step: co-running 7.7 %, stragglers 2 %, exposed communication 11.5 % of the last.
+# Seconds of a step: sharing the machine 7.7 %, stragglers 2 %, communication and waiting 11.5 % of the last.
 CAUSES = {"ideal": 0.788, "mean": 0.865, "latest": 0.885, "measured": 1.0}
 EQUAL = {"ideal": 0.779, "mean": 0.879, "latest": 0.8999, "measured": 1.0}  # 10.0, 2.1 and 10.01 %
 ALIKE = {"ideal": 0.6999, "mean": 0.7998, "latest": 0.8998, "measured": 1.0}  # 9.99, 10.0 and 10.02 %

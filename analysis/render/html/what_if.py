@@ -13,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from dlscale.analysis.findings.waterfall_parts import BATCH, STRAGGLERS, WAITING, shown_name
 from dlscale.analysis.render.html.content import Slider, WhatIf
 from dlscale.analysis.render.html.document import environment, own, policy
 from dlscale.analysis.render.theme import looks_for
@@ -29,7 +30,7 @@ AXES = (
 )  # in the order of the rows, nodes fastest
 DIGITS = 5
 KEPT = "#7a8794"
-LOSS_COLORS = {"exposed communication": "#D55E00", "stragglers": "#E69F00", "batch effect": "#CC79A7"}
+LOSS_COLORS = {WAITING: "#D55E00", STRAGGLERS: "#E69F00", BATCH: "#CC79A7"}
 
 Row = Mapping[str, Any]
 
@@ -90,7 +91,7 @@ def _data(
     first = next(iter(groups.values()))
     looks = looks_for({name: rows[0]["backend"] for name, rows in groups.items()})
     losses = [column for column in first[0] if column.endswith(LOSS)]
-    called = {column: column.removesuffix(LOSS).replace("_", " ") for column in losses}
+    called = {column: shown_name(column.removesuffix(LOSS).replace("_", " ")) for column in losses}
     return {
         "axes": [
             {"name": name, "labels": [_label(name, value, first) for value in values[name]]} for name in AXES

@@ -61,7 +61,7 @@ SHARES = {"ring": (0.02, 0.035, 0.01), "mpi": (0.02, 0.03, 0.09), "gloo": (0.02,
 
 
 def made_losses(trainings: Sequence[tuple[str, str]]) -> list[Loss]:
-    """On 8 ranks: exposed communication costs most over mpi and gloo, stragglers over ring."""
+    """On 8 ranks: communication and waiting costs most over mpi and gloo, stragglers over ring."""
     return [
         made_loss(Tags(workload=workload, framework=framework, backend=backend), shares)
         for workload, framework in trainings
@@ -72,7 +72,9 @@ def made_losses(trainings: Sequence[tuple[str, str]]) -> list[Loss]:
 def made_loss(tags: Tags, shares: Sequence[float]) -> Loss:
     parts = [
         Part(label=label, share=interval(share), milliseconds=interval(share * 200, 1.2))
-        for label, share in zip(("co-running", "stragglers", "exposed communication"), shares, strict=True)
+        for label, share in zip(
+            ("sharing the machine", "stragglers", "communication and waiting"), shares, strict=True
+        )
     ]
     largest = max(parts, key=lambda part: part.share.center)
     return Loss(

@@ -74,10 +74,13 @@ def test_an_exchange_longer_than_the_computation_cannot_be_hidden_whole():
 @pytest.mark.parametrize(
     ("hidden", "words"),
     [
-        (0.0, r"waits in its exchange 34 % of a step: with twice the --batch that would be 20 %"),
+        (
+            0.0,
+            r"loses 34 % of a step to communication and waiting: with twice the --batch that would be 20 %",
+        ),
         (
             -1.5,
-            r"56 % of a step, of which the exchange by itself takes 22 %: .* would be 12 %.*other waiting",
+            r"56 % of a step to communication and waiting, of which the exchange by itself takes 22 %: .* 12 %.*wait",
         ),
     ],
 )
@@ -141,8 +144,8 @@ def test_what_cannot_be_predicted_has_a_reason(records, reason):
 @pytest.mark.parametrize(
     ("options", "num_ranks", "reason"),
     [
-        ({"stamps": False}, None, "exposed communication is not known by itself"),
-        ({}, 1, "exposed communication is not known by itself"),  # without a base case
+        ({"stamps": False}, None, "communication and waiting is not known by itself"),
+        ({}, 1, "communication and waiting is not known by itself"),  # without a base case
     ],
 )
 def test_without_parts_of_the_loss_the_prediction_stays(options, num_ranks, reason):

@@ -18,7 +18,7 @@ MS = 1e-3
 LOSSES = {
     "nothing": {},
     "batch": {"batch": 0.4 * MS, "strong": True},
-    "co-running": {"co_running": 0.8 * MS},
+    "sharing the machine": {"co_running": 0.8 * MS},
     "input": {"input": 0.6 * MS},
     "late": {"delays": (1.2 * MS, -0.4 * MS, -0.4 * MS, -0.4 * MS)},
     "late in turn": {"delays": (1.2 * MS, -0.4 * MS, -0.4 * MS, -0.4 * MS), "taking_turns": True},
@@ -94,10 +94,10 @@ class Planted:
         """Seconds of each part."""
         return {
             **({"batch effect": self.batch} if self.strong else {}),
-            "co-running": self.co_running + float(self.rank_delays.mean()),
+            "sharing the machine": self.co_running + float(self.rank_delays.mean()),
             **({"input stall": self.input} if self.reads else {}),
             "stragglers": float(self.rank_delays.max() - self.rank_delays.mean()),
-            "exposed communication": self.exposed,
+            "communication and waiting": self.exposed,
         }
 
     @property

@@ -12,13 +12,19 @@ from .conftest import MS, Planted, plant
 
 CAUSES = {
     # What the exchange takes by itself was not measured (where it was: communication/test_communication.py).
-    "exposed": (Planted(exposed=4 * MS), "33 % of a step; --set controls=exchange measures"),
-    "exposed, strong": (Planted(exposed=1.5 * MS, strong=True), "43 % of a step; --set controls=exchange"),
+    "exposed": (
+        Planted(exposed=4 * MS),
+        "33 % of a step to communication and waiting; --set",
+    ),
+    "exposed, strong": (
+        Planted(exposed=1.5 * MS, strong=True),
+        "43 % of a step to communication and waiting; --set",
+    ),
     "input": (
         Planted(input=3 * MS),
         r"Reading samples costs ring on 4 ranks the most; training on samples in memory",
     ),
-    "co-running": (Planted(co_running=3 * MS), r"2 ranks with twice the cores each \(--ranks 1,2\)"),
+    "sharing the machine": (Planted(co_running=3 * MS), r"2 ranks with twice the cores each \(--ranks 1,2\)"),
     "late": (Planted(delays=(6 * MS, -2 * MS, -2 * MS, -2 * MS)), "waits for stragglers"),
     "batch": (Planted(batch=2 * MS, strong=True), "Each rank's share of the batch is too small"),
 }

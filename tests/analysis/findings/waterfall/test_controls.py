@@ -21,25 +21,25 @@ NO_RESIDENT = "resident data were not measured on 1 rank and on 4 ranks of none 
         (
             {"alone", "synthetic"},
             True,
-            ["batch effect", "co-running", "input stall", "stragglers", "exposed communication"],
+            ["batch effect", "sharing the machine", "input stall", "stragglers", "communication and waiting"],
             [],
         ),
         (
             {"synthetic"},
             True,
-            ["batch effect and co-running", "input stall", "stragglers", "exposed communication"],
+            ["batch effect + sharing the machine", "input stall", "stragglers", "communication and waiting"],
             [NO_ALONE],
         ),
         (
             {"alone"},
             True,
-            ["batch effect", "co-running and input stall", "stragglers", "exposed communication"],
+            ["batch effect", "sharing the machine + input stall", "stragglers", "communication and waiting"],
             [NO_RESIDENT],
         ),
         (
             set(),
             False,
-            ["batch effect, co-running and input stall", "stragglers and exposed communication"],
+            ["batch effect + sharing the machine + input stall", "stragglers + communication and waiting"],
             [NO_ALONE, NO_RESIDENT, "steps of none on 4 ranks have no stamps"],
         ),
     ],
@@ -139,28 +139,28 @@ MERGED = {
         STRONG,
         None,
         lambda cell, _: (cell.local_batch, cell.data) == (2, "synthetic"),
-        ("co-running", "input stall"),
+        ("sharing the machine", "input stall"),
         ("resident data were not measured on 1 rank at the local batch of 4 ranks",),
     ),
     "a control in too few blocks": (
         ALL,
         None,
         lambda cell, block: cell.control != "train" and block >= 2,
-        ("co-running", "input stall"),
+        ("sharing the machine", "input stall"),
         (NO_RESIDENT,),
     ),
     "ranks that do not wait for each other": (
         ALL,
         of_windows(num_applied=16),
         lambda cell, _: cell.backend == "ring",
-        ("stragglers", "exposed communication"),
+        ("stragglers", "communication and waiting"),
         ("ranks do not wait for each other",),
     ),
     "stamps that one block lacks": (
         Planted(**LOSSES["late"]),
         of_windows(step_seconds=None),
         lambda _, block: block == 2,
-        ("stragglers", "exposed communication"),
+        ("stragglers", "communication and waiting"),
         ("steps of none on 4 ranks have no stamps",),
     ),
 }
@@ -177,7 +177,11 @@ def test_parts_that_are_not_separated_are_merged_and_never_guessed(case):
 
 def test_data_that_are_not_read_have_no_input_stall_and_weak_scaling_no_batch_effect():
     found = only(plant(Planted(reads=False, co_running=1 * MS)))
-    assert [part.name for part in found.parts] == ["co-running", "stragglers", "exposed communication"]
+    assert [part.name for part in found.parts] == [
+        "sharing the machine",
+        "stragglers",
+        "communication and waiting",
+    ]
     assert found.notes == ()
 
 
@@ -187,9 +191,11 @@ def test_blocks_of_other_jobs_make_the_base_case_unpaired():
     assert found.notes == ("unpaired with base case (a), none on 1 rank: no common block",)
     assert " ranks, unpaired; largest loss: " in headline(found)
     unpaired = [part.name for part in found.parts if part.loss.method.startswith("unpaired t")]
-    assert unpaired == ["co-running", "input stall"]
+    assert unpaired == ["sharing the machine", "input stall"]
     narrow = {part.name: part.loss.high - part.loss.low for part in found.parts}
-    assert narrow["exposed communication"] < narrow["co-running"] / 3  # the drift is in what is unpaired
+    assert (
+        narrow["communication and waiting"] < narrow["sharing the machine"] / 3
+    )  # the drift is in what is unpaired
     for part in found.parts:
         assert part.loss.low <= ALL.losses[part.name] <= part.loss.high
 

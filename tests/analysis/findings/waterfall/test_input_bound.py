@@ -26,7 +26,7 @@ def part_of(found, name):
 def test_what_the_controls_differ_by_is_drawn_within_what_fetching_takes(seed):
     free = only(plant(FETCHING, noise=0.05, seed=seed))
     found = only(plant(FETCHING, noise=0.05, seed=seed, controls=CONTROLS))
-    stall, co_running = part_of(found, "input stall"), part_of(found, "co-running")
+    stall, co_running = part_of(found, "input stall"), part_of(found, "sharing the machine")
     assert found.bound.high == pytest.approx(0.013 / 0.942, rel=0.2)
     assert found.bound.low <= stall.loss.low <= stall.loss.center <= stall.loss.high <= found.bound.high
     assert co_running.loss.low <= co_running.loss.center <= co_running.loss.high

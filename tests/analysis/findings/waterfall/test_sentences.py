@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from dlscale.analysis.findings.waterfall import headline, largest_loss, waterfall_rows
-from dlscale.analysis.findings.waterfall_parts import LEAD_LEVEL, launches_to_separate
+from dlscale.analysis.findings.waterfall_parts import LEAD_LEVEL, NAMES, launches_to_separate
 from dlscale.analysis.statistics import Interval
 
 from .conftest import MS, Planted, only, plant
@@ -24,7 +25,7 @@ def interval(center, half, n=6, level=0.95):
 @pytest.mark.parametrize(
     ("truth", "options", "said"),
     [
-        (ALL, {}, "exposed communication 12.1 % [12.1, 12.1]"),
+        (ALL, {}, "communication and waiting 12.1 % [12.1, 12.1]"),
         (ALL, {"num_blocks": 2}, "insufficient data: 2 of 3 blocks"),
         (Planted(reads=False), {"noise": 0.01}, "no loss is significant; largest: "),
         (ALIKE, {"noise": 0.01}, "; not separable from "),
@@ -38,7 +39,7 @@ def test_no_more_is_said_of_the_largest_loss_than_is_known(truth, options, said)
 
 def test_losses_that_are_alike_are_not_ranked():
     one = only(plant(ALIKE, noise=0.01))
-    assert set(one.rivals) == {"co-running", "exposed communication"} - {one.largest.name}
+    assert set(one.rivals) == {"sharing the machine", "communication and waiting"} - {one.largest.name}
     assert {row["launches_needed"] for row in waterfall_rows([one])} == {one.launches_needed}
     assert only(plant(ALL)).launches_needed is None
     for needed in (one.efficiency.n, one.efficiency.n + 1):
@@ -63,22 +64,22 @@ def test_about_how_many_launches_would_separate_the_largest_loss():
     assert launches_to_separate([replace(lead(0.1), low=None)]) is None
 
 
-@pytest.mark.parametrize(("seed", "rivals"), [(97, ("co-running",)), (159, ())])
+@pytest.mark.parametrize(("seed", "rivals"), [(97, ("sharing the machine",)), (159, ())])
 def test_the_lead_of_the_largest_loss_is_tested_at_one_sided_5_percent(seed, rivals):
     """A two-sided paired t test gives a probability of 10.5 % for the first seed and of 9.6 % for the second."""
     truth = Planted(co_running=0.5 * MS, exposed=0.7 * MS, reads=False)
     one = only(plant(truth, noise=0.01, seed=seed, num_windows=2))
     first, second = (np.array([losses[index] for _, losses in one.by_block]) for index in (2, 0))
     assert 0.09 < stats.ttest_rel(first, second).pvalue < 0.11
-    assert one.largest.name == "exposed communication"
+    assert one.largest.name == "communication and waiting"
     assert one.rivals == rivals
     assert one.separated == (not rivals)
 
 
 def test_the_largest_losses_are_named_where_a_loss_is_certain():
     one = only(plant(ALL))
-    assert one.largest_names == ("exposed communication",)
-    assert replace(one, rivals=("stragglers",)).largest_names == ("exposed communication", "stragglers")
+    assert one.largest_names == ("communication and waiting",)
+    assert replace(one, rivals=("stragglers",)).largest_names == ("communication and waiting", "stragglers")
     uncertain = tuple(replace(part, loss=interval(0.1, 0.1)) for part in one.parts)
     of_uncertain = replace(one, parts=uncertain, loss=interval(0.15, 0.03))
     assert of_uncertain.largest_names == (), "a limit of 0 is not certain"
@@ -99,3 +100,8 @@ def test_one_rank_over_a_backend_has_no_waterfall():
     alone = [record for record in plant(Planted(num_ranks=1)) if record.case.cell.backend == "ring"]
     assert alone
     assert only([*plant(ALL), *alone]).cell.num_ranks == 4
+
+
+def test_the_metrics_page_explains_each_part_by_the_name_shown():
+    page = (Path(__file__).parents[4] / "docs/metrics.md").read_text(encoding="utf-8")
+    assert [name for name in NAMES if f"**{name}**" not in page] == []

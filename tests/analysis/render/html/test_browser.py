@@ -60,7 +60,7 @@ def test_it_asks_for_nothing_and_complains_about_nothing(page, path):
 
 def test_the_first_screen_names_the_largest_cause_of_loss(page):
     lead = page.find(".summary p:nth-of-type(2)")
-    assert lead.text == "The largest loss is exposed communication in 9 of 9."
+    assert lead.text == "The largest loss is communication and waiting in 9 of 9."
     assert lead.location["y"] + lead.size["height"] < 400
     assert page.find("#efficiency-0").location["y"] < 800
 

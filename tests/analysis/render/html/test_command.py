@@ -42,7 +42,7 @@ def test_the_page_is_in_the_studys_folder(store):
     assert status == 0
     assert said.rstrip().endswith(f"report: {store.folder / 'report.html'}")
     page = (store.folder / "report.html").read_text()
-    assert "largest loss: exposed communication" in page
+    assert "largest loss: communication and waiting" in page
     assert "weak-scaling-1a2b3c4d" in page
     run(store)
     assert (store.folder / "report.html").read_text() == page

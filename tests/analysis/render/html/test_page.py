@@ -31,7 +31,7 @@ def test_several_trainings_are_not_ranked(made):
     assert page.title == "How CosmoGAN and HEP-CNN scale on local"
     assert page.summary[0].startswith("Scaling efficiency of 9 curves: ")
     assert not any("highest" in sentence for sentence in page.summary)
-    assert page.summary[1] == "The largest loss is exposed communication in 9 of 9."
+    assert page.summary[1] == "The largest loss is communication and waiting in 9 of 9."
 
 
 def test_every_launch_is_a_point(made):

@@ -18,7 +18,7 @@ def test_a_strip_is_the_ideal_speed_and_its_largest_loss_is_marked(made):
     assert [one.begin for one in gloo.segments] == pytest.approx([0, 80.9, 82.9, 86.0])
     assert [one.largest for one in gloo.segments] == [False, False, False, True]
     assert gloo.certain
-    assert gloo.cause == "exposed communication: 14.0 % [13.4, 14.6]"
+    assert gloo.cause == "communication and waiting: 14.0 % [13.4, 14.6]"
     assert gloo.kept == "81 % [80, 82] of ideal"
 
 
@@ -33,7 +33,10 @@ def test_what_was_gained_takes_no_room_from_what_is_kept(made):
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
-        ({"largest": ("stragglers", "co-running")}, "co-running or stragglers: not separable"),
+        (
+            {"largest": ("stragglers", "sharing the machine")},
+            "sharing the machine or stragglers: not separable",
+        ),
         # what only gains may equal
         ({"separated": False}, "stragglers: 3.5 % [2.9, 4.1], not separable from the rest"),
         ({"largest": ()}, "no single cause is significant"),
