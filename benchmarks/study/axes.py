@@ -23,6 +23,7 @@ from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 FIELDS = ("batch", "precision", "compiled", "memory_format")  # of a study
 TARGET_FIELDS = ("learning_rate",)  # of a study's target
 MOST_VARIANTS = 64  # of a backend: more make no study that ends
+OPTION = re.compile(r"[a-z_0-9]+\.[A-Za-z_0-9]+")  # of a backend or an algorithm
 OWN_VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS)_NUM_THREADS|DLSCALE_.*")
 OPTION_TABLES = ("backend_options", "algorithm_options")  # of a study
 VARIABLES = "environment_variables"
@@ -37,7 +38,7 @@ def path_of(name: str) -> tuple[str, ...]:
         return (name,)
     if name in TARGET_FIELDS:
         return ("target", name)
-    if re.fullmatch(r"[a-z_0-9]+\.[A-Za-z_0-9]+", name):
+    if OPTION.fullmatch(name):
         owner, _, option = name.partition(".")
         return ("algorithm_options" if owner in ALGORITHMS else "backend_options", owner, option)
     if re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
@@ -114,6 +115,7 @@ def read_variables(text: str) -> dict[str, Any]:
         name, equals, value = word.partition("=")
         if not (equals and name and value):
             raise ValueError(f"{word!r} sets no variable; write NAME=VALUE, e.g. MPICH_ASYNC_PROGRESS=0|1")
+        check_variable(name)
         variables[name] = checked_values(value.split("|"), what=name) if "|" in value else value
     return variables
 
@@ -122,13 +124,13 @@ def read_options(text: str) -> dict[str, dict[str, Any]]:
     """{backend or algorithm: {option: value or values}} from OWNER.OPTION=VALUE, likewise. Raises ValueError."""
     options: dict[str, dict[str, Any]] = {}
     for word in split_list(text):
-        name, equals, value = word.partition("=")
-        owner, dot, option = name.partition(".")
-        if not (equals and dot and owner and option and value):
+        name, _, value = word.partition("=")
+        if not (OPTION.fullmatch(name) and value):
             raise ValueError(
                 f"{word!r} is not an option of a backend or an algorithm; write OWNER.OPTION=VALUE, e.g. "
                 "horovod.cycle_time_ms=0.5 or local_sgd.interval=4"
             )
+        owner, _, option = name.partition(".")
         options.setdefault(owner, {})[option] = read_values(value)
     return options
 

@@ -8,7 +8,7 @@ import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell
-from dlscale.benchmarks.study.axes import read_ladder, read_options, read_step
+from dlscale.benchmarks.study.axes import read_ladder, read_options, read_step, read_variables
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.settings import OPTIONS
@@ -101,10 +101,21 @@ MALFORMED = [
     (
         read_options,
         OPTION,
-        ["horovod", "local_sgd.interval", "cycle_time_ms=1", "horovod.=1", ".a=1", "a.b="],
+        [
+            "horovod",
+            "local_sgd.interval",
+            "cycle_time_ms=1",
+            "horovod.=1",
+            ".a=1",
+            "a.b=",
+            "a'.b=1",
+            "a.b.c=1",
+        ],
     ),
     (read_options, "empty value", ["gloo.bucket_cap_mb=1|", "gloo.bucket_cap_mb=|2"]),
     (read_options, "twice", ["gloo.bucket_cap_mb=1|1"]),
+    (read_variables, "no setting", ["a'b=1", "A.B=1"]),
+    (read_variables, "no environment variable", ["batch=4", "ring.teams=2"]),
     (OPTIONS["batch"].read, r"16|number", ["16|", "16|16", "16|x"]),
     (read_ladder, "is no ladder", ["plain", "plain > ", "> compiled"]),
     (partial(read_step, backend="ring"), "empty value", ["a="]),
