@@ -52,7 +52,7 @@ def test_every_name_has_a_row_and_every_row_a_name(title, names):
     [
         ("README.md", BACKENDS),
         ("README.md", WORKLOADS),
-        ("docs/data.md", WORKLOADS),
+        ("docs/own-model.md", WORKLOADS),
         ("docs/quick-start.md", definitions.names("study/studies")),
     ],
 )

@@ -1,0 +1,151 @@
+"""Every command of the README and of docs/ that takes under a minute runs as it stands; a longer study can be planned.
+
+A command that cannot run here has a line before its block, which a reader does not see:
+
+    <!-- not run: REASON -->                     the whole block
+    <!-- not run: REASON: dlscale collectives -->    those of the block that begin so
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+PAGES = (TOP / "README.md", *sorted((TOP / "docs").rglob("*.md")))
+REASONS = {
+    "checkout": "makes or installs the checkout, of which this is a copy",
+    "cluster": "needs the nodes or the scheduler of a cluster",
+    "gpu": "needs NVIDIA GPUs and their libraries",
+    "network": "downloads, or needs packages that are not in .venv",
+    "root": "needs root and network namespaces",
+    "long": "takes over a minute, and no plan says so",
+    "files": "reads files that only a reader has",
+}
+PROGRAM = re.compile(r"(?:\S*/)?(?:dlscale|make|python3?|pip|git|reframe|extrap|check\.sh)\b|cd ")
+UNDER_A_MINUTE = 40  # as planned; start-up and the report come on top
+GOLDEN = TOP / "tests/golden/records/weak-scaling-2c2a4218"
+STUDIES = ("weak-scaling-1a2b3c4d", "weak-scaling-5e6f7a8b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """The commands of a block of code, and what is said of those that do not run: (reason, their beginning)."""
+
+    commands: tuple[str, ...]
+    marks: tuple[tuple[str, str], ...]
+
+    def reason(self, command: str) -> str | None:
+        """Why a command does not run here; None if it does."""
+        return next((reason for reason, start in self.marks if command.startswith(start)), None)
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The blocks of a page that have commands."""
+    found = []
+    for marks, language, code in re.findall(
+        r"((?:^<!-- not run: [^\n]* -->\n)*)^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
+    ):
+        if language not in ("", "sh"):
+            continue
+        lines = code.replace("\\\n", " ").splitlines()
+        commands = tuple(line for line in lines if PROGRAM.match(line))
+        parts = [mark.partition(": ") for mark in re.findall(r"<!-- not run: (.*) -->", marks)]
+        if commands or parts:
+            found.append(Block(commands=commands, marks=tuple((reason, start) for reason, _, start in parts)))
+    return found
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(TOP))
+
+
+def test_what_does_not_run_has_a_reason_and_is_still_there():
+    for page in PAGES:
+        text = page.read_text()
+        blocks = blocks_of(text)
+        assert sum(len(block.marks) for block in blocks) == text.count("<!-- not run"), page
+        for block in blocks:
+            for reason, start in block.marks:
+                assert reason in REASONS, f"{page}: {reason}"
+                assert any(command.startswith(start) for command in block.commands), f"{page}: {start}"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A fresh copy of this checkout with its environment, and studies by the names that the documents use."""
+    copy = tmp_path / "dlscale"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=TOP, capture_output=True, text=True, check=True)
+    older = (TOP / ".venv/.installed").stat().st_mtime - 1  # else make installs it anew
+    for name in filter(None, listed.stdout.split("\0")):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(TOP / name, copy / name)
+        shutil.copymode(TOP / name, copy / name)
+        os.utime(copy / name, (older, older))
+    (copy / ".venv").symlink_to(TOP / ".venv")
+    for study in STUDIES:
+        shutil.copytree(GOLDEN, copy / "results/local" / study)
+    return copy
+
+
+class Shell:
+    """Runs commands in a checkout, as a reader does."""
+
+    def __init__(self, checkout: Path) -> None:
+        self.checkout = checkout
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+        self.environment = kept | {"PATH": f"{checkout / '.venv/bin'}:{kept['PATH']}"}
+
+    def __call__(self, command: str) -> str:
+        """What it prints; an error if it fails or takes much longer than planned."""
+        done = subprocess.run(
+            ["bash", "-ec", command], cwd=self.checkout, env=self.environment, capture_output=True, text=True,
+            timeout=300, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+    def study_of(self, command: str) -> list[str]:
+        """The words after `dlscale run` of a study on this machine that a command runs; empty for all else."""
+        words = shlex.split(command, comments=True)
+        if words[0] == "make":
+            printed = self(f"make -n {shlex.join(words[1:])}").splitlines()
+            words = next((shlex.split(line) for line in printed if "dlscale run" in line), [""])
+        run = Path(words[0]).name == "dlscale" and words[1] == "run" and "--dry-run" not in words
+        elsewhere = any(
+            word.startswith(("--system", "system=")) and "emulated" not in command for word in words
+        )
+        return words[2:] if run and not elsewhere else []
+
+    def under_a_minute(self, command: str) -> bool:
+        """Whether it takes less, by its plan if it runs a study."""
+        study = self.study_of(command)
+        if not study:
+            return True
+        lines = self(f"dlscale plan {shlex.join(study)} --json")
+        return sum(cell["seconds_left"] for cell in json.loads(lines)["rows"]) < UNDER_A_MINUTE
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1500)
+@pytest.mark.requires("ring", "mpiexec", "horovod-torch")
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page.read_text())], ids=name_of)
+def test_the_commands_of_a_page_run(page, checkout):
+    shell = Shell(checkout)
+    failed = []
+    for block in blocks_of(page.read_text()):
+        for command in block.commands:
+            if block.reason(command):
+                continue
+            try:
+                if shell.under_a_minute(command):
+                    shell(command)
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                failed.append(str(error))
+    assert not failed, "\n\n".join(failed)
