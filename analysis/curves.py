@@ -195,15 +195,6 @@ def missing_from(rows: Iterable[Point], curves: Sequence[Curve]) -> list[str]:
     return words
 
 
-def dodge(index: int, count: int) -> float:
-    """Factor on the number of ranks that shifts curve `index` of `count`, so that points do not overlap.
-
-    Curves are spread evenly over at most a third of an octave around the true position, which the axis labels.
-    """
-    step = min(0.07, 0.34 / max(1, count - 1))
-    return float(2.0 ** (step * (index - (count - 1) / 2)))
-
-
 def limits(intervals: Sequence[Interval]) -> tuple[float, float]:
     """The lowest and highest value that must be visible."""
     return (

@@ -233,8 +233,7 @@ class Series:
     """Points of one kind of evidence; a line joins them only if `joined`.
 
     `look` is the name of its curve, which looks the same everywhere. The limits of points in a `band` are drawn as one
-    area, else each as a bar. With `stairs` the line goes up at each point, and points have no markers. `aside` is the
-    factor by which x was moved so that series do not cover each other; print takes it back.
+    area, else each as a bar. With `stairs` the line goes up at each point, and points have no markers.
     """
 
     name: str
@@ -245,7 +244,6 @@ class Series:
     joined: bool = False
     band: bool = False
     stairs: bool = False
-    aside: float = 1.0
     training: TrainingLine | None = None
 
 

@@ -28,7 +28,6 @@ CHARACTER_INCHES, LINE_INCHES = 0.07, 0.13  # a digit and a line of 8 pt
 GREY = "#777777"
 RIM = "#333333"
 IDEAL: dict[str, Any] = {"color": "#aaaaaa", "linewidth": 0.9, "zorder": 1, "label": "ideal"}
-IDEAL_MARK: dict[str, Any] = {"color": GREY, "linewidth": 1.6, "zorder": 1.5, "solid_capstyle": "butt"}
 REFERENCE: dict[str, Any] = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (1, 1.5)), "zorder": 1}
 
 _RC: dict[str, Any] = {

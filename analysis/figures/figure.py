@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from math import log, nan
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from dlscale.analysis.figures.drawing import (
     EVIDENCE,
     GREY,
     IDEAL,
-    IDEAL_MARK,
     LINE_INCHES,
     REFERENCE,
     RIM,
@@ -84,7 +83,7 @@ def draw(declared: Figure, form: Form = SCREEN) -> Captioned:
         least=needs_of(declared),
     )
     for place, (panel, plot) in enumerate(zip(axes, plots, strict=False)):
-        draw_plot(panel, plot, looks, form=form, last=plot is plots[-1])
+        draw_plot(panel, plot, looks, last=plot is plots[-1])
         if place and declared.shared:
             panel.set_ylabel("")
     if losses:
@@ -134,17 +133,13 @@ def _looks(plots: Sequence[Plot]) -> dict[str, Look]:
     return looks_for({series.look: series.tags.backend for series in every})
 
 
-def draw_plot(
-    axes: Axes, plot: Plot, looks: Mapping[str, Look], *, form: Form = SCREEN, last: bool = True
-) -> None:
+def draw_plot(axes: Axes, plot: Plot, looks: Mapping[str, Look], *, last: bool = True) -> None:
     """Draw a plot; only the `last` of a row names the axis of bars behind its points."""
     if plot.title:
         axes.set_title(plot.title, loc="left")
     scale_x(axes, plot.x)
     for place, guide in enumerate(plot.guides):
         _draw_guide(axes, guide, _guide_style(plot.guides, place))
-        if guide.points and guide.label == "ideal" and plot.y.kind == "log" and not form.printed:
-            _mark_levels(axes, plot, guide)
     if plot.bars:
         _draw_bars(axes, plot, looks, last=last)
     for series in plot.series:
@@ -154,7 +149,7 @@ def draw_plot(
         elif series.stairs:
             _draw_stairs(axes, series, look)
         elif series.points:
-            (_draw_band if series.band else _draw_points)(axes, series, look, form)
+            (_draw_band if series.band else _draw_points)(axes, series, look)
     if plot.stacks:
         _draw_stacks(axes, plot)
     scale_y(axes, plot.y)
@@ -166,24 +161,17 @@ def draw_plot(
         axes.text(0.5, 0.5, plot.says, transform=axes.transAxes, ha="center")
 
 
-def _places(series: Series, form: Form) -> list[float]:
-    """Where points stand: in print exactly where they belong."""
-    return [point.x / (series.aside if form.printed else 1.0) for point in series.points]
-
-
-def _draw_points(axes: Axes, series: Series, look: Look, form: Form) -> None:
+def _draw_points(axes: Axes, series: Series, look: Look) -> None:
     axes.errorbar(
-        _places(series, form),
+        [point.x for point in series.points],
         [point.y for point in series.points],
         # NaN draws no bar: a point without an interval must not look like one with a tiny interval.
         yerr=np.transpose([_whiskers(point.y, point.low, point.high) for point in series.points]),
         xerr=np.transpose([_whiskers(point.x, point.left, point.right) for point in series.points])
         if any(point.left is not None for point in series.points)
         else None,
-        # Dark and in front, so that an interval smaller than its marker is visible inside it. In print bars lie on top
-        # of each other, and only their colour says whose they are.
-        barsabove=True,
-        ecolor=look.color if form.printed else RIM,
+        # Bars lie on top of each other, and only their colour says whose they are.
+        ecolor=look.color,
         elinewidth=0.7,
         capsize=1.8,
         zorder=3,
@@ -206,8 +194,8 @@ def _whiskers(y: float, low: float | None, high: float | None) -> tuple[float, f
     return 0.0 if low is None else y - low, 0.0 if high is None else high - y
 
 
-def _draw_band(axes: Axes, series: Series, look: Look, form: Form) -> None:
-    places = _places(series, form)
+def _draw_band(axes: Axes, series: Series, look: Look) -> None:
+    places = [point.x for point in series.points]
     low, high = ([getattr(point, side) for point in series.points] for side in ("low", "high"))
     ends = places
     if len(places) == 1:
@@ -285,17 +273,6 @@ def _guide_style(guides: Sequence[Guide], place: int) -> dict[str, Any]:
         return {"color": RIM, "linewidth": 0.5, "zorder": 1}
     others = list(dict.fromkeys(guide.label for guide in guides if guide.label not in ("", "ideal")))
     return GUIDES[others.index(guides[place].label) % len(GUIDES)] | {"label": guides[place].label}
-
-
-def _mark_levels(axes: Axes, plot: Plot, guide: Guide) -> None:
-    """Mark the level of a sloped line at each tick: beside it points moved aside would seem above or below it."""
-    (first, low), (last, high) = guide.points[0], guide.points[-1]
-    slope = log(high / low) / log(last / first) if last != first else 1.0
-    side = max((max(series.aside, 1 / series.aside) for series in plot.series), default=1.0) * 1.04
-    for place in (place for place, _ in plot.x.ticks if first <= place <= last):
-        axes.plot(
-            [place / side, place * side], [low * (place / first) ** slope] * 2, **IDEAL_MARK, scalex=False
-        )
 
 
 def _draw_stacks(axes: Axes, plot: Plot) -> None:

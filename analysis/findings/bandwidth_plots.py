@@ -115,7 +115,6 @@ def busbw_figure(
                 title=_named(panel) if len(every) > 1 else "",
                 x=x,
                 y=_speed_axis(shown),
-                series=tuple(_aside(series, asides[series.look]) for series in plot.series),
                 bars=Bars(
                     title="bars: per step [MB]",
                     label="bytes per step",
@@ -155,7 +154,7 @@ def _words(shown: Sequence[Communication], left_out: Sequence[Panel]) -> Iterato
         f"n = {span([interval.n for interval in times])} launches;"
     )
     yield bars_text(times, "whiskers")
-    yield "Bars: bytes of a step that travel in buckets of that size. Backends stand beside each other."
+    yield "Bars: bytes of a step that travel in buckets of that size."
     yield from dict.fromkeys(f"{note[0].upper()}{note[1:]}." for one in shown for note in one.alone.notes)
     if left_out:
         yield f"Not shown: {', '.join(map(_named, left_out))} (see --json)."
@@ -168,12 +167,6 @@ def _panel(exchange: Communication) -> Panel:
 def _named(panel: Panel) -> str:
     num_ranks, num_nodes = panel
     return f"{num_ranks} ranks" + (f" on {num_nodes} nodes" if num_nodes > 1 else "")
-
-
-def _aside(series: Series, factor: float) -> Series:
-    return replace(
-        series, aside=factor, points=tuple(replace(point, x=point.x * factor) for point in series.points)
-    )
 
 
 def _octaves(shown: Sequence[Communication]) -> tuple[float, float]:

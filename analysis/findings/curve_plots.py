@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from dlscale.analysis.curves import Curve, Value, dodge, missing_from
+from dlscale.analysis.curves import Curve, Value, missing_from
 from dlscale.analysis.declare import Axis, Guide, Point, Series, tags_of
 from dlscale.analysis.findings.predicted_points import PlacedPrediction
 from dlscale.analysis.findings.scaling import ScalingRow
@@ -72,40 +71,18 @@ def rate_axis(rows: Sequence[Shown]) -> Axis:
     return Axis(title="throughput [samples/s]", kind="log", ticks=ticks, low=low, high=high)
 
 
-def series_of(
-    curves: Sequence[Curve], value: Value, *, say: Say, unit: str, among: Sequence[str] = ()
-) -> tuple[Series, ...]:
-    """The series of the curves; `say` formats a value, and `unit` is what its n counts: `launch` or `block`.
-
-    `among` are the names of all curves beside which they stand, by default their own.
-    """
-    names = list(dict.fromkeys((*among, *(curve.name for curve in curves))))
-    series = []
-    for curve in curves:
-        factor = dodge(names.index(curve.name), len(names))
-        points = [
-            Point(
-                x=row.cell.num_ranks * factor,
-                y=interval.center,
-                low=interval.low,
-                high=interval.high,
-                lines=(*_where(curve, row), say(interval), interval_note(interval, unit), *_missing(row)),
-            )
-            for row in curve.rows
-            if (interval := value(row))
-        ]
-        series.append(
-            Series(
-                name=curve.name,
-                look=curve.name,
-                evidence=curve.evidence,
-                points=tuple(points),
-                tags=tags_of(curve.rows[0].cell),
-                joined=curve.joined,
-                aside=factor,
-            )
-        )
-    return tuple(series)
+def series_of(curves: Sequence[Curve], value: Value, *, say: Say, unit: str) -> tuple[Series, ...]:
+    """The series of the curves; `say` formats a value, and `unit` is what its n counts: `launch` or `block`."""
+    return plain_series(
+        curves,
+        value,
+        lines=lambda curve, row, interval: (
+            *_where(curve, row),
+            say(interval),
+            interval_note(interval, unit),
+            *_missing(row),
+        ),
+    )
 
 
 def plain_series(
@@ -114,13 +91,9 @@ def plain_series(
     *,
     at: Callable[[Any], float] = lambda row: float(row.cell.num_ranks),
     lines: Lines = lambda curve, _, interval: (curve.name, with_limits(interval)),
-    among: Iterable[str] = (),
 ) -> tuple[Series, ...]:
-    """The series of curves of any rows, beside each other and those `among` which they stand.
-
-    `lines` are those of a point's tooltip.
-    """
-    series = (
+    """The series of curves of any rows; `lines` are those of a point's tooltip."""
+    return tuple(
         Series(
             name=curve.name,
             look=curve.name,
@@ -140,22 +113,6 @@ def plain_series(
             joined=curve.joined,
         )
         for curve in curves
-    )
-    return moved_aside(series, among)
-
-
-def moved_aside(series: Iterable[Series], among: Iterable[str] = ()) -> tuple[Series, ...]:
-    """The series beside each other and those `among` which they stand, so that points do not cover each other."""
-    series = tuple(series)
-    names = list(dict.fromkeys((*among, *(each.look for each in series))))
-    factors = {name: dodge(place, len(names)) for place, name in enumerate(names)}
-    return tuple(
-        replace(
-            each,
-            aside=factors[each.look],
-            points=tuple(replace(point, x=point.x * factors[each.look]) for point in each.points),
-        )
-        for each in series
     )
 
 

@@ -92,7 +92,6 @@ def efficiency_plot(
     curves = curves_of(rows, value)
     shown = [row for curve in curves for row in curve.rows]
     points = [point for point in points if value is against_none and value(point)]
-    names = [curve.name for curve in curves_of(rows, _either if among else value)]
     tops = [
         interval.center if interval.high is None else interval.high
         for row in (*shown, *points)
@@ -110,8 +109,8 @@ def efficiency_plot(
             high=max((1.1, *(1.05 * top for top in tops))),
         ),
         series=(
-            *series_of(curves, value, say=percent, unit="block", among=names),
-            *predicted_series(points, value, names),
+            *series_of(curves, value, say=percent, unit="block"),
+            *predicted_series(points, value),
         ),
         guides=guides,
         notes=(

@@ -19,7 +19,6 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from dlscale.analysis.curves import Value as ValueOf
-from dlscale.analysis.curves import dodge
 from dlscale.analysis.declare import Block, Column, Point, Sentence, Series, TableOf, Tags, Value
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding, training_columns
@@ -338,18 +337,11 @@ def lead_sentences(every: Sequence[PlacedPrediction]) -> Iterator[str]:
     yield from filter(None, (doubts and f"{doubts}.", comparison_sentence(every), origin_sentence(every)))
 
 
-ASIDE = 2.0**-0.18  # factor on ranks: a prediction stands left of what was measured
-
-
-def predicted_series(
-    every: Sequence[PlacedPrediction], value: ValueOf, measured: Sequence[str]
-) -> list[Series]:
-    """A series for each curve of the points that have `value`; `measured` are the names of the plot's other series."""
-    names = list(dict.fromkeys(measured))
+def predicted_series(every: Sequence[PlacedPrediction], value: ValueOf) -> list[Series]:
+    """A series for each curve of the points that have `value`."""
     series = []
     for name, group in groupby(filter(value, every), key=lambda point: point.name):
         members = tuple(group)
-        place = ASIDE * (dodge(names.index(name), len(names)) if name in names else 1.0)
         series.append(
             Series(
                 name=f"{name}, predicted",
@@ -357,7 +349,7 @@ def predicted_series(
                 evidence=members[0].evidence,
                 points=tuple(
                     Point(
-                        x=point.record.num_ranks * place,
+                        x=float(point.record.num_ranks),
                         y=interval.center,
                         low=interval.low,
                         high=interval.high,
@@ -368,7 +360,6 @@ def predicted_series(
                 ),
                 tags=members[0].tags,
                 band=True,
-                aside=place,
             )
         )
     return series

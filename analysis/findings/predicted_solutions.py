@@ -32,7 +32,7 @@ from dlscale.analysis.declare import (
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import noise_scale, solution_table
-from dlscale.analysis.findings.curve_plots import moved_aside, plain_series, rank_axis
+from dlscale.analysis.findings.curve_plots import plain_series, rank_axis
 from dlscale.analysis.findings.noise_scale import (
     NoiseScale,
     arrived,
@@ -407,7 +407,7 @@ def _samples_plot(rows: Sequence[TimeToSolution], noises: Sequence[NoiseScale]) 
 def _times_plot(found: Sequence[PredictedTimes]) -> Plot:
     high = 1.08 * limits([point.seconds for _, point in shown_points(found)])[1]
     plot = prediction_plot(found, name="predicted")
-    return replace(plot, title="", y=replace(plot.y, high=high), series=moved_aside(plot.series))
+    return replace(plot, title="", y=replace(plot.y, high=high))
 
 
 def _samples_rows(noises: Sequence[NoiseScale]) -> list[dict[str, Any]]:

@@ -262,9 +262,8 @@ def frameworks_figure(
         )
     for label, value in costs:
         high = 1.08 * limits([interval for row in every if (interval := value(row))])[1]
-        names = [backend_name(row.cell) for row in every]
         for rows in families.values():
-            series = plain_series(curves_of(rows, value), value, among=names)
+            series = plain_series(curves_of(rows, value), value)
             axis = Axis(title=label, low=0, high=high)
             plots.append(Plot(name=label, title="", says="", x=rank_axis(every), y=axis, series=series))
     first = next(iter(families))

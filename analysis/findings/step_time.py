@@ -112,7 +112,7 @@ def _speed_ups(base: int, curves: Sequence[Curve], among: Sequence[Curve]) -> Pl
             low=min(low, ideal[0]) / 1.3,
             high=max(high, ideal[-1]) * 1.3,
         ),
-        series=plain_series(curves, speed_up, among=[curve.name for curve in among]),
+        series=plain_series(curves, speed_up),
         guides=(proportional(1 / base, x),),
     )
 

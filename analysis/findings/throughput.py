@@ -90,7 +90,7 @@ def _plot(
         y=rate_axis([*placed, *([reference] if reference else [])]),
         series=(
             *series_of(curves, throughput_of, say=samples_text, unit="launch"),
-            *predicted_series(points, throughput_of, [curve.name for curve in curves]),
+            *predicted_series(points, throughput_of),
         ),
         guides=tuple(guides),
         notes=(f"{family.constants}.", *without_point(rows, curves), *predicted_notes(points)),
@@ -149,8 +149,7 @@ def _words(
     if levels and any(interval.low is None for interval in intervals):
         yield "No bar: fewer than 6 launches."
     if base:
-        mark = "" if form.printed else "; its level is marked behind the points, which are moved aside"
-        yield f"Ideal: through the base case, none on {base_text(rows)}, {rate(base.throughput)} samples/s{mark}."
+        yield f"Ideal: through the base case, none on {base_text(rows)}, {rate(base.throughput)} samples/s."
     elif any(map(is_base, rows)):
         yield "No ideal line: curves have base cases of their own."
     else:

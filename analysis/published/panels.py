@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from dlscale.analysis.curves import dodge
 from dlscale.analysis.declare import Area, Axis, Guide, Plot, Point, Series, Tags
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.published.catalogue import Figure, Panel, Published
@@ -252,21 +251,19 @@ def _joined(marks: Sequence[Mark], panel: Panel) -> bool:
 def _predicted_series(content: Content, among: Sequence[Content]) -> Iterator[Series]:
     """A band per predicted curve, in the look of the published series that it predicts."""
     published = {marks[0].label for peer in among for marks in peer.curves}
-    for index, curve in enumerate(content.predicted):
-        aside = dodge(index, len(content.predicted))
+    for curve in content.predicted:
         unit = content.panel.unit
         yield Series(
             name=curve.label,
             look=curve.label,
             evidence=SIMULATED,
             points=tuple(
-                Point(x=x * aside, y=band.median / unit, low=band.low / unit, high=band.high / unit)
+                Point(x=x, y=band.median / unit, low=band.low / unit, high=band.high / unit)
                 for x, band in curve.points
             ),
             tags=_published_tags(curve.label) if curve.label in published else Tags(backend=curve.backend),
             joined=len(curve.points) > 1,
             band=True,
-            aside=aside,
         )
 
 
@@ -274,16 +271,15 @@ def _own_series(content: Content) -> Iterator[Series]:
     """Our points, never joined."""
     names = list(dict.fromkeys((point.name, str(point.row.evidence)) for point in content.ours))
     backends = {point.name: point.row.cell.backend for point in content.ours}
-    order, unit = list(backends), content.panel.unit
+    unit = content.panel.unit
     for name, evidence in names:
-        aside = dodge(order.index(name), len(order)) if content.figure.x_scale != "linear" else 1.0
         yield Series(
             name=name,
             look=name,
             evidence=evidence,
             points=tuple(
                 Point(
-                    x=point.x * aside,
+                    x=point.x,
                     y=point.value.center / unit,
                     low=None if point.value.low is None else point.value.low / unit,
                     high=None if point.value.high is None else point.value.high / unit,
@@ -292,7 +288,6 @@ def _own_series(content: Content) -> Iterator[Series]:
                 if (point.name, str(point.row.evidence)) == (name, evidence)
             ),
             tags=Tags(backend=backends[name]),
-            aside=aside,
         )
 
 

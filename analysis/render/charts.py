@@ -103,7 +103,7 @@ def _drawn(plot: Plot, colours: dict[str, tuple[int, ...]], width: int) -> str:
     for series in plot.series:
         options: dict[str, Any] = {"color": colours[series.name]} if series.name in colours else {}
         aside = DODGE * span * (list(marks).index(series.name) - (len(marks) - 1) / 2) / 2
-        xs = [_place(plot.x, point, x) + aside for point in series.points]
+        xs = [x(point.x) + aside for point in series.points]
         for at, point in zip(xs, series.points, strict=True):
             bar = _bar(point, y, (ends[1] - ends[0]) / HEIGHT)
             if bar:
@@ -137,13 +137,6 @@ def _scale(axis: Axis) -> Callable[[float], float]:
     if axis.kind == "log":
         return math.log2
     return (lambda value: 100 * value) if axis.kind == "percent" else (lambda value: value)
-
-
-def _place(axis: Axis, point: Point, x: Callable[[float], float]) -> float:
-    """The tick that a point belongs to; the page shifts points by less than half an octave."""
-    if axis.kind != "log" or not axis.ticks:
-        return x(point.x)
-    return min((x(at) for at, _ in axis.ticks), key=lambda at: abs(at - x(point.x)))
 
 
 def _ends(plot: Plot, y: Callable[[float], float]) -> tuple[float, float]:

@@ -43,7 +43,7 @@ drawers.curves = (name) => {
     const look = report.data.looks[one.look] ?? { color: variable("--muted"), symbol: "circle", dash: "solid" };
     const color = colorOf(look);
     const bars = one.low.length && !one.band ? {
-      error_y: { type: "data", symmetric: false, thickness: 1.2, width: 4, color: variable("--ink"),
+      error_y: { type: "data", symmetric: false, thickness: 1.2, width: 4, color,
         array: one.high.map((high, i) => (high === null ? 0 : high - one.y[i])),
         arrayminus: one.low.map((low, i) => (low === null ? 0 : one.y[i] - low)) },
     } : {};
@@ -72,9 +72,8 @@ drawers.curves = (name) => {
     marker: { symbol: "circle-open", size: dense ? 10 : 15, line: { width: 1.5 }, color: variable("--bad") },
   }));
   const lines = guides.map((guide) => ({
-    type: "scatter", mode: guide.bound ? "lines+markers" : "lines", hoverinfo: "skip",
+    type: "scatter", mode: "lines", hoverinfo: "skip",
     line: { color: variable("--faint"), width: 1, dash: guide.bound ? "dot" : "solid" },
-    marker: { symbol: "line-ew", size: 28, line: { color: variable("--faint"), width: 1.5 } },
     x: guide.y === null ? guide.xs : ends(x, shown), y: guide.y === null ? guide.ys : [guide.y, guide.y],
   }));
   return [[...bands, ...lines, ...traces, ...rings], layoutWith({ xaxis: axisWith(x, { showgrid: x.kind === "time" }), yaxis: axisWith(y) })];

@@ -55,9 +55,8 @@ def test_points_are_busbw_and_bars_the_bytes_of_a_step():
         speed = SPEEDS[series.name]
         expected = [1.5 * size / (middle * (20e-6 + 1.5 * size / speed)) / 1e9 for size in SIZES]
         np.testing.assert_allclose([point.y for point in series.points], expected)
-        np.testing.assert_allclose([point.x / series.aside for point in series.points], list(SIZES))
+        np.testing.assert_allclose([point.x for point in series.points], list(SIZES))
         np.testing.assert_allclose(plot.bars.heights[series.name], [(1 << 20, 1.048576), (4 << 20, 20.97152)])
-        assert plot.bars.asides[series.name] == series.aside
     assert (plot.y.title, plot.bars.title) == ("busbw [GB/s]", "bars: per step [MB]")
     assert [row["bucket_bytes"] for row in rows] == [1 << 20, 4 << 20] * 2
 

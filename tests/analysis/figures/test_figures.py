@@ -43,7 +43,7 @@ def declare(table, name):
 def points(plot):
     """Label -> (number of ranks, value, low, high) of each point of each curve."""
     return {
-        series.name: [(point.x / series.aside, point.y, point.low, point.high) for point in series.points]
+        series.name: [(point.x, point.y, point.low, point.high) for point in series.points]
         for series in plot.series
     }
 

@@ -22,10 +22,7 @@ def figure_of(table):
 
 def points(plot):
     """Backend -> {ranks: value}."""
-    return {
-        series.name: {round(point.x / series.aside): point.y for point in series.points}
-        for series in plot.series
-    }
+    return {series.name: {round(point.x): point.y for point in series.points} for series in plot.series}
 
 
 def ring_on_2_ranks(table):
