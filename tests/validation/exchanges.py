@@ -128,8 +128,8 @@ def replay_checks() -> Iterator[Check]:
         )
 
 
-def check_lines(checks: Sequence[Check], *, every: bool = True) -> list[str]:
-    """Markdown: the verdict, and a row per network, exchange and size with the error; with `every` not only misses."""
+def check_lines(checks: Sequence[Check]) -> list[str]:
+    """Markdown: the verdict, and a row of each check that missed."""
     worst = max((check.error for check in checks), key=abs)
     passed = sum(check.passed for check in checks)
     columns = ["network", "exchange", "ranks", "bytes", "reference", "reference ms", "error"]
@@ -141,10 +141,10 @@ def check_lines(checks: Sequence[Check], *, every: bool = True) -> list[str]:
             size_text(check.num_bytes),
             check.reference,
             f"{check.reference_seconds * 1e3:.3f}",
-            _percent(check.error) + ("" if check.passed else " (missed)"),
+            f"{_percent(check.error)} (missed)",
         ]
         for check in checks
-        if every or not check.passed
+        if not check.passed
     ]
     verdict = (
         f"{passed} of {len(checks)} within {100 * checks[0].tolerance:g} %; the largest error is "

@@ -27,7 +27,7 @@ def validation_lines() -> list[str]:
     return [
         "### Closed forms",
         "",
-        *check_lines(list(closed_form_checks()), every=False),
+        *check_lines(list(closed_form_checks())),
         "### Replayed programs",
         "",
         *check_lines(list(replay_checks())),

@@ -43,7 +43,7 @@ def published_curves(published: Published) -> list[PublishedCurve]:
 
 
 def published_lines() -> list[str]:
-    """Markdown: every published point with its band, the causes of misses, and the law's predictions."""
+    """Markdown: the published points outside their band, curve by curve, the causes, and the law's predictions."""
     published = load_published()
     curves = published_curves(published)
     points_of = [row for curve in curves for row in curve.rows]
@@ -51,24 +51,20 @@ def published_lines() -> list[str]:
     rows = [
         [
             curve.title,
-            f"{row.x:g}",
-            f"{_middle(row):.3f}",
-            f"{row.predicted.median:.3f} [{row.predicted.low:.3f}, {row.predicted.high:.3f}]",
-            "no" if row.verdict == DISAGREES else "yes",
+            f"{sum(row.verdict != DISAGREES for row in curve.rows)} of {len(curve.rows)}",
+            "; ".join(_outside(row) for row in curve.rows if row.verdict == DISAGREES),
         ]
         for curve in curves
-        for row in curve.rows
-        if row.predicted
     ]
     missed: dict[str, list[str]] = {}
     for curve in curves:
         for reason in dict.fromkeys(row.reason for row in curve.rows if row.verdict == DISAGREES):
             missed.setdefault(reason, []).append(curve.title)
-    columns = ["curve", "devices", "published efficiency", "predicted [5, 95] %", "inside"]
+    columns = ["curve", "points inside", "outside, by devices: published efficiency, predicted [5, 95] %"]
     return [
         f"{inside} of {len(points_of)} inside the band.",
         "",
-        *markdown_table(columns, rows, words=["curve", "inside"]),
+        *markdown_table(columns, rows, words=columns),
         "",
         *(f"* Missed, {'; '.join(titles)}: {reason}." for reason, titles in missed.items()),
         "",
@@ -99,5 +95,8 @@ def _law_lines(curves: Sequence[PublishedCurve], published: Published) -> list[s
     ]
 
 
-def _middle(row: ClaimVerdict) -> float:
-    return ((row.low or 0.0) + (row.high or 0.0)) / 2
+def _outside(row: ClaimVerdict) -> str:
+    middle = ((row.low or 0.0) + (row.high or 0.0)) / 2
+    band = row.predicted
+    told = f"{band.median:.3f} [{band.low:.3f}, {band.high:.3f}]" if band else "none"
+    return f"{row.x:g}: {middle:.3f}, {told}"

@@ -35,7 +35,7 @@ def test_a_missed_check_is_marked_and_counted():
 @pytest.mark.parametrize(
     "lines",
     [
-        lambda: exchanges.check_lines(list(exchanges.closed_form_checks()), every=False),
+        lambda: exchanges.check_lines(list(exchanges.closed_form_checks())),
         lambda: exchanges.check_lines(list(exchanges.replay_checks())),
         lambda: hosts_lines(load_measured()),
         published_lines,
