@@ -5,7 +5,8 @@ python -m dlscale.benchmarks.cli.reference
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -69,30 +70,56 @@ def _fields() -> Iterator[str]:
 
 
 def _verbs() -> Iterator[str]:
-    yield "## Verbs\n"
     context = click.Context(cli)
-    for verb in VERBS:
-        command = cli.get_command(context, verb)
-        if command:
-            yield from _verb(command, f"dlscale {verb}")
+    verbs = [(verb, cli.get_command(context, verb)) for verb in VERBS]
+    commands = [each for verb, command in verbs if command for each in _commands(command, f"dlscale {verb}")]
+    own = [option for _, command in commands for option in _own(command) if option.name not in OPTIONS]
+    counts = Counter((option.opts[0], option.help) for option in own)
+    shared = {(flag, text or "") for (flag, text), count in counts.items() if count > 1}
+    yield "## Verbs\n"
+    yield "Below, verbs only name the fields of a study that they take, and these options:\n"
+    yield from (f"* `{flag}`: {text}" for flag, text in sorted(shared))
+    yield ""
+    for name, command in commands:
+        yield from _verb(command, name, shared)
     yield "## Verbs that went\n"
     yield from (f"* `dlscale {old}` is now `{new}`" for old, new in REMOVED.items())
 
 
-def _verb(command: click.Command, name: str) -> Iterator[str]:
-    about = (command.help or "").partition("\n\n")[0].replace("\n", " ")
-    yield f"### `{name}`\n\n{' '.join(about.split())}\n"
-    own = [
-        option for option in command.params if isinstance(option, click.Option) and option.name not in OPTIONS
-    ]
-    if any(option.name in OPTIONS for option in command.params):
-        yield "* the everyday options of a study, above"
-    for option in own:
-        yield f"* `{', '.join(option.opts)}`: {option.help}"
-    yield ""
+def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
     if isinstance(command, click.Group):
         for verb, sub in command.commands.items():
-            yield from _verb(sub, f"{name} {verb}")
+            yield from _commands(sub, f"{name} {verb}")
+
+
+def _own(command: click.Command) -> list[click.Option]:
+    """The options of a verb that are no fields of a study, or mean something of their own."""
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    return [option for option in options if _field(option) is None]
+
+
+def _field(option: click.Parameter) -> Option | None:
+    """The field of a study that an option sets, with the field's own meaning."""
+    field = OPTIONS.get(option.name or "")
+    return field if field and isinstance(option, click.Option) and option.help == field.help else None
+
+
+def _verb(command: click.Command, name: str, shared: Collection[tuple[str, str]]) -> Iterator[str]:
+    about = (command.help or "").partition("\n\n")[0].replace("\n", " ")
+    yield f"### `{name}`\n\n{' '.join(about.split())}\n"
+    own = _own(command)
+    fields = [option for option in command.params if _field(option)]
+    known = [option for option in own if (option.opts[0], option.help) in shared]
+    if len(fields) == sum(bool(option.panel) for option in OPTIONS.values()):
+        yield "* the everyday options of a study, above"
+        fields = []
+    if named := [f"`{option.opts[0]}`" for option in (*fields, *known)]:
+        yield f"* {', '.join(named)}"
+    for option in own:
+        if option not in known:
+            yield f"* `{', '.join(option.opts)}`: {option.help}"
+    yield ""
 
 
 def main() -> None:

@@ -17,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from dlscale.benchmarks.records.record import Record
+from tests.made_records import TARGET, make_record, make_study, solved, write_study
+
 TOP = Path(__file__).parents[2]
 PAGES = (TOP / "README.md", *sorted((TOP / "docs").rglob("*.md")))
 REASONS = {
@@ -30,13 +33,7 @@ REASONS = {
 }
 PROGRAM = re.compile(r"(?:\S*/)?(?:dlscale|make|python3?|pip|git|reframe|extrap|check\.sh)\b|cd ")
 UNDER_A_MINUTE = 40  # as planned; start-up and the report come on top
-# What a reader has measured before, by the names that the documents use.
-GOLDEN = TOP / "tests/golden/records"
-MEASURED = {
-    "local/weak-scaling-1a2b3c4d": "weak-scaling-2c2a4218",
-    "local/weak-scaling-5e6f7a8b": "weak-scaling-2c2a4218",
-    "collectives/20261122T215049Z": "collectives-20261122T215049Z",
-}
+COLLECTIVES = TOP / "tests/golden/records/collectives-20261122T215049Z"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +81,7 @@ def test_what_does_not_run_has_a_reason_and_is_still_there():
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A fresh copy of this checkout with its environment, and studies by the names that the documents use."""
+    """A fresh copy of this checkout with its environment, and what its reader has measured before."""
     copy = tmp_path / "dlscale"
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=TOP, capture_output=True, text=True, check=True)
     older = (TOP / ".venv/.installed").stat().st_mtime - 1  # else make installs it anew
@@ -94,9 +91,35 @@ def checkout(tmp_path: Path) -> Path:
         shutil.copymode(TOP / name, copy / name)
         os.utime(copy / name, (older, older))
     (copy / ".venv").symlink_to(TOP / ".venv")
-    for study, golden in MEASURED.items():
-        shutil.copytree(GOLDEN / golden, copy / "results" / study)
+    shutil.copytree(COLLECTIVES, copy / "results/collectives/20261122T215049Z")
+    for name, records in measured().items():
+        study, _, _ = name.rpartition("-")
+        write_study(copy / "results/local" / name, records, planned=True, schema=1, study={"name": study})
     return copy
+
+
+def measured() -> dict[str, list[Record]]:
+    """Studies that a reader has run before, by the names of the documents."""
+    kept = {"none": (1.0, 0.99, 0.95), "ring": (0.99, 0.92, 0.8), "mpi": (0.98, 0.86, 0.7)}
+    trainings = [
+        solved(
+            make_record(backend=backend, num_ranks=num_ranks, block=block, target=TARGET),
+            {"step": 5, "seconds": 0.5, "auc": 0.5},
+            {"step": 10 + block, "seconds": 1.0 + block / 10, "auc": 0.994},
+        )
+        for block in range(6)
+        for backend, num_ranks in (("none", 1), ("ring", 1), ("ring", 2))
+    ]
+    speeds = [
+        record
+        for framework in ("torch", "tensorflow")
+        for record in make_study(efficiency=kept, rank_counts=(1, 2, 8), framework=framework)
+    ]
+    return {
+        "weak-scaling-1a2b3c4d": speeds,
+        "weak-scaling-5e6f7a8b": speeds,
+        "time-to-solution-1a2b3c4d": trainings,
+    }
 
 
 class Shell:
