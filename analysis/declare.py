@@ -408,9 +408,9 @@ class Losses:
 class Figure:
     """Plots in a file of their own, as panels row by row, with the words about them and the `rows` of their CSV.
 
-    A `warning` is to be read first; it may be empty. Panels have `shared` scales or each its own. Without `wide` it
-    fits into one column of a page. `beside` it are rows of further CSV files, by name. Without panels there are only
-    rows.
+    A `warning` is to be read first; it may be empty. `brief` says for a printed caption what is shown.
+    Panels have `shared` scales or each its own. Without `wide` it fits into one column of a page. `beside` it are rows
+    of further CSV files, by name. Without panels there are only rows.
     """
 
     name: str
@@ -421,6 +421,7 @@ class Figure:
     rows: Sequence[Mapping[str, Any]]
     beside: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     warning: str = ""
+    brief: str = ""
     wide: bool = True
     num_rows: int = 1
     shared: bool = False

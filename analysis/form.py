@@ -1,12 +1,13 @@
 """What a figure is drawn for: a screen, with all words around its axes, or a printed page, with a caption beside it.
 
-A printed figure has the width that it has on the page, text of 8 pt and bare axes. What a screen shows as title and
-small print becomes the caption of a LaTeX figure in a file of its own, so that nothing about the data is lost.
+A printed figure has the width that it has on the page, text of 8 pt and bare axes. A LaTeX
+figure in a file of its own has a caption of three lines, and the rest of what a screen shows as comments.
 """
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -76,23 +77,43 @@ def parse_width(text: str) -> float:
     return inches
 
 
+CAPTION_CHARACTERS_PER_INCH = 45  # of a figure's width: three lines of 10 pt
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caption:
-    """The words about a figure: what was trained, a warning (may be empty), what is constant, and the small print."""
+    """The words about a figure: a warning (may be empty), what was trained, what is shown, what is constant, and the
+    small print. `brief` are the words that a printed caption cannot do without.
+    """
 
     title: str
     warning: str
+    brief: str
     subtitle: str
     small_print: Sequence[str]
 
+    def printed(self, width: float) -> tuple[str, list[str]]:
+        """The caption of a figure `width` inches wide, in three lines but for long warnings, and all other words."""
+        shown = _sentences(self.warning, self.title, self.brief)
+        whole = _sentences(shown, self.subtitle)
+        if len(whole) <= CAPTION_CHARACTERS_PER_INCH * width:
+            return whole, list(self.small_print)
+        return shown, [self.subtitle, *self.small_print]
+
+
+def _sentences(*texts: str) -> str:
+    return " ".join(f"{text.rstrip('.')}." for text in texts if text)
+
 
 def figure_latex(caption: Caption, *, name: str, width: float, origin: str) -> str:
-    """A LaTeX figure that shows `name`.pdf `width` inches wide; `origin` is a comment on its first line."""
-    sentences = [caption.title, caption.warning, caption.subtitle, *caption.small_print]
-    text = " ".join(f"{sentence.rstrip('.')}." for sentence in sentences if sentence)
+    """A LaTeX figure that shows `name`.pdf `width` inches wide; `origin` and what its caption has no room for are
+    comments.
+    """
+    text, rest = caption.printed(width)
+    comments = [line for words in (origin, *rest) for line in textwrap.wrap(words, 118)]
     return "\n".join(
         [
-            f"% {origin}",
+            *(f"% {line}" for line in comments),
             r"\begin{figure}",
             r"  \centering",
             rf"  \includegraphics[width={width:.4g}in]{{{name}.pdf}}",

@@ -204,8 +204,7 @@ EVIDENCE = {
 
 def training_title(family: Family) -> str:
     """`HEP-CNN tiny, torch, weak scaling on local`."""
-    name = f"{workload_title(family.workload)} {family.preset}, {family.framework}"
-    return f"{name}, {family.scaling_mode} scaling on {family.system}"
+    return family.title.replace(family.workload, workload_title(family.workload), 1)
 
 
 def interval_note(interval: Interval, unit: str) -> str:

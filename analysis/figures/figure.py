@@ -29,11 +29,11 @@ from dlscale.analysis.figures.drawing import (
     line_style,
     marker_style,
 )
-from dlscale.analysis.figures.heat_maps import draw_heat_maps, heat_map_handles
+from dlscale.analysis.figures.heat_maps import draw_heat_maps, heat_map_handles, needs_of_heat_maps
 from dlscale.analysis.figures.layout import Captioned, Needs, figure_with_axes, printed_grid, printed_rows
 from dlscale.analysis.figures.losses import draw_losses, loss_handles, needs_of_losses
 from dlscale.analysis.figures.scales import places_apart, scale_x, scale_y
-from dlscale.analysis.form import SCREEN, Form
+from dlscale.analysis.form import SCREEN, Caption, Form
 from dlscale.analysis.render.theme import Look, looks_for
 
 BAND_ALPHA = 0.18
@@ -43,6 +43,7 @@ _STACK = 0.7  # width of a stack; 1 is the distance to the nearest other one
 LAYERS = ("#00224E", "#434E6C", "#7D7C78", "#BCAF6F", "#FEE838")
 _STACKS_INCHES = 1.5  # the narrowest panel of stacks
 _CHARACTER = 0.018  # width of one in a text beside a point, as a share of the axes
+MEASURED = "measured"
 DOTTED = (0, (1, 1.2))  # the line of a band
 AREA: dict[str, Any] = {"color": "#b3b3b3", "alpha": 0.45, "linewidth": 0, "zorder": 0.5}
 THICK: dict[str, Any] = {"color": "#b3b3b3", "linewidth": 4, "solid_capstyle": "butt", "zorder": 1.2}
@@ -74,11 +75,14 @@ def draw(declared: Figure, form: Form = SCREEN) -> Captioned:
         width=DOUBLE_COLUMN_INCHES if declared.wide else SINGLE_COLUMN_INCHES,
         num_panels=len(declared.panels),
         num_rows=declared.num_rows,
-        title=declared.title,
-        warning=declared.warning,
-        subtitle=declared.subtitle,
-        handles=[*_handles(plots, looks, form), *loss_handles(losses), *heat_map_handles(heat_maps)],
-        small_print=_small_print(declared, plots, form),
+        caption=Caption(
+            title=declared.title,
+            warning=declared.warning,
+            brief=" ".join(filter(None, (declared.brief, _evidence(plots)))),
+            subtitle=declared.subtitle,
+            small_print=declared.small_print,
+        ),
+        handles=[*_handles(plots, looks), *loss_handles(losses), *heat_map_handles(heat_maps)],
         shared=declared.shared or not plots,
         least=needs_of(declared),
     )
@@ -120,6 +124,8 @@ def needs_of(declared: Figure) -> Needs:
     """What the words of a panel of the figure need in print."""
     if losses := [panel for panel in declared.panels if isinstance(panel, Loss)]:
         return needs_of_losses(losses)
+    if heat_maps := [panel for panel in declared.panels if isinstance(panel, HeatMap)]:
+        return needs_of_heat_maps(heat_maps)
     plots = [panel for panel in declared.panels if isinstance(panel, Plot)]
     rows = max((len(plot.y.ticks) for plot in plots if plot.y.kind == "names"), default=0)
     title = max((len(plot.y.title) for plot in plots), default=0)
@@ -319,7 +325,7 @@ def _draw_bars(axes: Axes, plot: Plot, looks: Mapping[str, Look], *, last: bool)
         behind.set_ylabel(plot.bars.title, color=GREY)
 
 
-def _handles(plots: Sequence[Plot], looks: Mapping[str, Look], form: Form) -> list[Line2D]:
+def _handles(plots: Sequence[Plot], looks: Mapping[str, Look]) -> list[Line2D]:
     every = [series for plot in plots for series in plot.series]
     layers = dict.fromkeys(layer for plot in plots for layer in plot.layers)
     handles = [
@@ -340,13 +346,13 @@ def _handles(plots: Sequence[Plot], looks: Mapping[str, Look], form: Form) -> li
     bars = next((plot.bars for plot in plots if plot.bars), None)
     if bars:
         handles.append(Line2D([], [], color="#bbbbbb", linewidth=5, solid_capstyle="butt", label=bars.label))
-    return [*handles, *_evidence_handles(every, form), *_band_handles(every)]
+    return [*handles, *_evidence_handles(every), *_band_handles(every)]
 
 
-def _evidence_handles(every: Sequence[Series], form: Form) -> Iterator[Line2D]:
-    """Entries for the markers' filling; in print the only kind of evidence has none, but a sentence."""
+def _evidence_handles(every: Sequence[Series]) -> Iterator[Line2D]:
+    """Entries for the markers' filling; none where all points are measured."""
     kinds = {series.evidence for series in every}
-    if not (form.printed and len(kinds) == 1):
+    if kinds != {MEASURED}:
         for kind in (kind for kind in EVIDENCE if kind in kinds):
             yield Line2D([], [], linestyle="", label=kind, **marker_style(None, kind))
 
@@ -357,8 +363,7 @@ def _band_handles(every: Sequence[Series]) -> Iterator[Line2D]:
         yield Line2D([], [], label="band of predictions", **style)
 
 
-def _small_print(declared: Figure, plots: Sequence[Plot], form: Form) -> list[str]:
-    kinds = {series.evidence for plot in plots for series in plot.series}
-    first, *others = declared.small_print
-    only = f"All points are {min(kinds)}." if form.printed and len(kinds) == 1 else ""
-    return [" ".join(filter(None, (first, only))), *others]
+def _evidence(plots: Sequence[Plot]) -> str:
+    """What a printed caption says of points that were not measured and are all of one kind."""
+    kinds = {series.evidence for plot in plots for series in plot.series} - {MEASURED}
+    return f"Points are {kinds.pop()}." if len(kinds) == 1 else ""

@@ -15,6 +15,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
 from dlscale.analysis.declare import HeatMap
 from dlscale.analysis.figures.drawing import RIM, inches_wide
+from dlscale.analysis.figures.layout import Needs
 
 COLORS = "PuOr_r"  # ColorBrewer: orange is slower, purple faster; safe for colour-blind readers
 LIMITS = (2, 5, 10, 20, 50, 100)  # percent at the ends of the colours
@@ -25,7 +26,14 @@ MARKS: dict[str, dict[str, Any]] = {
 _MAX_NAMES = 16  # host names on an axis
 _BAR_INCHES = 0.8  # of the bar of colours, with its numbers and name
 _CHARACTERS_PER_INCH = 13  # of a title
+_RANK_INCHES, _MOST_RANKS_INCHES = 0.12, 1.9  # of a printed rank, and panel
 _MAX_LAUNCHES = 8  # names of launches on an axis
+
+
+def needs_of_heat_maps(heat_maps: Sequence[HeatMap]) -> Needs:
+    """A printed panel is as high as its ranks need to be seen, within bounds."""
+    ranks = max(len(heat_map.ranks) for heat_map in heat_maps)
+    return Needs(height=min(_MOST_RANKS_INCHES, 0.75 + _RANK_INCHES * ranks), fixed=True)
 
 
 def draw_heat_maps(axes: Sequence[Axes], heat_maps: Sequence[HeatMap]) -> None:

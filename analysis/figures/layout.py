@@ -25,14 +25,19 @@ _MARGIN_INCHES = 0.06
 _PRINTED_HEIGHTS = (1.7, PANEL_HEIGHT_INCHES)  # of a printed panel; two thirds of its width between these
 MOST_PRINTED_INCHES = 7.5  # the height of a printed figure: a page of A4 or letter has room for its caption
 _MOST_LEGEND_INCHES = 1.5  # of that height
+_AXIS_INCHES = 0.35
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Inches that the words of a printed panel need; panels that would be narrower side by side are stacked."""
+    """Inches that the words of a printed panel need; panels that would be narrower side by side are stacked.
+
+    A `fixed` height is all that a panel gets, without the axis below the last one.
+    """
 
     width: float = 1.7
     height: float = 1.3
+    fixed: bool = False
 
 
 class Captioned(Figure):
@@ -46,22 +51,18 @@ def figure_with_axes(
     width: float,
     num_panels: int,
     num_rows: int = 1,
-    title: str,
-    warning: str,
-    subtitle: str,
+    caption: Caption,
     handles: Sequence[Line2D],
-    small_print: Sequence[str],
     shared: bool = True,
     form: Form = SCREEN,
     least: Needs | None = None,
 ) -> tuple[Captioned, list[Axes]]:
     """A figure `width` inches wide whose height follows from its texts, and its axes, row by row.
 
-    `warning` is printed below the title; it may be empty. Panels have `shared` scales or each its own. A printed
+    Panels have `shared` scales or each its own. A printed
     figure has the width of its form, no words but the legend, and axes on top of each other where they would be too
     narrow side by side, each as high as it needs.
     """
-    caption = Caption(title=title, warning=warning, subtitle=subtitle, small_print=small_print)
     if form.width is not None:
         needs = least or Needs()
         grid = printed_grid(form.width, needs, num_panels=num_panels, num_rows=num_rows)
@@ -72,20 +73,25 @@ def figure_with_axes(
             num_panels=num_panels,
             shared=shared,
             handles=handles,
-            least=needs.height,
+            needs=needs,
         )
     heading = [
         *(
             (line, "bold", "black")
-            for text in (title, warning)
+            for text in (caption.title, caption.warning)
             for line in textwrap.wrap(text, int(width * _TITLE_CHARACTERS_PER_INCH))
         ),
-        *((line, "normal", "#444444") for line in textwrap.wrap(subtitle, int(width * _CHARACTERS_PER_INCH))),
+        *(
+            (line, "normal", "#444444")
+            for line in textwrap.wrap(caption.subtitle, int(width * _CHARACTERS_PER_INCH))
+        ),
     ]
     num_columns, num_legend_lines = _wrap_legend(handles, width)
     characters = int((width - 2 * _MARGIN_INCHES) * 72 / (_PRINT_POINTS * 0.56))
     printed = [
-        line for text in small_print for line in textwrap.wrap(text, characters, break_on_hyphens=False)
+        line
+        for text in caption.small_print
+        for line in textwrap.wrap(text, characters, break_on_hyphens=False)
     ]
     above_legend = _MARGIN_INCHES + len(heading) * _LINE_INCHES + 0.03
     top = above_legend + num_legend_lines * _LINE_INCHES + 0.05
@@ -144,16 +150,16 @@ def _printed(
     num_panels: int,
     shared: bool,
     handles: Sequence[Line2D],
-    least: float,
+    needs: Needs,
 ) -> tuple[Captioned, list[Axes]]:
     """A figure for a printed page, no higher than that: the legend and the axes."""
     scale = 7.5 / PRINTED_POINTS  # screens' legends are of 7.5 pt
     num_columns, num_lines = _wrap_legend(handles, width * scale)
     top = num_lines * _LINE_INCHES / scale + _MARGIN_INCHES if handles else 0.0
     lowest, highest = _PRINTED_HEIGHTS
-    wanted = max(least, min(highest, max(lowest, width / grid.columns * 2 / 3)))
+    wanted = 0.0 if needs.fixed else min(highest, max(lowest, width / grid.columns * 2 / 3))
     room = (MOST_PRINTED_INCHES - top - _MARGIN_INCHES) / grid.rows
-    panels = grid.rows * max(least, min(wanted, room))
+    panels = grid.rows * max(needs.height, min(wanted, room)) + needs.fixed * _AXIS_INCHES
     height = top + panels + _MARGIN_INCHES
     figure = _captioned(caption, (width, height), rect=(0, _MARGIN_INCHES / height, 1, panels / height))
     if handles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,15 +23,23 @@ LOSS, LARGEST, GAIN = "#F0B56B", "#D55E00", "#56B4E9"
 # For a bar's numbers, to its right; in a narrow figure the whisker alone shows the interval.
 _LABEL_INCHES, _PRINTED_LABEL_INCHES, _NARROW_LABEL_INCHES = 1.0, 1.35, 0.55
 _LEAST_BAR_INCHES = 0.4
-_NAMES_INCHES = 1.2  # for the parts' names, to the left of the first panel
-_NAME_CHARACTERS = 18
+_NAMES_INCHES = 1.1  # for the parts' names, to the left of the first panel
+_AROUND_BARS_INCHES = 0.6  # a panel's title
+_NAME_CHARACTERS = 16
 _TITLE_CHARACTERS = 18
 _HEIGHT = 0.62  # bar height; 1 is the distance between two bars
 
 
 def needs_of_losses(losses: Sequence[Loss]) -> Needs:
-    """A printed panel has a title, two lines of numbers beside each bar, and an axis."""
-    return Needs(width=2.3, height=2.25 * LINE_INCHES * (len(_names(losses)) + 1) + 0.45)
+    """A printed panel has a title of two lines, a bar for each part, as far apart as their names need, and an axis."""
+    names = _names(losses)
+    lines = [_wrapped(name).count("\n") + 1 for name in names]
+    apart = max(1.5, *((upper + lower) / 2 for upper, lower in pairwise(lines)))
+    return Needs(width=2.3, height=apart * LINE_INCHES * len(names) + _AROUND_BARS_INCHES, fixed=True)
+
+
+def _wrapped(name: str) -> str:
+    return textwrap.fill(name, _NAME_CHARACTERS, break_on_hyphens=False)
 
 
 def _names(losses: Sequence[Loss]) -> list[str]:
@@ -46,7 +55,7 @@ def draw_losses(axes: Sequence[Axes], losses: Sequence[Loss], *, width: float, p
     if narrow:
         numbers = _NARROW_LABEL_INCHES
     for panel, loss in zip(axes, losses, strict=True):
-        _draw_bars(panel, loss, names, narrow=narrow)
+        _draw_bars(panel, loss, names, narrow=narrow, printed=printed)
     stretch = numbers / max(_LEAST_BAR_INCHES, room - numbers)
     _scale_axes(axes, losses, names, stretch=stretch, narrow=narrow)
 
@@ -71,8 +80,8 @@ def loss_handles(losses: Sequence[Loss]) -> list[Line2D]:
     return handles
 
 
-def _draw_bars(axes: Axes, loss: Loss, names: Sequence[str], *, narrow: bool) -> None:
-    """Draw bars from top to bottom, each beginning where the one above it ends."""
+def _draw_bars(axes: Axes, loss: Loss, names: Sequence[str], *, narrow: bool, printed: bool) -> None:
+    """Draw bars from top to bottom, each beginning where the one above it ends; in print without milliseconds."""
     kind = "" if loss.evidence == "measured" else f", {loss.evidence}"
     name = textwrap.shorten(loss.name, _TITLE_CHARACTERS, placeholder="…")
     title = f"{name}, {loss.num_ranks} ranks{kind}\nefficiency {_share(loss.kept, narrow=narrow)}"
@@ -85,13 +94,13 @@ def _draw_bars(axes: Axes, loss: Loss, names: Sequence[str], *, narrow: bool) ->
         if above is not None:
             axes.plot([begin, begin], [above, place], color=GREY, linewidth=0.6, zorder=1.5)
         _bar(axes, place, begin, part.share, color=color, hollow=hollow)
-        known = part.milliseconds.center if part.milliseconds else None
+        known = part.milliseconds.center if part.milliseconds and not printed else None
         _label(axes, place, begin, part.share, known, narrow=narrow)
         begin, above = begin + part.share.center, place
     place, whole = names.index(IN_TOTAL), loss.kept.complement()
     axes.plot([begin, begin], [above or 0, place], color=GREY, linewidth=0.6, zorder=1.5)
     _bar(axes, place, 0.0, whole, color=GREY, hollow=hollow)
-    milliseconds = [part.milliseconds.center for part in loss.parts if part.milliseconds]
+    milliseconds = [part.milliseconds.center for part in loss.parts if part.milliseconds and not printed]
     _label(axes, place, 0.0, whole, sum(milliseconds) if milliseconds else None, narrow=narrow)
 
 
@@ -153,7 +162,7 @@ def _scale_axes(
     axes[0].set_xlim(low - 0.03 * reach, high + reach * stretch)
     axes[0].set_ylim(len(names) - 0.45, -0.55)
     axes[0].yaxis.set_major_locator(FixedLocator(range(len(names))))
-    axes[0].set_yticklabels([textwrap.fill(name, _NAME_CHARACTERS, break_on_hyphens=False) for name in names])
+    axes[0].set_yticklabels([_wrapped(name) for name in names])
     # No ticks below the numbers on the right, where no bar is drawn.
     separator = "\n" if narrow else " "
     marks = MaxNLocator(2 if narrow else 4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)

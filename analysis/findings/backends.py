@@ -317,7 +317,9 @@ def _rows(study: Measured, family: Family, form: Form) -> Figure | None:
     rows = [backend_row(contender) for contender in FINDING.of(study) if contender.family == family]
     if not rows or form != SCREEN:
         return None
-    return Figure(name="backends", title=family.title, subtitle="", small_print=(), panels=(), rows=rows)
+    return Figure(
+        name="backends", title=training_title(family), subtitle="", small_print=(), panels=(), rows=rows
+    )
 
 
 FINDING = Finding(

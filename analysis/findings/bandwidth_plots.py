@@ -136,6 +136,7 @@ def busbw_figure(
         [exchange.cell for exchange in shown],
         provenance,
         name="busbw",
+        brief="busbw of the training's buckets, exchanged without computation; shaded: bytes per step.",
         subtitle="; ".join([*([] if len(every) > 1 else [_named(panels[0])]), family.constants]),
         words=_words(shown, left_out),
         panels=tuple(plots),

@@ -195,6 +195,8 @@ def efficiency_figure(
         [row.cell for row in shown],
         provenance,
         name="efficiency",
+        brief=f"Efficiency versus {base_text(rows)} of (a) none, (b) the same backend; bars: "
+        f"{100 * LEVEL:.0f} % intervals.",
         words=_words(rows, shown, bounded, form, bounds=bool(bounds)),
         panels=tuple(replace(plot, x=plots[0].x, y=replace(plot.y, high=high)) for plot in plots),
         lines=scaling_lines(shown, points),
@@ -260,7 +262,7 @@ def _screen(study: Measured) -> Iterator[Block]:
         own = [row for row in rows_of(rows, family) if row.cell.control == "train"]
         if family in solved:
             continue
-        yield Sentence(text=family.title, strong=True)
+        yield Sentence(text=training_title(family), strong=True)
         yield Sentence(text=family.constants)
         if pair := next((row.pair for row in own if row.pair and not row.pair.comparable), None):
             yield Sentence(text=pair.verdict, strong=True)

@@ -203,6 +203,7 @@ def heat_map_figure(study: Measured, family: Family, form: Form) -> Figure | Non
         [heat.cell for heat in shown],
         study.provenance,
         name="heatmap",
+        brief="Each rank's time by window, relative to the median rank's; only over none no rank waits.",
         subtitle=f"{num_ranks} ranks; {family.constants}",
         words=_words(shown, delays),
         panels=tuple(_panel(heat, delays, blocks) for heat in shown),

@@ -39,7 +39,15 @@ from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import Interval, block_ratio, median_interval
-from dlscale.analysis.text import RATIO_LIMITS, interval_columns, plural, points, rate, share_text
+from dlscale.analysis.text import (
+    RATIO_LIMITS,
+    interval_columns,
+    plural,
+    points,
+    rate,
+    share_text,
+    training_title,
+)
 from dlscale.analysis.variants import STEP
 from dlscale.benchmarks.records.record import Cell
 
@@ -162,7 +170,7 @@ def ladder_sentences(steps: Sequence[Step]) -> list[str]:
 
 
 def ladder_title(steps: Sequence[Step]) -> str:
-    """`Ladder of ring on 2 ranks: hep_cnn tiny, torch, weak scaling on local`."""
+    """`Ladder of ring on 2 ranks: HEP-CNN tiny, torch, weak scaling on local`."""
     first, family = steps[0], steps[0].family
     kind = "" if first.side.evidence == "measured" else f" ({first.side.evidence})"
     ranks = plural(first.cell.num_ranks, "rank")
@@ -248,7 +256,7 @@ def ladder_figure(study: Measured, family: Family, form: Form) -> Figure | None:
     )
     return Figure(
         name="ladder",
-        title=ladder_title(own[0]) if len(own) == 1 else f"Ladders: {family.title}",
+        title=ladder_title(own[0]) if len(own) == 1 else f"Ladders: {training_title(family)}",
         subtitle=f"{family.constants}; step 0: {own[0][0].adds}, {starts} samples/s",
         small_print=(text, solution_origin(study.provenance)),
         panels=tuple(_plot(steps, titled=len(own) > 1) for steps in own),

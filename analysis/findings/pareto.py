@@ -35,7 +35,7 @@ from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import cell_name, interval_columns, listed, number, plural
+from dlscale.analysis.text import cell_name, interval_columns, listed, number, plural, training_title
 
 SECONDS_PER_HOUR = 3600
 COSTS = {"node_hours": "node-hours", "core_hours": "core-hours", "kilojoules": "energy"}
@@ -190,7 +190,7 @@ def pareto_figure(study: Measured, family: Family, form: Form) -> Figure | None:
     ]
     return Figure(
         name="pareto",
-        title=f"what {goal_text(cells[0].row.target)} costs: {family.title}",
+        title=f"What {goal_text(cells[0].row.target)} costs: {training_title(family)}",
         subtitle=family.constants,
         small_print=(SMALL_PRINT, solution_origin(study.provenance)),
         panels=tuple(_plot(name, [cell for cell in cells if name in cell.costs]) for name in names),

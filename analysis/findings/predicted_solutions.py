@@ -55,6 +55,7 @@ from dlscale.analysis.text import (
     interval_columns,
     number,
     plural,
+    training_title,
     with_limits,
     workload_title,
 )
@@ -363,7 +364,7 @@ def batches_figure(study: Measured, family: Family, form: Form) -> Figure | None
     points = [time_row(shown) for shown in shown_points(predictions(noises, study.weak_scaling))]
     return Figure(
         name="larger-batches",
-        title=f"larger batches, to {goal_text(own[0].target)}: {family.title}",
+        title=f"Larger batches, to {goal_text(own[0].target)}: {training_title(family)}",
         subtitle=family.constants,
         small_print=(text, solution_origin(study.provenance)),
         beside={"predicted": points} if points else {},

@@ -65,7 +65,7 @@ def program_figures(
             f"{cell.workload}-{cell.preset}-{cell.backend}-{number}-frameworks",
             Figure(
                 name="frameworks",
-                title=f"frameworks: {group[0].training_title}, {cell.scaling_mode} scaling",
+                title=f"Frameworks: {group[0].training_title}, {cell.scaling_mode} scaling",
                 warning=next(filter(None, (forbidden.get(item.cell.id, "") for item in group)), ""),
                 subtitle=f"{batch}, {cell.precision}",
                 small_print=(text, solution_origin(origin)),

@@ -16,6 +16,7 @@ from dlscale.analysis.findings.predicted_points import (
 from dlscale.analysis.findings.scaling import ScalingRow, scaling_row
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import training_title
 from dlscale.benchmarks.records.record import Cell
 
 
@@ -74,6 +75,7 @@ def family_figure(
     provenance: Provenance,
     *,
     name: str,
+    brief: str,
     words: Iterable[str],
     panels: tuple[Plot, ...] | tuple[Loss, ...] | tuple[HeatMap, ...],
     lines: Sequence[Mapping[str, Any]],
@@ -90,7 +92,8 @@ def family_figure(
     cells = {cell.id for cell in shown}
     return Figure(
         name=name,
-        title=family.title,
+        title=training_title(family),
+        brief=brief,
         warning="; ".join(filter(None, (warning(rows) if rows else "", doubts_of(predicted)))),
         subtitle=subtitle or family.constants,
         small_print=(

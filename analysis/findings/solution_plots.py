@@ -35,6 +35,7 @@ from dlscale.analysis.text import (
     backend_name,
     interval_note,
     plural,
+    training_title,
     with_limits,
     workload_title,
 )
@@ -206,7 +207,7 @@ def solution_figure(family: Family, rows: Sequence[TimeToSolution], provenance: 
     )
     return Figure(
         name="time-to-solution",
-        title=f"time to {goal_text(target)}: {family.title}",
+        title=f"Time to {goal_text(target)}: {training_title(family)}",
         subtitle=family.constants,
         small_print=(" ".join([text, *way.notes]), solution_origin(provenance)),
         panels=(replace(way, title=""), replace(times, title="")),
@@ -227,7 +228,7 @@ def learning_figure(family: Family, rows: Sequence[TimeToSolution], provenance: 
     plots = [_zoomed(plot, rows) if plot.guides else plot for plot in plots]
     return Figure(
         name="learning-curves",
-        title=f"way to {goal_text(rows[0].target)}: {family.title}",
+        title=f"Way to {goal_text(rows[0].target)}: {training_title(family)}",
         subtitle=family.constants,
         small_print=(
             " ".join([WAYS_TEXT, *plots[0].notes, "Time since the launch: gates are left out."]),
@@ -311,7 +312,7 @@ def ways_figure(family: Family, own: Sequence[TimeToSolution], provenance: Prove
     )
     return Figure(
         name="algorithms",
-        title=f"time to {goal_text(own[0].target)} on {own[0].cell.num_ranks} ranks: {family.title}",
+        title=f"Time to {goal_text(own[0].target)} on {own[0].cell.num_ranks} ranks: {training_title(family)}",
         subtitle=family.constants,
         small_print=(text, solution_origin(provenance)),
         panels=(_ranking(own), _product(own)),

@@ -45,7 +45,7 @@ from dlscale.analysis.findings.solutions import (
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.text import attributes, cell_name, interval_columns, number
+from dlscale.analysis.text import attributes, cell_name, interval_columns, number, training_title
 from dlscale.benchmarks.records.target import Target
 
 
@@ -268,7 +268,7 @@ def _screen(study: Measured) -> Iterator[Block]:
         own = [row for row in rows if row.family == family]
         if not own or rates_are_tried(row.cell for row in every if row.family == family):
             continue
-        yield Sentence(text=family.title, strong=True)
+        yield Sentence(text=training_title(family), strong=True)
         alike = "" if unequal_tuning(own) else f", learning rates {tuned_text(own[0].target)}"
         yield Sentence(text=f"{training_goal(own)}{alike}")
         yield from scaling.unchecked(row.cell for row in own)

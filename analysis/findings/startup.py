@@ -133,8 +133,8 @@ def start_up_figure(study: Measured, framework: str, form: Form = SCREEN) -> Fig
     y = Axis(title="time [s]", low=0, high=1.12 * max(sum(start.known) for start in own))
     return Figure(
         name="start-up",
-        title=f"start of a launch, {framework} on {', '.join(study.provenance.systems)}",
-        subtitle="seconds before training, of the slowest rank",
+        title=f"Start of a launch, {framework} on {', '.join(study.provenance.systems)}",
+        subtitle="Seconds before training, of the slowest rank",
         small_print=(" ".join(_words(own, left_out)), solution_origin(study.provenance)),
         panels=tuple(
             Plot(

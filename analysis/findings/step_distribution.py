@@ -42,6 +42,7 @@ def distribution_figure(study: Measured, family: Family, form: Form) -> Figure |
         [launches.cell for launches in shown],
         study.provenance,
         name="ecdf",
+        brief="Distribution of step times; marks below: medians of launches with order-statistic intervals.",
         subtitle=f"{plural(shown[0].cell.num_ranks, 'rank')}; {family.constants}",
         words=_words(shown, own),
         panels=(_plot(shown),),

@@ -57,6 +57,7 @@ def step_time_figure(
         [row.cell for row in shown],
         provenance,
         name="step-time",
+        brief="Time per step of the slowest rank, median over launches; bars: order-statistic intervals.",
         words=_words(rows, curves, base, form, strong=strong),
         panels=tuple(plots),
         lines=[

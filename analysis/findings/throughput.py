@@ -126,6 +126,7 @@ def throughput_figure(
         [row.cell for row in shown],
         provenance,
         name="throughput",
+        brief="Throughput, median over launches; bars: order-statistic intervals.",
         words=_words(rows, curves, reference, form),
         panels=(plot,),
         lines=scaling_lines(shown, points),

@@ -23,7 +23,15 @@ from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, train
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import attributes, interval_columns, listed, number, plural, with_limits
+from dlscale.analysis.text import (
+    attributes,
+    interval_columns,
+    listed,
+    number,
+    plural,
+    training_title,
+    with_limits,
+)
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.target import Target
@@ -306,7 +314,7 @@ def _screen(study: Measured) -> Iterator[Block]:
     for family in dict.fromkeys(search.family for search in searches):
         own = [search for search in searches if search.family == family]
         trained = [row for row in solution_table.FINDING.of(study) if row.family == family]
-        yield Sentence(text=family.title, strong=True)
+        yield Sentence(text=training_title(family), strong=True)
         if trained:
             yield Sentence(text=training_goal(trained))
         yield from search_sentences(own)

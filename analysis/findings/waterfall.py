@@ -41,7 +41,7 @@ from dlscale.analysis.findings.waterfall_parts import (
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import algorithm_text, options_text
-from dlscale.analysis.statistics import MIN_BLOCKS, Interval
+from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
 from dlscale.analysis.text import (
     RATIO_LIMITS,
     attributes,
@@ -304,7 +304,7 @@ def _screen(study: Measured) -> Iterator[Block]:
     families = dict.fromkeys(waterfall.family for waterfall in waterfalls)
     for family in () if is_busy(study) or study.variants.factor == STEP else families:
         last = on_most_ranks(waterfall for waterfall in waterfalls if waterfall.family == family)
-        training = f", {family.title}" if len(families) > 1 else ""
+        training = f", {training_title(family)}" if len(families) > 1 else ""
         ranks = plural(last[0].cell.num_ranks, "rank")
         yield Sentence(text=f"Largest loss on {ranks}, of the ideal speed{training}", strong=True)
         kinds = ["" if waterfall.evidence == "measured" else f" ({waterfall.evidence})" for waterfall in last]
@@ -340,6 +340,7 @@ def _figure(study: Measured, family: Family, form: Form) -> Figure | None:
         [waterfall.cell for waterfall in drawn],
         study.provenance,
         name="waterfall",
+        brief=f"What each backend loses of the ideal speed, part by part; whiskers: {100 * LEVEL:.0f} % intervals.",
         words=_words(drawn, left_out),
         panels=tuple(losses_of(drawn)),
         lines=waterfall_rows(drawn),

@@ -23,6 +23,7 @@ from dlscale.analysis.text import (
     plural,
     rate,
     with_limits,
+    workload_title,
 )
 from dlscale.benchmarks.records.record import Record
 
@@ -94,7 +95,7 @@ def curve_table(curve: Curve, stem: str) -> Table:
         caption=(
             f"{curve_title(curve)}. Speed-up and efficiency {base}; per doubling: factor on the throughput for each "
             f"doubling of the ranks since the row above, ideally 2; node-hours: of whole nodes; {keeps}: whether the "
-            "efficiency does, by its interval; n: launches that gave a number, of those planned."
+            "efficiency does, by its interval; n: successful / planned launches."
         ),
         columns=(
             Column("ranks", lambda size: size.num_ranks),
@@ -149,7 +150,13 @@ def size_text(size: Size) -> str:
 def curve_title(curve: Curve) -> str:
     """The title of a curve: what was trained, over which backend."""
     family = curve.family
-    return f"{family.workload} ({family.preset}) in {family.framework} over {curve.name}, {family.scaling_mode} scaling"
+    return f"{trained_text(curve)} over {curve.name}, {family.scaling_mode} scaling"
+
+
+def trained_text(curve: Curve) -> str:
+    """`HEP-CNN (preset small) in PyTorch`."""
+    family = curve.family
+    return f"{workload_title(family.workload)} (preset {family.preset}) in {FRAMEWORKS[family.framework][0]}"
 
 
 def what_was_measured(curve: Curve) -> str:
@@ -159,8 +166,8 @@ def what_was_measured(curve: Curve) -> str:
     times = f"{span(launches)} time{'s' * (max(launches) != 1)}"
     system = curve.family.system
     return (
-        f"We timed the training of {curve.family.workload} ({curve.family.preset}) in {curve.family.framework} over "
-        f"backend {curve.name} on {system} ({curve.family.constants}; environment {curve.family.environment}). "
+        f"We timed the training of {trained_text(curve)} over backend {curve.name} on {system} "
+        f"({curve.family.constants}). "
         f"{'Numbers' if len(curve.sizes) > 1 else 'The number'} of ranks: {ranks}. Each was launched {times}, "
         "in blocks within which the sizes follow each other in random order, so that slow changes of the machine "
         "cancel in ratios of sizes. Throughput is what all ranks do in the slowest rank's time, after the warm-up; "
@@ -316,10 +323,10 @@ def request_sentence(request: NodeHoursRequest | None, curve: Curve) -> str:
             f"{100 * LEVEL:.0f} % confidence."
         )
     what = f"One training on {_large(request.samples)} samples on {size_text(request.size)}"
+    several = "" if request.runs == 1 else f"; {request.runs} trainings take {rate(request.total)} node-hours"
     return (
         f"{what} takes {rate(request.hours)} hours from its first step to its last, {rate(request.node_hours)} "
-        f"node-hours; {plural(request.runs, 'training')} {'take' if request.runs != 1 else 'takes'} "
-        f"{rate(request.total)} node-hours. "
+        f"node-hours{several}. "
         "Whole nodes are counted. Starts, evaluation, saved states, failed and repeated jobs come on top."
     )
 
@@ -328,11 +335,11 @@ def caveats(curve: Curve) -> Iterator[str]:
     """Limitations of the numbers, a sentence each."""
     sizes = curve.sizes
     if curve.family.preset != PUBLISHED:
-        yield f"The network was trained in the size {curve.family.preset}, not in the published one."
+        yield f"Trained: preset {curve.family.preset}, not the published network."
     if curve.family.data == "synthetic":
         yield "Input was synthetic: what reading data costs is not in these numbers."
     if curve.family.scaling_mode == "weak":
-        yield "The batch grows with the ranks; whether a training then needs more samples was not looked at."
+        yield "The batch grows with the ranks; whether a training then needs more samples was not measured."
     if missing := [size for size in sizes if size.row.num_launches < size.row.num_planned]:
         counts = (
             f"{size.row.num_launches} of {size.row.num_planned} on {size_text(size)}" for size in missing

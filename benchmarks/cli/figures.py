@@ -32,7 +32,7 @@ PAPER = "paper"  # the folder of printed figures, in that of the others
     type=click.Choice(["screen", PAPER]),
     default="screen",
     show_default=True,
-    help="Words around the axes, or bare axes with 8 pt text and the caption in a .tex file beside them.",
+    help="Words around the axes, or bare axes with 8 pt text and a caption of three lines in a .tex file beside them.",
 )
 @click.option(
     "--width",
@@ -74,9 +74,9 @@ def figures(
 ) -> int:
     """Draw the figures of STUDY (default: the latest) from its records alone, as PNG, PDF, SVG, and CSV.
 
-    With --for paper, figures are as wide as on the page; `\\input` of the .tex file shows one with its caption, which
-    names study, data hash and commit. With --published, draw published figures in their own layout, with those of our
-    series that are the same thing beside them (docs/published-figures.md).
+    With --for paper, figures are as wide as on the page, and no higher; `\\input` of the .tex file shows one with a
+    short caption, and its comments have the rest: study, data hash, commit. With --published, draw published figures in
+    their own layout, with those of our series that are the same thing beside them (docs/published-figures.md).
 
     Exit status: 2 if records are corrupt or were left out, 4 if no figure can be drawn.
 

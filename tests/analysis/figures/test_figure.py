@@ -68,15 +68,17 @@ def test_points_intervals_and_guides_are_drawn_and_named():
     whole, none = bars.get_segments()
     assert whole[:, 1].tolist() == [9, 12]
     assert np.isnan(none).any() or not len(none), "a point without an interval has no bar"
-    assert legend(figure) == ["ring", "ideal", "bound: wire", "measured"]
+    assert legend(figure) == ["ring", "ideal", "bound: wire"]
     words = " ".join(text.get_text() for text in figure.texts)
     assert all(word in words for word in ("NOT COMPARABLE", "Medians.", "Origin."))
 
 
-def test_in_print_the_caption_names_the_only_evidence():
+def test_evidence_is_named_unless_all_is_measured():
     figure = drawn(PLOT, form=PRINTED)
-    assert figure.caption.small_print == ["Medians. All points are measured.", "Origin."]
     assert "measured" not in legend(figure)
+    assert figure.caption.brief == ""
+    simulated = drawn(replace(PLOT, series=(replace(SERIES, evidence="simulated"),)), form=PRINTED)
+    assert simulated.caption.brief == "Points are simulated."
     both = replace(PLOT, series=(SERIES, replace(SERIES, evidence="simulated")))
     assert legend(drawn(both, form=PRINTED))[-2:] == ["measured", "simulated"]
 

@@ -106,7 +106,7 @@ def test_what_the_numbers_do_not_say_is_listed():
     ]
     said = " ".join(section.caveats(curve_of(records)))
     for part in (
-        "size tiny, not in the published one",
+        "preset tiny, not the published network",
         "Input was synthetic",
         "The batch grows with the ranks",
         "6 of 7 on 2 ranks (1 node)",

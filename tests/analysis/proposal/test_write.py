@@ -82,7 +82,7 @@ def test_curves_with_equal_names_have_files_of_their_own(write):
 
 
 def test_names_from_records_are_no_markup(write):
-    _, folder = write(kept(SHARES, environment="<script>alert(1)</script>|x_y$"))
+    _, folder = write(kept(SHARES, variables={"A": "<script>alert(1)</script>|x_y$"}))
     assert "<script>" not in (folder / "proposal.md").read_text().replace("\\<", "")
     latex = (folder / "proposal.tex").read_text()
     assert "\\textless{}script\\textgreater{}" in latex

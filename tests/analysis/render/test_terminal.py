@@ -143,7 +143,7 @@ def test_an_interruption_that_was_made_good_is_told_no_more(made):
 
 def test_many_trainings_have_a_block_each(made):
     text = screen(made.study(rank_counts=(1, 2)))
-    for title in ("hep_cnn small, torch", "hep_cnn small, tensorflow", "cosmogan small, torch"):
+    for title in ("HEP-CNN small, torch", "HEP-CNN small, tensorflow", "CosmoGAN small, torch"):
         assert title in text
     assert text.count("Largest loss on 2 ranks") == 3
     assert text.count("Efficiency: samples/s per rank") == 1
