@@ -39,9 +39,7 @@ def data():
         energies, labels = file["data"][:, 0], file["label"][:]
     rows, columns = energies.shape[1:]
     towers = energies.reshape(len(energies), -1)
-    hardest = np.argpartition(towers, -NUM_PARTICLES)[:, -NUM_PARTICLES:]
-    order = np.argsort(np.take_along_axis(towers, hardest, axis=1), axis=1)
-    hardest = np.take_along_axis(hardest, order, axis=1)
+    hardest = np.argsort(towers, axis=1, kind="stable")[:, -NUM_PARTICLES:]
     pt = np.log1p(1000 * np.take_along_axis(towers, hardest, axis=1))
     eta, phi = hardest // columns / rows * 2 - 1, hardest % columns / columns * 2 - 1
     return np.stack([pt, eta, phi], axis=2).astype(np.float32), labels

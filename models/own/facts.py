@@ -25,7 +25,7 @@ from dlscale.models.own.sources import ArraySource, Source, open_source, read_so
 
 LOCAL_BATCH = 32
 NUM_SCHEDULED = 100  # steps that a schedule is asked for
-MOST_SECONDS = 0.1  # that samples in memory may take to be digested, for data() to be called a second time
+MOST_SECONDS = 1.0  # that data() and the digest of its samples may take, for both to be done a second time
 MODULES = {
     "torch": "torch",
     "tensorflow": "keras",
@@ -44,6 +44,7 @@ def read_facts(path: Path) -> OwnModel:
     own = load_file(FilePlace(path, path.absolute()))
     framework = _framework(own)
     module = importlib.import_module(f"dlscale.models.own._{framework}")
+    begun = time.monotonic()
     source = open_source(own, framework, examined=True)
     local_batch = own.number("local_batch", min(LOCAL_BATCH, len(source)))
     if len(source) < local_batch:
@@ -52,7 +53,8 @@ def read_facts(path: Path) -> OwnModel:
             "write a smaller local_batch into the file"
         )
     digest = data_digest(source, own, framework=framework)
-    _check_repeats(own, source, digest, framework=framework)
+    again = time.monotonic() - begun < MOST_SECONDS
+    _check_repeats(own, source, digest, framework=framework, again=again)
     batch, problem = read_good(OwnSamples(source, own, framework=framework, seed=(0, 0)), local_batch)
     for step in range(NUM_SCHEDULED):
         if own.schedule:
@@ -83,17 +85,15 @@ def safe_name(name: str) -> str:
     return f"{stem or 'model'}{SUFFIX}"
 
 
-def _check_repeats(own: OwnFile, source: Source, digest: str, *, framework: str) -> None:
-    """Raises UsageError if the samples are others when they are read, or made, a second time."""
-    begun = time.monotonic()
+def _check_repeats(own: OwnFile, source: Source, digest: str, *, framework: str, again: bool) -> None:
+    """Raises UsageError if the samples are others when they are read, or made `again`; launches compare them, too."""
     if data_digest(source, own, framework=framework) != digest:
         raise UsageError(
             f"{own.name}: data() gives other samples when they are read again; draw with the global generators of "
             "torch, NumPy or Python, which are seeded for every batch, or with none"
         )
-    if isinstance(source, ArraySource) and time.monotonic() - begun < MOST_SECONDS:
-        again = read_source(own, framework)
-        if data_digest(again, own, framework=framework) != digest:
+    if isinstance(source, ArraySource) and again:
+        if data_digest(read_source(own, framework), own, framework=framework) != digest:
             raise UsageError(
                 f"{own.where('data')}: data() gives other samples when it is called again; seed what it draws, as in "
                 "numpy.random.default_rng(0)"
