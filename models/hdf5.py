@@ -92,6 +92,8 @@ def _unopened(error: BaseException) -> str:
 
 
 def _check(dataset: h5py.Dataset, path: Path, where: str, *, nested: int) -> None:
+    if dataset.shape is None:
+        raise UsageError(f"{where} has no values, and no shape for any; write it, or copy the file again")
     if not dataset.size:
         return
     if dataset.is_virtual:
@@ -102,7 +104,15 @@ def _check(dataset: h5py.Dataset, path: Path, where: str, *, nested: int) -> Non
             f"{where} has its values in {dataset.external[0][0]}, which is no HDF5 file, and HDF5 reads what is not "
             "there as zeros; copy them into a dataset"
         )
-    missing = _missing_chunks(dataset)
+    properties = dataset.id.get_create_plist()
+    filters = [properties.get_filter(place) for place in range(properties.get_nfilters())]
+    for number, *_, name in filters:
+        if not h5py.h5z.filter_avail(number):
+            raise UsageError(
+                f"{where} is packed with filter {number} ({name.decode(errors='replace') or 'no name'}), which HDF5 "
+                "does not have here; unpack it by h5repack -f NONE, or name the filter's folder in HDF5_PLUGIN_PATH"
+            )
+    missing = _missing_chunks(dataset, packed=bool(filters))
     if missing:
         raise UsageError(
             f"{where} was not written whole ({missing}), and HDF5 reads the rest as {dataset.fillvalue}; write it, or "
@@ -117,7 +127,7 @@ def _check_sources(dataset: h5py.Dataset, path: Path, where: str, *, nested: int
             "it of datasets that hold numbers"
         )
     sources = dataset.virtual_sources()
-    num_mapped = _num_mapped(sources)
+    num_mapped = _num_mapped(sources, dataset.shape)
     if num_mapped is not None and num_mapped < dataset.size:
         raise UsageError(
             f"{where} is virtual, with sources for {num_mapped} of its {dataset.size} values, and HDF5 reads the rest "
@@ -152,15 +162,22 @@ def _existing(name: str, path: Path, where: str) -> Path:
     raise UsageError(f"{where} has its values in {name}, which is not there; copy it beside {path.name}")
 
 
-def _num_mapped(sources: Sequence[Any]) -> int | None:
-    """Values that the sources of a map have; None if it has no end: such maps grow with their sources."""
+def _num_mapped(sources: Sequence[Any], shape: tuple[int, ...]) -> int | None:
+    """Values of a map that have a source, or several; None if it has no end: such maps grow with their sources."""
+    mapped = h5py.h5s.create_simple(shape)
+    mapped.select_none()
     try:
-        return sum(int(source.vspace.get_select_npoints()) for source in sources)
+        for space in (source.vspace for source in sources):
+            if space.get_select_npoints() == math.prod(shape):
+                return math.prod(shape)
+            for begin, end in space.get_select_hyper_blocklist():
+                mapped.select_hyperslab(tuple(begin), tuple(end - begin + 1), op=h5py.h5s.SELECT_OR)
     except RuntimeError:
         return None
+    return int(mapped.get_select_npoints())
 
 
-def _missing_chunks(dataset: h5py.Dataset) -> str:
+def _missing_chunks(dataset: h5py.Dataset, *, packed: bool) -> str:
     """How much of a dataset that is not virtual was never written; empty if nothing."""
     if dataset.chunks is None:
         written = dataset.id.get_space_status() != h5py.h5d.SPACE_STATUS_NOT_ALLOCATED
@@ -168,7 +185,11 @@ def _missing_chunks(dataset: h5py.Dataset) -> str:
     pairs = zip(dataset.shape, dataset.chunks, strict=True)
     wanted = math.prod(-(-length // chunk) for length, chunk in pairs)
     found = dataset.id.get_num_chunks()
-    return f"{found} of {wanted} chunks were" if found < wanted else ""
+    if found < wanted:
+        return f"{found} of {wanted} chunks were"
+    num_bytes = found * math.prod(dataset.chunks) * dataset.id.get_type().get_size()
+    written = dataset.id.get_storage_size()
+    return "" if packed or written >= num_bytes else f"{written} of {num_bytes} bytes of its chunks were"
 
 
 def _name(dataset: h5py.Dataset) -> str:

@@ -7,8 +7,10 @@ JPEG decoder gives. Torch sees them as (N, C, H, W) without moving them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +19,20 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.models.held_out import training_samples
 from dlscale.models.workload import Indices, Input, Preset, Shard
+
+
+def part_files(folder: Path, is_part: Callable[[str], Any]) -> list[Path]:
+    """The files of a folder whose names say that they are parts of its data, in the order of their names.
+
+    Raises UsageError for such a name of what is no file: a link to nothing, a folder, a FIFO.
+    """
+    names = sorted(name for name in os.listdir(folder) if not name.startswith(".") and is_part(name))
+    for name in names:
+        if not (folder / name).is_file():
+            raise UsageError(
+                f"{folder / name}: a part of the data by its name, and no file; copy the file there, or remove it"
+            )
+    return [folder / name for name in names]
 
 
 def shard_indices(

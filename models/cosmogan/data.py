@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.models.cosmogan import FLIP_PROBABILITY, LATENT_SIZE
-from dlscale.models.samples import Arrays, BadSample
+from dlscale.models.samples import Arrays, BadSample, part_files
 from dlscale.models.workload import Input, Preset
 
 _DTYPES = (np.float32, np.float16)
@@ -136,7 +136,7 @@ def find_files(path: Path) -> list[Path]:
         raise UsageError(
             f"{path}: need a .npy file of maps, or a folder of them, and found none of that name; check --data"
         )
-    files = sorted(file for file in path.glob("*.npy") if not file.name.startswith("."))
+    files = part_files(path, lambda name: name.lower().endswith(".npy"))
     if not files:
         raise UsageError(f"{path}: need .npy files of maps and found none in this folder; check --data")
     return files

@@ -10,6 +10,7 @@ the R-parity-violation set, RPV, a group `all_events`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.models.hdf5 import DAMAGES, Needs, examine, open_file, reason
 from dlscale.models.hep_cnn import NETWORKS, mask_shapes
-from dlscale.models.samples import Arrays, BadSample, draw_masks
+from dlscale.models.samples import Arrays, BadSample, draw_masks, part_files
 from dlscale.models.workload import Input, Preset
 
 Images = NDArray[np.float32]
@@ -203,10 +204,10 @@ def find_files(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         return [path]
-    files = [file for file in sorted(path.iterdir()) if file.suffix in (".h5", ".hdf5") and file.is_file()]
-    training_files = [file for file in files if "train" in file.name]
+    files = [name for name in sorted(os.listdir(path)) if name.lower().endswith((".h5", ".hdf5"))]
+    training_files = part_files(path, lambda name: name in files and "train" in name.lower())
     if not training_files:
-        others = ", ".join(file.name for file in files[:3]) or "no HDF5 file"
+        others = ", ".join(files[:3]) or "no HDF5 file"
         raise UsageError(
             f"{path}: a folder of events needs files with 'train' in their names that end in .h5 or .hdf5, "
             f"found {others}; rename them, or name one file as --data"

@@ -8,12 +8,14 @@ Source: the binary version in A. Krizhevsky, https://www.cs.toronto.edu/~kriz/ci
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
 
 from dlscale.base.errors import UsageError
 from dlscale.models.images.store import Encoded, OpenFiles, bad_sample, read_classes, reason
+from dlscale.models.samples import part_files
 
 TRAINING_FILES = "data_batch_*.bin"
 _SHAPE = (3, 32, 32)  # (C, H, W)
@@ -34,7 +36,7 @@ class CifarStore:
         self.path = path
         self.num_classes: int | None = _NUM_CLASSES
         self._files = OpenFiles()
-        self._paths = sorted(path.glob(TRAINING_FILES)) if path.is_dir() else [path]
+        self._paths = _training_files(path, skip_bad=skip_bad) if path.is_dir() else [path]
         names_file = self._paths[0].with_name("batches.meta.txt")
         self.classes = read_classes(names_file)
         if self.classes and len(self.classes) != _NUM_CLASSES:
@@ -66,11 +68,24 @@ class CifarStore:
         self._files.close()
 
 
+def _training_files(path: Path, *, skip_bad: bool) -> list[Path]:
+    files = part_files(path, lambda name: fnmatch(name, TRAINING_FILES))
+    missing = sorted(
+        {TRAINING_FILES.replace("*", str(number)) for number in range(1, 6)} - {file.name for file in files}
+    )
+    if missing and not skip_bad:
+        raise UsageError(
+            f"{path}: of CIFAR-10's 5 training files it lacks {', '.join(missing)}; copy the rest, name one file, or "
+            "leave out what is missing (skip_bad)"
+        )
+    return files
+
+
 def _num_records(path: Path, *, skip_bad: bool) -> int:
     """Records of a file, with a last one that is cut off if such are skipped."""
     num_bytes = path.stat().st_size
     whole, rest = divmod(num_bytes, _RECORD_BYTES)
-    if rest and not skip_bad:
+    if (rest or not whole) and not skip_bad:
         raise UsageError(
             f"{path}: CIFAR-10 needs a multiple of {_RECORD_BYTES} bytes, found {num_bytes}: cut off in record "
             f"{whole} at byte {whole * _RECORD_BYTES}; copy it again"

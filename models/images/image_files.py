@@ -99,14 +99,18 @@ def open_class_folders(path: Path, *, skip_bad: bool = False) -> ImageFiles:
     1 .. 102 get their published labels. A `classes.txt` beside them names the classes.
 
     Raises UsageError for a folder without images, and for files that are none, unless bad samples are skipped: then
-    the label stays unused, and each such file is a sample that cannot be read.
+    the label stays unused, and each such file is a sample that cannot be read. Links that lead to nothing, or to
+    another class, are refused.
     """
-    entries = [entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-    folders = [path / name for name in in_label_order(entries)]
+    entries = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
+    if lost := [entry for entry in entries if not entry.exists()]:
+        raise UsageError(f"{lost[0]}: a link to nothing; copy the class there, or remove the link")
+    folders = [path / name for name in in_label_order([entry.name for entry in entries if entry.is_dir()])]
     names = [_encoded([])]
     counts: list[int] = []
+    taken = {_identity(path): path}
     for folder in folders:
-        files = sorted(_files_below(folder))
+        files = sorted(_files_below(folder, taken))
         if not skip_bad:
             _check_folder(folder, files)
         names.append(_encoded([os.path.join(folder.name, file) for file in files]))
@@ -134,20 +138,37 @@ def open_class_folders(path: Path, *, skip_bad: bool = False) -> ImageFiles:
     )
 
 
-def _files_below(folder: Path) -> Iterator[str]:
-    """The files of a class, relative to its folder, but for those that may lie beside images."""
+def _identity(folder: str | Path) -> tuple[int, int]:
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
+
+
+def _files_below(folder: Path, taken: dict[tuple[int, int], Path]) -> Iterator[str]:
+    """The files of a class, relative to its folder, but for those that may lie beside images.
+
+    `taken`: the folders that were looked into, and whose they are. Raises UsageError for one of another class.
+    """
     seen: set[tuple[int, int]] = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
-        status = os.stat(place)
-        if (status.st_dev, status.st_ino) in seen:  # by a link that comes back to it
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
+        identity = _identity(place)
+        if identity in seen:  # by a link that comes back to it
             folders.clear()
             continue
-        seen.add((status.st_dev, status.st_ino))
+        seen.add(identity)
+        if (owner := taken.setdefault(identity, folder)) != folder:
+            raise UsageError(
+                f"{place}: leads by a link to images of {owner}, which would have two labels; remove the link"
+            )
         folders[:] = [name for name in folders if not name.startswith(".")]
         inside = os.path.relpath(place, folder)
         for name in files:
             if not (name.startswith(".") or name.lower().endswith(OTHER_SUFFIXES)):
                 yield name if inside == "." else os.path.join(inside, name)
+
+
+def _raise(error: OSError) -> None:
+    """A folder that cannot be read is not left out (`os.walk`)."""
+    raise error
 
 
 def _check_folder(folder: Path, files: Sequence[str]) -> None:
@@ -181,7 +202,9 @@ def open_list(path: Path, *, skip_bad: bool = False) -> ImageFiles:
     labels: list[int] = []
     problems: dict[int, str] = {}
     try:
-        content = path.read_text(encoding="utf-8", errors="surrogateescape")  # as names of files are decoded
+        content = path.read_text(
+            encoding="utf-8-sig", errors="surrogateescape"
+        )  # as names of files are decoded
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({reason(error)}); mend it") from None
     for number, line in enumerate(content.split("\n"), start=1):
@@ -244,7 +267,7 @@ def open_flowers(path: Path, *, part: str = FLOWERS_PARTS[0]) -> ImageFiles:
 def _matlab_integers(path: Path, name: str) -> NDArray[np.int64]:
     try:
         numbers = read_array(path, name)
-        if not np.isin(numbers, np.arange(1 + _LARGEST_NUMBER)).all():
+        if not ((numbers >= 0) & (numbers <= _LARGEST_NUMBER) & (numbers % 1 == 0)).all():
             raise ValueError(f"{name!r} has other numbers than integers from 0 to {_LARGEST_NUMBER}")
         values = numbers.astype(np.int64)
     except KeyError:

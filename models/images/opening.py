@@ -19,6 +19,7 @@ from dlscale.models.images.image_files import (
 from dlscale.models.images.lmdb_store import DATA_FILE, LmdbStore
 from dlscale.models.images.store import ImageStore, extra_packages, reason
 from dlscale.models.images.tfrecord import TFRecordStore
+from dlscale.models.samples import part_files
 
 FORMATS = "class folders, TFRecord files, an LMDB, a list (*.txt), CIFAR-10's binary files or Flowers-102 as published"
 _SHARD = re.compile(r"(?P<set>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(\.tfrecords?)?")
@@ -90,10 +91,8 @@ def _tfrecord_files(path: Path, *, skip_bad: bool) -> list[Path]:
     if not folder.is_dir():
         return []
     sets: dict[str, list[Path]] = {}
-    for file in sorted(folder.iterdir()):
-        name = _set_name(file)
-        if name is not None and wanted in (None, name) and file.is_file():
-            sets.setdefault(name, []).append(file)
+    for file in part_files(folder, lambda name: (found := _set_name(Path(name))) and wanted in (None, found)):
+        sets.setdefault(_set_name(file) or "", []).append(file)
     if len(sets) > 1:
         first, *others = sets
         raise UsageError(

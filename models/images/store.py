@@ -103,7 +103,7 @@ def read_classes(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         return ()
     try:
-        lines = path.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+        lines = path.read_text(encoding="utf-8-sig", errors="surrogateescape").split("\n")
     except OSError as error:
         raise UsageError(
             f"{path}: names of classes cannot be read ({reason(error)}); mend or remove it"

@@ -92,12 +92,13 @@ def _check_repeats(own: OwnFile, source: Source, digest: str, *, framework: str,
             f"{own.name}: data() gives other samples when they are read again; draw with the global generators of "
             "torch, NumPy or Python, which are seeded for every batch, or with none"
         )
-    if isinstance(source, ArraySource) and again:
-        if data_digest(read_source(own, framework), own, framework=framework) != digest:
-            raise UsageError(
-                f"{own.where('data')}: data() gives other samples when it is called again; seed what it draws, as in "
-                "numpy.random.default_rng(0)"
-            )
+    if not (isinstance(source, ArraySource) and again):
+        return
+    if data_digest(read_source(own, framework), own, framework=framework) != digest:
+        raise UsageError(
+            f"{own.where('data')}: data() gives other samples when it is called again; seed what it draws, as in "
+            "numpy.random.default_rng(0)"
+        )
 
 
 def _framework(own: OwnFile) -> str:

@@ -140,6 +140,22 @@ def pictures(folder: Path) -> None:
         (folder / name).write_bytes(encoded("JPEG"))
 
 
+def classes(folder: Path) -> None:
+    """Two classes, and a folder of one that is a link."""
+    for name in ("ant", "bee"):
+        (folder / name).mkdir()
+        (folder / name / "a.jpg").write_bytes(encoded("JPEG"))
+    (folder / ".more").mkdir()
+    (folder / ".more" / "b.png").write_bytes(encoded("PNG"))
+    (folder / "ant" / "x").symlink_to("../.more")
+
+
+def five_files(folder: Path) -> None:
+    """As published, but short."""
+    for number in range(1, 6):
+        (folder / f"data_batch_{number}.bin").write_bytes(bytes([number]) * 3073)
+
+
 def of_images(name: str, content: Callable[[], bytes], **fields: Any) -> Target:
     """An image in a folder that is a class."""
     return file_target(f"a/{name}", content, lambda path: images(path.parent.parent), **fields)
@@ -153,6 +169,8 @@ TARGETS: dict[str, Target] = {
     "folder of images": Target(
         make=lambda folder: (pictures(folder), (folder / "list.txt").write_text("a/b.jpg 1\nc d.png 2\n")), read=images
     ),
+    "class folders": Target(make=classes, read=images, share=0.5),
+    "CIFAR-10, five files": Target(make=five_files, read=images, share=0.3),
     "list": file_target("x.txt", lambda: b"a/b.jpg 1\nc d.png 2\n# x\n\n", images, beside=pictures),
     "CIFAR-10": file_target("data_batch_1.bin", lambda: bytes(range(256)) * 37, images),
     "labels of Flowers-102": file_target(

@@ -220,7 +220,7 @@ def test_a_header_that_promises_petabytes_is_refused_even_if_bad_maps_are_skippe
 
 def test_maps_that_are_no_file_are_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "maps.npy")
-    assert "maps.npy: cannot be read (not a regular file)" in refusal(tmp_path)
+    assert "maps.npy: a part of the data by its name, and no file" in refusal(tmp_path)
 
 
 def test_a_file_with_bytes_too_many(path):

@@ -164,12 +164,22 @@ def waiting(path):
         file["data"] = h5py.ExternalLink("fifo.h5", "data")
 
 
+def beside_a_link(path):
+    """In a folder, whose other file was not copied."""
+    content = path.read_bytes()
+    path.unlink()
+    path.mkdir()
+    (path / "train_1.h5").write_bytes(content)
+    (path / "Train_2.H5").symlink_to("gone.h5")
+
+
 NEEDS = "needs datasets 'data' and 'label' or 'all_events/hist' and 'all_events/y', and holds: "
 TRAINING = "'train' in their names that end in .h5 or .hdf5, found val.h5"
 REFUSED = [
     ("nowhere", lambda path: path.unlink(), "found no file of that name"),
     ("an empty folder", lambda path: (path.unlink(), path.mkdir()), "found no HDF5 file"),
     ("no training file", in_a_folder, TRAINING),
+    ("a link to nothing", beside_a_link, "Train_2.H5: a part of the data by its name, and no file"),
     ("not HDF5", lambda path: path.write_text("data, label\n"), "cannot be opened as HDF5"),
     ("truncated", lambda path: path.write_bytes(path.read_bytes()[:-1000]), "truncated"),
     ("no data", move("data"), f"{NEEDS}label, other"),

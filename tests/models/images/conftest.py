@@ -128,7 +128,7 @@ def write_list(path, samples):
     return DataSet("list", path / "train.txt", data, labels, (), wheres)
 
 
-def write_cifar(path, num_files=2, num_records=3):
+def write_cifar(path, num_files=5, num_records=3):
     path.mkdir(parents=True, exist_ok=True)
     data, labels, wheres = [], [], []
     rng = np.random.default_rng(7)
