@@ -120,6 +120,10 @@ class Trainer(Protocol):
         """
         ...
 
+    def held(self) -> State:
+        """What a step changes, as the replica's `held`: valid until the next step, not to be changed."""
+        ...
+
     def own_state(self) -> State:
         """What the next steps depend on and each rank has another of; empty where `state` is all. Not collective.
 

@@ -53,6 +53,7 @@ def he_normal(
     return normal(rng, shape, std=float(np.sqrt(2 / fan)))
 
 
+WEIGHT = "weight"  # of what a step changes: trainable weights are `weight.<place>`
 NUM_DRAWN = "num_drawn"  # batches: the number of the next step; and the shard's samples in them
 
 

@@ -144,7 +144,10 @@ class Replica(Protocol):
         ...
 
     def gradients(self) -> Weights:
-        """This replica's own mean gradients on the next local batch, in the order of `weights`."""
+        """This replica's own mean gradients on the next local batch, in the order of `weights`.
+
+        New arrays without gaps, whose axes may lie in memory in another order, the same on all shards.
+        """
         ...
 
     def apply(self, gradients: Weights) -> None:
@@ -188,6 +191,13 @@ class Replica(Protocol):
         """What the optimizers keep, as `state` names it: valid until the next step or `restore`, not to be changed."""
         ...
 
+    def held(self) -> State:
+        """`slots`, the trainable weights as `weight.<place>`, and the number of batches drawn; as little is copied.
+
+        Valid and not to be changed like `slots`. Elements of an array are in an order of the framework's own.
+        """
+        ...
+
     def names(self) -> list[str]:
         """Names of the trainable weights, in the order of `weights`; the same in both frameworks."""
         ...
@@ -224,8 +234,8 @@ class Replica(Protocol):
 class ReplicaFactory(Protocol):
     """Builds a replica. Backends call it, so that each can build inside its own scope."""
 
-    def __call__(self, *, shard: Shard, seed: int, gate: bool = False) -> Replica:
-        """A replica whose initial weights depend on `seed` only.
+    def __call__(self, *, shard: Shard, seed: int, gate: bool = False, drawn: bool = True) -> Replica:
+        """A replica whose initial weights depend on `seed` only; unless they are `drawn` they are any.
 
         With `gate` it is the replica of the gradient gate: plain SGD with learning rate 1, no dropout,
         and the same local batch at every call of `next_batch`.

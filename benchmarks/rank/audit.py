@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 
 from dlscale.benchmarks.rank import deviation
 from dlscale.benchmarks.rank.compressed import Replay
-from dlscale.benchmarks.rank.deviation import Bounds, Judged, Snapshot, snapshot
+from dlscale.benchmarks.rank.deviation import Bounds, Judged, Snapshot
 from dlscale.benchmarks.rank.exchange_audit import ExchangeAudit
 from dlscale.benchmarks.rank.measure import Audit
 from dlscale.benchmarks.rank.sample_order import num_wrong_samples
@@ -116,7 +116,7 @@ class ReplayAudit:
 
     def _num_drawn_before(self) -> int:
         """Batches of the trainer before this launch: some where a training is resumed."""
-        return num_drawn(self._state())
+        return num_drawn(self._training.trainer.held())
 
     def _state(self) -> State:
         """All that the trainer's next steps depend on."""
@@ -170,7 +170,7 @@ class ReplayAudit:
             return
         with self._training.aside():
             (old, state, num_taken, averaging), self._before = self._before, None
-            new, _ = self._look()
+            new = self._look_again()
             noisy: set[str] = set()
 
             def replay() -> Snapshot:
@@ -312,7 +312,7 @@ class ReplayAudit:
                 self._step(trainer)
             late, late_state = self._look() if delay else (begin, state)
             self._step(trainer)
-            after, _ = self._look()
+            after = self._look_again()
             last = self._num_taken - 1
             noisy: set[str] = set()
 
@@ -367,21 +367,34 @@ class ReplayAudit:
         return any(self._training.control.allgather(self._training.num_skipped()))
 
     def _look(self) -> tuple[Snapshot, State]:
-        """The trainer as it is, which must have drawn a batch in every step."""
-        trainer = self._training.trainer
-        trainer.synchronize()
-        state = self._state()
+        """The trainer as it is, and its state, to begin a replay with."""
+        state = self._synchronized(self._state)
+        seen = self._seen(state)
+        return {name: state[name] if name in state else array.copy() for name, array in seen.items()}, state
+
+    def _look_again(self) -> Snapshot:
+        """The trainer as it is; valid until its next step."""
+        return self._seen(self._synchronized(self._held))
+
+    def _synchronized(self, look: Callable[[], State]) -> State:
+        """What it gives when nothing is under way; the trainer must have drawn a batch in every step."""
+        self._training.trainer.synchronize()
+        state = look()
         wrong = abs(num_drawn(state) - self._first_batch - self._num_batches())
         self._wrong_batches = max(self._wrong_batches, wrong)
-        return self._seen(trainer, state), state
+        return state
 
-    def _seen(self, trainer: Trainer, state: State) -> Snapshot:
+    def _held(self) -> State:
+        """What is enough of a state to see the trainer by."""
+        return self._training.trainer.held()
+
+    def _seen(self, state: State) -> Snapshot:  # noqa: ARG002 - of audits that see less themselves
         """What the trainer holds that its steps change; collective."""
-        return snapshot(trainer.weights(), state)
+        return _changed(self._training.trainer.held())
 
     def _replayed(self, reference: Replica) -> Snapshot:
         """What it ought to hold, after a replay; valid until the next one."""
-        return snapshot(reference.weights(), reference.slots())
+        return _changed(reference.held())
 
     def _replica(self) -> Replica:
         if self._reference is None:
@@ -410,7 +423,7 @@ class ReplayAudit:
             states = trainer.bucket_states()
             begin = partial(Replay, compressor, trainer, control=training.control)
             return lambda: begin(states=copy.deepcopy(states)).mean_gradients
-        return lambda: partial(mean_over_ranks, control=training.control)
+        return lambda: partial(mean_over_ranks, control=training.control, order="K")
 
     def _apply(self, reference: Replica, gradients: Weights, step: int) -> None:  # noqa: ARG002
         """Replay the update of that step; collective."""
@@ -419,6 +432,10 @@ class ReplayAudit:
     def _noisy(self, gradients: Weights) -> set[str]:
         """Names of what is rounding."""
         return deviation.noisy_weights(gradients, bounds=self._training.bounds)
+
+
+def _changed(held: State) -> Snapshot:
+    return {name: value for name, value in held.items() if name != NUM_DRAWN}
 
 
 def make_slots(reference: Replica) -> None:
@@ -436,24 +453,34 @@ def loss_error(found: list[float], expected: list[float]) -> float:
     return max((error if math.isfinite(error) else math.inf for error in errors), default=0.0)
 
 
-def mean_over_ranks(gradients: Sequence[Any], *, control: Any, num_accepted: int | None = None) -> Weights:
-    """The means in the gradients' own type, summed over `control` in float64.
+def mean_over_ranks(
+    gradients: Sequence[Any], *, control: Any, num_accepted: int | None = None, order: Literal["C", "K"] = "C"
+) -> Weights:
+    """The means in the gradients' own type, summed over `control` in float64; of two in that type, rounded as once.
 
-    Where only `num_accepted` ranks count, the others give zeros.
+    Where only `num_accepted` ranks count, the others give zeros. In order K arrays are summed as they lie in memory,
+    which must be alike on all ranks.
     """
     from mpi4py import MPI
 
+    num_ranks = control.Get_size()
+    if num_ranks == 1:
+        return list(gradients)
     # Block by block: memory that is touched for the first time costs more than the arithmetic.
-    memory = np.empty(min(BLOCK, max((gradient.size for gradient in gradients), default=0)))
-    means = [np.empty_like(gradient, order="C") for gradient in gradients]
+    longest = min(BLOCK, max((gradient.size for gradient in gradients), default=0))
+    means = [np.empty_like(gradient, order=order) for gradient in gradients]
     for gradient, mean in zip(gradients, means, strict=True):
-        source, into = gradient.reshape(-1), mean.reshape(-1)
+        memory = np.empty(longest, np.float64 if num_ranks > 2 else gradient.dtype)
+        source, into = (
+            gradient.ravel(order=order),
+            mean.ravel(order=order),
+        )  # the latter a view: it has no gaps
         for begin in range(0, source.size, BLOCK):
             part = slice(begin, begin + BLOCK)
             total = memory[: source[part].size]
             total[:] = source[part]
             control.Allreduce(MPI.IN_PLACE, total)
-            total /= num_accepted or control.Get_size()
+            total /= num_accepted or num_ranks
             into[part] = total
     return means
 

@@ -71,14 +71,14 @@ class CaseRun:
     checkpoints: Path | None = None  # the folder of this case's; None where it is neither saved nor resumed
 
     def reference(self, *, seed: int) -> Replica:
-        """A replica that no trainer holds, for audits and evaluations."""
-        return (self.reference_factory or self.factory)(shard=self.context.shard, seed=seed)
+        """A replica that no trainer holds, for audits and evaluations, which give it its weights."""
+        return (self.reference_factory or self.factory)(shard=self.context.shard, seed=seed, drawn=False)
 
     def remembering(self, replicas: list[Replica]) -> ReplicaFactory:
         """The factory; what it makes is kept in `replicas`."""
 
-        def make(*, shard: Shard, seed: int, gate: bool = False) -> Replica:
-            replicas.append(self.factory(shard=shard, seed=seed, gate=gate))
+        def make(*, shard: Shard, seed: int, gate: bool = False, drawn: bool = True) -> Replica:
+            replicas.append(self.factory(shard=shard, seed=seed, gate=gate, drawn=drawn))
             return replicas[-1]
 
         return make

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.models.weights import WEIGHT
 from dlscale.models.workload import State, Weights
 
-WEIGHT = "weight"
 CENTRE = "centre"  # of ranks in rounds
 VELOCITY = "velocity"  # likewise, where their algorithm has momentum
 QUADRATIC = frozenset({"exp_avg_sq", "v"})  # second moments: rounding does not cancel in squares

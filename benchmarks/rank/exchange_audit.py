@@ -14,13 +14,16 @@ from typing import Any
 from dlscale.benchmarks.records.record import Gate, Setting
 from dlscale.collectives.backend import BUCKET_SIZES, Backend, Trainer
 from dlscale.collectives.training.counting import Moved
+from dlscale.models.weights import WEIGHT
 
 ELEMENT_BYTES = 4  # gradients are float32
 
 
 def bucket_bytes_of(trainer: Trainer) -> list[int]:
     """Bytes of each exchange of a trainer's step, in order."""
-    return bucket_sizes(trainer.settings(), sum(weight.size * ELEMENT_BYTES for weight in trainer.weights()))
+    held = trainer.held()
+    weights = [array for name, array in held.items() if name.startswith(f"{WEIGHT}.")]
+    return bucket_sizes(trainer.settings(), sum(weight.size for weight in weights) * ELEMENT_BYTES)
 
 
 def bucket_sizes(settings: Mapping[str, Setting], gradient_bytes: int) -> list[int]:

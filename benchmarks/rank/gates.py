@@ -54,7 +54,7 @@ def gradient_gate(
         reference = factory(shard=shard, seed=seed, gate=True)
         gates = [broadcast_gate(before, reference, control=control)] if exchanges else []
         reference.load(before)
-        expected = [gradient.astype(np.float64) for gradient in reference.gradients()]
+        expected = [gradient.astype(np.float64, order="C") for gradient in reference.gradients()]
         largest_own = largest_of(expected)
         if exchanges:
             for gradient in expected:

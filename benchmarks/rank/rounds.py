@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank import gates
 from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, mean_over_ranks
-from dlscale.benchmarks.rank.deviation import CENTRE, VELOCITY, WEIGHT, Snapshot, snapshot
+from dlscale.benchmarks.rank.deviation import CENTRE, VELOCITY, Snapshot, snapshot
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.algorithms import easgd, local_sgd
 from dlscale.collectives.algorithms.rounds import RoundsOptions, RoundsTrainer
-from dlscale.collectives.backend import Backend, Trainer
+from dlscale.collectives.backend import Backend
+from dlscale.models.weights import WEIGHT
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, State, Weights
 
 Exact = list[NDArray[np.float64]]
@@ -155,8 +156,11 @@ class RoundsAudit(ReplayAudit):
     def _has_centre(self) -> bool:
         return isinstance(self._options, easgd.Options)
 
-    def _seen(self, trainer: Trainer, state: State) -> Snapshot:
-        rounds = cast(RoundsTrainer, trainer)
+    def _held(self) -> State:
+        return self._state()
+
+    def _seen(self, state: State) -> Snapshot:
+        rounds = cast(RoundsTrainer, self._training.trainer)
         centre = rounds.weights() if self._has_centre else []
         return snapshot(rounds.own_weights(), state, centre=centre, velocity=rounds.velocity())
 

@@ -16,7 +16,7 @@ for gradients may shrink from the window to the next.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -33,13 +33,14 @@ from dlscale.benchmarks.rank.audit import (
     num_drawn,
     unaudited,
 )
-from dlscale.benchmarks.rank.deviation import CENTRE, WEIGHT, Judged, Snapshot
+from dlscale.benchmarks.rank.deviation import CENTRE, Judged, Snapshot, snapshot
 from dlscale.benchmarks.rank.sample_order import num_wrong_samples
 from dlscale.benchmarks.rank.served_replay import Mean, ServedReplay, served_replay
 from dlscale.benchmarks.rank.turns import num_turn_steps, turns
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.algorithms import easgd
 from dlscale.collectives.backend import BackedUpTrainer, CountingTrainer
+from dlscale.models.weights import WEIGHT
 from dlscale.models.workload import Replica, State, Weights
 
 LEAST_MOVEMENT = 1e-3
@@ -75,12 +76,21 @@ class InStepAudit(ReplayAudit):
     def _num_batches(self) -> int:
         return self._backed_up.num_computed() if self._backed_up else self._num_taken
 
-    def _look(self) -> tuple[Snapshot, State]:
-        seen = super()._look()
+    def _held(self) -> State:
+        return self._state()
+
+    def _seen(self, state: State) -> Snapshot:
+        return snapshot(self._trainer.weights(), state)
+
+    def _replayed(self, reference: Replica) -> Snapshot:
+        return snapshot(reference.weights(), reference.slots())
+
+    def _synchronized(self, look: Callable[[], State]) -> State:
+        state = super()._synchronized(look)
         each = self._training.backend.num_accepted or self._training.control.Get_size()
         wrong = abs(self._trainer.num_applied() - each * self._num_taken)
         self._miscounted = max(self._miscounted, wrong)
-        return seen
+        return state
 
     def _gradients(self, reference: Replica, step: int) -> Weights:
         """The mean of all ranks' gradients, or of those that came in time."""

@@ -80,7 +80,7 @@ def change_in_turn(
         if (step + 1) % push_every == 0:
             served = [weight - total for weight, total in zip(served, accrued, strict=True)]
             accrued = [np.zeros_like(weight) for weight in served]
-    return [old - new for old, new in zip(weights, served, strict=True)]
+    return [np.ascontiguousarray(old - new) for old, new in zip(weights, served, strict=True)]
 
 
 def _elastic_change(
@@ -95,7 +95,7 @@ def _elastic_change(
         updated = [weight - gradient for weight, gradient in zip(ahead, gradients, strict=True)]
         velocity = [new - old for new, old in zip(updated, own, strict=True)]
         own = updated
-    return [share * (c - x) for c, x in zip(_exact(centre), own, strict=True)]
+    return [np.ascontiguousarray(share * (c - x)) for c, x in zip(_exact(centre), own, strict=True)]
 
 
 def _exact(weights: Weights) -> Exact:

@@ -164,8 +164,8 @@ class RoundsTrainer(WrappedTrainer):
     ) -> None:
         made: list[Replica] = []
 
-        def remembering(*, shard: Shard, seed: int, gate: bool = False) -> Replica:
-            made.append(factory(shard=shard, seed=seed, gate=gate))
+        def remembering(*, shard: Shard, seed: int, gate: bool = False, drawn: bool = True) -> Replica:
+            made.append(factory(shard=shard, seed=seed, gate=gate, drawn=drawn))
             return made[-1]
 
         self._collective, self._num_synchronous = collective, options.num_synchronous

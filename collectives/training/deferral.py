@@ -68,6 +68,11 @@ class DeferredUpdates(ReplicaTrainer):
         self._make_updates()
         return super().state()
 
+    def held(self) -> State:
+        """What a step changes of the replica, after all updates."""
+        self._make_updates()
+        return super().held()
+
     def restore(self, state: State) -> None:
         """Resume from `state`."""
         self._make_updates()

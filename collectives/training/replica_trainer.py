@@ -35,6 +35,11 @@ class ReplicaTrainer:
         state: State = self._replica.state()
         return state
 
+    def held(self) -> State:
+        """What a step changes of the replica."""
+        held: State = self._replica.held()
+        return held
+
     def own_state(self) -> State:
         """Nothing: what trains by synchronous steps is the same on all ranks."""
         return {}
@@ -91,6 +96,10 @@ class WrappedTrainer:
     def state(self) -> State:
         """The other trainer's state."""
         return self._trainer.state()
+
+    def held(self) -> State:
+        """What a step changes of the other trainer."""
+        return self._trainer.held()
 
     def own_state(self) -> State:
         """What the other trainer has of this rank's own."""

@@ -111,7 +111,7 @@ def replica_factory(make_program: Callable[..., JaxProgram], preset: Preset, exe
         rule = OptimizerRule(name="sgd") if gate else execution.optimizer
         return Compiled(replace(program, rule=Rule(rule)) if rule else program)
 
-    def build(make_batches: Callable[[], LocalBatches], *, seed: int, gate: bool) -> JaxReplica:
+    def build(make_batches: Callable[[], LocalBatches], *, seed: int | None, gate: bool) -> JaxReplica:
         replica = JaxReplica(compiled(gate), make_batches(), execution, seed=seed)
         replica.set_learning_rate(1.0 if gate else preset.learning_rate)
         return replica
@@ -169,12 +169,16 @@ class JaxReplica(BatchedReplica):
     framework = "jax"
 
     def __init__(
-        self, functions: Compiled, batches: LocalBatches, execution: Execution, *, seed: int
+        self, functions: Compiled, batches: LocalBatches, execution: Execution, *, seed: int | None
     ) -> None:
         super().__init__(batches, execution)
         program = functions.program
         self._functions, self._rate = functions, 0.0
-        self._weights: list[Any] = _arrays(draw_initial(program.initial, program.shapes, seed=seed))
+        self._weights: list[Any] = (
+            [jnp.zeros(shape, jnp.float32) for _, shape in program.shapes]
+            if seed is None
+            else _arrays(draw_initial(program.initial, program.shapes, seed=seed))
+        )
         self._slots: dict[str, list[Any]] = first_slots(program.rule, self._weights)
         self._remembered: Values = {name: jnp.array(value) for name, value in program.remembered.items()}
 

@@ -74,7 +74,7 @@ def replica_factory(
 ) -> Build:
     """Builds replicas of a program."""
 
-    def build(make_batches: Callable[[], LocalBatches], *, seed: int, gate: bool) -> TensorFlowReplica:
+    def build(make_batches: Callable[[], LocalBatches], *, seed: int | None, gate: bool) -> TensorFlowReplica:
         batches, program = make_batches(), make_program(preset, gate=gate)
         if execution.optimizer and not gate:
             program = replace(

@@ -17,11 +17,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from dlscale.models.frameworks import gpu_module
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
 from dlscale.models.frameworks._torch_slept import SleptLoss
-from dlscale.models.frameworks._torch_state import read_state, view_slots, write_state
+from dlscale.models.frameworks._torch_state import read_state, view_in_memory_order, view_slots, write_state
 from dlscale.models.frameworks.replica import BatchedReplica, Build, as_factory, first_weights
 from dlscale.models.samples import Arrays, LocalBatches
 from dlscale.models.slept import Slept
-from dlscale.models.weights import Initial
+from dlscale.models.weights import WEIGHT, Initial
 from dlscale.models.workload import Execution, Preset, State, Weights
 
 Batch = tuple[torch.Tensor, ...]
@@ -114,7 +114,7 @@ def objective(
 def replica_factory(make_program: Callable[..., TorchProgram], preset: Preset, execution: Execution) -> Build:
     """Builds replicas of a program."""
 
-    def build(make_batches: Callable[[], LocalBatches], *, seed: int, gate: bool) -> TorchReplica:
+    def build(make_batches: Callable[[], LocalBatches], *, seed: int | None, gate: bool) -> TorchReplica:
         with torch.device(DEVICES["gpu"]) if execution.device == "gpu" else nullcontext():
             program = make_program(preset, gate=gate)
         if execution.optimizer and not gate:
@@ -203,12 +203,16 @@ class TorchReplica(BatchedReplica):
         batch = self.next_batch()
         losses = [objective.loss(*batch) for objective in self.objectives]
         self._losses = [loss.detach() for loss in losses]
-        return [
-            canonical(gradient)
+        found = [
+            gradient
             for objective, loss in zip(self.objectives, losses, strict=True)
             for gradient in torch.autograd.grad(
                 loss, objective.parameters, retain_graph=objective.keeps_graph
             )
+        ]
+        return [
+            _canonical_axes(torch.empty_like(parameter).copy_(gradient).cpu()).numpy()
+            for parameter, gradient in zip(self._parameters(), found, strict=True)
         ]
 
     def apply(self, gradients: Weights) -> None:
@@ -238,6 +242,14 @@ class TorchReplica(BatchedReplica):
     def slots(self) -> State:
         """What the optimizers keep, in its own memory."""
         return view_slots([o.optimizer for o in self.objectives])
+
+    def held(self) -> State:
+        """What a step changes, in its own memory and order."""
+        flat = {
+            f"{WEIGHT}.{place}": view_in_memory_order(parameter)
+            for place, parameter in enumerate(self._parameters())
+        }
+        return self._counted() | flat | self.slots()
 
     def _read_state(self) -> State:
         return read_state(self._program.networks, [o.optimizer for o in self.objectives])
@@ -289,13 +301,15 @@ def canonical(tensor: torch.Tensor) -> NDArray[Any]:
     (O, I, H, W) becomes (H, W, I, O), a transposed convolution's (I, O, H, W) becomes (H, W, O, I), and a
     dense layer's (O, I) becomes (I, O): by the number of axes alone.
     """
-    tensor = tensor.detach().cpu()
-    if tensor.dim() == 4:
-        tensor = tensor.permute(2, 3, 1, 0)
-    elif tensor.dim() == 2:
-        tensor = tensor.T
+    tensor = _canonical_axes(tensor.detach().cpu())
     copy: NDArray[Any] = tensor.clone(memory_format=torch.contiguous_format).numpy()
     return copy
+
+
+def _canonical_axes(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dim() == 4:
+        return tensor.permute(2, 3, 1, 0)
+    return tensor.T if tensor.dim() == 2 else tensor
 
 
 def autocast(execution: Execution) -> torch.autocast:

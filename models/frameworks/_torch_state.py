@@ -69,7 +69,7 @@ def _stored(value: Any) -> NDArray[Any]:
     """What an optimizer keeps of a parameter: a tensor, or a number such as the count of steps."""
     if not isinstance(value, torch.Tensor):
         return np.array(value)
-    return _in_memory_order(value.detach()).cpu().numpy()
+    return view_in_memory_order(value)
 
 
 def _restored(value: NDArray[Any], parameter: torch.Tensor) -> Any:
@@ -78,9 +78,11 @@ def _restored(value: NDArray[Any], parameter: torch.Tensor) -> Any:
     return _laid_out(torch.from_numpy(value.copy()), parameter)
 
 
-def _in_memory_order(slot: torch.Tensor) -> torch.Tensor:
-    """A slot flat, as a trainer's optimizer keeps it; slots have no gaps."""
-    return slot.as_strided((slot.numel(),), (1,)) if slot.dim() > 1 else slot
+def view_in_memory_order(tensor: torch.Tensor) -> NDArray[Any]:
+    """A weight or a slot flat, as a trainer's optimizer keeps it, on a CPU in its own memory; they have no gaps."""
+    tensor = tensor.detach()
+    flat = tensor.as_strided((tensor.numel(),), (1,)) if tensor.dim() > 1 else tensor
+    return flat.cpu().numpy()
 
 
 def _laid_out(slot: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:

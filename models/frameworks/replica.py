@@ -9,14 +9,16 @@ from itertools import repeat
 from typing import Any, Protocol
 
 from dlscale.models.samples import Arrays, DataModule, LocalBatches
-from dlscale.models.weights import NUM_DRAWN, Initial, counted, draw_initial
+from dlscale.models.weights import NUM_DRAWN, WEIGHT, Initial, counted, draw_initial
 from dlscale.models.workload import Execution, Indices, Input, Preset, ReplicaFactory, Shard, State, Weights
 
 
 class Build(Protocol):
     """Builds one replica, over the batches that `make_batches` opens."""
 
-    def __call__(self, make_batches: Callable[[], LocalBatches], *, seed: int, gate: bool) -> Any: ...  # noqa: D102
+    def __call__(self, make_batches: Callable[[], LocalBatches], *, seed: int | None, gate: bool) -> Any:
+        """Without a seed its first weights are any."""
+        ...
 
 
 def as_factory(
@@ -37,7 +39,7 @@ def as_factory(
             preset = replace(preset, learning_rate=execution.learning_rate)
         build = builder(make_program, preset, execution)
 
-        def factory(*, shard: Shard, seed: int, gate: bool = False) -> Any:
+        def factory(*, shard: Shard, seed: int, gate: bool = False, drawn: bool = True) -> Any:
             make_batches = partial(
                 LocalBatches,
                 data,
@@ -48,7 +50,7 @@ def as_factory(
                 seed=seed,
                 gate=gate,
             )
-            return build(make_batches, seed=seed, gate=gate)
+            return build(make_batches, seed=seed if drawn else None, gate=gate)
 
         return factory
 
@@ -144,11 +146,23 @@ class BatchedReplica:
 
     def state(self) -> State:
         """Copies of all that the next steps depend on."""
-        return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)} | self._read_state()
+        return self._counted() | self._read_state()
 
     def slots(self) -> State:
         """What the optimizers keep, as `state` names it: valid until the next step or `restore`."""
         return {name: value for name, value in self._read_state().items() if name.startswith("optimizer")}
+
+    def weights(self) -> Weights:
+        """Copies of the trainable weights."""
+        raise NotImplementedError
+
+    def held(self) -> State:
+        """What a step changes: copies of the weights, and `slots`."""
+        weights = {f"{WEIGHT}.{place}": weight for place, weight in enumerate(self.weights())}
+        return self._counted() | weights | self.slots()
+
+    def _counted(self) -> State:
+        return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)}
 
     def restore(self, state: State) -> None:
         """Resume from `state`."""
@@ -160,9 +174,11 @@ class BatchedReplica:
 
 
 def first_weights(
-    replica: Any, given: Callable[[int], Weights] | None, initial: Initial | None, *, seed: int
+    replica: Any, given: Callable[[int], Weights] | None, initial: Initial | None, *, seed: int | None
 ) -> None:
     """The replica holds the first weights of that seed: those `given`, or drawn by `initial`, or its own."""
+    if seed is None:
+        return
     if given:
         replica.load(given(seed))
     elif initial:

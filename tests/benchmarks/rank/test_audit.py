@@ -14,7 +14,7 @@ from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, draw
 from dlscale.benchmarks.rank.deviation import EXACT, ROUNDED
 from dlscale.benchmarks.rank.sample_order import samples_at
 from dlscale.models.samples import ORDER_SEED, shard_indices
-from dlscale.models.weights import NUM_DRAWN, counted
+from dlscale.models.weights import NUM_DRAWN, WEIGHT, counted
 from dlscale.models.workload import Shard
 from tests.benchmarks.rank.threads import Meeting, on_ranks
 
@@ -79,6 +79,10 @@ class Replica:
     def slots(self):
         return {name: value for name, value in self.state().items() if name.startswith("optimizer")}
 
+    def held(self):
+        weights = {f"{WEIGHT}.{place}": tensor for place, tensor in enumerate(self.tensors)}
+        return {NUM_DRAWN: counted(self.num_drawn, self.num_drawn)} | weights | self.slots()
+
     def restore(self, state):
         self.num_drawn = int(state[NUM_DRAWN][0])
         for place in range(len(self.tensors)):
@@ -129,6 +133,9 @@ class Trainer:
     def state(self):
         self.since_look = 0
         return self.replica.state()
+
+    def held(self):
+        return self.replica.held()
 
     def settings(self):
         return self._settings
