@@ -126,10 +126,11 @@ class RateSearch:
         if best is None:
             closest = self.closest
             came = f"; the closest had {closest.closest:.4g} at {closest.rate:g}" if closest else ""
-            return (
+            text = (
                 f"{where}: no training of {self.budget} reached {goal_text(target)}{came}; try other "
                 "tuning.learning_rates or more target.max_samples."
             )
+            return f"{text} {self._late}".rstrip()
         reached = f"{best.num_reached} of {plural(len(best.trainings), 'training')} did"
         text = (
             f"{where}: learning rate {best.rate:g} reaches {goal_text(target)} at the least expected number of "
@@ -148,11 +149,22 @@ class RateSearch:
         if best in (self.tried[0], self.tried[-1]):
             end, more = ("smallest", "smaller") if best is self.tried[0] else ("largest", "larger")
             yield f"It is the {end} of the grid: a {more} one may be better; tune again with tuning.learning_rates."
-        if late := sum(rate.num_out_of_time for rate in self.tried):
-            yield (
-                f"The clock ended {plural(late, 'training')} before the samples did; with more target.max_seconds the "
-                "machine's speed has no part in the choice."
-            )
+        if self._late:
+            yield self._late
+
+    @property
+    def num_out_of_time(self) -> int:
+        """Trainings that the clock ended: how many samples they had follows from the machine's speed."""
+        return sum(rate.num_out_of_time for rate in self.tried)
+
+    @property
+    def _late(self) -> str:
+        if not self.num_out_of_time:
+            return ""
+        return (
+            f"The clock ended {plural(self.num_out_of_time, 'training')} before the samples did; with more "
+            "target.max_seconds the machine's speed has no part in the choice."
+        )
 
     @property
     def budget(self) -> str:
@@ -318,7 +330,7 @@ def _screen(study: Measured) -> Iterator[Block]:
         if trained:
             yield Sentence(text=training_goal(trained))
         yield from search_sentences(own)
-        if is_busy(study):
+        if is_busy(study) and not any(search.num_out_of_time for search in own):
             yield Sentence(
                 text="Numbers of samples, and the choice, do not depend on how busy the machine was."
             )

@@ -66,6 +66,7 @@ BUDGET = (4000, "budget")
         ([[3000] * 3, [3000] * 3, [500] * 3], 4e-3, 500, "the largest of the grid"),
         ([[2000, (640, "budget")], [1000, BUDGET]], 1e-3, 2640, "The clock ended 1 training"),
         ([[BUDGET] * 2] * 3, None, None, "the closest had 0.8 at 0.001"),
+        ([[BUDGET, (640, "budget")]] * 3, None, None, "The clock ended 3 trainings before the samples did"),
     ],
 )
 def test_the_least_expected_number_of_samples_wins(outcomes, best, expected, words):
@@ -80,6 +81,14 @@ def test_the_least_expected_number_of_samples_wins(outcomes, best, expected, wor
     assert (found.best and found.best.expected.center) == (expected and pytest.approx(expected))
     assert words in found.text
     assert (found.complete, found.num_trainings) == (True, sum(map(len, outcomes)))
+
+
+@pytest.mark.parametrize(("samples", "told"), [(4000, True), (640, False)])
+def test_the_load_of_a_machine_has_no_part_unless_the_clock_ends_a_training(samples, told):
+    records = [*tried(1e-3, 2000), *tried(2e-3, (samples, "budget"))]
+    windows = [[one.model_copy(update={"foreign_cpu": 0.4}) for one in record.windows] for record in records]
+    busy = [record.model_copy(update={"windows": own}) for record, own in zip(records, windows, strict=True)]
+    assert ("do not depend on how busy the machine was" in screen_text(measure(busy))) == told
 
 
 def test_no_rate_is_chosen_before_all_had_the_same_budget():
