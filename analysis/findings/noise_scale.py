@@ -330,7 +330,10 @@ NOISE = TableOf[NoiseScale](
 
 
 def _sentences(noises: Sequence[NoiseScale]) -> list[Sentence]:
-    return [Sentence(text=noise.text, tags=tags_of(noise.rows[0].cell)) for noise in noises]
+    texts: dict[str, Sentence] = {}  # of several learning rates the same one
+    for noise in noises:
+        texts.setdefault(noise.text, Sentence(text=noise.text, tags=tags_of(noise.rows[0].cell)))
+    return list(texts.values())
 
 
 def compared_families(study: Measured) -> set[Family]:
