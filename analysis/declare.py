@@ -9,6 +9,7 @@ page's downloads.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
@@ -156,19 +157,33 @@ def flat(row: Mapping[str, Any]) -> dict[str, Datum]:
 
 
 def _trimmed(table: Table) -> Table:
-    """The table without empty columns, and without `common` columns of equal values, which the caption names."""
+    """The table without empty columns, and without `common` columns of equal values, which the caption names.
+
+    Of a detail it names what most rows have, and only the others say what they have.
+    """
     if not table.rows:
         return table
-    places = range(len(table.columns))
-    same = [
-        place
-        for place in places
-        if table.columns[place].common and len({row.values[place].text for row in table.rows}) == 1
-    ]
-    empty = [place for place in places if not any(row.values[place].text for row in table.rows)]
-    setting = ", ".join(table.rows[0].values[place].text for place in same)
-    kept = only(table, [place for place in places if place not in {*same, *empty}])
-    return replace(kept, caption=f"{table.caption}: {setting}" if setting else table.caption)
+    texts = [[row.values[place].text for row in table.rows] for place in range(len(table.columns))]
+    usual: dict[int, str] = {}
+    for place, column in enumerate(table.columns):
+        text, count = Counter(texts[place]).most_common(1)[0]
+        enough = len(table.rows) / 2 if column.detail else len(table.rows) - 1
+        if column.common and count > enough:
+            usual[place] = text
+    named = [text if len({*texts[place]}) == 1 else f"{text} unless stated" for place, text in usual.items()]
+    caption = ": ".join(filter(None, (table.caption, ", ".join(filter(None, named)))))
+    rows = tuple(
+        replace(
+            row,
+            values=tuple(
+                Value(text="") if value.text == usual.get(place) else value
+                for place, value in enumerate(row.values)
+            ),
+        )
+        for row in table.rows
+    )
+    left = [place for place in range(len(table.columns)) if any(row.values[place].text for row in rows)]
+    return only(replace(table, caption=caption, rows=rows), left)
 
 
 def only(table: Table, places: Sequence[int]) -> Table:

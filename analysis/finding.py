@@ -35,7 +35,8 @@ class Finding(Generic[T]):
     section has sentences, plots and tables, in this order: that of `table`, and those that `more` makes. `data` are the
     rows of `--json`, by default those of the table. `screen` is what one screen shows of it. `figures` are by the names
     of their files, and make the figure of a family; None where there is nothing to draw. `files` are
-    figures of no family or of several, with the names of their files.
+    figures of no family or of several, with the names of their files. The page begins with findings that are `answers`;
+    all others are folded below them.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Finding(Generic[T]):
     figures: Mapping[str, Callable[[Measured, Family, Form], Figure | None]] = field(default_factory=dict)
     files: Callable[[Measured, Form], Iterable[tuple[str, Figure]]] = lambda *_: ()
     under: str = ""
-    folded: bool = False
+    answers: bool = False
 
     def of(self, measured: Measured) -> Sequence[T]:
         """The items of a study; other findings ask for them here, too."""

@@ -195,7 +195,7 @@ def workload_title(name: str) -> str:
 
 
 EVIDENCE = {
-    "measured": "measured: real training, real ranks, real nodes",
+    "measured": "measured",
     "emulated": "emulated: real ranks, but nodes that share a machine, a shaped network, or replaced compute",
     "simulated": "simulated: predicted by a model, nothing was run",
     "published": "published: taken from a paper",

@@ -194,6 +194,7 @@ def _screen(study: Measured) -> Iterator[Block]:
 FINDING = Finding(
     name="advice",
     title="What to do next",
+    answers=True,
     compute=advice,
     sentences=lambda steps: (Sentence(text=step) for step in steps),
     screen=_screen,

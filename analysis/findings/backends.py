@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from dlscale.analysis.declare import Column, Figure, Sentence, TableOf, Tags, shown_interval, tags_of
+from dlscale.analysis.declare import Column, Figure, Sentence, Shown, TableOf, Tags, shown_interval, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts, study_contrasts
@@ -221,9 +221,16 @@ def backend_row(contender: Contender) -> dict[str, Any]:
 
 
 def _count(contender: Contender) -> int:
-    """The number of blocks or launches behind the difference, else behind the communication or the step."""
-    interval = contender.difference or contender.exposed or contender.seconds_per_step
+    """The number of blocks or launches behind the communication, else behind the step."""
+    interval = contender.exposed or contender.seconds_per_step
     return interval.n if interval else 0
+
+
+def _against_reference(contender: Contender) -> Shown:
+    if contender.verdict == "reference":
+        return "reference"
+    ratio = contender.contrast.ratio if contender.contrast else None
+    return shown_interval(ratio and ratio.excess(), lambda change: points(change, sign="+"))
 
 
 def _verdict_text(contender: Contender) -> str:
@@ -250,16 +257,7 @@ BACKENDS = TableOf[Contender](
             unit="ms",
         ),
         Column("communication", lambda contender: shown_interval(contender.exposed, points), unit="%"),
-        Column(
-            "difference",
-            lambda contender: shown_interval(contender.difference, lambda share: points(share, sign="+")),
-            unit="%",
-        ),
-        Column(
-            "compared with",
-            lambda contender: backend_name(contender.peer) if contender.peer else "-",
-            numeric=False,
-        ),
+        Column("versus reference", _against_reference, unit="% samples/s"),
         Column("n", _count),
         Column("verdict", _verdict_text, numeric=False, detail=True),
     ),
@@ -267,9 +265,8 @@ BACKENDS = TableOf[Contender](
     legend=(
         "Backends: communication is by how much a step takes longer than over none on as many ranks, the "
         "computation, and its share of that. Waiting for the slowest rank is in it; where the exchange overlaps, it is "
-        "what is left exposed. Difference: to the fastest other backend, as a share of the computation. Both with "
-        f"{RATIO_LIMITS} over n blocks of launches. Descriptive; for "
-        "significance see Significant differences (docs/metrics.md)."
+        "what is left exposed. Versus reference: by how much the throughput is above it. Both with "
+        f"{RATIO_LIMITS} over n blocks of launches; verdicts are those of Significant differences (docs/metrics.md)."
     ),
     tags=lambda contender: tags_of(contender.cell),
 )
@@ -325,6 +322,7 @@ def _rows(study: Measured, family: Family, form: Form) -> Figure | None:
 FINDING = Finding(
     name="backends",
     title="Backend comparison",
+    answers=True,
     compute=lambda study: compare_backends(study.launches, study.once(study_contrasts)),
     table=BACKENDS,
     sentences=_sentences,

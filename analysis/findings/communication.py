@@ -84,6 +84,12 @@ def buckets(exchanges: Iterable[Communication]) -> list[Bucket]:
     return [(exchange, size) for exchange in exchanges for size in exchange.alone.sizes]
 
 
+def _of_several_sizes(exchanges: Iterable[Communication]) -> list[Bucket]:
+    """All buckets; none where each exchange has one size, of which the exchange as a whole says the same."""
+    every = buckets(exchanges)
+    return every if any(len(exchange.alone.sizes) > 1 for exchange, _ in every) else []
+
+
 def communication_rows(exchanges: Iterable[Communication]) -> list[dict[str, Any]]:
     """One flat row per exchange and size of bucket.
 
@@ -216,7 +222,7 @@ FINDING = Finding(
     sentences=_sentences,
     plots=_plots,
     figures={"busbw": _figure},
-    more=lambda exchanges: (BUCKETS.of(buckets(exchanges)),),
+    more=lambda exchanges: (BUCKETS.of(_of_several_sizes(exchanges)),),
     data=lambda exchanges: {"exchanges": communication_rows(exchanges)},
 )
 FINDINGS = (FINDING,)

@@ -273,6 +273,7 @@ def _screen(study: Measured) -> Iterator[Block]:
 FINDING = Finding(
     name="compression",
     title="Compressed gradients",
+    answers=True,
     compute=lambda study: compressed_cells(study.launches),
     table=COMPRESSION,
     sentences=_sentences,

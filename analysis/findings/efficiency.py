@@ -71,7 +71,14 @@ def efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
         if is_scaled(rows, value):
             plot = efficiency_plot(family, rows, points, value=value, base=base, guides=guides)
             notes = (*plot.notes, *([_not_known(bounded)] if bounded else []))
-            plots.append(replace(plot, name=f"efficiency-{index}", notes=tuple(filter(None, notes))))
+            plots.append(
+                replace(
+                    plot,
+                    name=f"efficiency-{index}",
+                    title=f"Efficiency: {plot.title}",
+                    notes=tuple(filter(None, notes)),
+                )
+            )
     return plots
 
 
@@ -291,7 +298,8 @@ def _legend(rows: Sequence[ScalingRow]) -> str:
 
 EFFICIENCY = Finding(
     name="efficiency",
-    title="Efficiency",
+    title="Efficiency and throughput",
+    answers=True,
     compute=_studied,
     plots=efficiency_plots,
     screen=_screen,

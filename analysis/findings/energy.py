@@ -10,7 +10,7 @@ sum over the others would be too small.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,11 +196,17 @@ def unknown_energy(trainings: Sequence[Energy]) -> str:
     return f"Energy per sample{whose} is not known: {listed(list(dict.fromkeys(reasons)))}."
 
 
+def _sentences(found: Sequence[Energy]) -> Iterator[Sentence]:
+    """Why energy is not known of some trainings; nothing where it is known of none."""
+    if any(energy.joules_per_sample for energy in found) and (text := unknown_energy(found)):
+        yield Sentence(text=text)
+
+
 FINDING = Finding(
     name="energy",
     title="Energy",
     compute=lambda study: energies(study.launches),
-    sentences=lambda found: (Sentence(text=text) for text in (unknown_energy(found),) if text),
+    sentences=_sentences,
     more=lambda found: (ENERGY.of(energy for energy in found if energy.joules_per_sample),),
     data=lambda found: {"energy": [to_energy_row(energy) for energy in found]},
 )

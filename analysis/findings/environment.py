@@ -144,6 +144,5 @@ FINDINGS = (
         title="Environment",
         compute=lambda study: study.records,
         more=lambda records: (node_table(records), settings_table(records)),
-        folded=True,
     ),
 )

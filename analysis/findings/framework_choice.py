@@ -386,13 +386,19 @@ def framework_findings(
         ),
         Finding(
             name="programs",
+            answers=True,
             title="Speed, and time to the target",
             compute=lambda _: items,
             table=SPEED,
             data=lambda own: {"rows": [dict(SPEED.data(item)) for item in own]},
         ),
         Finding(
-            name="costs", title="What else it costs", compute=lambda _: items, table=COSTS, data=lambda _: {}
+            name="costs",
+            title="What else it costs",
+            answers=True,
+            compute=lambda _: items,
+            table=COSTS,
+            data=lambda _: {},
         ),
         Finding(
             name="formats",

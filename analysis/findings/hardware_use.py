@@ -117,7 +117,7 @@ HARDWARE = TableOf[HardwareUse](
     data=to_hardware_row,
     legend=(
         "Use of the hardware: operations of the model, three forward passes per sample, convolutions and dense layers "
-        "only. The peak is what the system's file states for the precision; - where it states none."
+        "only. The peak is what the system's file states for the precision."
     ),
     tags=lambda use: tags_of(use.cell),
 )
@@ -127,6 +127,7 @@ FINDINGS = (
         name="hardware_use",
         title="Use of the hardware",
         compute=lambda study: hardware_use(scaling.FINDING.of(study)),
-        table=HARDWARE,
+        more=lambda uses: (HARDWARE.of(use for use in uses if use.peak),),
+        data=lambda uses: {"hardware_use": list(map(to_hardware_row, uses))},
     ),
 )

@@ -325,6 +325,7 @@ def _screen(study: Measured) -> Iterator[Block]:
 FINDING = Finding(
     name="ladders",
     title="Gain of each step",
+    answers=True,
     compute=ladder_steps,
     table=LADDER,
     sentences=_sentences,

@@ -402,6 +402,7 @@ LEAD = "What a model expects (docs/prediction.md). Simulated; not used in any me
 FINDING = Finding(
     name="predicted",
     title="Predicted, not measured",
+    answers=True,
     lead=LEAD,
     compute=lambda study: place_predictions(study.predictions, scaling.FINDING.of(study))[0],
     sentences=_sentences,

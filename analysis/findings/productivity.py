@@ -1,7 +1,7 @@
 """Productivity: the lines of code that make a single-process training script distributed, counted in `docs/examples`.
 
-The counts are stored beside this file, because an installation has no `docs`. They are made by
-`tests/analysis/findings/count_examples.py`.
+Only `--json` and comparisons of frameworks have them. The counts are stored beside this file, because an installation
+has no `docs`. They are made by `tests/analysis/findings/count_examples.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dlscale.analysis.declare import Column, TableOf, Tags
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
 
@@ -28,27 +27,6 @@ class Change:
     changed: int
     removed: int
     script: str  # FRAMEWORK/FILE under docs/examples
-
-
-PRODUCTIVITY = TableOf[Change](
-    name="productivity",
-    caption="Lines to make a single-process script distributed",
-    columns=(
-        Column("framework", lambda change: change.framework, numeric=False),
-        Column("backend", lambda change: change.backend, numeric=False),
-        Column("added", lambda change: change.added, unit="lines"),
-        Column("changed", lambda change: change.changed, unit="lines"),
-        Column("removed", lambda change: change.removed, unit="lines"),
-        Column("script", lambda change: change.script, numeric=False),
-    ),
-    data=asdict,
-    legend=(
-        "Lines of code between single.py and that script, both under docs/examples; blank lines, comments and "
-        "docstrings do not count. docs/measurements/productivity.md has all of them."
-    ),
-    tags=lambda change: Tags(framework=change.framework, backend=change.backend),
-    group=lambda change: change.framework,
-)
 
 
 def stored_changes(pairs: Collection[tuple[str, str]] | None = None) -> list[Change]:
@@ -75,6 +53,6 @@ FINDINGS = (
         compute=lambda study: stored_changes(
             {(row.cell.framework, row.cell.backend) for row in scaling.FINDING.of(study)}
         ),
-        table=PRODUCTIVITY,
+        data=lambda changes: {"productivity": list(map(asdict, changes))},
     ),
 )

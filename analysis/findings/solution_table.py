@@ -328,6 +328,7 @@ def _frameworks(study: Measured, form: Form) -> Iterator[tuple[str, Figure]]:
 FINDING = Finding(
     name="time_to_solution",
     title="Time to solution",
+    answers=True,
     lead=(
         "Every training went on until its metric reached the target on held-out samples, or its time was over. "
         "One line is one training, each with a seed of its own."

@@ -62,7 +62,9 @@ def throughput_plots(studied: Iterable[Studied]) -> list[Plot]:
     for index, (family, rows, points) in enumerate(studied):
         if curves := curves_of(rows, throughput_of):
             plot = _plot(family, rows, curves, points)
-            plots.append(replace(plot, name=f"throughput-{index}", title=training_title(family)))
+            plots.append(
+                replace(plot, name=f"throughput-{index}", title=f"Throughput: {training_title(family)}")
+            )
     return plots
 
 
@@ -189,6 +191,7 @@ THROUGHPUT = Finding(
     title="Throughput",
     compute=lambda study: EFFICIENCY.of(study),
     plots=throughput_plots,
+    under=EFFICIENCY.name,
     files=_of_several_families,
     figures={"throughput": lambda study, family, form: throughput_figure(*figure_of(study, family, form))},
 )

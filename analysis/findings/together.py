@@ -68,6 +68,7 @@ def together_findings(members: Sequence[Member], compared: Sequence[str]) -> tup
     def drawn(name: str) -> Finding[Any]:
         return Finding(
             name=name,
+            answers=True,
             title=name.capitalize(),
             compute=lambda _: members,
             plots=lambda own: together_plots(own, name),
@@ -77,6 +78,7 @@ def together_findings(members: Sequence[Member], compared: Sequence[str]) -> tup
         drawn("efficiency"),
         Finding(
             name="studies",
+            answers=True,
             title="Studies",
             compute=lambda _: members,
             lead=UNPAIRED,

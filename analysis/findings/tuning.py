@@ -341,6 +341,7 @@ def _screen(study: Measured) -> Iterator[Block]:
 FINDING = Finding(
     name="learning_rates",
     title="Learning rates",
+    answers=True,
     lead="Every configuration was trained at every rate with as many seeds, up to the same number of samples.",
     compute=lambda study: rate_searches(solution_table.FINDING.of(study), scaling.FINDING.of(study)),
     sentences=search_sentences,

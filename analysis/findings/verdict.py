@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dlscale.analysis.declare import Loss
+from dlscale.analysis.families import Family
 from dlscale.analysis.findings import interference, scaling, solution_table, tuning, waterfall
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts, study_contrasts
@@ -19,7 +20,10 @@ MOST_SENTENCES = 3  # at the head of the page
 
 
 def summary(study: Measured) -> tuple[str, ...]:
-    """At most three sentences about the largest numbers of ranks. Of a busy machine the first says so."""
+    """At most three sentences about the largest numbers of ranks, and one with every significant difference.
+
+    Of a busy machine the first says so.
+    """
     rows = scaling.FINDING.of(study)
     if not rows:
         return ("Nothing has been measured yet.",)
@@ -31,16 +35,33 @@ def summary(study: Measured) -> tuple[str, ...]:
     losses = [] if busy else waterfall.losses_of(waterfall.FINDING.of(study))
     trained = [row for row in rows if row.cell.control == "train"]
     families = dict.fromkeys(row.family for row in trained)
-    if len(families) > 1 and losses:
-        return tuple(_of_losses(waterfall.losses_on_most_ranks(losses)))
+    contrasts = study.once(study_contrasts)
+    if len(families) > 1:
+        by_family = {family: [row for row in trained if row.family == family] for family in families}
+        if losses:
+            texts = list(_of_losses(waterfall.losses_on_most_ranks(losses)))
+        else:
+            texts = [*busy, *(verdict(own, contrasts)[0] for own in by_family.values())][:MOST_SENTENCES]
+        return (*texts, *_all_claims(by_family, contrasts))
     sentences = list(busy)
     for family in families:
-        own = verdict([row for row in trained if row.family == family], study.once(study_contrasts))
-        sentences += own if len(families) == 1 else own[:1]
-    if len(families) == 1 and losses:
+        sentences += verdict([row for row in trained if row.family == family], contrasts)
+    if losses:
         best = max(_exchanging(waterfall.losses_on_most_ranks(losses)), key=lambda loss: loss.kept.center)
         sentences.insert(1, best.sentence)
     return tuple(sentences[:MOST_SENTENCES])
+
+
+def _all_claims(
+    trainings: Mapping[Family, Sequence[ScalingRow]], contrasts: Contrasts | None
+) -> Iterator[str]:
+    """A sentence with the significant differences of several trainings; none without any."""
+    claims = {
+        family: _claims(_declared(_on_most_ranks(rows), contrasts)) for family, rows in trainings.items()
+    }
+    texts = [f"{family.title}: {', '.join(own)}" for family, own in claims.items() if own]
+    if texts:
+        yield f"Significant: {'; '.join(texts)}."
 
 
 def _exchanging(losses: Sequence[Loss]) -> Sequence[Loss]:
@@ -77,11 +98,17 @@ def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str
     scaled = [row for row in measured if row.cell.num_ranks > 1]
     if not scaled:
         return ["Only 1 rank gave numbers: scaling needs a second number of ranks."]
-    exchanging = [row for row in scaled if row.cell.backend != "none"] or scaled
-    most = max(row.cell.num_ranks for row in exchanging)
-    last = [row for row in exchanging if row.cell.num_ranks == most]
+    last = _on_most_ranks(scaled)
     declared = _declared(last, contrasts)
     return [_ranking(last, declared), *_differences(declared)]
+
+
+def _on_most_ranks(rows: Sequence[ScalingRow]) -> list[ScalingRow]:
+    """The rows with a throughput that exchange, or else all, on their largest number of ranks."""
+    measured = [row for row in rows if row.throughput]
+    exchanging = [row for row in measured if row.cell.backend != "none"] or measured
+    most = max((row.cell.num_ranks for row in exchanging), default=0)
+    return [row for row in exchanging if row.cell.num_ranks == most]
 
 
 def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
@@ -139,14 +166,8 @@ def _leads(best: ScalingRow, others: Iterable[ScalingRow], declared: Sequence[Co
 
 def _differences(declared: Sequence[Contrast]) -> Iterator[str]:
     """Sentences with the results of the comparisons."""
-    claimed = [
-        f"{_side(contrast.contender)} is {contrast.verdict} than {contrast.reference.name} "
-        f"({share_text(contrast.ratio.excess(), unit='', sign='+')} % samples/s)"
-        for contrast in declared
-        if contrast.verdict in ("faster", "slower") and contrast.ratio
-    ]
-    if claimed:
-        yield f"Significant: {', '.join(claimed)}."
+    if claims := _claims(declared):
+        yield f"Significant: {', '.join(claims)}."
     if alike := [_pair(contrast) for contrast in declared if contrast.verdict == "alike"]:
         yield f"Within {100 * CONTRAST_BAND:.0f} %: {', '.join(alike)}."
     if not_shown := [_pair(contrast) for contrast in declared if contrast.verdict == "not shown"]:
@@ -164,6 +185,15 @@ def _differences(declared: Sequence[Contrast]) -> Iterator[str]:
             )
     for reason, pairs in reasons.items():
         yield f"Insufficient data to compare {', '.join(pairs)}: {reason}."
+
+
+def _claims(declared: Iterable[Contrast]) -> list[str]:
+    return [
+        f"{_side(contrast.contender)} is {contrast.verdict} than {contrast.reference.name} "
+        f"({share_text(contrast.ratio.excess(), unit='', sign='+')} % samples/s)"
+        for contrast in declared
+        if contrast.verdict in ("faster", "slower") and contrast.ratio
+    ]
 
 
 def _pair(contrast: Contrast) -> str:

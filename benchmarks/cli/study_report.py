@@ -58,7 +58,7 @@ class Loaded:
 
     def page(self) -> Page:
         """The page's content."""
-        section = Section(name="what-if", title="What if", blocks=self.what_ifs, lead=LEAD)
+        section = Section(name="what-if", title="What if", blocks=self.what_ifs, lead=LEAD, answers=True)
         return page_of(self.study, self.found, more=[section] if self.what_ifs else [])
 
 

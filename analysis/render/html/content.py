@@ -58,13 +58,13 @@ Shown: TypeAlias = Block | WhatIf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A section of the page. `name` is unique; a `folded` section is initially closed."""
+    """A section of the page. `name` is unique. Those that are not `answers` are closed at first, below the others."""
 
     name: str
     title: str
     blocks: tuple[Shown, ...]
     lead: str = ""
-    folded: bool = False
+    answers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

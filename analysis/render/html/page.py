@@ -79,7 +79,7 @@ def sections_of(found: Iterable[Found]) -> Iterator[Section]:
                 title=finding.title,
                 lead=finding.lead,
                 blocks=blocks,
-                folded=finding.folded,
+                answers=finding.answers or bool(one.error),
             )
 
 
@@ -116,9 +116,15 @@ def heading_facts(study: Measured) -> tuple[tuple[str, str], ...]:
         "Ranks": ", ".join(map(str, ranks)),
         "Nodes": _nodes(nodes),
         "Plan": study.plan,
-        "Cases": f"{numbers} of the {planned} with a throughput gave it" if planned else "",
+        "Measurements": _succeeded(numbers, planned),
     }
     return tuple((name, value) for name, value in facts.items() if value)
+
+
+def _succeeded(numbers: int, planned: int) -> str:
+    if not planned:
+        return ""
+    return f"all {planned} succeeded" if numbers == planned else f"{numbers} of {planned} succeeded"
 
 
 def evidence_note(study: Measured) -> str:

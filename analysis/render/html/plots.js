@@ -86,6 +86,7 @@ function ends(axis, shown) {
 }
 
 function draw(canvas) {
+  if (canvas.closest("details:not([open])")) return; // without a size; drawn when it is opened
   canvas.dataset.drawn = "yes";
   if (canvas.closest("[hidden]")) return;
   const [traces, layout] = drawers[canvas.dataset.kind](canvas.id);

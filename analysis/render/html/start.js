@@ -26,11 +26,31 @@ function redraw() {
   }
 }
 
+// Links to a folded section open it.
+const folds = [...document.querySelectorAll("details")];
+function openLinked() {
+  const linked = folds.find((one) => `#${one.id}` === location.hash);
+  if (linked) linked.open = true;
+}
+addEventListener("hashchange", openLinked);
+openLinked();
+
+const unfold = document.querySelector(".unfold");
+if (unfold) {
+  const allOpen = () => folds.every((one) => one.open);
+  const name = () => { unfold.textContent = allOpen() ? "Close all" : "Open all"; };
+  unfold.addEventListener("click", () => {
+    const open = !allOpen();
+    for (const one of folds) one.open = open;
+  });
+  for (const one of folds) one.addEventListener("toggle", name);
+  unfold.hidden = false;
+}
+
 report.listeners.push(redraw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 addEventListener("beforeprint", () => {
   document.documentElement.classList.add("printing");
-  document.querySelectorAll("details").forEach((one) => { one.open = true; });
   canvases.forEach(draw);
 });
 addEventListener("afterprint", () => {
