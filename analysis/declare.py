@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from dlscale.analysis.families import Family
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import number, with_limits
+from dlscale.analysis.text import number, points, share_text, with_limits
 from dlscale.benchmarks.records.record import Cell
 
 T = TypeVar("T")
@@ -356,11 +356,21 @@ IN_TOTAL = "in total"  # the sum of all parts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A cause and its cost: a share of the ideal speed, and milliseconds per step if known."""
+    """A cause and its cost: a share of the ideal speed, and milliseconds per step if known.
+
+    Of a `bounded` one only an upper limit is known.
+    """
 
     label: str
     share: Interval
     milliseconds: Interval | None = None
+    bounded: bool = False
+
+    @property
+    def share_text(self) -> str:
+        """`8.1 % [6.9, 9.3]`, or `at most 0.8 %`."""
+        high = self.share.high if self.bounded else None
+        return share_text(self.share) if high is None else f"at most {points(max(high, 0.0))} %"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -254,7 +254,12 @@ def losses_of(waterfalls: Iterable[Waterfall]) -> list[Loss]:
             evidence=waterfall.evidence,
             kept=waterfall.efficiency,
             parts=tuple(
-                ShownPart(label=part.name, share=part.loss, milliseconds=part.seconds.times(1000))
+                ShownPart(
+                    label=part.name,
+                    share=part.loss,
+                    milliseconds=part.seconds.times(1000),
+                    bounded=part.bounded,
+                )
                 for part in waterfall.parts
             ),
             largest=waterfall.largest_names,

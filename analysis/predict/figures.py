@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dlscale.analysis.declare import Axis, Figure, Guide, Plot, Point, Series, Tags
+from dlscale.analysis.declare import Axis, Figure, Plot
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import save_drawing
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
+from dlscale.analysis.predict.plots import efficiency_plot, plot_over_nodes
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.analysis.predict.solution import PredictedSolution, solution_caption, solution_row
 from dlscale.analysis.provenance import Provenance
@@ -29,9 +30,6 @@ from dlscale.benchmarks.records.prediction import (
     write_predictions,
 )
 
-Bands = Mapping[tuple[str, str], Mapping[int, Band]]
-"""(name, backend) of a curve -> nodes -> the band there."""
-
 
 def write_prediction(
     curves: Sequence[PredictedCurve],
@@ -47,18 +45,13 @@ def write_prediction(
     if _is_written(rows, stem):
         return
     first, scenario = records[0], curves[0].scenario
-    bands: dict[tuple[str, str], dict[int, Band]] = {}
-    for record in records:
-        bands.setdefault((record.backend, record.backend), {})[record.num_nodes] = record.efficiency
     doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
     title = f"{first.workload} {first.preset}, {first.scaling_mode} scaling on {first.system}"
-    high = max((1.1, *(1.05 * band.high for own in bands.values() for band in own.values())))
-    figure = _over_nodes(
-        bands,
-        y=Axis(title="scaling efficiency [%]", kind="percent", low=0, high=high),
-        guides=(Guide(label="ideal", y=1.0),),
+    warning = "; ".join(["predicted, nothing was measured here", *doubts])
+    figure = _figure(
+        efficiency_plot(records, says=warning),
         title=title,
-        warning="; ".join(["predicted, nothing was measured here", *doubts]),
+        warning=warning,
         subtitle=f"engine {ENGINE} {ENGINE_VERSION}; band: 5 to 95 %",
         small_print=(
             f"Profile: {first.profile_source}. Network: {scenario.network.source}.",
@@ -81,11 +74,12 @@ def write_solutions(solutions: Sequence[PredictedSolution], stem: Path, *, commi
     doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
     every = [it.seconds for it in solutions]
     limits = min(band.low for band in every) / 1.25, max(band.high for band in every) * 1.25
-    figure = _over_nodes(
-        bands,
-        y=Axis(title="training to the target [s]", kind="log", low=limits[0], high=limits[1]),
+    warning = "; ".join(["predicted, nothing was measured there", *doubts])
+    y = Axis(title="training to the target [s]", kind="log", low=limits[0], high=limits[1])
+    figure = _figure(
+        plot_over_nodes(bands, y=y, says=warning),
         title=solution_caption(solutions),
-        warning="; ".join(["predicted, nothing was measured there", *doubts]),
+        warning=warning,
         subtitle="band: interval of the samples and of the rate",
         small_print=[f"Samples: {text}." for text in dict.fromkeys(it.trained.source for it in solutions)],
         rows=rows,
@@ -103,31 +97,7 @@ def write_grid(rows: Sequence[Mapping[str, Any]], stem: Path, *, asked_batch: in
     return page, table
 
 
-def _over_nodes(bands: Bands, *, y: Axis, guides: tuple[Guide, ...] = (), **words: Any) -> Figure:
-    """The figure of these curves, with `words` about it and its rows."""
-    nodes = sorted({num_nodes for own in bands.values() for num_nodes in own})
-    plot = Plot(
-        name="predicted",
-        title="",
-        says=words["warning"],
-        x=Axis(title="nodes", kind="log", ticks=tuple((float(count), f"{count}") for count in nodes)),
-        y=y,
-        series=tuple(
-            Series(
-                name=name,
-                look=name,
-                evidence="simulated",
-                points=tuple(
-                    Point(x=count, y=band.center, low=band.low, high=band.high) for count, band in own.items()
-                ),
-                tags=Tags(backend=backend),
-                joined=len(own) > 1,
-                band=True,
-            )
-            for (name, backend), own in bands.items()
-        ),
-        guides=guides,
-    )
+def _figure(plot: Plot, **words: Any) -> Figure:
     return Figure(name="predicted", panels=(plot,), wide=False, **words)
 
 

@@ -24,6 +24,7 @@ from dlscale.benchmarks.cli.options import (
     system_option,
 )
 from dlscale.benchmarks.cli.predicted import predicted_option, report_prediction, with_predictions
+from dlscale.benchmarks.cli.rehearsal_report import rehearsed_folder, report_rehearsal
 from dlscale.benchmarks.cli.several_studies import report_together
 from dlscale.benchmarks.cli.study_report import PAGE, Loaded, load, put
 from dlscale.benchmarks.cli.tuned_file import put_tuned
@@ -63,6 +64,8 @@ def report(
     Several studies that may be compared (docs/report.md), of two machines or two dates, get a table, a page
     and figures together, in reports in the results folder; each curve is of one study.
 
+    Where there are only rehearsals, or STUDY is one, its predictions are printed and its page is written.
+
     A file of dlscale predict, *.jsonl, is printed again, and its page of what if written from its --grid.
 
     --predicted shows what dlscale predict expects beside it, with bands, in tables and plots of their own marks.
@@ -99,7 +102,18 @@ def report(
                 f"{studies[0]} is a prediction, which --full, --text, --predicted and --open are not for"
             )
         return report_prediction(Path(studies[0]), as_json=as_json)
-    store = Store(named_folder(results, studies[0] if studies else None, system=system))
+    name = studies[0] if studies else None
+    try:
+        store = Store(named_folder(results, name, system=system))
+    except UsageError:  # there is no such study
+        rehearsed = rehearsed_folder(results, name, system=system)
+        if rehearsed is None:
+            raise
+        if full or as_text or predicted:
+            raise UsageError(
+                f"{rehearsed} is a rehearsal, which --full, --text and --predicted are not for"
+            ) from None
+        return report_rehearsal(rehearsed, as_json=as_json, in_browser=in_browser)
     with uncollected():
         loaded = with_predictions(load(store, base=base, running=store.busy), predicted)
         status = _show(loaded, as_json=as_json, full=full, as_text=as_text)

@@ -129,10 +129,12 @@ def _rehearse(
     """Predict what the study would measure, and write the jobs' scripts."""
     # Here, because predictions take longer to import than a plan takes.
     from dlscale.benchmarks.cli.rehearsal import show_rehearsal
+    from dlscale.benchmarks.cli.rehearsal_report import put_rehearsal
 
     show_rehearsal(campaign, trained)
     submission.write_rehearsal(campaign, jobs, account=account)
     click.echo(f"scripts and plan are in {campaign.store.folder}")
+    put_rehearsal(campaign.store.folder)
 
 
 def submit(

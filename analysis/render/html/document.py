@@ -285,11 +285,11 @@ def _loss(loss: Loss, *, among: Sequence[Loss]) -> dict[str, Any]:
             "center": _drawn(part.share.center, 100),
             "low": _drawn(part.share.low, 100),
             "high": _drawn(part.share.high, 100),
-            "value": share_text(part.share),
+            "value": part.share_text,
             "text": "\n".join(
                 [
                     part.label,
-                    f"{share_text(part.share)} of the ideal speed",
+                    f"{part.share_text} of the ideal speed",
                     *([f"{rate(part.milliseconds)} ms per step"] if part.milliseconds else []),
                     f"{part.share.method}, n = {part.share.n}",
                 ]

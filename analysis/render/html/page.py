@@ -14,7 +14,7 @@ from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import start_time
 from dlscale.analysis.render.html.content import Page, Section, Segment, Shown, Strip
 from dlscale.analysis.render.theme import Look, looks_for
-from dlscale.analysis.text import EVIDENCE, efficiency_text, listed, plural, share_text, workload_title
+from dlscale.analysis.text import EVIDENCE, efficiency_text, listed, plural, workload_title
 
 NAMED_NODES = 4
 
@@ -159,6 +159,7 @@ def _nodes(nodes: Sequence[str]) -> str:
 
 
 MOST = 5  # strips at the top; all losses are drawn further down
+MOST_NAMED = 2  # causes of a strip's loss that no launches separate
 
 
 def strips(losses: Iterable[Loss]) -> tuple[Strip, ...]:
@@ -188,6 +189,8 @@ def _cause(loss: Loss) -> str:
     largest = [part for part in loss.parts if part.label in loss.largest]
     if len(largest) == 1:
         return _says(largest[0]) + ("" if loss.separated else ", not separable from the rest")
+    if len(largest) > MOST_NAMED:
+        return "no single cause stands out"
     if largest:
         return f"{' or '.join(part.label for part in largest)}: not separable"
     low = loss.kept.complement().low
@@ -212,7 +215,7 @@ def _segments(loss: Loss) -> Iterator[Segment]:
 
 
 def _says(part: Part) -> str:
-    return f"{part.label}: {share_text(part.share)}"
+    return f"{part.label}: {part.share_text}"
 
 
 def _percent(value: float) -> float:

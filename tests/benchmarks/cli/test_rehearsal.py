@@ -77,6 +77,32 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(rehears
     assert {record.num_nodes for record in records if record.backend == "ring"} == {1, 2, 4, 8, 16}
 
 
+@pytest.mark.parametrize("named", [(), ("--system", "cori"), ("rehearsal-weak",)])
+def test_report_of_a_rehearsal_has_its_predictions_and_writes_the_page(rehearse, dlscale, tmp_path, named):
+    rehearse("--system", "cori", "--preset", "paper", "--nodes", "1,2")
+    (page,) = tmp_path.glob("cori/rehearsal-weak-scaling-*/report.html")
+    page.unlink()
+    status, said, _ = dlscale("report", *named, "--results", tmp_path)
+    assert status == 0
+    assert said.startswith("rehearsal: nothing was measured on cori")
+    text = page.read_text()
+    assert "simulated: predicted by a model, nothing was run" in text
+    assert "Predicted efficiency on 2 nodes" in text
+    rows = json.loads(dlscale("report", *named, "--results", tmp_path, "--json")[1])["rows"]
+    assert {(row["system"], row["evidence"]) for row in rows} == {("cori", "simulated")}
+
+
+def test_a_damaged_rehearsal_is_one_line(rehearse, dlscale, tmp_path):
+    rehearse("--system", "cori", "--preset", "paper", "--nodes", "1")
+    (file,) = tmp_path.glob("cori/*/rehearsal.json")
+    file.write_text("{}")
+    status, _, err = dlscale("report", "--results", tmp_path)
+    assert status == 1
+    assert "rehearsal.json is no rehearsal: command: " in err
+    status, _, err = dlscale("report", "--results", tmp_path, "--system", "theta")
+    assert (status, "no study in" in err) == (1, True)
+
+
 SCHEDULED = [name for name in names("systems") if load_system(name).has_jobs]
 
 

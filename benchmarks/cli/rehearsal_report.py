@@ -1,0 +1,94 @@
+"""`dlscale report` of a rehearsal: its predictions, and their page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from pydantic import Field, ValidationError
+from rich.console import Console
+
+from dlscale.analysis.predict.page import rehearsal_page
+from dlscale.analysis.predict.render import prediction_table
+from dlscale.analysis.records import prediction_row
+from dlscale.analysis.render.grid import render_table
+from dlscale.base.definitions import Frozen, first_problem
+from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
+from dlscale.base.strings import Text
+from dlscale.benchmarks.cli.browser import open_page
+from dlscale.benchmarks.cli.study_report import PAGE, put
+from dlscale.benchmarks.jobs.submission import REHEARSAL_FILE
+from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord, read_predictions
+from dlscale.benchmarks.systems.system import load_system
+
+FIGURES = "figures"  # beside which predictions are
+
+
+class JobFacts(Frozen, extra="ignore"):
+    """A job as rehearsal.json has it."""
+
+    job: Text
+    num_nodes: int
+    num_launches: int
+    seconds: float
+    billed_node_hours: float | None
+
+
+class RehearsalFacts(Frozen, extra="ignore"):
+    """What a page needs of rehearsal.json."""
+
+    command: Text
+    jobs: tuple[JobFacts, ...] = Field(default=())
+
+
+def rehearsed_folder(results: Path, name: str | None, *, system: str | None = None) -> Path | None:
+    """The folder of that path, or of the latest rehearsal whose name begins so, on that system; None without one."""
+    if name is not None and (Path(name) / REHEARSAL_FILE).is_file():
+        return Path(name)
+    place = load_system(system).name if system else "*"
+    files = sorted(results.glob(f"{place}/*/{REHEARSAL_FILE}"), key=lambda path: path.stat().st_mtime)
+    return next((path.parent for path in reversed(files) if path.parent.name.startswith(name or "")), None)
+
+
+def report_rehearsal(folder: Path, *, as_json: bool, in_browser: bool) -> int:
+    """Print what a rehearsal predicts and write its page; returns the exit status."""
+    trainings = predictions_in(folder)
+    if as_json:
+        rows = [prediction_row(record) for records in trainings for record in records]
+        click.echo(json.dumps({"schema": 1, "rows": rows}))
+        return 0
+    click.echo(f"rehearsal: nothing was measured on {folder.resolve().parent.name}")
+    for records in trainings:
+        Console(highlight=False).print(*render_table(prediction_table(records)), sep="\n")
+    put_rehearsal(folder)
+    if in_browser and (folder / PAGE).is_file():
+        open_page(folder / PAGE)
+    return 0
+
+
+def put_rehearsal(folder: Path) -> None:
+    """Write the page of the rehearsal in `folder`, and print where it is."""
+    path = folder / REHEARSAL_FILE
+    try:
+        facts = RehearsalFacts.model_validate_json(read_regular(path))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; rehearse again") from None
+    except ValidationError as error:
+        raise UsageError(f"{path} is no rehearsal: {first_problem(error)}; rehearse again") from None
+    page = rehearsal_page(
+        [record for records in predictions_in(folder) for record in records],
+        [job.model_dump() for job in facts.jobs],
+        system=folder.resolve().parent.name,
+        name=folder.resolve().name,
+        command=facts.command,
+    )
+    put(page, folder)
+
+
+def predictions_in(folder: Path) -> list[list[PredictionRecord]]:
+    """The predictions of each training of a rehearsal; those of a time to a target rest on them and are left out."""
+    files = (folder / FIGURES).glob(f"*{ENDING}")
+    every = [read_predictions(path) for path in sorted(files)]
+    return [records for records in every if not records[0].target]
