@@ -3,7 +3,7 @@
 Figures are readable at column width, in grey, and by colour-blind readers. Colours are those of Okabe & Ito,
 "Color Universal Design" (2008), except their yellow, which is too pale for a line on paper: an olive of Tol's
 "muted" scheme (2021) replaces it. A backend keeps its colour, marker and line style in every figure, so
-that figures of different studies can be compared. The marker's filling shows the kind of evidence. A line joins
+that figures of different studies can be compared. The marker's size and filling show the kind of evidence. A line joins
 only points of one kind of evidence.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib.style
 from matplotlib.axes import Axes
@@ -50,13 +50,10 @@ _RC: dict[str, Any] = {
 }
 
 
-# Marker filling for each kind of evidence, in the order of the legend.
-EVIDENCE: dict[str, Literal["full", "left", "bottom"]] = {
-    "measured": "full",
-    "emulated": "full",  # with white
-    "simulated": "left",
-    "published": "bottom",
-}
+# Size of the markers of each kind of evidence, in the order of the legend: told apart at the size of a printed column.
+EVIDENCE = {"measured": 4.2, "emulated": 4.2, "simulated": 2.4, "published": 6.2}
+WHITE = {"emulated"}
+HALF = {"published"}
 
 
 @contextmanager
@@ -83,9 +80,9 @@ def marker_style(look: Look | None, evidence: str) -> dict[str, Any]:
     color = look.color if look else "#888888"
     return {
         "marker": look.marker if look else "o",
-        "markersize": 4.2,
-        "fillstyle": EVIDENCE[evidence],
-        "markerfacecolor": "white" if evidence == "emulated" else color,
+        "markersize": EVIDENCE[evidence],
+        "fillstyle": "bottom" if evidence in HALF else "full",
+        "markerfacecolor": "white" if evidence in WHITE else color,
         "markerfacecoloralt": "white",
         "markeredgecolor": RIM if evidence == "measured" else color,
         "markeredgewidth": 0.8,

@@ -81,7 +81,7 @@ def _origin(where: Provenance) -> str:
 def _picture(curve: Curve, stem: str, name: str) -> Picture:
     kind = "" if curve.evidence == "measured" else f" {curve.evidence.capitalize()}."
     if curve.predicted and name != "step-time":
-        kind += " Bands and half-filled markers are simulated."
+        kind += " Bands and small markers are simulated."
     caption = f"{CAPTIONS[name].format(base_ranks_text(curve))} {curve_title(curve)}.{kind}"
     return Picture(caption=caption, stem=f"{stem}-{name}", width=FIGURE_INCHES)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,9 @@ from dlscale.analysis.figures.write import save_figure
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.published.catalogue import Figure, Published
+from dlscale.analysis.published.claim_verdicts import VERDICTS, ClaimVerdict
+from dlscale.analysis.published.compare import AGREES, DISAGREES
+from dlscale.analysis.published.output import band_text, claim_text, range_text
 from dlscale.analysis.published.panels import (
     NOT_PUBLISHED,
     PUBLISHED,
@@ -42,15 +46,17 @@ def write_figures(
     names: Collection[str] = (),
     studies: Sequence[Measured] = (),
     predicted: Sequence[PredictedCurve] = (),
+    claims: Sequence[ClaimVerdict] = (),
     stand_in: str | None = None,
     alone: bool = True,
 ) -> list[Path]:
     """Draw published figures (by default all with a layout) into `folder` and return the paths of the files.
 
     Files are `<id>.png`, `.pdf`, `.svg` and the `.csv` behind them. `studies` are our own; their cells are drawn if
-    they match the catalogue. `stand_in` is a system of ours that replaces the publication's. Without `alone`, only
-    figures with cells of ours or a predicted curve are drawn. Raises UsageError for an unknown figure, and where one
-    file cannot be written; those of an earlier call then stay, all of them.
+    they match the catalogue. `claims` are verdicts on what is predicted. `stand_in` is a system of ours that replaces
+    the publication's. Without `alone`, only figures with cells of ours or a predicted curve are drawn. Raises
+    UsageError for an unknown figure, and where one file cannot be written; those of an earlier call then stay, all of
+    them.
     """
     figures = [published.figure(name) for name in names or published.figures]
     written: list[Path] = []
@@ -60,7 +66,10 @@ def write_figures(
             if not contents or not (alone or any(each.ours or each.predicted for each in contents)):
                 continue
             where = provenance(published, figure, contents, studies)
-            written += save_figure(declared(published, figure, contents, where), place / figure.id, where)
+            own = [row for row in claims if row.claim and row.figure.id == figure.id]
+            written += save_figure(
+                declared(published, figure, contents, where, own), place / figure.id, where
+            )
     return [folder / path.name for path in written]
 
 
@@ -97,31 +106,74 @@ def _rounded(value: Any) -> Any:
 
 
 def declared(
-    published: Published, figure: Figure, contents: Sequence[Content], where: Provenance
+    published: Published,
+    figure: Figure,
+    contents: Sequence[Content],
+    where: Provenance,
+    claims: Sequence[ClaimVerdict] = (),
 ) -> Declared:
-    """The figure, a panel per plot, side by side; those of the same quantity share a scale."""
+    """The figure, a panel per plot, side by side; those of the same quantity share a scale. `claims` are its own."""
+    shown = [content for content in contents if not _is_one_line(content, contents)]
     return Declared(
         name=figure.id,
         title=figure.title,
-        warning=NOT_PUBLISHED if any(not (content.in_full or content.empty) for content in contents) else "",
+        warning=". ".join(filter(None, (_nature(contents), verdict_counts(claims)))),
         subtitle=figure.workload,
-        small_print=tuple(small_print(published, figure, contents, where)),
-        panels=tuple(plot_of(content, contents) for content in contents),
+        small_print=tuple(small_print(published, figure, contents, where, claims)),
+        panels=tuple(plot_of(content, contents) for content in shown),
         rows=csv_rows(figure, contents, published.statements_of(figure.id)),
-        wide=len(contents) > 1,
-        shared=len({(content.panel.layout, content.panel.y_unit) for content in contents}) == 1,
+        wide=len(shown) > 1,
+        shared=len({(content.panel.layout, content.panel.y_unit) for content in shown}) == 1,
     )
 
 
+def _is_one_line(content: Content, among: Sequence[Content]) -> bool:
+    """Whether only predicted rates are known, which lie on each other, and efficiencies beside them do not."""
+    layouts = {each.panel.layout for each in among}
+    alone = len(content.predicted) > 1 and not (content.marks or content.ours)
+    return content.panel.layout == "throughput" and alone and "efficiency" in layouts
+
+
+def _nature(contents: Sequence[Content]) -> str:
+    """What a reader takes for published curves, and is not."""
+    if all(content.in_full or content.empty for content in contents):
+        return ""
+    if any(content.predicted for content in contents):
+        return f"Simulated by dlscale; {NOT_PUBLISHED}"
+    return NOT_PUBLISHED
+
+
+def verdict_counts(claims: Sequence[ClaimVerdict]) -> str:
+    """`Prediction versus claims: 2 agree, 1 disagrees`; empty without a claim."""
+    counts = Counter(row.verdict for row in claims)
+    several = {AGREES: "agree", DISAGREES: "disagree"}
+    words = [
+        f"{count} {several.get(verdict, verdict) if count > 1 else verdict}"
+        for verdict in VERDICTS
+        if (count := counts[verdict])
+    ]
+    return f"Prediction versus claims: {', '.join(words)}" if words else ""
+
+
 def small_print(
-    published: Published, figure: Figure, contents: Sequence[Content], where: Provenance
+    published: Published,
+    figure: Figure,
+    contents: Sequence[Content],
+    where: Provenance,
+    claims: Sequence[ClaimVerdict] = (),
 ) -> Iterator[str]:
     """Paragraphs of small print: sources, statements, and the origin of our data."""
     yield f"Public: {figure.public} {figure.publication}."
-    if sentences := [_sentence(statement) for statement in published.statements_of(figure.id)]:
-        yield f"Said: {'. '.join(sentences)}."
+    checked = [row for row in claims if row.claim and row.claim.statement]
+    for row in checked:
+        values = f"published {range_text(row)}, predicted {band_text(row.predicted)}"
+        yield f"{row.verdict.capitalize()}: {claim_text(row)}: {values}."
+    known = {row.words for row in checked}
+    rest = [one for one in published.statements_of(figure.id) if one.statement not in known]
+    if rest:
+        yield f"Said: {'. '.join(map(_sentence, rest))}."
     if not all(content.in_full for content in contents):
-        yield "The ends of axes without published values are ours."
+        yield "Axis limits without published values are ours."
     yield from _of_values(published, figure, contents)
     yield from _of_predictions(figure, contents)
     yield f"{_of_ours(figure, contents, where)} Data {where.data_hash[:12]}."
@@ -177,8 +229,7 @@ def _of_ours(figure: Figure, contents: Sequence[Content], where: Provenance) -> 
         return f"Ours: study {studies}; system {systems}; commit {commits}; bars as in docs/metrics.md."
     if figure.own is None:
         return "No study of ours measures this."
-    of_ours = "measured here" if any(content.predicted for content in contents) else "of ours"
-    return f"Nothing {of_ours} yet; what would join: {figure.own.text}."
+    return f"No study of yours fits yet. It needs: {figure.own.text}."
 
 
 def csv_rows(

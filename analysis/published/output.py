@@ -9,6 +9,7 @@ from typing import Any
 from rich import box
 from rich.console import Group, RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from dlscale.analysis.published.claim_verdicts import VERDICTS, ClaimVerdict
@@ -150,15 +151,21 @@ def _compared(comparison: Comparison) -> dict[str, Any]:
 def render_claims(rows: Sequence[ClaimVerdict], *, everything: bool) -> RenderableType:
     """The claims, for `rich.console.Console.print`; figures that nothing predicts are counted, or shown."""
     shown = [row for row in rows if everything or row.claim]
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("claim", overflow="fold")
-    for column in ("published", "predicted", "verdict"):
-        table.add_column(column, justify="left" if column == "verdict" else "right", no_wrap=True)
-    for index, row in enumerate(shown):
-        if index == 0 or shown[index - 1].figure is not row.figure:
-            table.add_row(f"[bold]{escape(row.figure.id)}[/bold]")
-        cells = (f"  {claim_text(row)}", range_text(row), band_text(row.predicted), row.verdict)
-        table.add_row(*map(escape, cells))
+    cells = [(range_text(row), band_text(row.predicted), row.verdict) for row in shown]
+    widths = [
+        max(map(len, column)) for column in zip(("published", "predicted", "verdict"), *cells, strict=True)
+    ]
+    parts: list[RenderableType] = (
+        [_claim_line("", ("published", "predicted", "verdict"), widths)] if shown else []
+    )
+    before: tuple[str, str] | None = None
+    for row, values in zip(shown, cells, strict=True):
+        if before is None or before[0] != row.figure.id:
+            parts.append(f"[bold]{escape(row.figure.id)}[/bold]")
+        if before != (row.figure.id, row.words):
+            parts.append(Padding(escape(row.words), (0, 0, 0, 2)))
+        parts.append(_claim_line(_compared_text(row), values, widths))
+        before = row.figure.id, row.words
     claimed = [row for row in rows if row.claim]
     counts = Counter(row.verdict for row in claimed)
     last = ", ".join(f"{verdict} {counts[verdict]}" for verdict in VERDICTS)
@@ -166,18 +173,35 @@ def render_claims(rows: Sequence[ClaimVerdict], *, everything: bool) -> Renderab
     unseen = f"{rest} published figures are not predicted: dlscale verify-figures --claims --all"
     return Group(
         "predicted from public inputs, nothing was measured here",
-        *([table] if shown else []),
+        *parts,
+        "",
         *map(escape, reason_lines(shown)),
         f"{plural(len(claimed), 'claim')}: {last}.",
         *([unseen] if rest and not everything else []),
     )
 
 
-def claim_text(row: ClaimVerdict) -> str:
-    """The claim in words, with its quantity and place."""
-    quantity = row.quantity.replace("_", " ")
+def _claim_line(text: str, values: Sequence[str], widths: Sequence[int]) -> RenderableType:
+    """What is compared, and the values in columns as wide as in all lines."""
+    grid = Table.grid(expand=True, padding=(0, 0, 0, 2))
+    grid.add_column(ratio=1)
+    for width, justify in zip(widths, ("right", "right", "left"), strict=True):
+        grid.add_column(width=width + 2, no_wrap=True, justify=justify)  # type: ignore[arg-type]
+    grid.add_row(Padding(escape(text), (0, 0, 0, 4)), *map(escape, values))
+    return grid
+
+
+def _compared_text(row: ClaimVerdict) -> str:
+    """`Cray plugin / Horovod over MPI: relative throughput at 1024 nodes`, without a curve that the claim names."""
+    curves = [curve for curve in row.claim.curves if curve != row.words] if row.claim else []
     place = "" if row.x is None else f" at {row.x:g} {row.figure.x_unit}"
-    return f"{row.words}: {quantity}{place}" if quantity else row.words
+    compared = row.quantity.replace("_", " ") + place
+    return ": ".join(filter(None, (" / ".join(curves), compared)))
+
+
+def claim_text(row: ClaimVerdict) -> str:
+    """The claim in words, with the curves, quantity and place that are compared."""
+    return ": ".join(filter(None, (row.words, _compared_text(row))))
 
 
 def range_text(row: ClaimVerdict) -> str:

@@ -9,8 +9,7 @@ from pathlib import Path
 import jinja2
 
 from dlscale.analysis.published.catalogue import Published
-from dlscale.analysis.published.claim_verdicts import VERDICTS, ClaimVerdict, verdicts
-from dlscale.analysis.published.claims import Publication
+from dlscale.analysis.published.claim_verdicts import VERDICTS, ClaimVerdict
 from dlscale.analysis.published.output import band_text, claim_text, range_text, reason_lines
 from dlscale.base.files import write_atomically
 
@@ -18,11 +17,11 @@ PAGE = "index.html"
 TEMPLATE = Path(__file__).with_name("index.html.j2")
 
 
-def write_index(published: Published, publications: Sequence[Publication], folder: Path) -> Path:
+def write_index(published: Published, rows: Sequence[ClaimVerdict], folder: Path) -> Path:
     """Write the page into the folder of the drawn figures, of which it shows those that are there; returns its path."""
     path = folder / PAGE
     drawn = {file.stem for file in folder.glob("*.png")}
-    write_atomically(path, index_page(published, verdicts(published, publications), drawn), mode=0o644)
+    write_atomically(path, index_page(published, rows, drawn), mode=0o644)
     return path
 
 

@@ -19,7 +19,7 @@ from dlscale.analysis.published.predictions import PredictedCurve
 from dlscale.analysis.published.values import HALF_WIDTH, PLACES, RATIOS, Statement, Value
 
 PUBLISHED, SIMULATED = "published", "simulated"
-NOT_PUBLISHED = "curve not published in text"
+NOT_PUBLISHED = "published only as a picture"
 MIN_VALUES = 3  # for a curve to be drawn in full
 _ASIDE_OCTAVES = 0.2
 _OCTAVE_MARGIN = 0.45

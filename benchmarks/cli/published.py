@@ -119,6 +119,7 @@ def draw_published(
 
     By default those are drawn that show a study of ours or are predicted, else those with `names`, or `everything`.
     """
+    from dlscale.analysis.published.claim_verdicts import verdicts
     from dlscale.analysis.published.claims import load_publications
     from dlscale.analysis.published.figures import write_figures
     from dlscale.analysis.published.overview import write_index
@@ -126,19 +127,20 @@ def draw_published(
 
     published = load_published(folder)
     publications = load_publications(published, folder)
-    alone = everything or bool(names)
+    claims, alone = verdicts(published, publications), everything or bool(names)
     written = write_figures(
         published,
         results / DRAWN,
         names=names,
         studies=_studies(results, on),
         predicted=predicted_curves(published, publications, names=names),
+        claims=claims,
         stand_in=on,
         alone=alone,
     )
     drawn = sum(path.suffix == ".png" for path in written)
     if drawn:
-        page = write_index(published, publications, results / DRAWN)
+        page = write_index(published, claims, results / DRAWN)
         click.echo(f"published figures: {drawn} in {results / DRAWN}\nall at one glance: {page}")
     elif alone:
         click.echo("no published figure has a layout to be drawn in")

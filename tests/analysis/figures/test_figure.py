@@ -19,7 +19,7 @@ from dlscale.analysis.declare import (
     Tags,
     TrainingLine,
 )
-from dlscale.analysis.figures.drawing import drawing
+from dlscale.analysis.figures.drawing import EVIDENCE, drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.form import Form
 
@@ -95,9 +95,8 @@ def test_a_band_is_an_area_with_marks_that_no_line_joins():
         (area,) = figure.axes[0].collections
         heights = area.get_paths()[0].vertices[:, 1]
         assert (heights.min(), heights.max()) == (9, own[-1].y + 1)
-        assert [line.get_linestyle() for line in figure.axes[0].lines if line.get_fillstyle() == "left"] == [
-            "None"
-        ]
+        marks = [line for line in figure.axes[0].lines if line.get_markersize() == EVIDENCE["simulated"]]
+        assert [line.get_linestyle() for line in marks] == ["None"]
         assert "band of predictions" in legend(figure)
 
 

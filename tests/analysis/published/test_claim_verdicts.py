@@ -1,8 +1,10 @@
 """Verdicts on claims, on planted ones and on those of the checkout, and how they are shown."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 
 from dlscale.analysis.published.claim_verdicts import (
     CANNOT_TELL,
@@ -14,6 +16,7 @@ from dlscale.analysis.published.claim_verdicts import (
 )
 from dlscale.analysis.published.claims import load_publication, load_publications
 from dlscale.analysis.published.compare import AGREES, DISAGREES
+from dlscale.analysis.published.output import render_claims
 from dlscale.analysis.published.overview import index_page, write_index
 from dlscale.analysis.published.predictions import Band, Predictions
 from dlscale.analysis.published.values import FOLDER
@@ -150,10 +153,25 @@ def test_every_disagreement_of_the_checkout_has_a_reason(published):
     assert [row.words for row in rows if row.verdict == DISAGREES and not row.claim.reason] == []
 
 
+def test_at_80_columns_a_claim_is_said_once_and_its_lines_name_the_curves(published):
+    daint = load_publication(FOLDER / "claims" / "cug18-hep-cnn-daint.toml", published)
+    console = Console(width=80, file=io.StringIO())
+    console.print(
+        render_claims(verdicts(published, [daint], names=["cug18-weak-hep-cnn-daint"]), everything=False)
+    )
+    shown, _, reasons = console.file.getvalue().partition("\n\n")
+    lines, whole = [line.strip() for line in shown.splitlines()], " ".join(shown.split())
+    assert "cug18-weak-hep-cnn-daint" in lines
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
+    assert whole.count("clearly more efficient than Horovod over MPI") == 1
+    assert sum(line.startswith("Cray plugin") for line in lines) == 2
+    assert "disagrees" in reasons
+
+
 def test_the_overview_is_one_page_without_a_network(published, tmp_path):
     mark = load_publication(FOLDER / "claims" / "goyal.toml", published)
     (tmp_path / "goyal-8.png").write_bytes(b"")
-    text = write_index(published, [mark], tmp_path).read_text()
+    text = write_index(published, verdicts(published, [mark]), tmp_path).read_text()
     assert text.count("<section") == len(published.figures)
     assert '<b class="disagrees">disagrees: 2</b>' in text
     assert "goyal-8.png" in text

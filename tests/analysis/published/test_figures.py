@@ -10,9 +10,12 @@ from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.published.catalogue import load_published
+from dlscale.analysis.published.claim_verdicts import verdicts
+from dlscale.analysis.published.claims import load_publication
 from dlscale.analysis.published.figures import declared, provenance, write_figures
 from dlscale.analysis.published.panels import NOT_PUBLISHED, content_of
-from dlscale.analysis.published.predictions import Band, PredictedCurve
+from dlscale.analysis.published.predictions import Band, PredictedCurve, predicted_curves
+from dlscale.analysis.published.values import FOLDER
 from dlscale.base.errors import UsageError
 from tests.analysis.reading import assert_inside
 
@@ -245,6 +248,24 @@ def test_a_predicted_curve_is_a_band_in_the_look_of_what_it_predicts(figure, pre
     assert "claims/theirs.toml, from single-node facts" in " ".join(whole.small_print)
     two = figure("powerai-ddl-2", predicted=[predicted, replace(predicted, label="other")]).panels[1]
     assert two.series[2].tags.backend == "mpi"  # it predicts no published series, and has its backend's look
+
+
+def test_a_figure_that_shows_only_a_simulation_says_so_with_the_verdicts(published):
+    entry = published.figure("cug18-weak-hep-cnn-daint")
+    publications = [load_publication(FOLDER / "claims" / "cug18-hep-cnn-daint.toml", published)]
+    curves = predicted_curves(published, publications, names=[entry.id])
+    contents = content_of(published, entry, predicted=curves)
+    claims = verdicts(published, publications, names=[entry.id])
+    whole = declared(published, entry, contents, provenance(published, entry, contents, ()), claims)
+    assert whole.warning == (
+        "Simulated by dlscale; published only as a picture. Prediction versus claims: 3 disagree, 1 cannot tell"
+    )
+    assert any(
+        text.startswith("Disagrees: The Cray plugin is clearly more efficient") for text in whole.small_print
+    )
+    (plot,) = whole.panels  # rates lie on each other in a panel of their own
+    assert plot.y.title == "scaling efficiency [%]"
+    assert {row["quantity"] for row in whole.rows} >= {"throughput", "efficiency"}
 
 
 def test_what_is_not_predicted_says_what_is_missing(published, figure):
