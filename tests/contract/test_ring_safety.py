@@ -310,7 +310,7 @@ def test_joining_and_closing_leaks_nothing(join, world, shared_memory):
     for _ in range(10):  # MPI itself takes some at first
         once()
     before = resources()
-    for _ in range(100 if world.Get_size() <= 2 else 20):
+    for _ in range(20):
         once()
     after = resources()
     assert after[0] <= before[0] + 2, (before, after)
