@@ -9,13 +9,25 @@ the declared contrast (`contrasts`). docs/metrics.md explains the metrics.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from dlscale.analysis.declare import Column, Figure, Sentence, Shown, TableOf, Tags, shown_interval, tags_of
+from dlscale.analysis.declare import (
+    Column,
+    Figure,
+    Sentence,
+    Shown,
+    Table,
+    TableOf,
+    Tags,
+    shown_interval,
+    tags_of,
+)
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding, training_columns
+from dlscale.analysis.finding import Finding, or_else, training_columns
+from dlscale.analysis.findings import communication
+from dlscale.analysis.findings.contrast_declaration import level_of
 from dlscale.analysis.findings.contrasts import Contrast, Contrasts, study_contrasts
 from dlscale.analysis.findings.overlap import IN_LINE
 from dlscale.analysis.form import SCREEN, Form
@@ -26,7 +38,6 @@ from dlscale.analysis.statistics import Interval, block_difference, block_ratio,
 from dlscale.analysis.text import (
     RATIO_LIMITS,
     backend_name,
-    cell_name,
     interval_columns,
     points,
     rate,
@@ -58,6 +69,7 @@ class Contender:
     note: str  # why there is no difference, or why it says little of the exchange; else empty
     contrast: Contrast | None
     why_none: str  # why there is no contrast; empty for the reference
+    alone: Interval | None = None  # seconds per step of communication only; None if not measured
 
     @property
     def verdict(self) -> str:
@@ -236,7 +248,14 @@ def _against_reference(contender: Contender) -> Shown:
 def _verdict_text(contender: Contender) -> str:
     """`slower (versus ring)`, or `reference`."""
     reference = contender.reference
-    return f"{contender.verdict} (versus {backend_name(reference)})" if reference else contender.verdict
+    return (
+        f"{contender.verdict} (versus {level_of(reference, 'backend')})" if reference else contender.verdict
+    )
+
+
+def _name(contender: Contender) -> str:
+    kind = "" if contender.evidence == "measured" else f", {contender.evidence}"
+    return level_of(contender.cell, "backend") + kind
 
 
 BACKENDS = TableOf[Contender](
@@ -244,7 +263,7 @@ BACKENDS = TableOf[Contender](
     caption="Backend comparison",
     columns=(
         *training_columns(lambda contender: contender.family),
-        Column("backend", lambda contender: cell_name(contender.cell, contender.evidence), numeric=False),
+        Column("backend", _name, numeric=False),
         Column("ranks", lambda contender: contender.cell.num_ranks, detail=True),
         Column(
             "exchange",
@@ -256,6 +275,11 @@ BACKENDS = TableOf[Contender](
             lambda contender: contender.seconds_per_step and contender.seconds_per_step.times(1000),
             unit="ms",
         ),
+        Column(
+            "communication only",
+            lambda contender: contender.alone.times(1000) if contender.alone else "",
+            unit="ms",
+        ),
         Column("communication", lambda contender: shown_interval(contender.exposed, points), unit="%"),
         Column("versus reference", _against_reference, unit="% samples/s"),
         Column("n", _count),
@@ -264,8 +288,9 @@ BACKENDS = TableOf[Contender](
     data=backend_row,
     legend=(
         "Backends: communication is by how much a step takes longer than over none on as many ranks, the "
-        "computation, and its share of that. Waiting for the slowest rank is in it; where the exchange overlaps, it is "
-        "what is left exposed. Versus reference: by how much the throughput is above it. Both with "
+        "computation, and its share of that. All waiting is in it; where the exchange overlaps, it is what is left "
+        "exposed. Communication only: the exchange without computation. Versus reference: by how much the "
+        "throughput is above it. Both with "
         f"{RATIO_LIMITS} over n blocks of launches; verdicts are those of Significant differences (docs/metrics.md)."
     ),
     tags=lambda contender: tags_of(contender.cell),
@@ -283,8 +308,8 @@ def backend_notes(contenders: Iterable[Contender]) -> list[str]:
     return [f"{', '.join(pairs.values())}: {note}." for note, pairs in names.items()]
 
 
-def _sentences(contenders: Sequence[Contender]) -> Iterator[Sentence]:
-    """The computation and the notes, of the most ranks of each family."""
+def _on_most_ranks(contenders: Iterable[Contender]) -> list[list[Contender]]:
+    """The contenders of each family and kind of evidence on its most ranks."""
     last = {
         (family, kind): list(group)
         for (family, _, _, kind), group in groupby(
@@ -297,8 +322,25 @@ def _sentences(contenders: Sequence[Contender]) -> Iterator[Sentence]:
             ),
         )
     }
-    several = len({family for family, _ in last}) > 1
-    for (family, _), group in last.items():
+    return list(last.values())
+
+
+def _table(contenders: Sequence[Contender]) -> Table:
+    return BACKENDS.of(contender for group in _on_most_ranks(contenders) for contender in group)
+
+
+def _table_of_fewer_ranks(contenders: Sequence[Contender]) -> Table:
+    last = [contender for group in _on_most_ranks(contenders) for contender in group]
+    others = [contender for contender in contenders if contender not in last]
+    return replace(BACKENDS.of(others), name="backends-on-fewer-ranks")
+
+
+def _sentences(contenders: Sequence[Contender]) -> Iterator[Sentence]:
+    """The computation and the notes, of the most ranks of each family."""
+    last = _on_most_ranks(contenders)
+    several = len({group[0].family for group in last}) > 1
+    for group in last:
+        family = group[0].family
         ranks = f"{group[0].cell.num_ranks} ranks"
         where = f"{training_title(family)}, {ranks}" if several else f"On {ranks}"
         texts = backend_notes(group)
@@ -308,6 +350,15 @@ def _sentences(contenders: Sequence[Contender]) -> Iterator[Sentence]:
             yield Sentence(
                 text=f"{where}: {text}", tags=Tags(workload=family.workload, framework=family.framework)
             )
+
+
+def _compared(study: Measured) -> tuple[Contender, ...]:
+    exchanges = or_else((), lambda: communication.FINDING.of(study))
+    alone = {(one.family, one.cell.id, one.evidence): one.alone.seconds for one in exchanges}
+    return tuple(
+        replace(one, alone=alone.get((one.family, one.cell.id, one.evidence)))
+        for one in compare_backends(study.launches, study.once(study_contrasts))
+    )
 
 
 def _rows(study: Measured, family: Family, form: Form) -> Figure | None:
@@ -323,9 +374,16 @@ FINDING = Finding(
     name="backends",
     title="Backend comparison",
     answers=True,
-    compute=lambda study: compare_backends(study.launches, study.once(study_contrasts)),
-    table=BACKENDS,
+    compute=_compared,
+    more=lambda contenders: (_table(contenders),),
     sentences=_sentences,
+    data=lambda contenders: {"backends": list(map(backend_row, contenders))},
     figures={"backends": _rows},
 )
-FINDINGS = (FINDING,)
+FEWER = Finding(
+    name="backends_on_fewer_ranks",
+    title="Backends on fewer ranks",
+    compute=lambda study: FINDING.of(study),
+    more=lambda contenders: (_table_of_fewer_ranks(contenders),),
+)
+FINDINGS = (FINDING, FEWER)

@@ -14,7 +14,7 @@ from dlscale.analysis.findings.scaling import ScalingRow, base_text
 from dlscale.analysis.findings.solution_plots import solution_sentences
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import efficiency_text, plural, rate, share_text
+from dlscale.analysis.text import efficiency_text, plural, rate, share_text, training_title
 
 MOST_SENTENCES = 3  # at the head of the page
 
@@ -59,7 +59,7 @@ def _all_claims(
     claims = {
         family: _claims(_declared(_on_most_ranks(rows), contrasts)) for family, rows in trainings.items()
     }
-    texts = [f"{family.title}: {', '.join(own)}" for family, own in claims.items() if own]
+    texts = [f"{training_title(family)}: {', '.join(own)}" for family, own in claims.items() if own]
     if texts:
         yield f"Significant: {'; '.join(texts)}."
 

@@ -108,3 +108,25 @@ def test_a_bound_is_a_line_in_the_plot(made, records):
     assert bounds
     assert all(guide.label.startswith("wire bound") for guide in bounds)
     assert any("No bound by memory" in note for note in plot.notes)
+
+
+@pytest.mark.parametrize("num_trainings", [1, 3])
+def test_the_headline_has_every_significant_difference(made, num_trainings):
+    page = made.page(made.study(trainings=made.TRAININGS[:num_trainings], num_blocks=12))
+    (claims,) = [sentence for sentence in page.summary if sentence.startswith("Significant: ")]
+    assert claims.count(" is slower than ring") == 2 * num_trainings
+
+
+def test_the_table_of_backends_has_one_reference_and_the_most_ranks(made):
+    page = made.page(made.study(trainings=made.TRAININGS[:1], num_blocks=12))
+    tables = {
+        block.name: block for section in page.sections for block in section.blocks if isinstance(block, Table)
+    }
+    labels = [column.label for column in tables["backends"].columns]
+    told = {
+        row.values[labels.index("backend")].text: row.values[labels.index("versus reference")].text
+        for row in tables["backends"].rows
+    }
+    assert told.keys() == {"gloo", "mpi", "ring"}
+    assert told["ring"] == "reference"
+    assert {row.data["num_ranks"] for row in tables["backends-on-fewer-ranks"].rows} == {2, 4}

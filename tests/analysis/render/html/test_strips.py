@@ -37,6 +37,10 @@ def test_what_was_gained_takes_no_room_from_what_is_kept(made):
             {"largest": ("stragglers", "sharing the machine")},
             "sharing the machine or stragglers: not separable",
         ),
+        (
+            {"largest": ("stragglers", "sharing the machine", "communication and waiting")},
+            "no single cause stands out",
+        ),
         # what only gains may equal
         ({"separated": False}, "stragglers: 3.5 % [2.9, 4.1], not separable from the rest"),
         ({"largest": ()}, "no single cause is significant"),
@@ -46,6 +50,13 @@ def test_what_was_gained_takes_no_room_from_what_is_kept(made):
 def test_only_a_cause_that_is_told_from_the_others_is_certain(made, change, cause):
     (strip,) = strips([replace(made.losses(ONE)[0], **change)])
     assert (strip.certain, strip.cause) == (False, cause)
+
+
+def test_of_a_bounded_cause_only_the_limit_is_told(made):
+    loss = made.losses(ONE)[0]
+    bounded = replace(loss.parts[0], bounded=True)
+    (strip,) = strips([replace(loss, parts=(bounded, *loss.parts[1:]))])
+    assert strip.segments[1].says == "sharing the machine: at most 2.6 %"
 
 
 def test_of_several_trainings_the_best_backend_of_each(made):
