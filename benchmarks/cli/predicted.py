@@ -36,7 +36,6 @@ from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.html.content import WhatIf
 from dlscale.analysis.render.html.what_if import what_if_block, write_what_if
-from dlscale.analysis.text import training_title
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Words
@@ -74,9 +73,7 @@ def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
     points, left = place_predictions(records, loaded.rows)
     if not points:
         predicted = "; ".join(dict.fromkeys(map(training_text, records)))
-        trained = "; ".join(
-            f"{training_title(family)}, batch {family.batch}" for family in loaded.study.families
-        )
+        trained = "; ".join(f"{family.title}, batch {family.batch}" for family in loaded.study.families)
         raise UsageError(
             f"no prediction in {', '.join(named)} belongs to {loaded.folder.name}: predicted is {predicted}; the "
             f"study has {trained or 'no training'}; predict that with dlscale predict"
