@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dlscale.base.errors import UsageError
 from dlscale.models.weights import check_names
 from dlscale.models.workload import State
 
@@ -49,7 +50,12 @@ def write_state(
         for name, value in kept.items():
             owner, place, key = name.split(".", 2)
             if owner == f"optimizer{index}":
+                _check_slot(name, value, parameters[int(place)])
                 slots.setdefault(int(place), {})[key] = _restored(value, parameters[int(place)])
+        if len({frozenset(values) for values in slots.values()}) > 1:
+            raise UsageError(
+                f"the checkpoint belongs to another training: optimizer{index} keeps more of one weight than of another"
+            )
         optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
 
 
@@ -70,6 +76,15 @@ def _stored(value: Any) -> NDArray[Any]:
     if not isinstance(value, torch.Tensor):
         return np.array(value)
     return view_in_memory_order(value)
+
+
+def _check_slot(name: str, value: NDArray[Any], parameter: torch.Tensor) -> None:
+    """Raises UsageError for a slot of another size than its parameter: torch would read beyond it."""
+    if value.ndim and value.shape != (parameter.numel(),):
+        raise UsageError(
+            f"the checkpoint belongs to another training: {name} has shape {value.shape}, and its weight "
+            f"{parameter.numel()} elements"
+        )
 
 
 def _restored(value: NDArray[Any], parameter: torch.Tensor) -> Any:

@@ -20,12 +20,14 @@ def replica(framework, *, workload="cosmogan", seed=3):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("change", ["missing", "unknown", "shape"])
+@pytest.mark.parametrize("change", ["missing", "unknown", "shape", "missing slot", "slot"])
 def test_that_of_another_training_is_refused(framework, change):
     one = replica(framework)
+    one.apply(one.gradients())
     state = one.state()
-    name = next(name for name in state if name.startswith("network"))
-    if change == "missing":
+    owner = "optimizer" if "slot" in change else "network"
+    name = next(name for name, value in state.items() if name.startswith(owner) and value.size > 1)
+    if change.startswith("missing"):
         del state[name]
     elif change == "unknown":
         state["network9.weight"] = np.zeros(3, np.float32)
