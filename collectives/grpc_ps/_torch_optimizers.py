@@ -76,6 +76,8 @@ def build(spec: OptimizerSpec, weights: nn.Parameter) -> torch.optim.Optimizer:
 def _plain(key: str, value: Any) -> Any:
     if isinstance(value, tuple | list) and all(type(entry) in (int, float) for entry in value):
         return tuple(value)
+    if isinstance(value, torch.Tensor) and not value.dim():
+        value = value.item()
     if type(value) in PLAIN:
         return value
     raise UsageError(

@@ -21,7 +21,7 @@ WARM_UP, WINDOW_STEPS = 3, 3
 @pytest.fixture
 def pair(any_pair):
     if capabilities(any_pair[0]).servers:
-        pytest.skip("its servers give no state")
+        pytest.skip("audited in test_servers.py and test_served_algorithms.py")
     return any_pair
 
 

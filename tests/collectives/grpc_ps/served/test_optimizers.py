@@ -18,6 +18,7 @@ UNUSUAL = {
     "Adam": {"lr": 0.1, "betas": (0.5, 0.75), "amsgrad": True},
     "RMSprop": {"lr": 0.05, "centered": True, "momentum": 0.5},
     "Adagrad": {"lr": 0.1, "initial_accumulator_value": 0.25},
+    "RAdam": {"lr": torch.tensor(0.25)},
 }
 
 
