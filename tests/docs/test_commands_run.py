@@ -23,7 +23,13 @@ from tests.made_records import TARGET, make_record, make_study, solved, write_st
 TOP = Path(__file__).parents[2]
 PAGES = (TOP / "README.md", *sorted((TOP / "docs").rglob("*.md")))
 # Commands that run nowhere here, by their beginning.
-ALWAYS = (("checkout", "git clone"), ("network", "make collectives"), ("network", "dlscale collectives --"))
+ALWAYS = (
+    ("checkout", "git clone"),
+    ("network", "make collectives"),
+    ("network", "dlscale collectives --"),
+    ("files", "make compare-frameworks WORKLOADS=resnet50 DATA=images"),
+    ("files", "dlscale compare --frameworks"),
+)
 REASONS = {
     "checkout": "makes or installs the checkout, of which this is a copy",
     "cluster": "needs the nodes or the scheduler of a cluster",
