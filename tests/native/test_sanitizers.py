@@ -108,7 +108,7 @@ def mutated(variant, tmp_path_factory):
 
 @pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.nightly) for name in OTHERS)])
 def test_a_broken_protocol_is_found(mutated, name):
-    done = mutated(*MUTANTS[name]).run("sequences_test", 12, 150)
+    done = mutated(*MUTANTS[name]).run("sequences_test", 24, 150)
     assert done.returncode != 0, done.stdout
     found = ("data race", "expected 0x", "gave another length")
     assert any(text in done.stdout for text in found), done.stdout[-3000:]

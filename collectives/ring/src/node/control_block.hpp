@@ -1,17 +1,17 @@
 // The layout of each rank's part of the shared memory: counters, flags and staging areas.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "memory.hpp"
+#include "rotation.hpp"
 #include "waiting.hpp"
 
 namespace dlscale {
-
-constexpr std::size_t kLine = 64;
 
 // A message so small that it travels in the cache line of its own counter: one miss instead of two.
 struct alignas(kLine) InlineLine {
@@ -45,17 +45,27 @@ struct ControlBlock {
   FailureNote failure;  // rank 0's counts
 };
 
-// Part layout: control block, two one-shot slots, `kNumSlots` slots of slices for others, as many of results.
+// Part layout: control block, and three areas of places: for what is offered in one shot, for slices of
+// others, for finished slices.
 class NodeMemory {
  public:
-  static constexpr std::size_t kNumSlots = 3;
+  // Twice what the second-level caches of two cores hold; less than the third-level one that they share.
+  static constexpr std::size_t kRotatedBytes = std::size_t{4} << 20;
+  static constexpr std::size_t kNumSlots = 3;  // chunks in flight
 
-  // `chunk_bytes`: the largest chunk, all ranks' slices together. Both sizes are multiples of a line.
+  // `one_shot_bytes`: the largest message that is offered in one shot; `chunk_bytes`: the largest chunk, all
+  // ranks' slices together. Both are multiples of a line.
   NodeMemory(Bootstrap& bootstrap, std::size_t one_shot_bytes, std::size_t chunk_bytes,
              const SharedMemoryOptions& options)
       : one_shot_bytes_(one_shot_bytes),
         chunk_bytes_(chunk_bytes),
-        memory_(bootstrap, kControlBytes + 2 * one_shot_bytes + 2 * kNumSlots * chunk_bytes, options) {}
+        offered_(one_shot_bytes, 2, kRotatedBytes, bootstrap.size()),
+        published_(chunk_bytes, kNumSlots, kRotatedBytes, bootstrap.size()),
+        results_(lines_of(2 * chunk_bytes / static_cast<std::size_t>(bootstrap.size())), kNumSlots,
+                 kRotatedBytes, bootstrap.size()),
+        memory_(bootstrap,
+                kControlBytes + offered_.num_bytes() + published_.num_bytes() + results_.num_bytes(),
+                options) {}
 
   std::size_t one_shot_bytes() const { return one_shot_bytes_; }
   std::size_t chunk_bytes() const { return chunk_bytes_; }
@@ -67,24 +77,40 @@ class NodeMemory {
     for (int q = 0; q < size; ++q) all.push_back(&control_block(q).waits_for);
     return all;
   }
-  std::byte* one_shot(int q, std::uint64_t turn) const {
-    return memory_.part(q) + kControlBytes + turn % 2 * one_shot_bytes_;
-  }
-  // What q publishes of a chunk for the others: their slices one after the other.
-  std::byte* published(int q, std::uint64_t chunk) const {
-    return memory_.part(q) + kControlBytes + 2 * one_shot_bytes_ + chunk % kNumSlots * chunk_bytes_;
-  }
-  // q's finished slice of a chunk; as long as a chunk, for operations with one owner.
-  std::byte* result(int q, std::uint64_t chunk) const {
-    return memory_.part(q) + kControlBytes + 2 * one_shot_bytes_ +
-           (kNumSlots + chunk % kNumSlots) * chunk_bytes_;
+  // What q offers in one shot; what it publishes of chunks for the others, of each their slices one after the
+  // other; its finished slices. Where in these areas the rotation says.
+  std::byte* offered(int q) const { return memory_.part(q) + kControlBytes; }
+  std::byte* published(int q) const { return offered(q) + offered_.num_bytes(); }
+  std::byte* results(int q) const { return published(q) + published_.num_bytes(); }
+  Rotation& offered_places() { return offered_; }
+  Rotation& published_places() { return published_; }
+  Rotation& result_places() { return results_; }
+
+  // Reads all areas, before anybody writes there; collective. A page that is touched for the first time, and
+  // a line that no cache has, would make the first operations slow, and what is measured of them wrong.
+  void warm_up(Bootstrap& bootstrap) const {
+    for (int q = 0; q < bootstrap.size(); ++q) {
+      const auto read = [](const std::byte* area, const Rotation& places) {
+        for (std::size_t at = 0; at < places.share(); at += kLine) {
+          static_cast<void>(*static_cast<const volatile std::byte*>(area + at));
+        }
+      };
+      read(offered(q), offered_);
+      read(published(q), published_);
+      read(results(q), results_);
+    }
+    bootstrap.everyones('\0');
   }
 
  private:
   static constexpr std::size_t kControlBytes = (sizeof(ControlBlock) + 4095) / 4096 * 4096;
+  static std::size_t lines_of(std::size_t num_bytes) {
+    return std::max<std::size_t>((num_bytes + kLine - 1) / kLine, 1) * kLine;
+  }
 
   std::size_t one_shot_bytes_;
   std::size_t chunk_bytes_;
+  Rotation offered_, published_, results_;  // where this rank's operations are; all ranks' are the same
   SharedMemory memory_;
 };
 

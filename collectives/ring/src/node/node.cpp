@@ -12,12 +12,15 @@ namespace {
 // Measured on two cores with a common last-level cache, on two without, and on two of which each keeps what
 // it wrote in a large cache of its own (docs/ring.md).
 std::vector<CopyVariant> default_variants() {
+  constexpr std::size_t kKiB = 1024, kAny = ~std::size_t{0};
   return {
       {0, false, false, Way::one_shot},
-      {512 * 1024, false, false},                                // near, in the cache
-      {256 * 1024, true, false},                                 // near, out of it
-      {1024 * 1024, false, true},                                // far: no dirty line has to cross
-      {1024 * 1024, false, false, Way::single_copy, 32 * 1024},  // far, and large caches
+      {0, false, false, Way::one_shot, 8 * kKiB, kAny, true},                 // near, and seen before
+      {512 * kKiB, false, false},                                             // near, in the cache
+      {512 * kKiB, false, false, Way::staged, 32 * kKiB, 1024 * kKiB, true},  // near, small
+      {256 * kKiB, true, false, Way::staged, 1024 * kKiB},                    // near, out of the cache
+      {1024 * kKiB, false, true},                                // far: no dirty line has to cross
+      {1024 * kKiB, false, false, Way::single_copy, 32 * kKiB},  // far, and large caches
   };
 }
 
@@ -76,6 +79,7 @@ Node::Node(Bootstrap& bootstrap, std::vector<int> global_ranks, bool oversubscri
       distance_(memory_, waiting_, rank_, size_),
       one_shot_bytes_(options.one_shot_bytes ? memory_.one_shot_bytes()
                                              : std::min(kSurelyOneShot, memory_.one_shot_bytes())) {
+  memory_.warm_up(bootstrap);
   make_tuner(obstacle_.empty() ? variants_of(options) : without_single_copies(variants_of(options)),
              memory_.one_shot_bytes());
 }
@@ -199,7 +203,8 @@ void Node::exchange_blocks(Timed kind, Staged::Job* work, const std::vector<Rang
       }
       [[fallthrough]];
     case Way::staged:
-      std::size_t slice = slice_of(work->variant, work->type, broadcasts ? 1 : blocks.size());
+      std::size_t slice =
+          slice_of(work->variant, work->type, broadcasts ? (blocks.size() + 1) / 2 : blocks.size());
       if (broadcasts) slice = std::min(slice, piece_of_broadcast(num_bytes) / width(work->type));
       const Slices slices = Slices::blocks(blocks, slice);
       reduces ? staged_.reduce_scatter(*work, slices) : staged_.allgather(*work, slices);

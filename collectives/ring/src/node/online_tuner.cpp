@@ -9,11 +9,14 @@
 namespace dlscale {
 namespace {
 
-// The last one finds its own traces in the place of the first, not those of another variant.
-constexpr std::size_t kTrialsPerVariant = NodeMemory::kNumSlots + 1;
+// The last one finds its own traces in the place of the first, not those of another variant. One that rotates
+// comes into memory that nobody has used for long, and soon finds some that is in the cache again.
+constexpr std::size_t kTrials = NodeMemory::kNumSlots + 1, kTrialsOfRotating = 8;
 constexpr std::uint64_t kRetryAfter = 1024;  // operations of a size class
 constexpr std::uint64_t kLookEvery = 4;      // operations of a size class whose variant is chosen
+constexpr std::uint64_t kRetryAllAfter = 8 * kRetryAfter;
 constexpr double kMuchSlower = 1.45;
+constexpr double kHopeless = 3.0;  // times as slow as the chosen one
 constexpr double kWeightOfNew = 0.4;
 constexpr double kOutlier = 2.0;
 constexpr double kAboutAsFast = 1.05;
@@ -63,7 +66,7 @@ std::vector<std::size_t> OnlineTuner::usable(Timed kind, std::size_t most_bytes,
     const Way way = variants_[v].way;
     if (way != Way::staged && kind == Timed::rounded) continue;
     if (way == Way::one_shot && most_bytes > one_shot_bytes) continue;
-    if (most_bytes < variants_[v].least_bytes) continue;
+    if (most_bytes < variants_[v].least_bytes || most_bytes > variants_[v].most_bytes) continue;
     all.push_back(v);
   }
   return all;
@@ -83,12 +86,15 @@ const CopyVariant& OnlineTuner::next(Timed kind, std::size_t num_bytes) {
     return variants_[c.usable.front()];
   }
   const std::uint64_t number = c.num_operations++;
-  if (number % kRetryAfter == 0) begin_trials(&c, number ? c.usable : promising(kind, index));
+  if (number % kRetryAfter == 0) {
+    const std::vector<std::size_t> candidates = number ? hopeful(c, number) : promising(kind, index);
+    begin_trials(&c, candidates);
+    c.left_out = number == 0 && candidates.size() < c.usable.size();
+  }
   is_timed_ = c.num_trials_left || number % kLookEvery == 0;
   if (!is_timed_) return variants_[c.chosen];
   if (num_timed_ >= 2) learn(num_timed_ - 2);
-  const std::size_t variant =
-      c.num_trials_left ? c.candidates[c.num_trials++ / kTrialsPerVariant % c.candidates.size()] : c.chosen;
+  const std::size_t variant = c.num_trials_left ? c.trials[c.num_trials++ % c.trials.size()] : c.chosen;
   past_[num_timed_ % 4] = {&c, variant, num_bytes};
   return variants_[variant];
 }
@@ -117,12 +123,16 @@ double OnlineTuner::duration(std::uint64_t number) {
   return 1e-9 * static_cast<double>(end > begin ? end - begin : 1);
 }
 
-void OnlineTuner::begin_trials(Class* c, std::vector<std::size_t> candidates) const {
+void OnlineTuner::begin_trials(Class* c, const std::vector<std::size_t>& candidates) const {
   c->rate.fill(0);
-  c->num_trials_left = kTrialsPerVariant * candidates.size();
+  c->trials.clear();
+  for (const std::size_t v : candidates) {
+    c->trials.insert(c->trials.end(), variants_[v].rotates ? kTrialsOfRotating : kTrials, v);
+  }
+  c->num_trials_left = c->trials.size();
   c->num_trials = 0;
   c->tried_since = num_timed_;
-  c->candidates = std::move(candidates);
+  c->left_out = false;
 }
 
 // All but those that are much slower in the nearest class that is known.
@@ -144,6 +154,16 @@ std::vector<std::size_t> OnlineTuner::promising(Timed kind, std::size_t size_cla
   return c.usable;
 }
 
+// What is worth another trial: seldom what took several times as long.
+std::vector<std::size_t> OnlineTuner::hopeful(const Class& c, std::uint64_t num_operations) {
+  if (num_operations % kRetryAllAfter == 0) return c.usable;
+  std::vector<std::size_t> all;
+  for (const std::size_t v : c.usable) {
+    if (c.slowdown[v] <= kHopeless) all.push_back(v);
+  }
+  return all;
+}
+
 void OnlineTuner::learn(std::uint64_t number) {
   const Past& past = past_[number % 4];
   Class& c = *past.size_class;
@@ -162,8 +182,7 @@ void OnlineTuner::learn(std::uint64_t number) {
         if (c.rate[v] != 0) c.slowdown[v] = c.rate[v] / c.rate[c.chosen];
       }
       // The distance between the caches may have changed since: what was left out may be fastest now.
-      const bool left_out = c.candidates.size() < c.usable.size();
-      if (left_out && c.rate[c.chosen] > kMuchSlower * c.rate_nearby) begin_trials(&c, c.usable);
+      if (c.left_out && c.rate[c.chosen] > kMuchSlower * c.rate_nearby) begin_trials(&c, c.usable);
     }
     return;
   }

@@ -57,9 +57,10 @@ class OnlineTuner {
     std::array<double, 8> rate{};  // seconds per byte of each variant, recently; 0 if not tried
     // How much slower than the fastest each is, there or in a class nearby; 0 if unknown.
     std::array<double, 8> slowdown{};
-    double rate_nearby = 0;               // of the variant chosen there, where others are left out at first
-    std::vector<std::size_t> usable;      // variants
-    std::vector<std::size_t> candidates;  // those that are tried
+    double rate_nearby = 0;           // of the variant chosen there, where others are left out at first
+    std::vector<std::size_t> usable;  // variants
+    std::vector<std::size_t> trials;  // of those that are tried, each several times in a row
+    bool left_out = false;            // whether some are not
     std::size_t chosen = 0;
     std::array<double, 8> rate_when_chosen{};  // on which the choice rests; 0 if not tried
     std::uint64_t num_operations = 0;
@@ -81,7 +82,8 @@ class OnlineTuner {
   Classes& classes_now() { return classes_[is_far_ ? 1 - near_ : near_]; }
   const Classes& classes_now() const { return classes_[is_far_ ? 1 - near_ : near_]; }
   void look_at_distance();
-  void begin_trials(Class* size_class, std::vector<std::size_t> candidates) const;
+  void begin_trials(Class* size_class, const std::vector<std::size_t>& candidates) const;
+  static std::vector<std::size_t> hopeful(const Class& c, std::uint64_t num_operations);
   std::vector<std::size_t> promising(Timed kind, std::size_t size_class);
   std::size_t first_of_the_fastest(const Class& size_class) const;
   static bool is_chosen(const Class& c) { return c.rate_when_chosen[c.chosen] != 0; }

@@ -46,6 +46,13 @@ class Slices {
   std::size_t slice() const { return slice_; }
   std::size_t count() const { return count_; }  // of all elements
 
+  // Elements of the longest slice of a chunk.
+  std::size_t longest(std::size_t chunk) const {
+    std::size_t most = 0;
+    for (std::size_t owner = 0; owner < num_owners_; ++owner) most = std::max(most, at(chunk, owner).size());
+    return most;
+  }
+
   Range at(std::size_t chunk, std::size_t owner) const {
     if (owner >= num_owners_) return {};
     if (!blocks_.empty()) {

@@ -70,16 +70,21 @@ void Small::allgather_inline(const std::byte* mine, std::byte* all, std::size_t 
   ++num_lines_;
 }
 
+std::size_t Small::place_for(const Job& job, std::size_t count) {
+  return memory_.offered_places().next(count * width(job.type), job.variant.rotates);
+}
+
 // Publishes piece k, and then takes what all have published of k - 1.
 template <typename Publish, typename Take>
-void Small::in_pieces(std::size_t num_pieces, std::uint32_t tag, const Publish& publish, const Take& take) {
+void Small::in_pieces(std::size_t num_pieces, std::size_t place, std::uint32_t tag, const Publish& publish,
+                      const Take& take) {
   if (num_pieces == 0) return;  // keeps nobody together, and has no turn
   const std::uint64_t turn = num_one_shots_++;
   Counter& mine = memory_.control_block(rank_).one_shot;
   mine.tags[turn % 4].store(tag, std::memory_order_relaxed);
   for (std::size_t k = 0; k < num_pieces + 1; ++k) {
     if (k < num_pieces) {
-      publish(memory_.one_shot(rank_, turn), k);
+      publish(memory_.offered(rank_) + place, k);
       waiting_.announce(&mine, num_pieces_ + k + 1);
     }
     if (k == 0) continue;
@@ -88,7 +93,7 @@ void Small::in_pieces(std::size_t num_pieces, std::uint32_t tag, const Publish& 
       Counter& counter = memory_.control_block(q).one_shot;
       waiting_.until(&counter, num_pieces_ + k, q);
       if (k == 1) waiting_.compare(tag, counter.tags[turn % 4].load(std::memory_order_relaxed), q);
-      slots_[static_cast<std::size_t>(q)] = memory_.one_shot(q, turn);
+      slots_[static_cast<std::size_t>(q)] = memory_.offered(q) + place;
     }
     take(k - 1);
   }
@@ -104,7 +109,7 @@ void Small::put(const Job& job, std::byte* to, Range range) {
 void Small::allreduce_one_shot(const Job& job, std::size_t count) {
   const std::size_t element = width(job.type), piece = piece_of(count, element);
   const auto range = [&](std::size_t k) { return Range{k * piece, std::min(count, (k + 1) * piece)}; };
-  in_pieces((count + piece - 1) / piece, tag_of(count, job.type, job.op, 0),
+  in_pieces((count + piece - 1) / piece, place_for(job, count), tag_of(count, job.type, job.op, 0),
             [&](std::byte* slot, std::size_t k) { put(job, slot + range(k).begin * element, range(k)); },
             [&](std::size_t k) {
               const Range r = range(k);
@@ -125,7 +130,7 @@ void Small::reduce_scatter_one_shot(const Job& job, const std::vector<Range>& bl
   std::size_t before_own = 0;  // elements of the blocks before it
   for (std::size_t o = 0; o < own; ++o) before_own += blocks[o].size();
   in_pieces(
-      pieces.num_chunks(), tag_of(pieces.count(), job.type, job.op, 1),
+      pieces.num_chunks(), place_for(job, pieces.count()), tag_of(pieces.count(), job.type, job.op, 1),
       [&](std::byte* slot, std::size_t k) {
         std::size_t before = 0;
         for (std::size_t o = 0; o < blocks.size(); before += blocks[o++].size()) {
@@ -151,8 +156,10 @@ void Small::allgather_one_shot(const Job& job, const std::vector<Range>& blocks)
   const Slices pieces = pieces_of(blocks, element);
   const auto own = static_cast<std::size_t>(rank_);
   const auto place = [&](std::size_t o, Range r) { return (r.begin - blocks[o].begin) * element; };
+  std::size_t longest = 0;
+  for (const Range& block : blocks) longest = std::max(longest, block.size());
   in_pieces(
-      pieces.num_chunks(), tag_of(pieces.count(), job.type, job.op, 1),
+      pieces.num_chunks(), place_for(job, longest), tag_of(pieces.count(), job.type, job.op, 1),
       [&](std::byte* slot, std::size_t k) {
         const Range r = pieces.at(k, own);
         put(job, slot + place(own, r), r);

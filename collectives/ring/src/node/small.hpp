@@ -15,8 +15,8 @@ namespace dlscale {
 // Two algorithms, by size: up to `InlineLine::kPayloadBytes` in the cache line of the counter itself, and up
 // to `NodeMemory::one_shot_bytes` through a slot, in pieces, so that others begin before all is published.
 //
-// Each keeps two places by turns. Who begins operation n + 2 has seen every rank begin n + 1, and so end n:
-// the place of n is free again.
+// Who begins operation n + 2 has seen every rank begin n + 1, and so end n: its line, by turns, or its place
+// is free again.
 class Small {
  public:
   using Job = Staged::Job;
@@ -39,8 +39,10 @@ class Small {
  private:
   void write_line(const std::byte* data, std::size_t num_bytes, std::uint32_t tag);
   const InlineLine& read_line(int q, std::uint32_t tag);
+  std::size_t place_for(const Job& job, std::size_t count);
   template <typename Publish, typename Take>
-  void in_pieces(std::size_t num_pieces, std::uint32_t tag, const Publish& publish, const Take& take);
+  void in_pieces(std::size_t num_pieces, std::size_t place, std::uint32_t tag, const Publish& publish,
+                 const Take& take);
   void put(const Job& job, std::byte* to, Range range);
 
   NodeMemory& memory_;

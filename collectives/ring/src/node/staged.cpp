@@ -14,6 +14,7 @@ void Staged::allreduce(const Job& job, const Slices& slices) {
   const std::size_t n = slices.num_chunks();
   begin(job, slices, 0);
   for (std::size_t k = 0; k < n + 2; ++k) {
+    if (k < n) place(job, slices, k, true, true);
     if (k < n) publish(job, slices, k);
     if (k >= 1 && k < n + 1) reduce_own(job, slices, k - 1, true);
     if (k >= 2) collect(job, slices, k - 2, k + 1 < n);
@@ -25,6 +26,7 @@ void Staged::reduce_scatter(const Job& job, const Slices& slices) {
   const std::size_t n = slices.num_chunks();
   begin(job, slices, 1);
   for (std::size_t k = 0; k < n + 1; ++k) {
+    if (k < n) place(job, slices, k, true, false);
     if (k < n) publish(job, slices, k);
     if (k >= 1) reduce_own(job, slices, k - 1, false);
   }
@@ -42,6 +44,7 @@ void Staged::allgather(const Job& job, const Slices& slices) {
   begin(job, slices, 1);
   if (n) allow(0);
   for (std::size_t k = 0; k < n + 1; ++k) {
+    if (k < n) place(job, slices, k, false, true);
     if (k < n) store_own(job, slices, k);
     if (k >= 1) {
       collect(job, slices, k - 1, false);
@@ -126,7 +129,7 @@ void Staged::reduce_brought(const Job& job, Range own, std::byte* result) {
 void Staged::publish(const Job& job, const Slices& slices, std::size_t chunk) {
   const std::uint64_t number = num_chunks_ + chunk;
   if (number >= NodeMemory::kNumSlots) wait_until_reduced(number - NodeMemory::kNumSlots + 1);
-  const std::size_t slice_bytes = slices.slice() * job.width_between();
+  const std::size_t slice_bytes = slice_bytes_of(job, slices, chunk);
   const Range own = slices.at(chunk, static_cast<std::size_t>(rank_));
   const std::size_t num_owners = slices.num_owners();
   std::size_t turn = 0;
@@ -140,9 +143,24 @@ void Staged::publish(const Job& job, const Slices& slices, std::size_t chunk) {
       const Range piece = part(own, turn++, num_owners - 1);
       prefetch = {job.in(piece), piece.size() * width(job.type)};
     }
-    put(job, memory_.published(rank_, number) + owner * slice_bytes, range, prefetch);
+    put(job, published(rank_, number) + owner * slice_bytes, range, prefetch);
   }
   waiting_.announce(&control_block(rank_).published, number + 1);
+}
+
+// Room for the longest slice of a chunk, in whole lines.
+std::size_t Staged::slice_bytes_of(const Job& job, const Slices& slices, std::size_t chunk) {
+  return (slices.longest(chunk) * job.width_between() + kLine - 1) / kLine * kLine;
+}
+
+// All ranks place all chunks, so that each knows where those of the others are.
+void Staged::place(const Job& job, const Slices& slices, std::size_t chunk, bool publishes, bool finishes) {
+  Places& places = places_[(num_chunks_ + chunk) % NodeMemory::kNumSlots];
+  const std::size_t slice_bytes = slice_bytes_of(job, slices, chunk);
+  const bool rotates = job.variant.rotates;
+  if (publishes)
+    places.published = memory_.published_places().next(slices.num_owners() * slice_bytes, rotates);
+  if (finishes) places.result = memory_.result_places().next(slice_bytes, rotates);
 }
 
 void Staged::reduce_own(const Job& job, const Slices& slices, std::size_t chunk, bool for_others) {
@@ -150,12 +168,11 @@ void Staged::reduce_own(const Job& job, const Slices& slices, std::size_t chunk,
   const Range own = slices.at(chunk, static_cast<std::size_t>(rank_));
   if (own.size()) {
     for (int i = 1; i < size_; ++i) wait_for_published(chunk, (rank_ + i) % size_);
-    const std::size_t offset = static_cast<std::size_t>(rank_) * slices.slice() * job.width_between();
+    const std::size_t offset = static_cast<std::size_t>(rank_) * slice_bytes_of(job, slices, chunk);
     for (int q = 0; q < size_; ++q) {
-      brought_[static_cast<std::size_t>(q)] =
-          q == rank_ ? job.in(own) : memory_.published(q, number) + offset;
+      brought_[static_cast<std::size_t>(q)] = q == rank_ ? job.in(own) : published(q, number) + offset;
     }
-    reduce_brought(job, own, for_others ? memory_.result(rank_, number) : nullptr);
+    reduce_brought(job, own, for_others ? result(rank_, number) : nullptr);
   }
   waiting_.announce(&control_block(rank_).reduced, number + 1);
 }
@@ -166,7 +183,7 @@ void Staged::store_own(const Job& job, const Slices& slices, std::size_t chunk) 
   if (own.size()) {
     // Their results of three chunks ago are collected.
     for (int i = 1; i < size_; ++i) wait_for_published(chunk, (rank_ + i) % size_);
-    put(job, memory_.result(rank_, number), own, {});
+    put(job, result(rank_, number), own, {});
     if (job.out(own) != job.in(own)) take(job, own, job.in(own), {});
   }
   waiting_.announce(&control_block(rank_).reduced, number + 1);
@@ -190,7 +207,7 @@ void Staged::collect(const Job& job, const Slices& slices, std::size_t chunk, bo
       const Range next = slices.at(std::min(chunk + NodeMemory::kNumSlots, slices.num_chunks() - 1), owner);
       prefetch = {job.in(next), next.size() * width(job.type)};
     }
-    take(job, range, memory_.result(static_cast<int>(owner), number), prefetch);
+    take(job, range, result(static_cast<int>(owner), number), prefetch);
   }
   if (waited_for_all) num_reduced_by_all_ = std::max(num_reduced_by_all_, number + 1);
 }

@@ -1,6 +1,7 @@
 // Large messages in ordinary memory: slices pass through shared staging areas, three chunks in flight.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -74,6 +75,14 @@ class Staged {
   void begin(const Job& job, const Slices& slices, std::size_t kind);
   void wait_for_published(std::size_t chunk, int q);
   void wait_until_reduced(std::uint64_t num_chunks);
+  static std::size_t slice_bytes_of(const Job& job, const Slices& slices, std::size_t chunk);
+  void place(const Job& job, const Slices& slices, std::size_t chunk, bool publishes, bool finishes);
+  std::byte* published(int q, std::uint64_t number) const {
+    return memory_.published(q) + places_[number % NodeMemory::kNumSlots].published;
+  }
+  std::byte* result(int q, std::uint64_t number) const {
+    return memory_.results(q) + places_[number % NodeMemory::kNumSlots].result;
+  }
   ControlBlock& control_block(int q) const { return memory_.control_block(q); }
 
   NodeMemory& memory_;
@@ -83,6 +92,10 @@ class Staged {
   int rank_;
   int size_;
   std::vector<const std::byte*> brought_;  // each rank's elements of the slice that is reduced
+  struct Places {
+    std::size_t published, result;
+  };
+  std::array<Places, NodeMemory::kNumSlots> places_{};  // of the last chunks
   std::uint64_t num_operations_ = 0;
   std::uint32_t tag_ = 0;                 // of the operation under way
   std::uint64_t num_chunks_ = 0;          // of all operations so far: numbers never repeat

@@ -18,15 +18,18 @@ struct CopyVariant {
   bool prefetch;            // staged: fetch the next lines into the cache while copying
   bool streaming;           // staged: published slices and results bypass the caches
   Way way = Way::staged;
-  std::size_t least_bytes = 0;  // smaller messages are not tried
+  std::size_t least_bytes = 0;  // smaller messages are not tried, nor larger ones
+  std::size_t most_bytes = ~std::size_t{0};
+  bool rotates = false;  // one-shot, staged: shared memory is used again as late as there is room (Rotation)
 };
 
 inline std::string in_words(const CopyVariant& variant) {
   const std::string kib = std::to_string(variant.chunk_bytes / 1024) + " KiB";
-  if (variant.way == Way::one_shot) return "one-shot";
+  const std::string rotating = variant.rotates ? ", rotating" : "";
+  if (variant.way == Way::one_shot) return "one-shot" + rotating;
   if (variant.way == Way::single_copy) return "single copy, " + kib;
   return "staged, " + kib + (variant.prefetch ? ", fetched ahead" : "") +
-         (variant.streaming ? ", past the caches" : "");
+         (variant.streaming ? ", past the caches" : "") + rotating;
 }
 
 }  // namespace dlscale
