@@ -1,4 +1,4 @@
-"""What a study varies beside its backends: axes of settings, or a ladder of steps (docs/sweeps.md)."""
+"""What a study varies beside its backends: axes of settings, or a ladder of steps (docs/comparing.md)."""
 
 from __future__ import annotations
 

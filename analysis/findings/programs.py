@@ -2,7 +2,7 @@
 
 A program has its speed, the time to a target, its start, memory and checkpoints, and the lines that its script changes.
 Speed is that of studies without a target; times to a target are joined to the cells that are equal but for the target.
-docs/frameworks.md.
+docs/comparing.md.
 """
 
 from __future__ import annotations

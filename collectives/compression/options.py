@@ -29,7 +29,7 @@ OWNERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression(CheckedOptions):
-    """How gradients are compressed on their way between ranks; off by default (docs/compression.md).
+    """How gradients are compressed on their way between ranks; off by default (docs/comparing.md).
 
     `compression`: the compressor. `error_feedback`: what a message leaves out is added to the next step's gradients.
     `topk_share`: the share of a bucket's elements that topk sends. `threshold`: the magnitude above which an element is

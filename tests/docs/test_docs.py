@@ -262,5 +262,5 @@ def test_targets_and_variables_of_make_in_the_documents_exist(page, words, whole
 
 
 def test_commands_of_every_page_are_looked_at():
-    assert {"README.md", "gpu.md", "jobs.md", "sweeps.md"} <= {page for page, *_ in shown("dlscale")}
+    assert {"README.md", "gpu.md", "jobs.md", "comparing.md"} <= {page for page, *_ in shown("dlscale")}
     assert {"README.md", "algorithms.md", "CONTRIBUTING.md"} <= {page for page, *_ in shown("make")}
