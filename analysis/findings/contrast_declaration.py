@@ -3,7 +3,7 @@
 The levels of one factor of a study are compared with one reference wherever all else is equal. In a study with axes
 each curve is compared with one other that differs from it in one setting: along an axis with the curve of the first
 value, and curves of all first values with the first backend; on a ladder each step is compared with the one before it
-(docs/comparing.md). Of two studies the same cells are compared. They have no common blocks, so nothing is claimed of them.
+(docs/comparing.md). Of two studies the same cells are compared. They have no common blocks: nothing is claimed of them.
 """
 
 from __future__ import annotations
