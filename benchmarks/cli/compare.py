@@ -24,7 +24,7 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARAB
 from dlscale.benchmarks.cli.answer_frameworks import answer
 from dlscale.benchmarks.cli.compare_two import attempts, compare_two, folder_of
 from dlscale.benchmarks.cli.option_kinds import Backends, Counts, Words
-from dlscale.benchmarks.cli.options import json_option, named_folder, results_option
+from dlscale.benchmarks.cli.options import choose_study, json_option, results_option
 from dlscale.benchmarks.cli.predicted import compare_predicted, predicted_option
 from dlscale.benchmarks.cli.stated_study import StatedStudy, study_in
 from dlscale.benchmarks.cli.study_report import tell_left_out
@@ -99,7 +99,7 @@ def compare(
         if factor or reference or ranks or backends or predicted:
             raise UsageError("--frameworks compares whole studies; leave out the other options")
         studies = [*split_list(a), *split_list(b or "")]
-        return answer([named_folder(results, name) for name in studies], results, as_json=as_json)
+        return answer([choose_study(results, name) for name in studies], results, as_json=as_json)
     if predicted:
         folder = folder_of(a, results)
         if b is not None or factor or reference or ranks or backends or folder is None:

@@ -61,8 +61,8 @@ def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> 
     missing = [pair for pair in required if pair in problems]
     for backend, framework in [] if as_json else missing:
         click.echo(
-            f"{backend} is required in {framework} but not usable: {problems[backend, framework]}; "
-            f"{remedies[backend, framework]}",
+            f"{backend} is required in {framework} but not usable: "
+            f"{_with_remedy(problems[backend, framework], remedies[backend, framework])}",
             err=True,
         )
     return FAILED_USAGE if missing else 0
@@ -122,6 +122,11 @@ def _remedy(pair: tuple[str, str], probe: Probe, setup: str) -> str:
     return capabilities(backend).install or setup
 
 
+def _with_remedy(reason: str, remedy: str) -> str:
+    """The reason and what to do; a reason that says what to do, as a UsageError does after its semicolon, is enough."""
+    return reason if "; " in reason else f"{reason}; {remedy}"
+
+
 def _row(
     pair: tuple[str, str], problems: dict[tuple[str, str], str], remedies: dict[tuple[str, str], str]
 ) -> dict[str, Any]:
@@ -172,7 +177,7 @@ def _print(
                 cells.append("usable")
         click.echo(f"  {backend:{width}}" + "".join(f"{cell:14}" for cell in cells))
     for (reason, install), number in marks.items():
-        click.echo(f"  ({number}) {reason}; {install}")
+        click.echo(f"  ({number}) {_with_remedy(reason, install)}")
     open_ports = [name for name in NAMES if capabilities(name).open_ports]
     click.echo(
         f"\n{', '.join(open_ports)}: unauthenticated sockets on all interfaces (grpc_ps in torch: with a "

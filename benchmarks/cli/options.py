@@ -11,6 +11,7 @@ import click
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.files import RECORDS_FOLDER
 from dlscale.benchmarks.records.record import BASES
+from dlscale.benchmarks.study.study import STUDY_FILE
 from dlscale.benchmarks.systems.system import load_system
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,19 +68,30 @@ YES: dict[str, Any] = {"type": bool, "is_flag": False, "flag_value": True, "defa
 
 def study_folders(results: Path) -> list[Path]:
     """All study folders, the most recently measured last. Raises UsageError if there is none."""
-    folders = [path.parent for path in results.glob("*/*/study.json")]
+    if (results / STUDY_FILE).is_file():
+        raise UsageError(
+            f"{results} is a study, not a folder of results; name it without --results: {results}"
+        )
+    folders = [path.parent for path in results.glob(f"*/*/{STUDY_FILE}")]
     if not folders:
         raise UsageError(f"no study in {results}; run one first, e.g.: dlscale run weak-scaling")
 
     def last_record(folder: Path) -> float:
         records = folder / RECORDS_FOLDER  # a folder's time is that of its newest entry
-        return (records if records.is_dir() else folder / "study.json").stat().st_mtime
+        return (records if records.is_dir() else folder / STUDY_FILE).stat().st_mtime
 
     return sorted(folders, key=last_record)
 
 
 def choose_study(results: Path, name: str | None, *, system: str | None = None) -> Path:
-    """The folder of the latest study whose name starts with `name`, on that `system`, if given. Raises UsageError."""
+    """The folder of a study: `name` is its path, or the beginning of its name; of several the latest is taken.
+
+    Only those on `system` are looked at, if given. Raises UsageError if there is none.
+    """
+    if name is not None and (Path(name) / STUDY_FILE).is_file():
+        return Path(name)
+    if name is not None and (folder := _around(Path(name))):
+        raise UsageError(f"{name} is in a study's folder, but is no study; give the folder: {folder}")
     folders = study_folders(results)
     if system is not None:
         place = load_system(system).name
@@ -94,8 +106,8 @@ def choose_study(results: Path, name: str | None, *, system: str | None = None) 
     return matching[-1]
 
 
-def named_folder(results: Path, name: str | None, *, system: str | None = None) -> Path:
-    """The folder of a study named by its path, else as in `choose_study`."""
-    if name is not None and (Path(name) / "study.json").is_file():
-        return Path(name)
-    return choose_study(results, name, system=system)
+def _around(path: Path) -> Path | None:
+    """The study's folder in which an existing file or folder lies; None if it lies in none."""
+    if not path.exists():
+        return None
+    return next((folder for folder in path.resolve().parents if (folder / STUDY_FILE).is_file()), None)

@@ -24,7 +24,7 @@ from dlscale.analysis.predict.scenario import Scenario, check_sizes, doubled_siz
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Words
-from dlscale.benchmarks.cli.options import json_option, named_folder
+from dlscale.benchmarks.cli.options import choose_study, json_option
 from dlscale.benchmarks.cli.profiles import calibrated, calibrating_folder, profiles_of
 from dlscale.benchmarks.cli.request import Request, StudyCommand, field_options
 from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER
@@ -125,7 +125,7 @@ def predict(
         capabilities(backend)
     machine, results = load_system(request.system), request.results
     network_of(machine)  # a file that states too little is refused before anything is computed
-    folder = named_folder(results, profiled) if profiled else None
+    folder = choose_study(results, profiled) if profiled else None
     trainings = list(_trainings(kind, fields, machine, folder, algorithm))
     if calibrate:
         folders = [calibrating_folder(results, name) for name in calibrate]

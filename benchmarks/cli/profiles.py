@@ -10,7 +10,7 @@ from dlscale.analysis.predict.profile import Profile, slept_by
 from dlscale.analysis.predict.published_profiles import load_stored, stored_names
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import named_folder, study_folders
+from dlscale.benchmarks.cli.options import choose_study, study_folders
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run
 from dlscale.benchmarks.records.record import Cell, Record
@@ -54,7 +54,7 @@ def calibrating_folder(results: Path, name: str) -> Path:
     for folder in (Path(name), results / LATEST_RUN / name):
         if (folder / CAMPAIGN_FILE).is_file():
             return folder
-    return named_folder(results, name)
+    return choose_study(results, name)
 
 
 def calibrated(
@@ -148,7 +148,7 @@ def _computed_profiles(name: str, results: Path) -> list[Record]:
 
     An emulated study of the same name, which sleeps by them, is none. Raises UsageError if there is no such study.
     """
-    latest = named_folder(results, name)
+    latest = choose_study(results, name)
     others = [folder for folder in reversed(study_folders(results)) if folder.name.startswith(name)]
     for folder in [latest] if latest == Path(name) else others:
         records, _ = load_records(folder)

@@ -18,8 +18,8 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARAB
 from dlscale.benchmarks.cli.browser import open_page
 from dlscale.benchmarks.cli.options import (
     base_option,
+    choose_study,
     json_option,
-    named_folder,
     results_option,
     system_option,
 )
@@ -94,7 +94,7 @@ def report(
             raise UsageError("--full and --text take one study")
         if predicted:
             raise UsageError("--predicted takes one study")
-        folders = [named_folder(results, name, system=system) for name in studies]
+        folders = [choose_study(results, name, system=system) for name in studies]
         return report_together(folders, results=results, base=base, as_json=as_json, in_browser=in_browser)
     if studies and studies[0].endswith(ENDING):
         if full or as_text or predicted or in_browser:
@@ -104,7 +104,7 @@ def report(
         return report_prediction(Path(studies[0]), as_json=as_json)
     name = studies[0] if studies else None
     try:
-        store = Store(named_folder(results, name, system=system))
+        store = Store(choose_study(results, name, system=system))
     except UsageError:  # there is no such study
         rehearsed = rehearsed_folder(results, name, system=system)
         if rehearsed is None:

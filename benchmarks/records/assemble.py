@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
@@ -71,6 +72,16 @@ class SavedTraining:
     launches: list[TrainingLaunch] = field(default_factory=list)  # before this one
 
 
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Inside, what a model refuses is a ValueError of one line."""
+    try:
+        yield
+    except ValidationError as error:
+        raise ValueError(first_problem(error)) from None
+
+
+@_in_one_line()
 def assemble(
     case: Case,
     index: int,
@@ -89,32 +100,6 @@ def assemble(
     target that has checkpoints. `lasted`: seconds from the launch's start to its end, by its supervisor's clock; None
     where it did not see that. Raises ValueError, in one line, for events of which no record can be made.
     """
-    try:
-        return _assembled(
-            case,
-            index,
-            spools,
-            attempt=attempt,
-            metadata=metadata,
-            failure=failure,
-            saved=saved,
-            lasted=lasted,
-        )
-    except ValidationError as error:
-        raise ValueError(first_problem(error)) from None
-
-
-def _assembled(
-    case: Case,
-    index: int,
-    spools: Sequence[RankSpool],
-    *,
-    attempt: int,
-    metadata: LaunchMetadata,
-    failure: Failure | None,
-    saved: SavedTraining | None,
-    lasted: float | None,
-) -> Record:
     workers, servers = spools[: case.cell.num_ranks], spools[case.cell.num_ranks :]
     gates, windows = _gates(workers, index), _windows(workers, index)
     solution, resumed = _solution(workers[0], index), workers[0].first(Resumption, index)

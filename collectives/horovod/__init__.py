@@ -25,7 +25,7 @@ from dlscale.models.workload import ReplicaFactory, Shard
 OPERATIONS = ("mpi", "ccl", "nccl")
 BUILD_NOTE = "horovod.json"  # in the environment's folder: what `make horovod` built against
 WORKER_AFFINITY = "CCL_WORKER_AFFINITY"
-REMEDY = "make horovod builds it for what is installed here"
+REMEDY = "make horovod, in a checkout of dlscale, builds it for what is installed here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,8 @@ from dlscale.collectives.ring.pieces import num_numa_domains, piece_here
 from dlscale.collectives.ring.settings import SWITCH_POINTS, Settings
 
 try:
-    from dlscale.collectives.ring import _engine
+    # As a module: of a package, `from` says ImportError for a missing one, too.
+    import dlscale.collectives.ring._engine as _engine
 except ModuleNotFoundError as error:
     raise UsageError(
         "backend ring was not built: the installation found no C++ compiler or no MPI (mpicxx), or was told "

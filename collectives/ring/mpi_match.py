@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
 
-REINSTALL = "pip install --no-deps --force-reinstall ."
+REINSTALL = "pip install --no-deps --force-reinstall ."  # in a checkout
 
 _MPICH_ABI = {"MPICH", "Cray MPICH", "Intel MPI", "MVAPICH", "MVAPICH2"}  # interchangeable by agreement
 

@@ -29,7 +29,7 @@ def study(monkeypatch, tmp_path):
     folders = {tmp_path / "mine-1": [record], tmp_path / "mine-2": []}  # the second one is the latest
     monkeypatch.setattr(profiles, "load_records", lambda folder: (folders[folder], []))
     monkeypatch.setattr(profiles, "study_folders", lambda _: list(folders))
-    monkeypatch.setattr(profiles, "named_folder", lambda *_: tmp_path / "mine-2")
+    monkeypatch.setattr(profiles, "choose_study", lambda *_: tmp_path / "mine-2")
     return SimpleNamespace(cell=record.case.cell, results=tmp_path, folders=folders)
 
 

@@ -40,6 +40,16 @@ def in_a_fresh_process(program):
     return result.stdout.strip()
 
 
+WITHOUT_ENGINE = """
+import sys
+
+class NoEngine:
+    def find_spec(self, name, *_):
+        if name.endswith("._engine"):
+            raise ModuleNotFoundError(name=name)
+
+sys.meta_path.insert(0, NoEngine())
+"""
 IMPORT_ENGINE = """
 from dlscale.base.errors import UsageError
 try:
@@ -59,9 +69,7 @@ def test_the_engine_refuses_the_mix_when_it_is_imported():
 
 
 def test_an_extension_that_was_not_built_is_a_usage_error():
-    said = in_a_fresh_process(
-        f"import sys\nsys.modules['dlscale.collectives.ring._engine'] = None\n{IMPORT_ENGINE}"
-    )
+    said = in_a_fresh_process(f"{WITHOUT_ENGINE}{IMPORT_ENGINE}")
     assert said.startswith("backend ring was not built: ")
     assert "--config-settings=cmake.define.DLSCALE_WITH_MPI=ON" in said
 
