@@ -82,9 +82,14 @@ class SubVerbs(click.Group):
     """A verb that has verbs of its own."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb's own verb; None if there is none. Raises UsageError for one that went."""
+        """The verb's own verb. Raises UsageError for one that went, or never was."""
         _refuse_removed(f"{self.name} {cmd_name}")
-        return super().get_command(ctx, cmd_name)
+        command = super().get_command(ctx, cmd_name)
+        if command is None and not ctx.resilient_parsing:
+            from dlscale.base.definitions import unknown
+
+            raise UsageError(unknown(f"verb of {self.name}", cmd_name, self.list_commands(ctx)))
+        return command
 
 
 class _Verbs(click.Group):

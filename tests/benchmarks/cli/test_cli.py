@@ -38,6 +38,7 @@ def told(mistake, tmp_path):
     [
         ("fly", ["no verb 'fly'; choose", "run, plan, resume, status"]),
         ("rnu", ["no verb 'rnu' (did you mean run?)"]),
+        ("export tydy", ["no verb of export 'tydy' (did you mean tidy?)", "choose one of: ", "markdown"]),
         ("run weakscaling", ["no study 'weakscaling' (did you mean weak-scaling?); choose one of: "]),
         ("run weak-scaling --workloads hepcnn", ["did you mean hep_cnn?"]),
         ("run", ["missing argument 'STUDY'"]),
