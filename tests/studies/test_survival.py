@@ -35,7 +35,8 @@ def gone(pid):
 
 def is_launcher(pid):
     with open(f"/proc/{pid}/cmdline", "rb") as file:
-        return b"mpiexec" in os.path.basename(file.read().split(b"\0")[0])
+        program = os.path.basename(file.read().split(b"\0")[0])
+    return program.startswith((b"mpiexec", b"prterun"))  # which Open MPI's mpiexec becomes
 
 
 def two_ranks(bench):
