@@ -64,7 +64,7 @@ def test_a_pair_that_failed_is_not_comparable_in_any_report(tmp_path):
         if path.stem.startswith("start-up"):
             continue  # of launches, not of networks
         if path.suffix == ".png":
-            assert f"{name}: NOT COMPARABLE between torch and tensorflow: hep_cnn tiny".encode() in content
+            assert f"{name}: NOT COMPARABLE between torch and tensorflow: HEP-CNN tiny".encode() in content
         elif path.suffix == ".csv":
             assert (b",False," if name == "ecdf" else FAILED.encode()) in content
 
