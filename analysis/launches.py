@@ -168,6 +168,12 @@ class CellLaunches:
         return tuple(self._flaws())
 
     @property
+    def unsteady(self) -> str:
+        """A note on launches that did not become steady; empty if all did."""
+        count = sum(not case.steady for case in self.good)
+        return f"not steady in {count} of {len(self.good)} launches" if count else ""
+
+    @property
     def records(self) -> list[Record]:
         """The records of the good launches."""
         return [case.record for case in self.good]
@@ -198,8 +204,8 @@ class CellLaunches:
             yield f"{num_servers} server{'s' * (num_servers > 1)} besides the ranks"
         if not good:
             yield "every launch failed"
-        if num_unsteady := sum(not case.steady for case in good):
-            yield f"not steady in {num_unsteady} of {len(good)} launches"
+        if self.unsteady:
+            yield self.unsteady
         if any(case.record.oversubscribed for case in self.cases):
             yield "oversubscribed: more ranks x cores than the machine has"
         skews = [skew for skew in start_skews(self.records) if skew is not None]

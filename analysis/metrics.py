@@ -36,6 +36,7 @@ class Relation:
     ratio: Interval | None = None  # of geometric means
     median: float | None = None  # of the median block; None for a base case
     notes: tuple[str, ...] = ()
+    uneven: str = ""  # that of the notes on a median and a mean that differ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,7 @@ def _relation(
         return Relation(ratio=one)
     if not base.cases:
         return Relation(notes=(f"no {name}: every launch failed",))
-    notes = []
+    notes, uneven = [], ""
     if base.evidence != launches.evidence:
         notes.append(f"{name}, is {base.evidence}, not {launches.evidence}")
     links = links_between(launches, base, family)
@@ -141,14 +142,15 @@ def _relation(
     steps = [one.rank_rates for one in (launches, *(links or ()), base)]
     ratio, median = chained_ratio(steps), chained_median(steps)
     if disagree(ratio, median):
-        letter = name.split()[2].rstrip(",")
-        notes.append(
-            f"efficiency {letter} is {100 * median:.1f} % in the median block, {100 * ratio.center:.1f} % by geometric "
-            "means"
+        against = "same backend" if "(b)" in name else name.partition(" on ")[2]
+        uneven = (
+            f"efficiency vs {against} is {100 * median:.1f} % in the median block, {100 * ratio.center:.1f} % by "
+            "geometric means"
         )
+        notes.append(uneven)
     if ratio.low is None:
         notes.append(f"fewer than {MIN_BLOCKS} blocks with {name}: no interval")
-    return Relation(ratio=ratio, median=median, notes=tuple(notes))
+    return Relation(ratio=ratio, median=median, notes=tuple(notes), uneven=uneven)
 
 
 def base_name(cell: Cell, num_ranks: int, *, same_backend: bool = False) -> str:

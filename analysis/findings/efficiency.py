@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from dlscale.analysis.curves import Value, curves_of, missing_from
-from dlscale.analysis.declare import Axis, Block, Figure, Guide, Plot, Sentence, brief, family_tags
+from dlscale.analysis.declare import Axis, Block, Figure, Guide, Plot, Sentence, Table, brief, family_tags
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import ladder, predicted_points, scaling, solution_table
+from dlscale.analysis.findings.bounds import ONE_NODE
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.curve_plots import (
     IDEAL,
@@ -21,14 +22,14 @@ from dlscale.analysis.findings.curve_plots import (
     without_point,
 )
 from dlscale.analysis.findings.predicted_points import PlacedPrediction, predicted_notes, predicted_series
-from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, rows_of
+from dlscale.analysis.findings.scaling import SCALING, VERSUS_NONE, ScalingRow, base_text, rows_of
 from dlscale.analysis.findings.small_print import family_figure, scaling_lines, span
 from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
-from dlscale.analysis.text import RATIO_LIMITS, backend_name, percent, rate, training_title
+from dlscale.analysis.text import RATIO_LIMITS, backend_name, percent, plural, rate, training_title
 
 NONE, BACKEND = "{} without a communication layer", "{} of the same backend"
 PANELS = (
@@ -165,9 +166,14 @@ def _guides(rows: Sequence[ScalingRow]) -> Iterator[Guide]:
 
 def _not_known(rows: Sequence[ScalingRow]) -> str:
     """Why some kinds of bound are missing, with the reasons given on the most ranks; empty if none is."""
-    most = max(rows, key=lambda row: row.cell.num_ranks)
+    exchanging = [row for row in rows if row.cell.backend != "none"] or rows
+    most = max(exchanging, key=lambda row: row.cell.num_ranks)
     known = {limit.kind for row in rows for limit in row.limits if limit.efficiency is not None}
-    reasons = [f"{limit.kind} ({limit.words})" for limit in most.limits if limit.kind not in known]
+    reasons = [
+        f"{limit.kind} ({limit.words})"
+        for limit in most.limits
+        if limit.kind not in known and limit.words != ONE_NODE
+    ]
     return f"No bound by {', '.join(reasons)}." if reasons else ""
 
 
@@ -276,10 +282,27 @@ def _screen(study: Measured) -> Iterator[Block]:
         yield from scaling.unchecked(row.cell for row in own)
         yield from (Sentence(text=text) for text in verdict(own, contrasts))
         if own:
-            yield brief(SCALING.of(own), without=("memory",))
+            yield _table(own)
         shown += own
+    if outlying := sum(bool(row.on_launches) for row in shown):
+        have = "has" if outlying == 1 else "have"
+        yield Sentence(text=f"{plural(outlying, 'cell')} {have} outlying or unsteady launches: {FULL}")
     if shown:
         yield Sentence(text=_legend(shown), quiet=True)
+
+
+def _table(rows: Sequence[ScalingRow]) -> Table:
+    """The numbers with the base case's ranks in the heading; notes on single launches are counted elsewhere."""
+    told = [
+        replace(row, notes=tuple(note for note in row.notes if note not in row.on_launches)) for row in rows
+    ]
+    without = {"memory"} if any(row.notes for row in told) else {"memory", "notes"}
+    table = brief(SCALING.of(told), without=without)
+    columns = tuple(
+        replace(column, label=f"vs {base_text(rows)}") if column.label == VERSUS_NONE else column
+        for column in table.columns
+    )
+    return replace(table, columns=columns)
 
 
 def _legend(rows: Sequence[ScalingRow]) -> str:
@@ -290,9 +313,8 @@ def _legend(rows: Sequence[ScalingRow]) -> str:
     brackets = f"{100 * LEVEL:.0f} % intervals of typical launches"
     brackets += f" (samples/s: {other_levels})" if other_levels else ""
     return (
-        f"Efficiency: samples/s per rank over that of {base_text(rows)}, (a) of none, without communication, (b) of "
-        f"the same backend. [ ]: {brackets}. n: launches that gave a number, of those planned. Controls, start-up, "
-        f"energy, bounds: {FULL}, and the page."
+        f"Efficiency: samples/s per rank, vs {base_text(rows)} without communication, vs same backend on as many. "
+        f"[ ]: {brackets}. n: successful / planned launches. More: {FULL}"
     )
 
 

@@ -193,8 +193,8 @@ def gaps(study: Measured) -> Iterator[str]:
     if missing := planned - sum(row.num_launches for row in rows):
         yield f"{missing} of {plural(planned, 'case')} gave no throughput, controls included."
     yield from (one.text for one in drift.FINDING.of(study) if not one.steady)
-    failed, repeated = failed_cases(study)
-    for record in (failed + repeated)[:1]:
+    failed, _ = failed_cases(study)
+    for record in failed[:1]:
         cell = record.case.cell
         what = backend_name(cell) if cell.control == "train" else f"{backend_name(cell)} ({cell.control})"
         several = len(study.families) > 1

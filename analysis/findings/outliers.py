@@ -58,9 +58,9 @@ def outlier_notes(flagged: Outliers) -> Iterator[str]:
 
 
 def efficiency_notes(efficiency: Interval | None, without: Interval | None) -> Iterator[str]:
-    """A note with efficiency (a) without outlying launches, its own and the base case's; none if there are none."""
+    """A note with the efficiency without outlying launches, its own and the base case's; none if there are none."""
     if efficiency and without and without.n < efficiency.n:
-        yield f"without outlying launches, its own and the base case's, efficiency (a) is {percent(without)}"
+        yield f"without outliers, its own and the base case's, efficiency is {percent(without)}"
 
 
 def _how_far(launches: tuple[Outlier, ...]) -> str:

@@ -262,7 +262,7 @@ PREDICTED_POINTS = TableOf[PlacedPrediction](
         Column("nodes", lambda point: point.cell.num_nodes),
         Column("servers", lambda point: point.record.num_servers or ""),
         Column("predicted", lambda point: point.throughput, unit="samples/s"),
-        Column("efficiency (a)", _efficiency_text, unit="%"),
+        Column("vs 1 rank", _efficiency_text, unit="%"),
         Column("measured", _measured_text, unit="samples/s"),
         Column("error", _error_text, unit="%"),
         Column("inside", lambda point: {None: "", True: "yes", False: "no"}[point.inside], numeric=False),

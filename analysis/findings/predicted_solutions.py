@@ -109,17 +109,17 @@ class PredictedTimes:
         basis = "gradient noise" if self.of_gradients else "samples of several batches"
         most, low, high = plural(self.cell.num_ranks, "rank"), self.best.low, self.best.high
         lead = (
-            f"Predicted from the {basis} and {self.source}: over {backend_name(self.cell)} training to "
-            f"{goal_text(self.noise.target)} takes the least time on"
+            f"Predicted from the {basis} and {self.source}: {backend_name(self.cell)} trains fastest to "
+            f"{goal_text(self.noise.target)} on"
         )
         if not self.stops:
-            text = f"{lead} {most}, the most that were measured: where it stops falling is not within them"
+            text = f"{lead} {most}, the largest size measured, and still gains there"
             if low and low < self.best.center:
-                text += f", though {plural(int(low), 'rank')} cannot be excluded"
+                text += f"; {plural(int(low), 'rank')} may be as good"
             return f"{text}."
         text = f"{lead} {with_limits(self.best, '{:.0f}'.format)} rank{'s' * (self.best.center > 1)}"
         if high is not None and high >= self.cell.num_ranks:
-            return f"{text}; a further fall up to {most}, the most that were measured, is not excluded."
+            return f"{text}; {most}, the largest size measured, may be as good."
         return f"{text}; more do not make it faster."
 
 

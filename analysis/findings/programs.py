@@ -355,9 +355,9 @@ SPEED = _table(
     legend=(
         "Throughput: over all ranks, the median launch with its 95 % order-statistic interval (from 6 launches on). "
         "Epoch: the steps of as many samples as trainings to a target have. To target: from the launch without gates, "
-        "medians over trainings; steps are samples over the global batch. n: launches that gave a number, of those "
-        "planned. torch compiled: torch.compile; tensorflow graph: tf.function, in which its networks always run; XLA: "
-        "compiled."
+        "medians over trainings; steps are samples over the global batch. n: successful / planned "
+        "launches. torch compiled: torch.compile; tensorflow graph: tf.function, in which its networks always run; "
+        "XLA: compiled."
     ),
 )
 COSTS = _table(

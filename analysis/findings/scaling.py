@@ -108,11 +108,15 @@ class ScalingRow:
     pair: FrameworkPair | None = None  # with the other framework; None if the study has only one
     limits: tuple[Limit, ...] = ()  # bounds of efficiency (a); only for trainings on several ranks
     outliers: Outliers | None = None  # launches and windows that stand out; None without a good launch
+    on_launches: tuple[str, ...] = ()  # those of the notes that are on outlying or unsteady launches
 
     @property
     def speed_up(self) -> Interval | None:
         """T(p) / T(b) against base case (a), efficiency times p / b; for weak scaling the scaled speed-up."""
         return self.efficiency_none and self.efficiency_none.times(self.cell.num_ranks / self.base_ranks)
+
+
+VERSUS_NONE = "vs 1 rank"
 
 
 def base_text(rows: Iterable[ScalingRow]) -> str:
@@ -136,9 +140,9 @@ SCALING = TableOf[ScalingRow](
         *PLACE_COLUMNS,
         Column("nodes", lambda row: row.cell.num_nodes, detail=True),
         Column("throughput", lambda row: row.throughput, unit="samples/s"),
-        Column("speed-up (a)", lambda row: row.speed_up, detail=True),
-        Column("efficiency (a)", lambda row: _efficiency(row.efficiency_none), unit="%"),
-        Column("efficiency (b)", lambda row: _efficiency(row.efficiency_backend), unit="%"),
+        Column("speed-up", lambda row: row.speed_up, detail=True),
+        Column(VERSUS_NONE, lambda row: _efficiency(row.efficiency_none), unit="%"),
+        Column("vs same backend", lambda row: _efficiency(row.efficiency_backend), unit="%"),
         Column("cost", _cost, unit="node-hours per million samples", detail=True),
         Column(
             "memory",
@@ -150,11 +154,11 @@ SCALING = TableOf[ScalingRow](
     ),
     data=lambda row: {**scaling_row(row), "node_hours_per_million_samples": _cost(row)},
     legend=(
-        "n: launches that gave a number, of those planned. Throughput: over all ranks, in the slowest rank's time; the "
+        "n: successful / planned launches. Throughput: over all ranks, in the slowest rank's time; the "
         f"median launch while the study ran and, from 6 on, its {100 * LEVEL:.0f} % order-statistic interval. "
         f"Efficiency: (T(p)/p) / (T(b)/b), with {RATIO_LIMITS} over blocks, "
-        "against (a) none, no communication layer, and (b) the same backend, both on b ranks: 1, unless another --base "
-        "is named; speed-up is T(p)/T(b). Memory: the most that a rank's process held."
+        "against none, no communication layer, and against the same backend, both on b ranks: 1, unless another --base "
+        "is named; speed-up is T(p)/T(b) against none. Memory: the most that a rank's process held."
     ),
     tags=lambda row: tags_of(row.cell),
     group=lambda row: (row.cell.control == "whole_machine", backend_name(row.cell)),
@@ -189,12 +193,13 @@ def _row(one: CellMetrics, measured: Measured, limits: CellLimits) -> ScalingRow
     notes = list(one.flaws)
     if one.throughput and one.throughput.low is None:
         notes.append(f"fewer than 6 launches: no {100 * LEVEL:.0f} % interval of samples/s")
+    on_launches = [one.launches.unsteady]
     for relation in relations:
         notes += relation.notes
-    if one.outliers:
-        notes += outlier_notes(one.outliers)
+        on_launches.append(relation.uneven)
+    outlying = list(outlier_notes(one.outliers)) if one.outliers else []
     if one.without_outliers:
-        notes += efficiency_notes(one.against_none.ratio, one.without_outliers.ratio)
+        outlying += efficiency_notes(one.against_none.ratio, one.without_outliers.ratio)
     pair, of_plan = measured.pairs.get(family), measured.planned_cells.get(one.launches.id)
     num_launches = len(one.launches.cases)
     return ScalingRow(
@@ -214,8 +219,9 @@ def _row(one: CellMetrics, measured: Measured, limits: CellLimits) -> ScalingRow
         num_planned=max(num_launches + one.num_failed, of_plan.num_launches if of_plan else 0),
         pair=pair,
         limits=limits.get((family, one.launches.id, one.evidence), ()),
-        notes=(*_parity(pair), *notes),
+        notes=(*_parity(pair), *notes, *outlying),
         outliers=one.outliers,
+        on_launches=(*filter(None, on_launches), *outlying),
     )
 
 

@@ -43,7 +43,7 @@ def _on_screen(block: Block) -> Iterator[RenderableType]:
         yield Grid(numbered(block, notes), sections=False)
         if notes:
             yield Text(_notes_text(notes))
-        yield ""
+            yield ""
 
 
 def _sentence(sentence: Sentence) -> Text:

@@ -169,7 +169,7 @@ def test_the_median_block_is_told_where_launches_of_one_side_are_held_up():
     row = row_of(measure(records), backend="ring")
     assert row.efficiency_none_median == pytest.approx(0.95)
     assert row.efficiency_none.center == pytest.approx(0.95 / 1.4**0.25)
-    assert "efficiency (a) is 95.0 % in the median block, 87.3 % by geometric means" in row.notes
+    assert "efficiency vs 1 rank is 95.0 % in the median block, 87.3 % by geometric means" in row.notes
     assert scaling_row(row)["efficiency_none_median"] == row.efficiency_none_median
 
 

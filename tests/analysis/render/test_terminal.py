@@ -139,6 +139,7 @@ def test_an_interruption_that_was_made_good_is_told_no_more(made):
         text[kind] = screen([first, *(one.model_copy(update={"attempt": 2}) for one in study)])
     assert "failed" not in text["interrupted"]
     assert "1 attempt failed and succeeded when repeated." in text["error"]
+    assert "First failure" not in text["error"]
 
 
 def test_many_trainings_have_a_block_each(made):
@@ -208,6 +209,6 @@ def test_several_studies_side_by_side_break_no_word_in_80_columns(made, capsys, 
     several_studies._print([member], [])
     lines = capsys.readouterr().out.splitlines()
     heading = " ".join(lines[:6]).split()
-    assert {"throughput", "efficiency"} <= set(heading)
+    assert {"throughput", "backend"} <= set(heading)
     assert any(line.startswith("scaling-") for line in lines)
     assert max(map(len, lines[:20])) <= 80
