@@ -312,8 +312,9 @@ def _legend(rows: Sequence[ScalingRow]) -> str:
     other_levels = ", ".join(f"{100 * level:.1f} %" for level in sorted(levels - {LEVEL}))
     brackets = f"{100 * LEVEL:.0f} % intervals of typical launches"
     brackets += f" (samples/s: {other_levels})" if other_levels else ""
+    base = base_text(rows)
     return (
-        f"Efficiency: samples/s per rank, vs {base_text(rows)} without communication, vs same backend on as many. "
+        f"Efficiency: samples/s per rank, vs {base} without communication, and vs {base} of the same backend. "
         f"[ ]: {brackets}. n: successful / planned launches. More: {FULL}"
     )
 
