@@ -10,20 +10,26 @@ from __future__ import annotations
 
 import copy
 import math
-import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol, cast
-
-import numpy as np
+from typing import Any, Protocol, cast
 
 from dlscale.benchmarks.rank import deviation
 from dlscale.benchmarks.rank.compressed import Replay
 from dlscale.benchmarks.rank.deviation import Bounds, Judged, Snapshot
 from dlscale.benchmarks.rank.exchange_audit import ExchangeAudit
 from dlscale.benchmarks.rank.measure import Audit
+from dlscale.benchmarks.rank.replaying import (
+    draw,
+    judged_gate,
+    loss_error,
+    make_slots,
+    mean_over_ranks,
+    num_drawn,
+    unaudited,
+)
 from dlscale.benchmarks.rank.sample_order import num_wrong_samples
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
@@ -37,8 +43,6 @@ Averaging = Callable[[Weights], Weights]
 NUM_LAST_STEPS = 4  # after a training in which no stretch of steps was replayed
 # bfloat16 rounds by 2.3e-3 in the root mean square. A tenth of it may be left in what optimizers keep.
 LEAST_ROUNDING = 2e-4
-LEAST_LOSS = 1e-2  # a smaller one's rounding is not judged
-BLOCK = 1 << 18  # elements that are summed at once, in float64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +66,6 @@ class AuditedTraining:
     step: Callable[[], None] | None = None  # takes an audited step; None: the trainer's own
     # Around what is no part of the training, so that nothing else is counted meanwhile.
     aside: Callable[[], AbstractContextManager[Any]] = nullcontext
-
-
-def draw(count: int, *, control: Any) -> int:
-    """A number below `count`, the same on all ranks of `control`, which nobody could know before."""
-    number: int = control.bcast(secrets.randbelow(count))
-    return number
 
 
 class TrainingAudit(Audit, Protocol):
@@ -436,70 +434,3 @@ class ReplayAudit:
 
 def _changed(held: State) -> Snapshot:
     return {name: value for name, value in held.items() if name != NUM_DRAWN}
-
-
-def make_slots(reference: Replica) -> None:
-    """Ready for `restore`, which overwrites what optimizers make in their first step; torch's need not have made it."""
-    if reference.framework != "torch":
-        reference.apply([np.zeros_like(weight) for weight in reference.weights()])
-
-
-def loss_error(found: list[float], expected: list[float]) -> float:
-    """The largest difference between losses, of those expected."""
-    errors = [
-        abs(own - replayed) / (abs(replayed) + LEAST_LOSS)
-        for own, replayed in zip(found, expected, strict=True)
-    ]
-    return max((error if math.isfinite(error) else math.inf for error in errors), default=0.0)
-
-
-def mean_over_ranks(
-    gradients: Sequence[Any], *, control: Any, num_accepted: int | None = None, order: Literal["C", "K"] = "C"
-) -> Weights:
-    """The means in the gradients' own type, summed over `control` in float64; of two in that type, rounded as once.
-
-    Where only `num_accepted` ranks count, the others give zeros. In order K arrays are summed as they lie in memory,
-    which must be alike on all ranks.
-    """
-    from mpi4py import MPI
-
-    num_ranks = control.Get_size()
-    if num_ranks == 1:
-        return list(gradients)
-    # Block by block: memory that is touched for the first time costs more than the arithmetic.
-    longest = min(BLOCK, max((gradient.size for gradient in gradients), default=0))
-    means = [np.empty_like(gradient, order=order) for gradient in gradients]
-    for gradient, mean in zip(gradients, means, strict=True):
-        memory = np.empty(longest, np.float64 if num_ranks > 2 else gradient.dtype)
-        source, into = (
-            gradient.ravel(order=order),
-            mean.ravel(order=order),
-        )  # the latter a view: it has no gaps
-        for begin in range(0, source.size, BLOCK):
-            part = slice(begin, begin + BLOCK)
-            total = memory[: source[part].size]
-            total[:] = source[part]
-            control.Allreduce(MPI.IN_PLACE, total)
-            total /= num_accepted or num_ranks
-            into[part] = total
-    return means
-
-
-def judged_gate(name: str, judged: Judged, detail: str, *, control: Any) -> Gate:
-    """The worst of all ranks; collective."""
-    # No statistic is NaN, over which a plain maximum may pass: it is infinite where a number is not finite.
-    values, noises = zip(*control.allgather((judged.value, judged.noise)), strict=True)
-    if (noise := max(noises)) > deviation.MOST_NOISE:
-        return unaudited(name, f"replays of the same steps differ by {noise:.2g} from each other")
-    apart = f" (replays differ by {noise:.2g} from each other)" if noise else ""
-    return Gate.at_most(judged.allowed(noise), max(values), name=name, detail=detail + apart)
-
-
-def unaudited(name: str, why: str) -> Gate:
-    """The entry of what could not be looked at."""
-    return Gate.unchecked(name, f"not audited: {why}")
-
-
-def num_drawn(state: State) -> int:
-    """Batches that a replica or trainer with that state has drawn."""
-    return int(state[NUM_DRAWN][0])

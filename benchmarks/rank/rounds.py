@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.benchmarks.rank import gates
-from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, mean_over_ranks
+from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
 from dlscale.benchmarks.rank.deviation import CENTRE, VELOCITY, Snapshot, snapshot
+from dlscale.benchmarks.rank.replaying import mean_over_ranks
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.algorithms import easgd, local_sgd
 from dlscale.collectives.algorithms.rounds import RoundsOptions, RoundsTrainer

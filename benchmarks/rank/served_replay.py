@@ -12,8 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.benchmarks.rank.audit import AuditedTraining, make_slots
+from dlscale.benchmarks.rank.audit import AuditedTraining
 from dlscale.benchmarks.rank.deviation import Snapshot, snapshot
+from dlscale.benchmarks.rank.replaying import make_slots
 from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.backend import OWN, SERVED, SERVED_COUNTS
 from dlscale.models.workload import Replica, State, Weights

@@ -22,10 +22,9 @@ from typing import Any, cast
 import numpy as np
 
 from dlscale.benchmarks.rank import deviation
-from dlscale.benchmarks.rank.audit import (
-    REPLAY_GATES,
-    AuditedTraining,
-    ReplayAudit,
+from dlscale.benchmarks.rank.audit import REPLAY_GATES, AuditedTraining, ReplayAudit
+from dlscale.benchmarks.rank.deviation import CENTRE, Judged, Snapshot, snapshot
+from dlscale.benchmarks.rank.replaying import (
     draw,
     judged_gate,
     loss_error,
@@ -33,7 +32,6 @@ from dlscale.benchmarks.rank.audit import (
     num_drawn,
     unaudited,
 )
-from dlscale.benchmarks.rank.deviation import CENTRE, Judged, Snapshot, snapshot
 from dlscale.benchmarks.rank.sample_order import num_wrong_samples
 from dlscale.benchmarks.rank.served_replay import Mean, ServedReplay, served_replay
 from dlscale.benchmarks.rank.turns import num_turn_steps, turns

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.benchmarks.rank.audit import draw
 from dlscale.benchmarks.rank.evaluations import EvaluatedPieces, EvaluationTime
+from dlscale.benchmarks.rank.replaying import draw
 from dlscale.benchmarks.rank.sample_order import is_held_out
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.target import End, Evaluation, Target

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank import audit as audit_module
-from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit, draw
+from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
 from dlscale.benchmarks.rank.deviation import EXACT, ROUNDED
+from dlscale.benchmarks.rank.replaying import draw
 from dlscale.benchmarks.rank.sample_order import samples_at
 from dlscale.models.samples import ORDER_SEED, shard_indices
 from dlscale.models.weights import NUM_DRAWN, WEIGHT, counted
