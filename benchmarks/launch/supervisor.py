@@ -146,11 +146,12 @@ def collect(
 ) -> list[Record]:
     """Write the records of a launch that has ended, and clear its spool; it `lasted` so many seconds, if that is known.
 
-    A case that this launch has a record of already is left out: dlscale was killed between two of its records. Where a
-    spool is damaged, the case's record is a failure that names it, and the spool is set aside.
+    A case that this launch has a record of already is left out: dlscale was killed between two of its records. Where
+    the lines of a case are damaged, its record is a failure that names them, and the spool is set aside.
     """
     spools = read_spools(spool_folder, spec.cases[0].cell.num_processes)
-    damage = next((spool.damage for spool in spools if spool.damage), "")
+    damaged = [damage for spool in spools for damage in spool.damage]
+    set_aside = bool(damaged)
     kept = _unused(store.damaged_folder / spool_folder.name)
     if failure:
         failure = failure.model_copy(update={"log_tail": _log_tail(spool_folder, spools)})
@@ -171,14 +172,15 @@ def collect(
         return record
 
     def try_to_write(case: Case, index: int) -> Record:
-        nonlocal damage
-        if not damage:
+        nonlocal set_aside
+        problems = [damage.problem for damage in damaged if damage.may_be_of(index)]
+        if not problems:
             try:
                 return write(case, index, spools, failure)
             except (ValueError, ArithmeticError) as error:  # numbers that no launch has
-                damage = str(error)
+                problems, set_aside = [str(error)], True
         return write(
-            case, index, [RankSpool(spool.rank) for spool in spools], _damaged(damage, kept, failure)
+            case, index, [RankSpool(spool.rank) for spool in spools], _damaged(problems, kept, failure)
         )
 
     records = []
@@ -191,7 +193,7 @@ def collect(
         # What failed a gate would fail it again; after any other end of a training the next attempt resumes.
         if saved and (record.failure is None or record.failure.kind == "gate"):
             rmtree(saved, ignore_errors=True)
-    if damage:
+    if set_aside:
         _set_aside(spool_folder, kept)
     else:
         rmtree(spool_folder)
@@ -236,9 +238,10 @@ def collect_leftovers(spool_folder: Path, store: Store) -> int:
     return num_collected
 
 
-def _damaged(damage: str, kept: Path, failure: Failure | None) -> Failure:
-    """The failure of a launch whose spool is damaged; `failure` is why it ended early, if it did."""
-    message = f"the spool is damaged and kept as {kept.parent.name}/{kept.name}: {damage}"
+def _damaged(problems: Sequence[str], kept: Path, failure: Failure | None) -> Failure:
+    """The failure of a case whose part of the spool is damaged; `failure` is why its launch ended early, if it did."""
+    more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+    message = f"the spool is damaged and kept as {kept.parent.name}/{kept.name}: {problems[0]}{more}"
     if failure is None:
         return Failure(kind="error", rank=None, message=message)
     return failure.model_copy(update={"message": f"{failure.message}; {message}"})

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
+    AllowInfNan,
     ConfigDict,
     NonNegativeFloat,
     NonNegativeInt,
@@ -41,7 +43,7 @@ SPEC_FILE = "launch.json"  # `rank.spec.LaunchSpec`
 # The last one is of a case: networks, weights and trainer of a training with a target.
 PhaseName = Literal["start_up", "import_backend", "connect", "gates", "set_up"]
 
-EXACT = ConfigDict(extra="forbid")
+EXACT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class RankInfo(RankPlace):
@@ -101,7 +103,7 @@ class CaseResult:
 
     steady: bool | None  # None: there was no test
     settings: dict[Text, Setting]
-    loss: float | None = None
+    loss: Annotated[float, AllowInfNan(True)] | None = None
     skipped: NonNegativeInt | None = None  # samples that could not be read
     bucket_bytes: list[PositiveInt] = field(default_factory=list)
     copy_rate: PositiveFloat | None = None
@@ -226,19 +228,37 @@ class SpoolWriter:
         self._file.close()
 
 
+# How a line of a case begins; cut off or with a wrong number behind, it still says which one.
+_HEAD = re.compile(rb'\{"event": "[a-z_]+", "case": (\d{1,9}), "')
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A line of a spool that is no event, or a file that cannot be read; `problem` begins with the file's name.
+
+    The line is of one of the cases `first` to `last`: of that which it names, else from that of the event before it to
+    that of the event after it. None: there is none, as at the ends of a spool, where events are of the whole launch.
+    """
+
+    problem: str
+    first: int | None = None
+    last: int | None = None
+
+    def may_be_of(self, case: int) -> bool:
+        """Whether something of that case may be missing; what is of the launch is missing in every case."""
+        return self.first is None or (self.first <= case and (self.last is None or case <= self.last))
+
+
 E = TypeVar("E", bound=Event)
 
 
 @dataclass(slots=True)
 class RankSpool:
-    """One rank's events in the order of writing, each with the number of its case.
-
-    `damage` says what is wrong with the file, if anything; then only the events before that place are here.
-    """
+    """One rank's events in the order of writing, each with the number of its case, and what else is in its file."""
 
     rank: int
     events: list[tuple[int | None, Event]] = field(default_factory=list)
-    damage: str = ""
+    damage: list[Damage] = field(default_factory=list)
 
     @property
     def info(self) -> RankInfo | None:
@@ -269,7 +289,7 @@ def read_spools(folder: Path, num_ranks: int) -> list[RankSpool]:
     """The spools of all ranks, in order; empty for ranks that never wrote.
 
     A truncated last line, whose writer was killed, is left out. Any other line that is not an event of this version
-    is damage (`RankSpool.damage`), and so is a file that cannot be read.
+    is damage to the case that it is of (`Damage`), and so is a file that cannot be read.
     """
     return [_read_spool(_spool_path(folder, rank), rank) for rank in range(num_ranks)]
 
@@ -281,14 +301,31 @@ def _read_spool(path: Path, rank: int) -> RankSpool:
     except FileNotFoundError:
         return spool
     except OSError as error:
-        spool.damage = f"{path.name}: {error.strerror}"
+        spool.damage.append(Damage(f"{path.name}: {error.strerror}"))
         return spool
+    before: int | None = None
+    bad: list[tuple[str, bytes]] = []  # lines since the last event, with what is wrong with them
+
+    def note_bad(after: int | None) -> None:
+        for problem, line in bad:
+            head = _HEAD.match(line)
+            named = int(head[1]) if head else None
+            if named is not None and (before or 0) <= named and (after is None or named <= after):
+                spool.damage.append(Damage(problem, named, named))
+            else:
+                spool.damage.append(Damage(problem, before, after))
+        bad.clear()
+
     for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
-            spool.events.append(parse_event(line.decode()))
+            case, event = parse_event(line.decode())
         except ValueError as error:
-            spool.damage = f"{path.name}, line {number}: {error}"
-            break
+            bad.append((f"{path.name}, line {number}: {error}", line))
+            continue
+        note_bad(case)
+        spool.events.append((case, event))
+        before = case
+    note_bad(None)
     return spool
 
 

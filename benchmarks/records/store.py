@@ -5,7 +5,7 @@ study.json      the plan that all its records belong to
 parity.json     whether the two frameworks' networks are the same, where the study has both
 records/        <case>.<attempt>.json, written once
 spool/          running launches; the remains of an interrupted one become records
-damaged/        spools of launches that could not be read; a record names each of them
+damaged/        spools with lines that could not be read; the record of each case that lost some names them
 figures/        drawn from the records alone
 report.html     made from the records alone
 """

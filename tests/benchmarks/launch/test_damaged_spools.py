@@ -59,11 +59,56 @@ def write_spool(spool, rank):
     spool.close()
 
 
-def edit(folder, old, new):
-    path = folder / "rank-00001.jsonl"
+def edit(folder, old, new, *, case=None, rank=1):
+    """Changes what comes first, of all lines or of those of a case."""
+    path = folder / f"rank-{rank:05d}.jsonl"
     content = path.read_bytes()
-    assert old in content
-    path.write_bytes(content.replace(old, new, 1))
+    begin = 0 if case is None else content.rindex(b"\n", 0, content.index(b'"case": %d' % case)) + 1
+    assert old in content[begin:]
+    path.write_bytes(content[:begin] + content[begin:].replace(old, new, 1))
+
+
+def good(store):
+    return {record.case.cell.control for record in store.load() if record.good}
+
+
+CONTROLS = ("train", "synthetic")  # of the two cases
+
+
+@pytest.mark.parametrize("case", [0, 1])
+@pytest.mark.parametrize(
+    ("old", "new", "line", "problem"),
+    [
+        (b'"num_steps": 2', b'"num_steps": "2"', 1, "event window, num_steps: "),
+        (b'"num_steps": 2', b'"num_steps": -2', 1, "event window, num_steps: at least 0 is expected"),
+        (b'"seconds": 0.5', b'"seconds": 1e999', 1, "event window, seconds: "),
+        (b'"start": 1.0', b'"start": 1e16', 1, "event window, start: less than 9007199254740992 is"),
+        (b'"seconds": 0.5', b'"seconds": NaN', 1, "event window, seconds: "),
+        (b'"foreign_cpu": null', b'"foreign_cpu": -1e999', 1, "event window, foreign_cpu: a finite number"),
+        (b'"load": 2.5', b'"load": 1e999', 6, "event case_end, load: a finite number"),
+        (b'"seconds": 0.5', b'"seconds": ' + b"9" * 5000, 1, ""),
+        (b'"seconds": 0.5', b'"seconds": ' + b"[" * 10**5, 1, ""),
+        (b'"start": 1.0', b'"start": 1' + b"0" * 400, 1, "an integer is larger than "),
+        (b'"overlap": true', b'"overlap": "\\ud800"', 5, ""),
+        (b'"start": 2.0, ', b"\n", 2, "Expecting property name"),  # cut off, and the rest of it behind
+        (b'"num_steps"', b"\xff\xfe", 1, "'utf-8' codec"),
+        (b'{"event": "case_end"', b'{"event": "case_ends"', 6, "unknown event 'case_ends'"),
+    ],
+)
+def test_a_damaged_line_is_a_failure_of_its_case_that_names_it(left_behind, case, old, new, line, problem):
+    store, folder = left_behind()
+    edit(folder, old, new, case=case)
+    assert collect_leftovers(store.spool_folder, store) == 1
+    assert good(store) == {CONTROLS[1 - case]}
+    (record,) = (record for record in store.load() if not record.good)
+    place = f"rank-00001.jsonl, line {2 + 6 * case + line}: {problem}"
+    assert record.failure.kind == "interrupted"
+    assert f"kept as damaged/{folder.name}: {place}" in record.failure.message
+    assert "\n" not in record.failure.message
+    assert record.failure.log_tail == "it said this"
+    assert not record.windows
+    assert (store.damaged_folder / folder.name / "rank-00001.jsonl").exists()
+    assert not list(store.spool_folder.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -71,43 +116,30 @@ def edit(folder, old, new):
     [
         (b'{"event": "gate"', b'{"event": "gate', "line 2: "),
         (b'"event": "gate"', b'"event": ["gate"]', "line 2: unknown event"),
-        (b'"num_steps": 2', b'"num_steps": "2"', "line 3: event window, num_steps: "),
-        (b'"num_steps": 2', b'"num_steps": -2', "line 3: event window, num_steps: at least 0 is expected"),
-        (
-            b'"seconds": 0.5',
-            b'"seconds": 1e999',
-            "line 3: event window, seconds: less than 9007199254740992 is",
-        ),
-        (b'"start": 1.0', b'"start": 1e16', "line 3: event window, start: less than 9007199254740992 is"),
-        (
-            b'"seconds": 0.5',
-            b'"seconds": NaN',
-            "line 3: event window, seconds: less than 9007199254740992 is",
-        ),
-        (b'"case": 0', b'"case": "0"', "line 3: event window: the number of its case"),
-        (b'"seconds": 0.5', b'"seconds": ' + b"9" * 5000, "line 3: "),
-        (b'"seconds": 0.5', b'"seconds": ' + b"[" * 10**5, "line 3: "),
-        (b'"start": 1.0', b'"start": 1' + b"0" * 400, "line 3: an integer is larger than "),
         (b"gradient", b"\xff\xfe", "line 2: "),
-        (b'"overlap": true', b'"overlap": "\\ud800"', "line 7: "),
+        (b'"case": 0', b'"case": "0"', "line 3: event window: the number of its case"),
+        (b'{"event": "window", "case": 0', b"{", "line 3: "),
     ],
 )
-def test_a_damaged_line_is_a_failure_that_names_it(left_behind, old, new, problem):
+def test_a_damaged_line_that_may_be_of_the_launch_is_one_of_all_cases(left_behind, old, new, problem):
     store, folder = left_behind()
     edit(folder, old, new)
-    assert collect_leftovers(store.spool_folder, store) == 1
-    records = store.load()
-    assert len(records) == 2
-    for record in records:
-        assert record.failure.kind == "interrupted"
-        assert f"kept as damaged/{folder.name}: rank-00001.jsonl, {problem}" in record.failure.message
-        assert "\n" not in record.failure.message
-        assert record.failure.log_tail == "it said this"
-        assert not record.windows
-    assert (store.damaged_folder / folder.name / "rank-00001.jsonl").exists()
-    assert not list(store.spool_folder.iterdir())
+    collect_leftovers(store.spool_folder, store)
+    messages = [record.failure.message for record in store.load()]
+    assert len(messages) == 2
+    assert all(f"rank-00001.jsonl, {problem}" in message for message in messages)
 
 
+def test_damaged_lines_are_counted(left_behind):
+    store, folder = left_behind()
+    for number in range(3):
+        edit(folder, b'"start": %d.0' % (number + 1), b'"start": NaN', case=0)
+    collect_leftovers(store.spool_folder, store)
+    (record,) = (record for record in store.load() if not record.good)
+    assert record.failure.message.endswith(", and 2 more")
+
+
+@pytest.mark.parametrize("case", [0, 1])
 @pytest.mark.parametrize(
     ("old", "new", "ranks"),
     [
@@ -115,16 +147,15 @@ def test_a_damaged_line_is_a_failure_that_names_it(left_behind, old, new, proble
         (b"[0.25, 0.25]", b"[0.25, 0.25, 0.25]", (1,)),  # more than the other rank has
     ],
 )
-def test_a_case_with_impossible_numbers_is_a_failure_and_the_other_case_counts(left_behind, old, new, ranks):
+def test_a_case_with_impossible_numbers_is_a_failure_and_the_other_case_counts(
+    left_behind, case, old, new, ranks
+):
     store, folder = left_behind()
     for rank in ranks:
-        path = folder / f"rank-{rank:05d}.jsonl"
-        head, mark, tail = path.read_bytes().partition(b'"case": 1')
-        path.write_bytes(head + mark + tail.replace(old, new, 1))
+        edit(folder, old, new, case=case, rank=rank)
     collect_leftovers(store.spool_folder, store)
     assert all("\n" not in record.failure.message for record in store.load() if record.failure)
-    good = {record.case.cell.control: record.good for record in store.load()}
-    assert good == {"train": True, "synthetic": False}
+    assert good(store) == {CONTROLS[1 - case]}
     assert list(store.damaged_folder.iterdir())
 
 
@@ -187,5 +218,5 @@ def test_a_damaged_spool_of_a_launch_that_runs_is_a_failure_too(left_behind):
     spec = LaunchSpec.model_validate_json((folder / SPEC_FILE).read_bytes())
     metadata = LaunchMetadata.model_validate_json((folder / METADATA_FILE).read_bytes())
     records = supervisor.collect(folder, store, metadata, spec, None)
-    assert [record.failure.kind for record in records] == ["error", "error"]
+    assert [record.failure and record.failure.kind for record in records] == ["error", None]
     assert "rank-00001.jsonl, line 3: unknown event 'widow'" in records[0].failure.message

@@ -1,6 +1,7 @@
 """Events come back from a spool as they were written, and anything else is refused in one line."""
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ from dlscale.benchmarks.records.spool import (
     Abort,
     CaseEnd,
     CaseResult,
+    Damage,
     Event,
     MeasuredWindow,
     Phase,
@@ -87,7 +89,8 @@ def test_every_kind_of_event_is_tried():
 def test_a_line_of_another_version_is_damage_with_its_place(tmp_path, line, problem):
     (tmp_path / "rank-00000.jsonl").write_text('{"event": "end", "status": 0}\n' + line + "\n")
     (found,) = read_spools(tmp_path, 1)
-    assert re.match(rf"rank-00000.jsonl, line 2: {problem}", found.damage)
+    (damage,) = found.damage
+    assert re.match(rf"rank-00000.jsonl, line 2: {problem}", damage.problem)
     assert found.events == [(None, RankEnd(0))]
 
 
@@ -112,6 +115,15 @@ def test_a_line_of_another_version_is_damage_with_its_place(tmp_path, line, prob
         ("result", "dropped", -1),
         ("case_end", "peak_rss_bytes", -1),
         ("case_end", "load", -1),
+        ("case_end", "load", math.inf),
+        ("window", "foreign_cpu", math.nan),
+        ("evaluated", "training_seconds", math.inf),
+        ("evaluated", "metrics", {"auc": math.nan}),
+        ("energy", "joules", math.inf),
+        ("gate", "value", math.nan),
+        ("result", "settings", {"a": math.inf}),
+        ("node", "load_before", math.inf),
+        ("error", "time", math.nan),
     ],
 )
 def test_a_number_that_no_record_can_have_is_damage(tmp_path, event, field, value):
@@ -119,16 +131,39 @@ def test_a_number_that_no_record_can_have_is_damage(tmp_path, event, field, valu
     line = json.loads(format_event(made)) | {field: value}
     (tmp_path / "rank-00000.jsonl").write_text(json.dumps(line) + "\n")
     (found,) = read_spools(tmp_path, 1)
-    assert found.damage.startswith(f"rank-00000.jsonl, line 1: event {event}, {field}")
+    assert found.damage[0].problem.startswith(f"rank-00000.jsonl, line 1: event {event}, {field}")
     assert not found.events
+
+
+def numbered(*cases):
+    return [format_event(Phase("set_up", 0.5), case=case) for case in cases]
+
+
+@pytest.mark.parametrize(
+    ("lines", "of"),
+    [
+        ([*numbered(None, 0), "{\n", *numbered(1, 2)], {0, 1}),
+        ([*numbered(0, 1), "{\n", *numbered(1, 2)], {1}),
+        ([*numbered(0, 0), "{\n", "{\n", *numbered(None)], {0, 1, 2}),
+        ([*numbered(None), "{\n", *numbered(0, 1)], {0, 1, 2}),
+        ([*numbered(0), '{"event": "phase", "case": 1, "na\n', *numbered(2)], {1}),
+        ([*numbered(1), '{"event": "phase", "case": 0, "na\n', *numbered(2)], {1, 2}),  # not to be believed
+        ([*numbered(None), '{"event": "phase", "case": 1, "na\n'], {1}),
+    ],
+)
+def test_a_damaged_line_is_of_the_case_it_names_or_of_those_around_it(tmp_path, lines, of):
+    (tmp_path / "rank-00000.jsonl").write_text("".join(lines))
+    (found,) = read_spools(tmp_path, 1)
+    assert {case for case in range(3) if all(damage.may_be_of(case) for damage in found.damage)} == of
+    assert len(found.events) + len(found.damage) == len(lines)
 
 
 def test_a_spool_that_is_no_file_is_damage_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "rank-00000.jsonl")
     (tmp_path / "rank-00001.jsonl").mkdir()
     first, second = read_spools(tmp_path, 2)
-    assert first.damage == "rank-00000.jsonl: not a regular file"
-    assert second.damage == "rank-00001.jsonl: Is a directory"
+    assert first.damage == [Damage("rank-00000.jsonl: not a regular file")]
+    assert second.damage == [Damage("rank-00001.jsonl: Is a directory")]
 
 
 def test_the_line_in_which_a_rank_was_killed_is_left_out(tmp_path):
