@@ -2,8 +2,8 @@
 
 A replica that no backend touches replays what the trainer did, from the trainer's own state: local gradients of the
 same batches, averaged over the control plane in float64, and the workload's own optimizer. Replayed are single steps,
-after the warm-up and after the last window, and all steps of a window that is drawn by lot when the warm-up is over,
-which no trainer can know. An audited step is an ordinary step of the training.
+at the end of the warm-up and after the last window, and all steps of a window that is drawn by lot when the warm-up is
+over, which no trainer can know. An audited step is an ordinary step of the training.
 """
 
 from __future__ import annotations
@@ -128,9 +128,18 @@ class ReplayAudit:
         """So many steps were taken in a window."""
         self._num_taken += num_steps
 
+    def before_warm(self) -> None:
+        """Note the state that the step begins with."""
+        self.open_stretch()
+
+    def after_warm(self) -> None:
+        """Replay it."""
+        self.close_stretch()
+
     def warmed_up(self) -> None:
-        """Replay one step."""
-        self._audit_step()
+        """Replay one step, if none could be so far."""
+        if not self._places:
+            self._audit_step()
 
     def begin(self, num_windows: int) -> None:
         """Draw the window."""

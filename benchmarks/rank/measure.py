@@ -161,6 +161,14 @@ class TrainingProgress(Protocol):
 class Audit(Protocol):
     """Looks at the trainer where no window is being measured, and may let it take further steps. Collective."""
 
+    def before_warm(self) -> None:
+        """A step of the warm-up is to begin, the last one unless times are unsteady."""
+        ...
+
+    def after_warm(self) -> None:
+        """That step is over, and written."""
+        ...
+
     def warmed_up(self) -> None:
         """The warm-up is over."""
         ...
@@ -297,7 +305,9 @@ def measure(
     exchanges per step; windows of a trainer that `carries` work into the next step have CARRIED_STEPS or more, unless
     the rules' largest number forbids it. Returns whether the warm-up met the steady-state test.
     """
-    num_warm_up, steady, world_step = _warm_up(trainer, control, rules, deadline=deadline, emit=emit)
+    num_warm_up, steady, world_step = _warm_up(
+        trainer, control, rules, deadline=deadline, emit=emit, audit=audit
+    )
     if progress:
         progress.passed(num_warm_up)
     if audit:
@@ -353,7 +363,13 @@ def _whole_rounds(num_steps: int, round_steps: int) -> int:
 
 
 def _warm_up(
-    trainer: Steppable, control: BarrierControl, rules: Rules, *, deadline: float, emit: Emit
+    trainer: Steppable,
+    control: BarrierControl,
+    rules: Rules,
+    *,
+    deadline: float,
+    emit: Emit,
+    audit: Audit | None,
 ) -> tuple[int, bool, float]:
     """Steps one by one until their time is steady; returns (how many, whether it became so, world seconds per step).
 
@@ -362,13 +378,18 @@ def _warm_up(
     """
     begin = time.perf_counter()
     world: list[float] = []
+    fewest = min(max(rules.warmup_steps, 2 * STEADY_GROUP), rules.longest_warm_up)
     while True:
+        if audit and len(world) + 1 == fewest:
+            audit.before_warm()
         window = time_window(trainer, control, phase="warmup", num_steps=1)
         emit(window)
         world.append(control.maximum(window.seconds))
-        last = statistics.median(world[-STEADY_GROUP:])
-        if len(world) < max(rules.warmup_steps, 2 * STEADY_GROUP) and len(world) < rules.longest_warm_up:
+        if audit and len(world) == fewest:
+            audit.after_warm()
+        if len(world) < fewest:
             continue
+        last = statistics.median(world[-STEADY_GROUP:])
         before = statistics.median(world[-2 * STEADY_GROUP : -STEADY_GROUP] or world)
         steady = len(world) >= 2 * STEADY_GROUP and abs(last / before - 1) <= STEADY_CHANGE
         late = control.maximum(float(time.perf_counter() > begin + (deadline - begin) / 2)) > 0

@@ -105,6 +105,12 @@ class ProfiledSteps:
         """Nothing outlasts a step."""
         self._trainer.synchronize()
 
+    def before_warm(self) -> None:
+        """Nothing to look at."""
+
+    def after_warm(self) -> None:
+        """Nothing to look at."""
+
     def warmed_up(self) -> None:
         """A round begins, and what was kept is dropped."""
         self._warm, self._num_steps = True, 0

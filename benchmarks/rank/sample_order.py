@@ -6,6 +6,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,15 @@ def num_wrong_samples(
         return 0
     passed = before(step) if before else step * control.Get_size() * len(found)
     place = passed + control.Get_rank() * len(found)
-    trained = np.arange(replica.num_samples())
-    if held_out:
-        trained = trained[~is_held_out(trained, share=held_out)]
+    trained = _trained_on(replica.num_samples(), held_out=held_out)
     wanted = samples_at(place, len(found), num_samples=len(trained), order=order)
     return int(np.sum(found != trained[wanted]))
+
+
+@lru_cache(maxsize=1)  # hashing a million samples takes a second
+def _trained_on(num_samples: int, *, held_out: float) -> Indices:
+    samples = np.arange(num_samples)
+    return samples[~is_held_out(samples, share=held_out)] if held_out else samples
 
 
 def is_held_out(samples: Indices, *, share: float) -> NDArray[np.bool_]:

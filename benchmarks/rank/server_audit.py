@@ -142,6 +142,12 @@ class ServerAudit:
         """So many steps were taken in a window."""
         self._num_taken += num_steps
 
+    def before_warm(self) -> None:
+        """Nothing to note: who pushes in between is not known."""
+
+    def after_warm(self) -> None:
+        """Nothing to replay."""
+
     def warmed_up(self) -> None:
         """A turn that is drawn by lot."""
         self._take_turns(self._one_turn())

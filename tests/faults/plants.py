@@ -290,7 +290,8 @@ def audits_timed():
 
         return timed
 
-    own = {"__init__", "warmed_up", "begin", "before", "after", "end", "end_training", "gates"}
+    looks = {"before_warm", "after_warm", "warmed_up", "begin", "before", "after", "end", "end_training"}
+    own = {"__init__", *looks, "gates"}
     for kind in (ReplayAudit, InStepAudit, ServerAudit, Stretches, TargetAudit):
         for name in own & vars(kind).keys():
             _patch(kind, name, make)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dlscale.benchmarks.launch.campaign import ALLOCATOR
 from dlscale.benchmarks.launch.supervisor import PreparedLaunch, supervise
 from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.spec import LaunchSpec
@@ -115,7 +116,7 @@ def launched(folder, plant, *, rules=SHORT, seconds=5.0, **fields):
     )
     store = Store(folder)
     store.open({})
-    environment = os.environ | {"DLSCALE_CORES_PER_RANK": "1", "DLSCALE_NUM_WORKERS": str(ranks)}
+    environment = os.environ | ALLOCATOR | {"DLSCALE_CORES_PER_RANK": "1", "DLSCALE_NUM_WORKERS": str(ranks)}
     spool = folder / "spool" / "launch"
     command = [*mpiexec(), "-n", str(ranks + servers), sys.executable, str(PLANTS), plant, str(spool)]
     spec = LaunchSpec(

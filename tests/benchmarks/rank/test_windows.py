@@ -247,6 +247,12 @@ class Looking:
         self.calls.append((*call, len(self.windows)))
         self.clock.step()
 
+    def before_warm(self):
+        self.note("before_warm")
+
+    def after_warm(self):
+        self.note("after_warm")
+
     def warmed_up(self):
         self.note("warmed_up")
 
@@ -275,7 +281,8 @@ def test_an_audit_looks_between_windows_and_none_of_its_steps_is_timed(monkeypat
     )
     assert [window.seconds / STEP for window in windows] == [1] * 10 + [4] * num_windows
     looks = [call for window in range(num_windows) for call in looks_at(window)]
-    assert audit.calls == [("warmed_up", 10), ("begin", 4, 10), *looks, ("end", 10 + num_windows)]
+    warm = [("before_warm", 9), ("after_warm", 10), ("warmed_up", 10)]
+    assert audit.calls == [*warm, ("begin", 4, 10), *looks, ("end", 10 + num_windows)]
 
 
 def looks_at(window):
