@@ -138,7 +138,7 @@ def _small_print(summary: MessageSizeSummary) -> Iterator[str]:
         f"Median over {plural(campaign.num_blocks, 'launch')} of each launch's median call, by its slowest rank. "
         "*: the library's best setting at that size. busbw: algbw times what each rank must send or receive per byte "
         f"of the message. of bound: relative to {_bound(campaign)}. ring over it: the ring's rate over this one's. "
-        "See docs/exchange.md."
+        "See docs/ring.md."
     )
     if trips := summary.round_trips:
         yield (

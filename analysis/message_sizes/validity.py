@@ -20,7 +20,7 @@ from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageS
 IMB = "IMB-MPI1"
 TOLERANCE = 0.05
 RESOLUTION = 0.10  # with a wider interval, an estimate within the tolerance may be chance
-LEAST_SECONDS = 100e-6  # Python adds about 1 us (docs/exchange.md)
+LEAST_SECONDS = 100e-6  # Python adds about 1 us (docs/ring.md)
 
 ByBlock = dict[Hashable, float]  # seconds, as statistics.block_ratio takes them
 
