@@ -207,9 +207,7 @@ def shown(program):
             for line in block.replace("\\\n", " ").splitlines():
                 if match := re.match(rf"(?:time )?(?:\S*/)?{program}( .*)", line):
                     yield page.name, shlex.split(match[1], comments=True), True
-        sentences = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL).partition(
-            "## Verbs that went"
-        )[0]
+        sentences = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
         for part in re.findall(rf"`(?:time )?(?:\S*/)?{program}( [^`]+)`", sentences):
             yield page.name, shlex.split(part.replace("\\|", "|"), comments=True), False
 
