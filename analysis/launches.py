@@ -264,24 +264,23 @@ def _in_parts(cases: Iterable[MeasuredCase], records: Iterable[Record]) -> Itera
 
     A study that was stopped inside a block may be resumed days later, on a machine that has changed: what ran before
     and after is no pair, although it has one block. A new part begins where no launch of the block, failed ones
-    included, ran for an hour. Records whose start cannot be read are in the first part.
+    included, ran for an hour.
     """
     blocks: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     for record in records:
-        started = start_time(record.started_at)
-        if started and record.case.cell.control != "canary":
+        if record.case.cell.control != "canary":
             world = record.columns.world
             seconds = float(world.sum(where=~np.isnan(world)))
             key = (record.system, record.study, record.case.block)
-            blocks.setdefault(key, []).append((started.timestamp(), seconds))
+            blocks.setdefault(key, []).append((start_time(record.started_at).timestamp(), seconds))
     parts = {key: _parts(times) for key, times in blocks.items()}
     for case in cases:
-        record, started = case.record, start_time(case.record.started_at)
+        record, started = case.record, start_time(case.record.started_at).timestamp()
         begun = parts.get((record.system, record.study, record.case.block), [])
-        if not started or record.case.cell.control == "canary" or len(begun) < 2:
+        if record.case.cell.control == "canary" or len(begun) < 2:
             yield case
             continue
-        part = sum(start <= started.timestamp() for start, _ in begun)
+        part = sum(start <= started for start, _ in begun)
         yield replace(case, part=part, pause_seconds=begun[part - 1][1])
 
 

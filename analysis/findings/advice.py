@@ -86,8 +86,8 @@ def _block_seconds(study: Measured) -> float | None:
     begins: dict[tuple[str, int], float] = {}
     for launches in study.launches:
         for case in launches.cases:
-            if moment := start_time(case.record.started_at):
-                begins[case.block] = min(moment.timestamp(), begins.get(case.block, moment.timestamp()))
+            began = start_time(case.record.started_at).timestamp()
+            begins[case.block] = min(began, begins.get(case.block, began))
     gaps = [
         after - before
         for ((study, _), before), ((later, _), after) in pairwise(sorted(begins.items()))

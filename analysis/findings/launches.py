@@ -44,7 +44,7 @@ def by_start(measured: Iterable[CellLaunches]) -> list[CellLaunches]:
 
 
 def launch_plot(measured: Iterable[CellLaunches], out: OutlierMarks) -> Plot | None:
-    """Each launch's rate relative to its cell's median, over time; None for fewer than 2 launches with a time.
+    """Each launch's rate relative to its cell's median, over time; None for fewer than 2 launches.
 
     Changes common to all cells come from the machine, and cancel in paired ratios. Outliers, in `out`, have a ring.
     """
@@ -54,12 +54,9 @@ def launch_plot(measured: Iterable[CellLaunches], out: OutlierMarks) -> Plot | N
         key, where = (backend_name(cell), launches.evidence, tags_of(cell)), key_of(launches)
         middle = float(np.median([case.samples_per_second for case in launches.cases]))
         for case in launches.cases:
-            if began := start_time(case.record.started_at):
-                flagged, more = out.of(where, case)
-                ratio = case.samples_per_second / middle
-                points.setdefault(key, []).append(
-                    _point(case, began, ratio=ratio, more=more, flagged=flagged)
-                )
+            began, (flagged, more) = start_time(case.record.started_at), out.of(where, case)
+            ratio = case.samples_per_second / middle
+            points.setdefault(key, []).append(_point(case, began, ratio=ratio, more=more, flagged=flagged))
     if sum(map(len, points.values())) < 2:
         return None
     series = tuple(

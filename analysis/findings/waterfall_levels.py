@@ -167,7 +167,8 @@ class Levels:
         ends = sorted((times * bound.low, times * bound.high))
         low, high = max(own.low, rest.low + ends[0]), min(own.high, rest.high + ends[1])
         if not low <= center <= high:  # the stall is outside of its bound for certain
-            low, high = min(center, rest.low + ends[0]), max(center, rest.high + ends[1])
+            known = [end for end in ends if math.isfinite(end)]
+            low, high = min(center, rest.low + min(known)), max(center, rest.high + max(known))
         return replace(own, center=center, low=low, high=high)
 
 

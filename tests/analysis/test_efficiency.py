@@ -199,6 +199,13 @@ def jobs(*, backends=("none", "ring"), num_blocks=6):
     ]
 
 
+@pytest.mark.parametrize(("num_blocks", "method"), [(3, "chained t"), (2, "insufficient data, unpaired")])
+def test_a_chain_takes_3_blocks_in_common(num_blocks, method):
+    row = row_of(measure(jobs(num_blocks=num_blocks)), backend="ring", num_ranks=16)
+    assert row.efficiency_none.method == method
+    assert any("chained through" in note for note in row.notes) == (num_blocks >= 3)
+
+
 def test_sizes_of_different_jobs_are_paired_through_the_one_that_they_share():
     row = row_of(measure(jobs()), backend="ring", num_ranks=16)
     ratio = row.efficiency_none
@@ -285,6 +292,13 @@ def test_kinds_of_evidence_have_rows_of_their_own():
     table = measure(records)
     assert [row.evidence for row in scaling.FINDING.of(table)] == ["measured", "measured", "simulated"]
     assert "base case (a), none on 1 rank, is measured, not simulated" in scaling.FINDING.of(table)[2].notes
+
+
+def test_a_failed_launch_of_a_cell_with_two_kinds_of_evidence_counts_once():
+    kinds = {"measured": 3, "emulated": 2}
+    records = [make_record(block=b, study=kind, evidence=kind) for kind, n in kinds.items() for b in range(n)]
+    records.append(make_record(block=9, failure="killed"))
+    assert sum(row.num_planned for row in scaling.FINDING.of(measure(records))) == 6
 
 
 def test_the_order_of_records_does_not_matter():

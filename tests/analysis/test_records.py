@@ -84,6 +84,13 @@ def test_start_skew_is_a_fraction_of_the_window(fields, skew):
     assert start_skews([make_record(**fields)])[0] == pytest.approx(skew)
 
 
+@pytest.mark.parametrize(("skew", "is_noted"), [(0.01, False), (0.011, True)])
+def test_more_start_skew_than_a_hundredth_is_noted(skew, is_noted):
+    """Windows of 5 x 16 samples of 1 s."""
+    (launches,) = launches_of([make_record(num_ranks=2, samples_per_second=80.0, start_skew=skew)])
+    assert ("ranks start 1% of a window apart" in launches.flaws) == is_noted
+
+
 def test_one_rank_on_each_machine_has_no_skew():
     record = make_record(num_ranks=2, num_nodes=2, clock_offsets=(0.0, 86_400.0))
     assert start_skews([record])[0] is None
@@ -119,9 +126,28 @@ def test_a_long_launch_is_no_pause():
     assert [cases[ranks].part for ranks in (1, 2)] == [1, 2]
 
 
-@pytest.mark.parametrize(("peaks", "known"), [([200, 700, 300], 700), ([0], None)])  # nobody measured 0
+@pytest.mark.parametrize(("second", "parts"), [("08:00:19", [1, 1]), ("08:00:20", [1, 2])])
+def test_a_pause_is_longer_than_an_hour(second, parts):
+    """The first launch has a warm-up of 9 s and 10 windows of 1 s."""
+    cases = starting("21T07:00:00", f"21T{second}", local_batch=16, samples_per_second=80.0)
+    assert [cases[ranks].part for ranks in (1, 2)] == parts
+
+
+def test_a_canary_does_not_fill_a_pause():
+    launched = [
+        make_record(num_ranks=2, started_at="2026-11-21T07:00:00Z"),
+        make_record(control="canary", started_at="2026-11-21T07:50:00Z"),
+        make_record(num_ranks=1, started_at="2026-11-21T08:40:00Z"),
+    ]
+    parts = {(one.cell.num_ranks, one.cell.control): one.cases[0].part for one in launches_of(launched)}
+    assert parts == {(2, "train"): 1, (1, "canary"): 1, (1, "train"): 2}
+
+
+@pytest.mark.parametrize(("peaks", "known"), [([200, 700, 300], 700), ([0], None), ([], None)])
 def test_memory_is_the_largest_rank_s(peaks, known):
-    (launches,) = launches_of([make_record(num_ranks=3, peak_rss_bytes=peaks)])
+    """Nobody measured 0; without peaks, no rank said where it was."""
+    record = make_record(num_ranks=3, peak_rss_bytes=peaks or [0])
+    (launches,) = launches_of([record if peaks else record.model_copy(update={"ranks": []})])
     assert launches.peak_rss_bytes == known
 
 

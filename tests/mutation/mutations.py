@@ -2,21 +2,19 @@
 
     python tests/mutation/mutations.py                     # 200 mutations, into docs/measurements
     python tests/mutation/mutations.py --seed 2 --count 60 --out /tmp/some.csv
-    python tests/mutation/mutations.py --module benchmarks/rank/gates.py --out /tmp/some.csv
+    python tests/mutation/mutations.py --module benchmarks/rank/gates.py --count 60   # its rows of the table anew
 
-A mutation changes one operator, comparison, constant or call (`min` to `max`) in one of the modules of
-mutations.toml, drawn at random, from each module in proportion to its places. It is killed if the tests named there
-fail or hang. What survives is a fault that no test would notice, or code that does nothing. No file of the checkout
-changes but the tables: a mutated module exists only in the memory of the process that runs its tests.
+Mutations (`places`) of the modules of mutations.toml are drawn at random, from each in proportion to its places. One is
+killed if the tests named there fail or hang. What survives is a fault that no test would notice, or code that does
+nothing. No file of the checkout changes but the tables: a mutated module exists only in the memory of the process that
+runs its tests.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import csv
-import hashlib
 import math
 import multiprocessing
 import os
@@ -32,6 +30,10 @@ from pathlib import Path
 from typing import Any
 
 TOP = Path(__file__).parents[2]
+sys.path.insert(0, str(TOP))  # as a script this sees its own folder only
+
+from tests.mutation.places import Mutation, draw  # noqa: E402
+
 TARGETS = Path(__file__).with_name("mutations.toml")
 TABLE, PAGE = TOP / "docs" / "measurements" / "mutations.csv", TOP / "docs" / "measurements" / "mutations.md"
 COLUMNS = ("module", "line", "was", "became", "result", "reason")
@@ -41,191 +43,6 @@ NOT_IMPORTED, BROKEN = 99, 98  # exit statuses: tests did not import the module;
 PATIENCE = 5  # tests hang if they need that many times their own seconds,
 LEAST_LIMIT_SECONDS = 20  # and at least these
 MEMORY_BYTES = 6 << 30  # a loop that no longer ends must not take the machine with it
-COMPARISONS: dict[type[ast.cmpop], str] = {
-    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
-    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
-}  # fmt: skip
-OPERATORS: dict[type[ast.operator], str] = {
-    ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.Pow: "*", ast.FloorDiv: "/", ast.Mod: "*",
-}  # fmt: skip
-CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutation:
-    """A change of the text between two places of a module, in bytes."""
-
-    module: str  # path below the checkout
-    line: int
-    begin: int
-    end: int
-    text: str
-    was: str  # the whole line
-    became: str
-
-    def applied_to(self, source: bytes) -> bytes:
-        """The mutated source."""
-        return source[: self.begin] + self.text.encode() + source[self.end :]
-
-
-class Places(ast.NodeVisitor):
-    """Collects all mutations of one module; what cannot change a result is left alone.
-
-    That is: annotations, decorators, docstrings, messages, and `zip`'s `strict`, which is an assertion.
-    """
-
-    def __init__(self, module: str, source: bytes) -> None:
-        self.module, self.source = module, source
-        self.starts = [0]
-        for line in source.splitlines(keepends=True):
-            self.starts.append(self.starts[-1] + len(line))
-        self.mutations: list[Mutation] = []
-
-    def _span(self, node: ast.expr) -> tuple[int, int]:
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        return (
-            self.starts[node.lineno - 1] + node.col_offset,
-            self.starts[node.end_lineno - 1] + node.end_col_offset,
-        )
-
-    def _add(self, node: ast.expr, begin: int, end: int, text: str) -> None:
-        first = self.source.rindex(b"\n", 0, begin) + 1
-        last = self.source.index(b"\n", end)
-        was = self.source[first:last].decode()
-        became = (self.source[first:begin] + text.encode() + self.source[end:last]).decode()
-        mutation = Mutation(
-            module=self.module,
-            line=node.lineno,
-            begin=begin,
-            end=end,
-            text=text,
-            was=was.strip(),
-            became=became.strip(),
-        )
-        if _compiles(mutation.applied_to(self.source)):
-            self.mutations.append(mutation)
-
-    def _between(self, left: ast.expr, right: ast.expr, text: str) -> None:
-        """Replaces the operator between two operands; brackets around them stay."""
-        begin, end = self._span(left)[1], self._span(right)[0]
-        operator = self.source[begin:end]
-        core = operator.strip(b" ()\n")
-        if not core or b"\n" in core or b"#" in core:
-            return
-        at = begin + operator.index(core)
-        self._add(left, at, at + len(core), text)
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        operands = [node.left, *node.comparators]
-        for index, operator in enumerate(node.ops):
-            self._between(operands[index], operands[index + 1], COMPARISONS[type(operator)])
-        self.generic_visit(node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        if type(node.op) in OPERATORS and not any(
-            isinstance(side, ast.JoinedStr)
-            or (isinstance(side, ast.Constant) and isinstance(side.value, str))
-            for side in (node.left, node.right)
-        ):
-            self._between(node.left, node.right, OPERATORS[type(node.op)])
-        self.generic_visit(node)
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        if type(node.op) in OPERATORS:
-            self._between(node.target, node.value, f"{OPERATORS[type(node.op)]}=")
-        self.generic_visit(node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        self._between(node.values[0], node.values[1], "or" if isinstance(node.op, ast.And) else "and")
-        self.generic_visit(node)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
-        begin, _ = self._span(node)
-        operand, _ = self._span(node.operand)
-        if isinstance(node.op, ast.Not | ast.USub):
-            self._add(node, begin, operand, "")
-        self.generic_visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        begin, end = self._span(node)
-        if isinstance(node.value, bool):
-            self._add(node, begin, end, str(not node.value))
-        elif isinstance(node.value, int):
-            self._add(node, begin, end, str(node.value + 1))
-        elif isinstance(node.value, float):
-            self._add(node, begin, end, repr(1.25 * node.value or 1.0))
-
-    def visit_Call(self, node: ast.Call) -> None:
-        if isinstance(node.func, ast.Name) and node.func.id in CALLS:
-            self._add(node.func, *self._span(node.func), CALLS[node.func.id])
-        self.generic_visit(node)
-
-    def visit_keyword(self, node: ast.keyword) -> None:
-        if node.arg != "strict":
-            self.visit(node.value)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value:
-            self.visit(node.value)
-
-    def visit_arg(self, node: ast.arg) -> None:
-        """No annotation."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        for part in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body):
-            self.visit(part)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        for part in node.body:
-            self.visit(part)
-
-    def visit_Raise(self, node: ast.Raise) -> None:
-        """No message."""
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """No text; and until Python 3.12 it says nothing right about places."""
-
-
-def places(module: str) -> list[Mutation]:
-    """All mutations of a module, in order."""
-    source = (TOP / module).read_bytes()
-    visitor = Places(module, source)
-    visitor.visit(ast.parse(source))
-    return sorted(visitor.mutations, key=lambda mutation: (mutation.begin, mutation.text))
-
-
-def draw(modules: Sequence[str], count: int, seed: int) -> dict[str, list[Mutation]]:
-    """`count` mutations of all modules together, without replacement.
-
-    Each module has its share, and each line its own lot: a change elsewhere hardly changes what is drawn.
-    """
-    everything = {module: places(module) for module in modules}
-    total = sum(map(len, everything.values()))
-    exact = {module: min(count, total) * len(lines) / total for module, lines in everything.items()}
-    shares = {module: math.floor(share) for module, share in exact.items()}
-    by_rest = sorted(modules, key=lambda module: shares[module] - exact[module])
-    for module in by_rest[: min(count, total) - sum(shares.values())]:
-        shares[module] += 1
-    return {
-        module: sorted(
-            sorted(everything[module], key=lambda mutation: _lot(mutation, seed))[: shares[module]],
-            key=lambda mutation: mutation.begin,
-        )
-        for module in modules
-    }
-
-
-def _lot(mutation: Mutation, seed: int) -> str:
-    return hashlib.sha256(f"{seed} {mutation.module} {mutation.was} {mutation.became}".encode()).hexdigest()
-
-
-def _compiles(source: bytes) -> bool:
-    try:
-        compile(source, "mutation", "exec")
-    except SyntaxError:
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,18 +146,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="How many seeded faults do the tests notice?")
     parser.add_argument("--count", type=int, default=200, help="Number of mutations of all modules together.")
     parser.add_argument("--seed", type=int, default=1, help="Seed of the drawing.")
-    parser.add_argument("--module", action="append", help="Only the mutations of this module (repeatable).")
+    parser.add_argument(
+        "--module",
+        action="append",
+        help="Only mutations of this module (repeatable); in the table they replace those of the module.",
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="Number of processes.")
     parser.add_argument(
         "--out", type=Path, help="Table to write instead of docs/measurements/mutations.csv and its summary."
     )
     options = parser.parse_args()
-    if options.module and not options.out:
-        parser.error("--module gives a part of the table: name a file for it with --out")
     os.chdir(TOP)
-    targets: dict[str, list[str]] = _settings()["tests"]
-    drawn = draw(list(targets), options.count, options.seed)
+    targets: dict[str, list[str]] = settings()["tests"]
     modules = options.module or list(targets)
+    if unknown := set(modules) - targets.keys():
+        parser.error(f"mutations.toml names no tests of {', '.join(sorted(unknown))}")
+    drawn = draw(modules, options.count, options.seed)
     _preload()
     begin = time.perf_counter()
     rows = []
@@ -367,6 +188,9 @@ def main() -> int:
             rows.append(_row(mutation, dead=status != 0))
             words = " | ".join(filter(None, rows[-1].values()))
             print(f"{len(rows)}/{len(trials)} {seconds:3.0f} s {words}", flush=True)
+    if not options.out:
+        kept = [row for row in table_rows() if row["module"] not in modules]
+        rows = sorted([*kept, *rows], key=lambda row: list(targets).index(row["module"]))
     with (options.out or TABLE).open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -375,6 +199,12 @@ def main() -> int:
         PAGE.write_text(with_summary(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
     print(f"{summary(rows)}\n{time.perf_counter() - begin:.0f} s; table in {options.out or TABLE}")
     return 0 if killed_share(rows) >= NEEDED_SHARE else 1
+
+
+def table_rows() -> list[dict[str, str]]:
+    """The rows of the table in docs/measurements, of the modules that there are."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if (TOP / row["module"]).exists()]
 
 
 def _stages(targets: Mapping[str, Sequence[str]], modules: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -394,14 +224,15 @@ def _mutated(trial: Trial) -> tuple[Mutation, int, float]:
     return trial.mutation, *trial.status()
 
 
-def _settings() -> dict[str, Any]:
+def settings() -> dict[str, Any]:
+    """Which tests notice what, and which mutations change nothing: mutations.toml."""
     return tomllib.loads(TARGETS.read_text(encoding="utf-8"))
 
 
 def _row(mutation: Mutation, *, dead: bool) -> dict[str, str]:
     reasons = {
         (entry["module"], entry["was"], entry["became"]): entry["reason"]
-        for entry in _settings().get("equivalent", [])
+        for entry in settings().get("equivalent", [])
     }
     reason = reasons.get((mutation.module, mutation.was, mutation.became), "")
     if dead and reason:

@@ -137,7 +137,7 @@ def evidence_note(study: Measured) -> str:
 
 def _span(started: Sequence[str]) -> str:
     """`22 Nov 2026, 02:10 to 03:40 UTC`."""
-    moments = sorted(moment for text in started if (moment := start_time(text)))
+    moments = sorted(map(start_time, started))
     if not moments:
         return ""
     first, last = moments[0], moments[-1]

@@ -56,7 +56,9 @@ def test_a_stall_that_noise_put_outside_is_told_with_what_was_measured():
 @pytest.mark.parametrize("kind", LOSSES)
 def test_what_was_planted_is_within_its_bound(kind):
     truth = Planted(**LOSSES[kind])
-    assert losses(only(plant(truth, controls=CONTROLS))) == pytest.approx(truth.losses, abs=1e-12)
+    found = only(plant(truth, controls=CONTROLS))
+    assert losses(found) == pytest.approx(truth.losses, abs=1e-12)
+    assert all(part.loss.low <= part.loss.center <= part.loss.high < math.inf for part in found.parts)
 
 
 def test_without_fetching_on_1_rank_only_the_upper_limit_holds():
@@ -101,6 +103,37 @@ def test_the_intervals_of_parts_hold_their_level_within_the_bound(num_blocks):
     assert min(hits / 1000) >= 0.935
     assert widths[0, 0] < 0.5 * widths[0, 1]
     assert widths[1, 0] < widths[1, 1]
+
+
+@pytest.mark.parametrize(
+    ("resident", "noise", "stall", "least", "ends"),
+    [
+        (5.0, 0.01, 0.02, -0.01, (-0.02, 0.01)),  # the stall is certainly outside of its bound,
+        (5.0, 0.01, 0.02, -math.inf, (-0.02, -0.02)),
+        (7.95, 0.3, 0.005, -0.01, (-0.02, 0.01)),  # or it may be anything
+    ],
+)
+def test_within_the_bound_of_the_stall_other_parts_are_as_certain_as_without_it(
+    resident, noise, stall, least, ends
+):
+    """Fetching takes `least` to 0.02 of a step. The interval is that of the sum without the stall, and the bound."""
+
+    def level(seconds, logs, noise=0.01):
+        return seconds * np.exp(noise * np.array(logs))
+
+    near = {
+        "measured": np.full(4, 10.0),
+        "ideal": level(4, [1, -1, 2, -2]),
+        "ideal_resident": level(4, [0, 1, 0, -1]),
+        "resident": level(resident, [2, 0, -2, 0], noise),
+        "mean": level(8, [-1, 1, 1, -1]),
+    }
+    levels = Levels(near=near, far={}, bound=InputBound(low=least, high=0.02))
+    found = levels.bounded_share({"resident": 1, "ideal_resident": -1})
+    rest = levels.share({"mean": 1, "ideal": -1})
+    assert (found.low, found.center, found.high) == pytest.approx(
+        (rest.low + ends[0], rest.center - stall, rest.high + ends[1])
+    )
 
 
 def test_a_gain_is_never_among_the_largest_losses():

@@ -133,3 +133,20 @@ def test_far_levels_have_noise_of_their_own_and_near_ones_that_beside_the_measur
     assert share.center == pytest.approx(0.875)
     assert share.high - share.center == pytest.approx(stats.t.ppf(0.975, freedom) * math.sqrt(sum(variances)))
     assert (share.method, share.n, share.level) == ("unpaired t", 3, 0.95)
+
+
+def test_a_chained_share_has_the_noise_of_each_link():
+    """The base case of another job, which has the training "link" of this one, and a third job between them."""
+    link, step = np.array([0.3, -0.1, -0.2]), np.array([0.4, 0.1, -0.2, -0.3])
+    ideal = np.array([0.1, -0.1, 0.2, -0.2, 0.0])
+    levels = Levels(
+        near={"measured": np.full(3, 8.0), "link": 2 * np.exp(link)},
+        far={"ideal": 3 * np.exp(ideal)},  # relative to the link there
+        between=(step,),
+    )
+    share = levels.share({"measured": 1, "ideal": -1})
+    variances = [0.75**2 * logs.var(ddof=1) / len(logs) for logs in (link, step, ideal)]
+    freedom = sum(variances) ** 2 / sum(one**2 / n for one, n in zip(variances, (2, 3, 4), strict=True))
+    assert share.center == pytest.approx(0.25)
+    assert share.high - share.center == pytest.approx(stats.t.ppf(0.975, freedom) * math.sqrt(sum(variances)))
+    assert (share.method, share.n) == ("chained t", 3)

@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dlscale.analysis.findings.waterfall import headline, largest_loss, waterfall_rows
+from dlscale.analysis.findings.waterfall import (
+    FINDING,
+    LOSSES,
+    headline,
+    largest_loss,
+    loss_rows,
+    losses_of,
+    losses_on_most_ranks,
+    waterfall_rows,
+)
 from dlscale.analysis.findings.waterfall_parts import LEAD_LEVEL, NAMES, launches_to_separate
+from dlscale.analysis.measured import measure
 from dlscale.analysis.statistics import Interval
 
 from .conftest import MS, Planted, only, plant
@@ -37,6 +47,31 @@ def test_no_more_is_said_of_the_largest_loss_than_is_known(truth, options, said)
     assert f" ranks; largest loss: {largest_loss(one)}" in headline(one)
 
 
+@pytest.mark.parametrize(("evidence", "name"), [("measured", "ring"), ("emulated", "ring (emulated)")])
+def test_the_screen_names_the_evidence_that_is_not_measured(evidence, name):
+    records = plant(ALL, evidence=evidence)
+    first, second = (block.text for block in FINDING.screen(measure(records)))
+    assert first == "Largest loss on 4 ranks, of the ideal speed"
+    assert second == f"  {name}  {largest_loss(only(records))}"
+
+
+def test_the_losses_drawn_are_those_on_the_most_ranks_of_each_training():
+    (one,) = losses_of([only(plant(ALL))])
+    drawn = [
+        replace(one, title=title, num_ranks=ranks)
+        for title, ranks in (("a", 2), ("b", 8), ("a", 4), ("b", 2))
+    ]
+    assert [(loss.title, loss.num_ranks) for loss in losses_on_most_ranks(drawn)] == [("a", 4), ("b", 8)]
+
+
+@pytest.mark.parametrize(("milliseconds", "text"), [(-1e-6, "0 ["), (4e-5, "0 ["), (6e-5, "0.0001 [")])
+def test_milliseconds_of_next_to_nothing_are_0_without_a_sign(milliseconds, text):
+    one = only(plant(ALL))
+    seconds = interval(milliseconds * MS, 1e-3)
+    table = LOSSES.of(loss_rows([replace(one, parts=(replace(one.parts[0], seconds=seconds),))]))
+    assert table.rows[0].values[-2].text.startswith(text)
+
+
 def test_losses_that_are_alike_are_not_ranked():
     one = only(plant(ALIKE, noise=0.01))
     assert set(one.rivals) == {"sharing the machine", "communication and waiting"} - {one.largest.name}
@@ -59,6 +94,8 @@ def test_about_how_many_launches_would_separate_the_largest_loss():
 
     needed = launches_to_separate([lead(0.06), lead(0.5)])
     assert half(needed) < 0.06 <= half(needed - 1)
+    assert launches_to_separate([lead((half(98) + half(99)) / 2)]) == 99
+    assert launches_to_separate([lead((half(99) + half(100)) / 2)]) is None
     assert launches_to_separate([lead(0.06), lead(0.001)]) is None
     assert launches_to_separate([lead(0.0)]) is None
     assert launches_to_separate([replace(lead(0.1), low=None)]) is None
