@@ -1,6 +1,6 @@
-"""The table of backends in docs/backends.md, from the capability table.
+"""The table of backends in docs/comparing.md, from the capability table.
 
-python -m dlscale.collectives.table docs/backends.md     writes it between the marks
+python -m dlscale.collectives.table docs/comparing.md     writes it between the marks
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dlscale.base.files import write_atomically
 from dlscale.collectives.capabilities import NAMES, capabilities
 from dlscale.models.frameworks import KNOWN
 
-BEGIN = "<!-- backends: written by python -m dlscale.collectives.table docs/backends.md -->"
+BEGIN = "<!-- backends: written by python -m dlscale.collectives.table docs/comparing.md -->"
 END = "<!-- backends end -->"
 
 

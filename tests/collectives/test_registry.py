@@ -1,4 +1,4 @@
-"""What the doctor asks, and the table that docs/backends.md has of the same rows."""
+"""What the doctor asks, and the table that docs/comparing.md has of the same rows."""
 
 import pytest
 

@@ -125,8 +125,8 @@ def test_the_page_of_gpus_has_the_backends_and_checks_that_there_are():
 
 
 def test_the_table_of_backends_is_that_of_doctor():
-    page = (TOP / "docs" / "backends.md").read_text()
-    assert written_into(page) == page, "run: python -m dlscale.collectives.table docs/backends.md"
+    page = (TOP / "docs" / "comparing.md").read_text()
+    assert written_into(page) == page, "run: python -m dlscale.collectives.table docs/comparing.md"
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -135,8 +135,8 @@ def test_the_page_of_backends_names_their_options(name):
     kinds = getattr(module, "OPTION_KINDS", ()) or (module.Options,)
     # Those of compression and of the ring's engine are on pages of their own.
     own = {each.name for kind in kinds if kind not in (Compression, Settings) for each in fields(kind)}
-    options = (TOP / "docs" / "backends.md").read_text().partition("## Options\n")[2]
-    row = re.search(rf"^\| `{name}` \|.*\| (.*)\|$", options, re.MULTILINE)[1]
+    options = (TOP / "docs" / "comparing.md").read_text().partition("## Options\n")[2]
+    row = re.search(rf"^\| `{name}` \|(.*)\|$", options, re.MULTILINE)[1]
     assert set(re.findall(r"`(\w+)`", row)) == own
 
 
