@@ -169,7 +169,7 @@ def base_cell(
 ) -> Cell | None:
     """The base case of `cell`'s efficiency, from the cells of the same family; None if missing.
 
-    It trains on `num_ranks`: (a) with backend `none`, no communication layer; (b) with the same backend, algorithm and
+    It trains on `num_ranks`, with backend `none`, no communication layer, or with the same backend, algorithm and
     options. If several differ in servers, the one with as many servers, else the one with the fewest.
     """
     bases = [

@@ -174,6 +174,18 @@ class CellLaunches:
         return f"not steady in {count} of {len(self.good)} launches" if count else ""
 
     @property
+    def short(self) -> str:
+        """A note on launches with few windows; empty without any."""
+        num_windows = min((len(case.seconds) for case in self.good), default=MIN_WINDOWS)
+        return f"a launch of only {num_windows} windows" if num_windows < MIN_WINDOWS else ""
+
+    @property
+    def repeated(self) -> str:
+        """A note on launches that gave a number at a later attempt; empty without any."""
+        count = sum(case.num_attempts > 1 for case in self.good)
+        return f"{plural(count, 'launch')} repeated after other attempts" if count else ""
+
+    @property
     def records(self) -> list[Record]:
         """The records of the good launches."""
         return [case.record for case in self.good]
@@ -211,10 +223,7 @@ class CellLaunches:
         skews = [skew for skew in start_skews(self.records) if skew is not None]
         if skews and (skew := float(np.median(skews))) > MAX_START_SKEW:
             yield f"ranks start {skew:.0%} of a window apart"
-        if good and (num_windows := min(len(case.seconds) for case in good)) < MIN_WINDOWS:
-            yield f"a launch of only {num_windows} windows"
-        if retried := sum(case.num_attempts > 1 for case in good):
-            yield f"{retried} launch{'es' * (retried > 1)} repeated after other attempts"
+        yield from filter(None, (self.short, self.repeated))
         if resumed := [case.pause_seconds for case in good if case.part > 1]:
             yield (
                 f"{plural(len(resumed), 'block')} resumed {days(max(resumed))} later: launches before and after the "

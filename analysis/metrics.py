@@ -49,10 +49,10 @@ class CellMetrics:
     num_failed: int  # launches that gave no number, counted with the first kind of evidence
     throughput: Interval | None  # samples per second over all ranks; None if no launch gave a number
     base_ranks: int
-    base: CellLaunches | None  # the good launches of base case (a), of one kind of evidence
-    against_none: Relation  # base case (a)
-    against_backend: Relation  # base case (b)
-    without_outliers: Relation | None  # against (a); None where none of the family stands out
+    base: CellLaunches | None  # the good launches of none on `base_ranks`, of one kind of evidence
+    against_none: Relation
+    against_backend: Relation
+    without_outliers: Relation | None  # against `none`; None where none of the family stands out
     outliers: Outliers | None
     input_stall: Interval | None
     input_loss: Interval | None
@@ -76,17 +76,17 @@ def _metrics_of_family(
         same = base_cell(every.cell, cells, same_backend=True, num_ranks=ranks)
         for index, (kind, launches) in enumerate(every.of_kind.items()):
             base = _base(launches, own, none)
-            against_none = _relation(launches, base, own, name=base_name(every.cell, ranks))
+            against_none = _relation(launches, base, own, base_name=base_of(every.cell, ranks))
             against_backend = against_none
             if every.cell.backend != "none":
                 other = _base(launches, own, same)
-                name = base_name(every.cell, ranks, same_backend=True)
-                against_backend = _relation(launches, other, own, name=name)
+                name = base_of(every.cell, ranks, same_backend=True)
+                against_backend = _relation(launches, other, own, base_name=name)
             without = None
             if trimmed:
                 kept = trimmed[place].of_kind[kind]
                 without = _relation(
-                    kept, _base(kept, trimmed, none), trimmed, name=base_name(every.cell, ranks)
+                    kept, _base(kept, trimmed, none), trimmed, base_name=base_of(every.cell, ranks)
                 )
             stall, loss = _input_shares(launches, own)
             yield CellMetrics(
@@ -116,7 +116,7 @@ def _base(launches: CellLaunches, family: Iterable[CellLaunches], base: Cell | N
 
 
 def _relation(
-    launches: CellLaunches, base: CellLaunches | None, family: Sequence[CellLaunches], *, name: str
+    launches: CellLaunches, base: CellLaunches | None, family: Sequence[CellLaunches], *, base_name: BaseName
 ) -> Relation:
     """(T(p) / p) / (T(b) / b) against a base case of the same family on b ranks.
 
@@ -127,44 +127,63 @@ def _relation(
     if launches.cell.control != "train" or not launches.cases:
         return Relation()
     if base is None:
-        return Relation(notes=(f"no {name}: not measured",))
+        return Relation(notes=(base_name.not_measured,))
     if base.id == launches.id:
         one = Interval(center=1.0, low=None, high=None, level=LEVEL, method=BASE_NAMES, n=len(launches.cases))
         return Relation(ratio=one)
     if not base.cases:
-        return Relation(notes=(f"no {name}: every launch failed",))
+        return Relation(notes=(f"{base_name.relation}: every launch of {base_name.base} failed",))
     notes, uneven = [], ""
     if base.evidence != launches.evidence:
-        notes.append(f"{name}, is {base.evidence}, not {launches.evidence}")
+        notes.append(base_name.is_other(base.evidence, launches.evidence))
     links = links_between(launches, base, family)
     if links != ():
-        notes.append(link_note(name, links or ()))
+        notes.append(link_note(base_name, links or ()))
     steps = [one.rank_rates for one in (launches, *(links or ()), base)]
     ratio, median = chained_ratio(steps), chained_median(steps)
     if disagree(ratio, median):
-        against = "same backend" if "(b)" in name else name.partition(" on ")[2]
         uneven = (
-            f"efficiency vs {against} is {100 * median:.1f} % in the median block, {100 * ratio.center:.1f} % by "
-            "geometric means"
+            f"efficiency {base_name.relation} is {100 * median:.1f} % in the median block, "
+            f"{100 * ratio.center:.1f} % by geometric means"
         )
         notes.append(uneven)
     if ratio.low is None:
-        notes.append(f"fewer than {MIN_BLOCKS} blocks with {name}: no interval")
+        notes.append(f"{base_name.relation}: fewer than {MIN_BLOCKS} blocks, no interval")
     return Relation(ratio=ratio, median=median, notes=tuple(notes), uneven=uneven)
 
 
-def base_name(cell: Cell, num_ranks: int, *, same_backend: bool = False) -> str:
-    """`base case (a), none on 1 rank`."""
-    letter, backend = ("b", cell.backend) if same_backend else ("a", "none")
-    return f"base case ({letter}), {backend} on {plural(num_ranks, 'rank')}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseName:
+    """What an efficiency is called, `vs 1 rank` or `vs same backend`, and its base case, `none on 1 rank`."""
+
+    relation: str
+    base: str
+
+    @property
+    def not_measured(self) -> str:
+        """The note where there is no base case."""
+        return f"{self.relation}: {self.base} was not measured"
+
+    def is_other(self, evidence: str, wanted: str) -> str:
+        """The note on a base case of another kind of evidence."""
+        return f"{self.relation}: {self.base} is {evidence}, not {wanted}"
 
 
-def link_note(name: str, links: Sequence[CellLaunches]) -> str:
+def base_of(cell: Cell, num_ranks: int, *, same_backend: bool = False) -> BaseName:
+    """The name of a cell's base case on that number of ranks."""
+    ranks = plural(num_ranks, "rank")
+    if same_backend:
+        return BaseName(relation="vs same backend", base=f"{cell.backend} on {ranks}")
+    return BaseName(relation=f"vs {ranks}", base=f"none on {ranks}")
+
+
+def link_note(base_name: BaseName, links: Sequence[CellLaunches]) -> str:
     """What pairs a cell with the base case of that name, with which it shares no block."""
+    apart = f"{base_name.relation}: no block in common with {base_name.base}"
     if not links:
-        return f"unpaired with {name}: no common block"
+        return f"{apart}, so unpaired"
     places = [f"{link.cell.backend} on {plural(link.cell.num_ranks, 'rank')}" for link in links]
-    return f"no block in common with {name}: chained through {listed(places)}, which ran in both jobs"
+    return f"{apart}; chained through {listed(places)}, which ran in both jobs"
 
 
 def links_between(

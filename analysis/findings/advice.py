@@ -48,7 +48,7 @@ def _undecided(study: Measured) -> Iterator[str]:
     if contrasts is None:
         return
     if any(contrast.too_few for contrast in contrasts.found):
-        yield f"To compare them, measure {_launches(study, contrasts.blocks_needed)}."
+        yield f"To compare them, run {_launches(study, contrasts.blocks_needed)}."
         return
     open_ = [contrast for contrast in contrasts.found if contrast.verdict == "not shown"]
     if not open_:

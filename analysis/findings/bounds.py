@@ -1,6 +1,6 @@
 """Upper bounds of efficiency: by the wire, by the memory and by the loader.
 
-All are relative to base case (a), 1 rank without a communication layer, whose step takes C seconds for the samples
+All are relative to 1 rank without communication, whose step takes C seconds for the samples
 of one rank:
 
     wire     W = 2 (n - 1) / n * S / B    S bytes of gradients, n nodes that send B bytes per second each
@@ -37,7 +37,7 @@ from dlscale.collectives.algorithms.registry import SYNC
 # Bytes per gradient as it is sent; float32 unless the backend reports otherwise.
 FLOAT32_BYTES, BFLOAT16_BYTES = 4, 2
 ONE_NODE, NO_DATA = "one node: no gradient goes over the network", "no data are read"
-NO_BASE = "base case (a), none on 1 rank, was not measured"
+NO_BASE = "none on 1 rank was not measured"
 Kind = Literal["wire", "memory", "loader"]
 
 

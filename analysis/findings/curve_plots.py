@@ -25,12 +25,12 @@ MOST_IN_A_COLUMN = 5  # curves of a figure
 
 
 def against_none(row: Shown) -> Interval | None:
-    """The efficiency against base case (a)."""
+    """The efficiency against 1 rank without communication."""
     return row.efficiency_none
 
 
 def against_backend(row: ScalingRow) -> Interval | None:
-    """The efficiency against base case (b)."""
+    """The efficiency against 1 rank of the same backend."""
     return row.efficiency_backend
 
 
@@ -40,7 +40,7 @@ def throughput_of(row: Shown) -> Interval | None:
 
 
 def is_base(row: ScalingRow) -> bool:
-    """Whether this is base case (a), with a number."""
+    """Whether this is the base case without communication, with a number."""
     own = (row.cell.control, row.cell.backend, row.cell.num_ranks)
     return own == ("train", "none", row.base_ranks) and row.throughput is not None
 

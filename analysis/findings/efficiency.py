@@ -6,7 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from dlscale.analysis.curves import Value, curves_of, missing_from
-from dlscale.analysis.declare import Axis, Block, Figure, Guide, Plot, Sentence, Table, brief, family_tags
+from dlscale.analysis.declare import (
+    Axis,
+    Block,
+    Column,
+    Figure,
+    Guide,
+    Plot,
+    Sentence,
+    Table,
+    brief,
+    family_tags,
+)
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import ladder, predicted_points, scaling, solution_table
@@ -22,20 +33,25 @@ from dlscale.analysis.findings.curve_plots import (
     without_point,
 )
 from dlscale.analysis.findings.predicted_points import PlacedPrediction, predicted_notes, predicted_series
-from dlscale.analysis.findings.scaling import SCALING, VERSUS_NONE, ScalingRow, base_text, rows_of
+from dlscale.analysis.findings.scaling import (
+    SCALING,
+    VERSUS_BACKEND,
+    VERSUS_NONE,
+    ScalingRow,
+    base_text,
+    rows_of,
+)
 from dlscale.analysis.findings.small_print import family_figure, scaling_lines, span
-from dlscale.analysis.findings.verdict import verdict
+from dlscale.analysis.findings.verdict import on_one_rank, verdict
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.metrics import BASE_NAMES
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import RATIO_LIMITS, backend_name, percent, plural, rate, training_title
 
-NONE, BACKEND = "{} without a communication layer", "{} of the same backend"
-PANELS = (
-    ("(a) base case: {}, no communication layer", against_none),
-    ("(b) base case: {} of the same backend", against_backend),
-)
+NONE, BACKEND = "{} without communication", "{} of the same backend"
+PANELS = ((VERSUS_NONE, NONE, against_none), (VERSUS_BACKEND, BACKEND, against_backend))
 MOST_NAMED = 3  # backends in the name of a bound's line
 KINDS = ("wire", "memory", "loader")  # of bounds
 BINDS = 0.995  # a figure has no line for bounds that are 100 % everywhere
@@ -63,7 +79,7 @@ def figure_of(
 
 
 def efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
-    """One plot per family with an efficiency on more than 1 rank: against (a), or against (b) if there is no (a)."""
+    """One plot per family with an efficiency on more than 1 rank: against `none`, or else against the same backend."""
     plots = []
     for index, (family, rows, points) in enumerate(studied):
         value, base = (against_none, NONE) if is_scaled(rows, against_none) else (against_backend, BACKEND)
@@ -95,7 +111,7 @@ def efficiency_plot(
 ) -> Plot:
     """The efficiency `value` of a family's curves over ranks, against `base`; `among` are the rows of other panels.
 
-    Predictions are relative to base case (a) alone.
+    Predictions are relative to 1 rank without communication alone.
     """
     curves = curves_of(rows, value)
     shown = [row for curve in curves for row in curve.rows]
@@ -122,7 +138,7 @@ def efficiency_plot(
         ),
         guides=guides,
         notes=(
-            f"{family.constants}; against {base.format(base_text(rows))}.",
+            f"{family.constants}; vs {base.format(base_text(rows))}.",
             *without_point(rows, curves),
             *predicted_notes(points),
         ),
@@ -184,7 +200,7 @@ def efficiency_figure(
     form: Form = SCREEN,
     predicted: Sequence[PlacedPrediction] = (),
 ) -> Figure | None:
-    """Efficiency over ranks against both base cases, with bounds and predictions in (a).
+    """Efficiency over ranks against both base cases, with bounds and predictions against `none`.
 
     None if only base cases have an efficiency.
     """
@@ -195,11 +211,11 @@ def efficiency_figure(
     bounded = [row for row in shown if row.limits and row.cell.backend != "none"]
     bounds = [guide for guide in _guides(bounded) if any(height < BINDS for _, height in guide.points)]
     plots = []
-    for title, value in PANELS:
+    for short, base, value in PANELS:
         guides = (IDEAL, *(bounds if value is against_none else ()))
-        plot = efficiency_plot(family, chosen, points, value=value, base="{}", guides=guides, among=shown)
-        # In print the caption explains the letter: one column has no room for the rest.
-        title = title[:3] if form.printed else title.format(base_text(rows))
+        plot = efficiency_plot(family, chosen, points, value=value, base=base, guides=guides, among=shown)
+        # One column of print has no room for the rest, which the caption says.
+        title = _versus(short, rows) if form.printed else f"vs {base.format(base_text(rows))}"
         plots.append(replace(plot, title=title, says="base case not measured"))
     high = max(plot.y.high or 0.0 for plot in plots)
     return family_figure(
@@ -208,7 +224,7 @@ def efficiency_figure(
         [row.cell for row in shown],
         provenance,
         name="efficiency",
-        brief=f"Efficiency versus {base_text(rows)} of (a) none, (b) the same backend; bars: "
+        brief=f"Efficiency vs {NONE.format(base_text(rows))} and vs the same backend; bars: "
         f"{100 * LEVEL:.0f} % intervals.",
         words=_words(rows, shown, bounded, form, bounds=bool(bounds)),
         panels=tuple(replace(plot, x=plots[0].x, y=replace(plot.y, high=high)) for plot in plots),
@@ -231,7 +247,7 @@ def _words(
         interval
         for row in shown
         if row.cell.num_ranks != base
-        for _, value in PANELS
+        for _, _, value in PANELS
         if (interval := value(row)) is not None
     ]
     yield (
@@ -239,12 +255,10 @@ def _words(
         f"n = {span([interval.n for interval in ratios])} blocks of launches, "
         f"bars: {RATIO_LIMITS}, of the paired log ratios."
     )
-    if form.printed:
-        yield from (f"{title.format(base_text(rows))}." for title, _ in PANELS)
     if any("unpaired" in interval.method for interval in ratios):
         yield "Points without a common block with their base case are unpaired (see the CSV)."
     if bounds:
-        yield "Bounds that no point over these backends can exceed, relative to (a)."
+        yield f"Bounds {_versus(VERSUS_NONE, rows)}, which no point over these backends can exceed."
     if bounded:
         yield _not_known(bounded)
     if any(interval.low is None for interval in ratios):
@@ -256,9 +270,9 @@ def _words(
     ]
     if bases:
         yield f"Base cases, {base_text(rows)}, in samples/s: {'; '.join(bases)}."
-    for title, value in PANELS:
+    for short, _, value in PANELS:
         if missing := missing_from(form.chosen(rows), curves_of(form.chosen(rows), value)):
-            yield f"No point in {title[:3]}: {', '.join(missing)}."
+            yield f"No point {_versus(short, rows)}: {', '.join(missing)}."
 
 
 FULL = "dlscale report --full"
@@ -266,43 +280,89 @@ FULL = "dlscale report --full"
 
 def _screen(study: Measured) -> Iterator[Block]:
     """The verdict and the trainings of each family; a ladder or trainings to a target have screens of their own."""
-    rows, contrasts = scaling.FINDING.of(study), study.once(study_contrasts)
+    rows = scaling.FINDING.of(study)
     solved = {row.family for row in solution_table.FINDING.of(study)}
-    shown: list[ScalingRow] = []
     if not rows:
         yield Sentence(text="No records: nothing has been measured yet.")
-    for family in () if ladder.FINDING.of(study) else study.families:
-        own = [row for row in rows_of(rows, family) if row.cell.control == "train"]
-        if family in solved:
-            continue
-        yield Sentence(text=training_title(family), strong=True)
-        yield Sentence(text=family.constants)
-        if pair := next((row.pair for row in own if row.pair and not row.pair.comparable), None):
-            yield Sentence(text=pair.verdict, strong=True)
-        yield from scaling.unchecked(row.cell for row in own)
-        yield from (Sentence(text=text) for text in verdict(own, contrasts))
-        if own:
-            yield _table(own)
-        shown += own
+    trained = {
+        family: [row for row in rows_of(rows, family) if row.cell.control == "train"]
+        for family in (() if ladder.FINDING.of(study) else study.families)
+        if family not in solved
+    }
+    alone = [family for family, own in trained.items() if on_one_rank(own)]
+    groups = [[family] for family in trained if family not in alone or len(alone) == 1]
+    if len(alone) > 1:
+        groups.append(alone)
+    for group in groups:
+        yield from _group(group, [row for family in group for row in trained[family]], study)
+    shown = [row for own in trained.values() for row in own]
     if outlying := sum(bool(row.on_launches) for row in shown):
         have = "has" if outlying == 1 else "have"
-        yield Sentence(text=f"{plural(outlying, 'cell')} {have} outlying or unsteady launches: {FULL}")
+        yield Sentence(text=f"{plural(outlying, 'cell')} {have} outlying, unsteady or short launches: {FULL}")
     if shown:
         yield Sentence(text=_legend(shown), quiet=True)
 
 
-def _table(rows: Sequence[ScalingRow]) -> Table:
+def _group(families: Sequence[Family], rows: Sequence[ScalingRow], study: Measured) -> Iterator[Block]:
+    """A family with its verdict and numbers, or several of 1 rank each, which share a table."""
+    titles, constants = (
+        _common([text(family) for family in families]) for text in (training_title, lambda one: one.constants)
+    )
+    several = f"{plural(len(families), 'training')}: " if len(families) > 1 else ""
+    yield Sentence(text=f"{several}{titles}", strong=True)
+    yield Sentence(text=constants)
+    pairs = (row.pair.verdict for row in rows if row.pair and not row.pair.comparable)
+    yield from (Sentence(text=text, strong=True) for text in dict.fromkeys(pairs))
+    yield from scaling.unchecked(row.cell for row in rows)
+    yield from (Sentence(text=text) for text in verdict(rows, study.once(study_contrasts)))
+    if rows:
+        yield _table(rows, families)
+
+
+def _common(texts: Sequence[str]) -> str:
+    """The parts, between commas, that all of these texts have."""
+    return ", ".join(part for part in texts[0].split(", ") if all(part in text.split(", ") for text in texts))
+
+
+def _own_column(families: Sequence[Family]) -> Column[ScalingRow]:
+    """What tells a row's family from the others, without what the name of its curve says."""
+    parts = {
+        family: [
+            *training_title(family).split(", "),
+            f"batch {family.batch}",
+            *family.constants.split(", ")[1:],
+        ]
+        for family in families
+    }
+
+    def name(row: ScalingRow) -> str:
+        said = backend_name(row.cell).split(", ")
+        own = [part for part in parts[row.family] if not all(part in other for other in parts.values())]
+        return ", ".join(part for part in own if part not in said)
+
+    return Column("training", name, numeric=False)
+
+
+def _table(rows: Sequence[ScalingRow], families: Sequence[Family]) -> Table:
     """The numbers with the base case's ranks in the heading; notes on single launches are counted elsewhere."""
     told = [
-        replace(row, notes=tuple(note for note in row.notes if note not in row.on_launches)) for row in rows
+        replace(row, notes=tuple(note for note in row.notes if note not in (*row.on_launches, *row.history)))
+        for row in rows
     ]
     without = {"memory"} if any(row.notes for row in told) else {"memory", "notes"}
-    table = brief(SCALING.of(told), without=without)
-    columns = tuple(
-        replace(column, label=f"vs {base_text(rows)}") if column.label == VERSUS_NONE else column
-        for column in table.columns
-    )
+    if not _relates(rows):
+        without |= {VERSUS_NONE, VERSUS_BACKEND}
+    numbers = SCALING
+    if len(families) > 1:
+        numbers = replace(SCALING, columns=(_own_column(families), *SCALING.columns))
+    table = brief(numbers.of(told), without=without)
+    columns = tuple(replace(column, label=_versus(column.label, rows)) for column in table.columns)
     return replace(table, columns=columns)
+
+
+def _versus(label: str, rows: Sequence[ScalingRow]) -> str:
+    """The heading of an efficiency, with the ranks of the base case where it names them."""
+    return f"vs {base_text(rows)}" if label == VERSUS_NONE else label
 
 
 def _legend(rows: Sequence[ScalingRow]) -> str:
@@ -312,11 +372,14 @@ def _legend(rows: Sequence[ScalingRow]) -> str:
     other_levels = ", ".join(f"{100 * level:.1f} %" for level in sorted(levels - {LEVEL}))
     brackets = f"{100 * LEVEL:.0f} % intervals of typical launches"
     brackets += f" (samples/s: {other_levels})" if other_levels else ""
-    base = base_text(rows)
-    return (
-        f"Efficiency: samples/s per rank, vs {base} without communication, and vs {base} of the same backend. "
-        f"[ ]: {brackets}. n: successful / planned launches. More: {FULL}"
-    )
+    vs = f"vs {base_text(rows)}: samples/s per rank, relative to no communication. " if _relates(rows) else ""
+    return f"{vs}[ ]: {brackets}. n: successful / planned launches."
+
+
+def _relates(rows: Iterable[ScalingRow]) -> bool:
+    """Whether a row has an efficiency that is not 1 by definition."""
+    ratios = (value(row) for row in rows for _, _, value in PANELS)
+    return any(ratio is not None and ratio.method != BASE_NAMES for ratio in ratios)
 
 
 EFFICIENCY = Finding(

@@ -96,13 +96,8 @@ def study_warnings(study: Measured) -> tuple[tuple[str, str], ...]:
     warnings = disturbed + warnings
     drifted = [one for one in drift.FINDING.of(study) if one.steady is False]
     warnings += [(f"{one.text[0].upper()}{one.text[1:]}.", "failures") for one in drifted]
-    failed, repeated = failed_cases(study)
-    if failed:
+    if failed := failed_cases(study):
         warnings.append((f"{plural(len(failed), 'case')} failed.", "failures"))
-    if repeated:
-        warnings.append(
-            (f"{plural(len(repeated), 'attempt')} failed and succeeded when repeated.", "failures")
-        )
     if left := left_out(study):
         warnings.append((f"Left out: {'; '.join(left[:2])}{' ...' if len(left) > 2 else ''}.", "failures"))
     old = sum(launch.record.gates_version is None for launches in study.cells for launch in launches.good)
@@ -111,19 +106,26 @@ def study_warnings(study: Measured) -> tuple[tuple[str, str], ...]:
     return tuple(warnings)
 
 
-def failed_cases(study: Measured) -> tuple[list[Record], list[Record]]:
-    """The latest attempt of each case that has failed, and failed attempts at cases that gave a number since.
+def failed_cases(study: Measured) -> list[Record]:
+    """The latest attempt of each case that has failed and gave no number since."""
+    measured = _measured_cases(study)
+    return list(
+        {record.case.id: record for record in study.failures if record.case.id not in measured}.values()
+    )
 
-    Those that somebody interrupted, and that were made good since, are neither.
-    """
-    measured = {case.record.case.id for launches in study.cells for case in launches.good}
-    latest = {record.case.id: record for record in study.failures if record.case.id not in measured}
-    repeated = [
+
+def _repeated(study: Measured) -> list[Record]:
+    """Failed attempts at cases that gave a number since, without those that somebody interrupted."""
+    measured = _measured_cases(study)
+    return [
         record
         for record in study.failures
         if record.case.id in measured and not (record.failure and record.failure.kind == "interrupted")
     ]
-    return list(latest.values()), repeated
+
+
+def _measured_cases(study: Measured) -> set[str]:
+    return {case.record.case.id for launches in study.cells for case in launches.good}
 
 
 def _failed_rank(record: Record) -> int | None:
@@ -183,6 +185,8 @@ def _sentences(study: Measured) -> Iterator[Sentence]:
         yield Sentence(
             text=f"The study is still running: {silent} planned cases have given no number yet.", strong=True
         )
+    if repeated := _repeated(study):
+        yield Sentence(text=f"{plural(len(repeated), 'attempt')} failed and succeeded when repeated.")
     yield from (Sentence(text=f"Left out: {sentence}.") for sentence in left_out(study))
 
 
@@ -193,8 +197,7 @@ def gaps(study: Measured) -> Iterator[str]:
     if missing := planned - sum(row.num_launches for row in rows):
         yield f"{missing} of {plural(planned, 'case')} gave no throughput, controls included."
     yield from (one.text for one in drift.FINDING.of(study) if not one.steady)
-    failed, _ = failed_cases(study)
-    for record in failed[:1]:
+    for record in failed_cases(study)[:1]:
         cell = record.case.cell
         what = backend_name(cell) if cell.control == "train" else f"{backend_name(cell)} ({cell.control})"
         several = len(study.families) > 1

@@ -51,10 +51,12 @@ class Choice:
     """Programs of one training on the most ranks, which differ in framework and compiler alone.
 
     `tested` are all comparisons that were declared, those of other choices among them; None without any.
+    `unclaimable` says why nothing is claimed of the times to a target; it may be empty.
     """
 
     programs: tuple[Program, ...]
     tested: Contrasts | None
+    unclaimable: str = ""
 
     @property
     def forbidden(self) -> str:
@@ -217,7 +219,9 @@ def choices(items: Sequence[Program], studies: Sequence[Measured]) -> list[Choic
         for one, other in combinations([item.side for item in group if item.side], 2)
     ]
     tested = _tested(pairs, items, studies) if pairs else None
-    return [Choice(programs=tuple(group), tested=tested) for group in groups]
+    solved = (why_unclaimable(study) for study in studies if solution_table.FINDING.of(study))
+    unclaimable = next(filter(None, solved), "")
+    return [Choice(programs=tuple(group), tested=tested, unclaimable=unclaimable) for group in groups]
 
 
 def _tested(pairs: Sequence[Declared], items: Sequence[Program], studies: Sequence[Measured]) -> Contrasts:
@@ -254,6 +258,8 @@ def _target_text(choice: Choice) -> str:
     (first, _), *others = timed
     if choice.forbidden or not others or len(timed) < len(trained):
         return f"{text}."
+    if choice.unclaimable:
+        return f"{text}; which is soonest is not claimed: {choice.unclaimable}."
     level = 1 - (1 - LEVEL) / (len(timed) * (len(timed) - 1) / 2)
     ratios = [(item.name, _sooner(first, item, level=level)) for item, _ in others]
     if any(ratio is None or ratio.low is None for _, ratio in ratios):

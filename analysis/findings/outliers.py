@@ -40,15 +40,14 @@ MATTERS = 0.01  # of the rate
 
 
 def outlier_notes(flagged: Outliers) -> Iterator[str]:
-    """Notes on outlying launches and windows; none for windows that do not change the rate by 1 %."""
+    """Notes on outlying launches and windows; what a rate is without them only where that differs by 1 %."""
     if flagged.launches and flagged.rate_without:
         num = len(flagged.launches)
         which, those = (f"{num} launches", "them") if num > 1 else ("1 launch", "it")
-        yield (
-            f"{which} of {flagged.num_launches} {'are' if num > 1 else 'is'} {_how_far(flagged.launches)} "
-            "than the others; "
-            f"without {those} {number(flagged.rate_without)} samples/s"
-        )
+        changes = abs(flagged.rate_without / flagged.rate - 1) >= MATTERS
+        without = f"; without {those} {number(flagged.rate_without)} samples/s" if changes else ""
+        verb = "are" if num > 1 else "is"
+        yield f"{which} of {flagged.num_launches} {verb} {_how_far(flagged.launches)} than the others{without}"
     if abs(flagged.rate_without_windows / flagged.rate - 1) >= MATTERS:
         yield (
             f"{flagged.num_windows_out} of {flagged.num_windows} windows stand out, "
@@ -58,9 +57,9 @@ def outlier_notes(flagged: Outliers) -> Iterator[str]:
 
 
 def efficiency_notes(efficiency: Interval | None, without: Interval | None) -> Iterator[str]:
-    """A note with the efficiency without outlying launches, its own and the base case's; none if there are none."""
+    """A note with the efficiency without its and the base case's outlying launches; none if there are none."""
     if efficiency and without and without.n < efficiency.n:
-        yield f"without outliers, its own and the base case's, efficiency is {percent(without)}"
+        yield f"efficiency without outliers {percent(without)}"
 
 
 def _how_far(launches: tuple[Outlier, ...]) -> str:

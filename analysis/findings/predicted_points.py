@@ -77,7 +77,7 @@ class PlacedPrediction:
 
     @property
     def efficiency_none(self) -> Interval | None:
-        """Predicted efficiency against base case (a); None if the study's is not of one rank."""
+        """Predicted efficiency against 1 rank without communication; None if the study's is not of one rank."""
         return self._interval(self.record.efficiency) if self.base_ranks == 1 else None
 
     @property
@@ -275,8 +275,8 @@ PREDICTED_POINTS = TableOf[PlacedPrediction](
     ),
     data=placed_row,
     legend=(
-        "[ ]: the band of the prediction, 5 to 95 % of its replicates. Efficiency: relative to one rank without a "
-        "communication layer, by the profile. Error: predicted over measured samples/s, less 1; inside: whether "
+        "[ ]: the band of the prediction, 5 to 95 % of its replicates. Efficiency: vs 1 rank without communication, "
+        "by the profile. Error: predicted over measured samples/s, less 1; inside: whether "
         "the measured rate is within the band."
     ),
     tags=lambda point: point.tags,

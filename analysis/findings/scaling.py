@@ -2,7 +2,7 @@
 
 E(p) = (T(p) / p) / (T(b) / b) with T in samples per second, the same for weak and strong scaling; 1 is ideal. It is
 given against two base cases on b ranks, 1 unless another base is chosen, with control `train` and the same cores per
-rank: (a) backend `none`, no communication layer, and (b) the same backend. docs/metrics.md explains the metrics. The
+rank: backend `none`, no communication layer, and the same backend. docs/metrics.md explains the metrics. The
 cost of input is measured by the controls that ran in the same launches as the training.
 """
 
@@ -97,26 +97,27 @@ class ScalingRow:
     evidence: str | None = None  # None if no launch left a record
     fingerprint: str | None = None
     throughput: Interval | None = None  # samples per second over all ranks; None if no launch gave a number
-    efficiency_none: Interval | None = None  # against base case (a)
+    efficiency_none: Interval | None = None  # against backend `none`
     efficiency_none_median: float | None = None  # of the median block; intervals are of geometric means
-    efficiency_backend: Interval | None = None  # against base case (b)
+    efficiency_backend: Interval | None = None  # against the same backend
     base_ranks: int = 1  # of both base cases
     input_stall: Interval | None = None  # share of a training step, from the loader-only control
     input_loss: Interval | None = None  # share of a training step, from the synthetic control
     peak_rss_bytes: int | None = None  # the largest rank's, over launches
     num_launches: int = 0  # that gave a number
     pair: FrameworkPair | None = None  # with the other framework; None if the study has only one
-    limits: tuple[Limit, ...] = ()  # bounds of efficiency (a); only for trainings on several ranks
+    limits: tuple[Limit, ...] = ()  # bounds of `efficiency_none`; only for trainings on several ranks
     outliers: Outliers | None = None  # launches and windows that stand out; None without a good launch
-    on_launches: tuple[str, ...] = ()  # those of the notes that are on outlying or unsteady launches
+    on_launches: tuple[str, ...] = ()  # those of the notes that are on outlying, unsteady or short launches
+    history: tuple[str, ...] = ()  # those on what was made good since
 
     @property
     def speed_up(self) -> Interval | None:
-        """T(p) / T(b) against base case (a), efficiency times p / b; for weak scaling the scaled speed-up."""
+        """T(p) / T(b) against `none`, efficiency times p / b; for weak scaling the scaled speed-up."""
         return self.efficiency_none and self.efficiency_none.times(self.cell.num_ranks / self.base_ranks)
 
 
-VERSUS_NONE = "vs 1 rank"
+VERSUS_NONE, VERSUS_BACKEND = "vs 1 rank", "vs same backend"
 
 
 def base_text(rows: Iterable[ScalingRow]) -> str:
@@ -142,7 +143,7 @@ SCALING = TableOf[ScalingRow](
         Column("throughput", lambda row: row.throughput, unit="samples/s"),
         Column("speed-up", lambda row: row.speed_up, detail=True),
         Column(VERSUS_NONE, lambda row: _efficiency(row.efficiency_none), unit="%"),
-        Column("vs same backend", lambda row: _efficiency(row.efficiency_backend), unit="%"),
+        Column(VERSUS_BACKEND, lambda row: _efficiency(row.efficiency_backend), unit="%"),
         Column("cost", _cost, unit="node-hours per million samples", detail=True),
         Column(
             "memory",
@@ -157,8 +158,8 @@ SCALING = TableOf[ScalingRow](
         "n: successful / planned launches. Throughput: over all ranks, in the slowest rank's time; the "
         f"median launch while the study ran and, from 6 on, its {100 * LEVEL:.0f} % order-statistic interval. "
         f"Efficiency: (T(p)/p) / (T(b)/b), with {RATIO_LIMITS} over blocks, "
-        "against none, no communication layer, and against the same backend, both on b ranks: 1, unless another --base "
-        "is named; speed-up is T(p)/T(b) against none. Memory: the most that a rank's process held."
+        f"{VERSUS_NONE} without communication and {VERSUS_BACKEND} on as many; b is 1, unless another --base is named; "
+        f"speed-up: T(p)/T(b) {VERSUS_NONE}. Memory: the most that a rank's process held."
     ),
     tags=lambda row: tags_of(row.cell),
     group=lambda row: (row.cell.control == "whole_machine", backend_name(row.cell)),
@@ -193,7 +194,7 @@ def _row(one: CellMetrics, measured: Measured, limits: CellLimits) -> ScalingRow
     notes = list(one.flaws)
     if one.throughput and one.throughput.low is None:
         notes.append(f"fewer than 6 launches: no {100 * LEVEL:.0f} % interval of samples/s")
-    on_launches = [one.launches.unsteady]
+    on_launches = [one.launches.unsteady, one.launches.short]
     for relation in relations:
         notes += relation.notes
         on_launches.append(relation.uneven)
@@ -222,6 +223,7 @@ def _row(one: CellMetrics, measured: Measured, limits: CellLimits) -> ScalingRow
         notes=(*_parity(pair), *notes, *outlying),
         outliers=one.outliers,
         on_launches=(*filter(None, on_launches), *outlying),
+        history=(one.launches.repeated,),
     )
 
 

@@ -46,7 +46,7 @@ from dlscale.analysis.variants import CURVE
 
 
 def own_efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
-    """Plots against (b), one per family that also has (a)."""
+    """Plots against the same backend, one per family that also has those against `none`."""
     plots = []
     for index, (family, every, _) in enumerate(studied):
         rows = [row for row in every if row.cell.backend != "none"]
@@ -102,7 +102,7 @@ def _plot(
 
 
 def _base(rows: Sequence[ScalingRow]) -> ScalingRow | None:
-    """The only base case (a); None where curves have base cases of their own."""
+    """The only base case without communication; None where curves have base cases of their own."""
     bases = [row for row in rows if is_base(row)]
     return bases[0] if len({row.family for row in bases}) == 1 else None
 

@@ -190,7 +190,8 @@ def together_plots(members: Sequence[Member], what: str) -> Iterator[Plot]:
 def together_plot(training: Training, what: str) -> Plot | None:
     """The plot of a training in all studies; None where no row has more than its base's.
 
-    Efficiency is against (a) where every study has it on more ranks than its base case's, else against (b).
+    Efficiency is against `none` where every study has it on more ranks than its base case's, else against the same
+    backend.
     """
     family, own = training
     every = [row for _, rows in own for row in rows]
@@ -203,7 +204,7 @@ def together_plot(training: Training, what: str) -> Plot | None:
         return None
     plot = efficiency_plot(family, every, (), value=value, base=base, guides=(IDEAL,))
     bases = [
-        f"{member.label}: relative to {base.format(base_text(rows))}, of the same study."
+        f"{member.label}: vs {base.format(base_text(rows))}, of the same study."
         for member, rows in own
         if rows
     ]

@@ -95,12 +95,19 @@ def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str
         return [
             f"No case gave a number so far; {planned} are planned." if planned else "Nothing was planned."
         ]
-    scaled = [row for row in measured if row.cell.num_ranks > 1]
-    if not scaled:
-        return ["Only 1 rank gave numbers: scaling needs a second number of ranks."]
-    last = _on_most_ranks(scaled)
+    if on_one_rank(rows):
+        return [ONE_RANK]
+    last = _on_most_ranks([row for row in measured if row.cell.num_ranks > 1])
     declared = _declared(last, contrasts)
     return [_ranking(last, declared), *_differences(declared)]
+
+
+ONE_RANK = "Only 1 rank gave numbers: scaling needs a second number of ranks."
+
+
+def on_one_rank(rows: Sequence[ScalingRow]) -> bool:
+    """Whether there are numbers, and all are of 1 rank."""
+    return {row.cell.num_ranks for row in rows if row.throughput} == {1}
 
 
 def _on_most_ranks(rows: Sequence[ScalingRow]) -> list[ScalingRow]:
@@ -120,8 +127,9 @@ def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
         rated = [(row, value) for row in rows if (value := row.efficiency_backend)]
         against = f" against {base_text(rows)} of the same backend"
     if not rated:
-        best = max(rows, key=lambda row: row.throughput.center if row.throughput else 0.0)
-        return f"{_row_name(best)} does {rate(best.throughput)} samples/s on {ranks}; no efficiency: no base case."
+        rates = sorted((row.throughput for row in rows if row.throughput), key=lambda one: one.center)
+        text = f"{rate(rates[0])} to {rate(rates[-1])}" if len(rates) > 1 else rate(rates[0])
+        return f"Throughput on {ranks}: {text} samples/s; no efficiency: no base case."
     ordered = sorted(rated, key=lambda pair: -pair[1].center)
     (best, highest), (_, lowest) = ordered[0], ordered[-1]
     if len(ordered) == 1:

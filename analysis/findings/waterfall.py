@@ -231,7 +231,7 @@ LOSSES = TableOf[LossRow](
     ),
     data=_loss_data,
     legend=(
-        "Parts of the loss, in percent of the ideal speed, which is that of 1 rank without a communication layer, with "
+        "Parts of the loss, in percent of the ideal speed, which is that of 1 rank without communication, with "
         f"{RATIO_LIMITS} over n blocks of launches; they add up to what is lost. Batch effect: the "
         "local batch is smaller. Sharing the machine: memory, caches and power. Input stall: by how much longer ranks "
         "wait for samples than 1 rank. Stragglers: every step waits for its latest rank. Communication and waiting: "
@@ -357,7 +357,7 @@ def _figure(study: Measured, family: Family, form: Form) -> Figure | None:
 def _words(drawn: Sequence[Waterfall], left_out: Sequence[str]) -> Iterator[str]:
     parts = [part for waterfall in drawn for part in waterfall.parts]
     yield (
-        "Ideal: 1 rank without a communication layer. Parts of the measured step, which add up to what is lost, over "
+        "Ideal: 1 rank without communication. Parts of the measured step, which add up to what is lost, over "
         f"n = {span([part.loss.n for part in parts])} blocks of launches, with "
         f"{RATIO_LIMITS}. Batch effect: the local batch is smaller; sharing the machine: memory, caches and power; "
         "input stall: longer waiting for samples than on 1 rank; stragglers: every step waits for its latest rank; "

@@ -23,7 +23,7 @@ import numpy as np
 
 from dlscale.analysis.families import base_cell
 from dlscale.analysis.launches import Block, CellLaunches
-from dlscale.analysis.metrics import link_note, links_between
+from dlscale.analysis.metrics import BaseName, link_note, links_between
 from dlscale.analysis.records import Seconds
 from dlscale.analysis.statistics import (
     LEVEL,
@@ -52,7 +52,7 @@ INPUT_TERMS: Terms = {
 # A training on 1 rank is a control of the batch, too, if it has the right local batch.
 ALONE = {"alone", "train"}
 MIN_COVERED = 0.95  # share of a window's seconds in its timestamps; below, the two clocks disagree
-BASE_LEVELS = "base case (a), none on 1 rank"
+BASE_LEVELS = BaseName(relation="vs 1 rank", base="none on 1 rank")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,13 +195,13 @@ def gather(mine: CellLaunches, measured: Sequence[CellLaunches]) -> Levels | str
     base = base_cell(mine.cell, [launches.cell for launches in family], same_backend=False)
     ideal = base and _launches_of(family, base, mine.evidence)
     if not ideal:
-        return f"no {BASE_LEVELS}: not measured"
+        return BASE_LEVELS.not_measured
     blocks = mine.world.keys() & crowd.world.keys()
     if not blocks:
         return f"no block in common with {ranks}"
     notes = []
     if ideal.evidence != mine.evidence:
-        notes.append(f"{BASE_LEVELS}, is {ideal.evidence}, not {mine.evidence}")
+        notes.append(BASE_LEVELS.is_other(ideal.evidence, mine.evidence))
     needed, optional = _levels_beside(mine, crowd, ideal, measured)
     base_levels = _base_levels(mine, ideal, measured)
     far: dict[Level, Seconds] = {}

@@ -1,6 +1,6 @@
 """The parts of a waterfall: those that the measured controls separate, and which of them is the largest.
 
-The loss is 1 - efficiency against base case (a), 1 rank without a communication layer. Parts are shares of the measured
+The loss is 1 - efficiency against 1 rank without communication. Parts are shares of the measured
 step, which makes them percents of the ideal speed: with the ideal step i and the measured step m, the loss is
 1 - i / m = (m - i) / m. They add up to the loss in each block and in their centres. docs/metrics.md explains them.
 

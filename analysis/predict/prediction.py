@@ -11,7 +11,7 @@ and, where a study has measured steps between nodes, by how much predictions of 
 
 A replicate's rate is that of the mean of its K steps, as a study measures it. The centre is the median over replicates,
 the band their 5 and 95 %. Replicates share the cost of each algorithm for each kind of placement and routing, which is
-affine in the bytes. Efficiency is relative to base case (a), one rank without a communication layer, whose time per
+affine in the bytes. Efficiency is relative to one rank without communication, whose time per
 sample is the profile's.
 """
 

@@ -29,9 +29,9 @@ from dlscale.benchmarks.records.record import Record
 
 FIGURE_INCHES = 3.5  # wide: a column of a page
 CAPTIONS = {
-    "throughput": "Throughput over ranks; the line is ideal scaling of {} without a communication layer.",
-    "efficiency": "Scaling efficiency over ranks, (a) relative to {0} without a communication layer, (b) to {0} of the "
-    "same backend, with the threshold.",
+    "throughput": "Throughput over ranks; the line is ideal scaling of {} without communication.",
+    "efficiency": "Scaling efficiency over ranks, vs {0} without communication and vs {0} of the same backend, with "
+    "the threshold.",
     "step-time": "Time per step and speed-up over ranks.",
 }
 
@@ -128,7 +128,7 @@ def table_line(curve: Curve, size: Size) -> dict[str, Any]:
     }
 
 
-BASES = {"none": "without a communication layer", "backend": "of the same backend"}
+BASES = {"none": "without communication", "backend": "of the same backend"}
 PUBLISHED = "paper"  # the preset of the published size
 
 
@@ -138,7 +138,7 @@ def base_ranks_text(curve: Curve) -> str:
 
 
 def base_case(curve: Curve) -> str:
-    """`1 rank without a communication layer`."""
+    """`1 rank without communication`."""
     return f"{base_ranks_text(curve)} {BASES[curve.base]}"
 
 

@@ -6,9 +6,11 @@ Anything that makes a number doubtful is always on the screen, in one line that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.text import Text
 
 from dlscale.analysis.declare import Block, Losses, Plot, Sentence, Table
@@ -43,11 +45,13 @@ def _on_screen(block: Block) -> Iterator[RenderableType]:
         yield Grid(numbered(block, notes), sections=False)
         if notes:
             yield Text(_notes_text(notes))
-            yield ""
 
 
-def _sentence(sentence: Sentence) -> Text:
-    return Text(sentence.text, style="bold" if sentence.strong else "dim" if sentence.quiet else "")
+def _sentence(sentence: Sentence) -> RenderableType:
+    """The sentence; further lines are indented as the first is."""
+    words = sentence.text.lstrip()
+    text = Text(words, style="bold" if sentence.strong else "dim" if sentence.quiet else "")
+    return Padding.indent(text, indent) if (indent := len(sentence.text) - len(words)) else text
 
 
 def _notes_text(notes: dict[str, int]) -> str:
@@ -57,11 +61,26 @@ def _notes_text(notes: dict[str, int]) -> str:
 
 
 def _warning_lines(warnings: Sequence[str]) -> Iterator[RenderableType]:
-    """One line per warning, cut at the terminal's width; the heading says where to read them in full."""
+    """Each warning on two lines at most; the heading says where to read them in full."""
     if warnings:
         yield Text(f"Warnings ({FULL} and the page have more)", style="bold")
-    for warning in warnings:
-        yield Text(f"  {' '.join(warning.split())}", no_wrap=True, overflow="ellipsis")
+    yield from (Padding.indent(Cut(" ".join(warning.split())), 2) for warning in warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A text on two lines at most, and `…` where it goes on."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        lines = Text(self.text).wrap(console, options.max_width)
+        for number, line in enumerate(lines[:2], 1):
+            line.rstrip()
+            if number < len(lines) and number == 2:
+                line.truncate(options.max_width - 1)
+                line.append("…")
+            yield line
 
 
 def render_full(

@@ -161,7 +161,7 @@ def _put_tuned(loaded: Loaded) -> None:
 
 def _status(loaded: Loaded) -> int:
     study = loaded.study
-    failed, _ = failed_cases(study)
+    failed = failed_cases(study)
     if study.bad_files or study.left_out or failed or loaded.errors:
         return FAILED_CASES
     if any(row.pair and row.pair.comparable is False for row in loaded.rows):

@@ -66,7 +66,11 @@ def test_a_delayed_rank_lowers_rate_and_efficiency():
 
 
 @pytest.mark.parametrize(
-    ("base", "why"), [([], "not measured"), ([{"failure": "hung"}], "every launch failed")]
+    ("base", "why"),
+    [
+        ([], "none on 1 rank was not measured"),
+        ([{"failure": "hung"}], "every launch of none on 1 rank failed"),
+    ],
 )
 def test_a_base_case_without_a_number_is_told(base, why):
     records = [make_record(block=block, **fields) for fields in base for block in range(6)]
@@ -75,8 +79,8 @@ def test_a_base_case_without_a_number_is_told(base, why):
     row = row_of(table, num_ranks=2)
     assert (row.efficiency_none, row.efficiency_backend) == (None, None)
     assert row.throughput is not None
-    assert f"no base case (a), none on 1 rank: {why}" in row.notes
-    assert "no base case (b), ring on 1 rank: not measured" in row.notes
+    assert f"vs 1 rank: {why}" in row.notes
+    assert "vs same backend: ring on 1 rank was not measured" in row.notes
     assert len(table.failures) == 6 * len(base)
 
 
@@ -124,7 +128,7 @@ def test_too_few_launches_have_numbers_but_no_intervals():
     assert (row.throughput.low, row.throughput.high) == (None, None)
     assert (row.efficiency_none.low, row.efficiency_none.high) == (None, None)
     assert "fewer than 6 launches: no 95 % interval of samples/s" in row.notes
-    assert "fewer than 3 blocks with base case (a), none on 1 rank: no interval" in row.notes
+    assert "vs 1 rank: fewer than 3 blocks, no interval" in row.notes
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ def test_without_common_blocks_the_efficiency_is_flagged(blocks, other):
     records += [make_record(backend="ring", num_ranks=2, block=block, **other) for block in blocks]
     row = row_of(measure(records), backend="ring")
     assert row.efficiency_none.method == "unpaired t"
-    assert "unpaired with base case (a), none on 1 rank: no common block" in row.notes
+    assert "vs 1 rank: no block in common with none on 1 rank, so unpaired" in row.notes
 
 
 def test_a_pair_whose_launches_are_days_apart_is_none():
@@ -214,8 +218,8 @@ def test_sizes_of_different_jobs_are_paired_through_the_one_that_they_share():
     assert ratio.high - ratio.low < 0.03  # unpaired it has the 20 % by which blocks differ
     assert row.efficiency_none_median == pytest.approx(0.97**4, rel=0.01)
     assert (
-        "no block in common with base case (a), none on 1 rank: chained through ring on 4 ranks, which ran in both "
-        "jobs" in row.notes
+        "vs 1 rank: no block in common with none on 1 rank; chained through ring on 4 ranks, which ran in both jobs"
+        in row.notes
     )
     near = row_of(measure(jobs()), backend="ring", num_ranks=4)
     assert near.efficiency_none.method == "paired t"
@@ -291,7 +295,7 @@ def test_kinds_of_evidence_have_rows_of_their_own():
         ]
     table = measure(records)
     assert [row.evidence for row in scaling.FINDING.of(table)] == ["measured", "measured", "simulated"]
-    assert "base case (a), none on 1 rank, is measured, not simulated" in scaling.FINDING.of(table)[2].notes
+    assert "vs 1 rank: none on 1 rank is measured, not simulated" in scaling.FINDING.of(table)[2].notes
 
 
 def test_a_failed_launch_of_a_cell_with_two_kinds_of_evidence_counts_once():

@@ -70,7 +70,7 @@ def test_only_what_was_asked_for_is_written_with_its_caption_beside_it(tmp_path)
     assert rf"\includegraphics[width=3.3in]{{{paths[1].name}}}" in text
     (study,), (commit,) = table.provenance.studies, table.provenance.commits
     comments = " ".join(line.removeprefix("% ") for line in text.splitlines() if line.startswith("%"))
-    for words in (study, commit[:12], table.provenance.data_hash, "(b) base case"):
+    for words in (study, commit[:12], table.provenance.data_hash, "(T(p)/p) / (T(1)/1)"):
         assert words in comments
 
 

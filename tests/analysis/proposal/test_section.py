@@ -26,7 +26,7 @@ def ring(*shares):
                 "On 4 ranks (1 node) the training runs at",
                 "a scaled speed-up of 3.60 [3.60, 3.60]",
                 "a scaling efficiency of 90.0 % [90.0, 90.0]",
-                "relative to 1 rank without a communication layer, which alone does",
+                "relative to 1 rank without communication, which alone does",
                 "From 2 to 4 ranks each doubling multiplied the throughput by 1.89",
             ],
         ),

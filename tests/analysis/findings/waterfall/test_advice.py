@@ -54,7 +54,7 @@ def study(*factors):
 
 def test_too_few_launches_say_how_many_and_how_long():
     found = advice(measure(study(1.2, 1.1, 1.2, 1.15, 1.1)))
-    assert found == ["To compare them, measure 6 launches of each cell (--launches 6, about 1 h 00 min)."]
+    assert found == ["To compare them, run 6 launches of each cell (--launches 6, about 1 h 00 min)."]
 
 
 def test_what_was_not_shown_says_how_many_would_show_it():

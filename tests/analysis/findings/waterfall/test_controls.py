@@ -111,7 +111,7 @@ CASES = {
         ALL,
         lambda _: {"evidence": "emulated"},
         lambda cell, _: cell.num_ranks > 1,
-        ("base case (a), none on 1 rank, is measured, not emulated",),
+        ("vs 1 rank: none on 1 rank is measured, not emulated",),
         6,
     ),
     "stamps": (
@@ -190,7 +190,7 @@ def test_data_that_are_not_read_have_no_input_stall_and_weak_scaling_no_batch_ef
 def test_blocks_of_other_jobs_make_the_base_case_unpaired():
     found = only(plant(ALL, noise=0.01, base_block=100))
     assert found.by_block == ()
-    assert found.notes == ("unpaired with base case (a), none on 1 rank: no common block",)
+    assert found.notes == ("vs 1 rank: no block in common with none on 1 rank, so unpaired",)
     assert " ranks, unpaired; largest loss: " in headline(found)
     unpaired = [part.name for part in found.parts if part.loss.method.startswith("unpaired t")]
     assert unpaired == ["sharing the machine", "input stall"]
@@ -249,7 +249,7 @@ def test_fewer_than_3_blocks_are_insufficient():
 
 @pytest.mark.parametrize(
     ("num_ranks", "reason"),
-    [(1, "no base case (a), none on 1 rank: not measured"), (4, "none on 4 ranks was not measured")],
+    [(1, "vs 1 rank: none on 1 rank was not measured"), (4, "none on 4 ranks was not measured")],
 )
 def test_without_its_controls_there_is_a_reason_instead(num_ranks, reason):
     records = changed(

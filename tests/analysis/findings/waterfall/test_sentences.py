@@ -129,7 +129,7 @@ def test_a_waterfall_without_parts_has_a_row_with_the_reason():
     unknown = only([record for record in plant(ALL) if record.case.cell.num_ranks > 1])
     (empty,) = waterfall_rows([unknown])
     assert empty.keys() == rows[0].keys()
-    assert (empty["part"], empty["reason"]) == (None, "no base case (a), none on 1 rank: not measured")
+    assert (empty["part"], empty["reason"]) == (None, "vs 1 rank: none on 1 rank was not measured")
     assert empty["reason"] in headline(unknown)
 
 
