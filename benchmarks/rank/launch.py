@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.affinity import local_rank
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
 from dlscale.benchmarks.rank.checks import update_gates
@@ -29,7 +30,7 @@ from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo
 from dlscale.collectives.job import ServerSplit, split
 from dlscale.collectives.registry import connect, preload, serve
 from dlscale.collectives.ring.mpi_match import require_same_world
-from dlscale.models.frameworks import framework_module, repeatable
+from dlscale.models.frameworks import GPU_HELP, framework_module, gpu_module, repeatable
 from dlscale.models.workload import Shard
 
 
@@ -60,8 +61,9 @@ def run_launch_on_rank(
         slept=cell.slept is not None,
         deferred=cell.backend_options.get("deferred") == 1,
     )
+    gpu = own_gpu(cell.framework, world) if cell.device == "gpu" else None
     factories = [spec.factory(case.cell) for case in spec.cases]
-    _write_rank_info(spool, everyone, cell, cores=cores)
+    _write_rank_info(spool, everyone, cell, cores=cores, gpu=gpu)
     start_up = seconds_since_launch(spec, world)
     if start_up is not None:
         spool.write(Phase("start_up", start_up))
@@ -189,7 +191,24 @@ def _phase(spool: SpoolWriter, name: PhaseName) -> Iterator[None]:
     spool.write(Phase(name, time.perf_counter() - begin))
 
 
-def _write_rank_info(spool: SpoolWriter, everyone: Any, cell: Cell, *, cores: list[int]) -> None:
+def own_gpu(framework: str, workers: Any) -> str:
+    """The UUID of the GPU that this rank has taken; collective. Raises UsageError on all ranks if two have one GPU."""
+    gpus: list[str] = workers.allgather(gpu_module(framework).identity())
+    for gpu in gpus:
+        sharing = [rank for rank, other in enumerate(gpus) if other == gpu]
+        if len(sharing) > 1:
+            raise UsageError(
+                f"ranks {' and '.join(map(str, sharing))} were to train on GPUs of their own, but all have GPU {gpu}; "
+                "start one rank per GPU, and have the launcher show each rank its own GPU, or all of the node's; "
+                f"{GPU_HELP}"
+            )
+    own: int = workers.Get_rank()
+    return gpus[own]
+
+
+def _write_rank_info(
+    spool: SpoolWriter, everyone: Any, cell: Cell, *, cores: list[int], gpu: str | None = None
+) -> None:
     from mpi4py import MPI
 
     spool.write(
@@ -201,6 +220,7 @@ def _write_rank_info(spool: SpoolWriter, everyone: Any, cell: Cell, *, cores: li
             boot_id=boot_id(),
             affinity=cores,
             num_threads=cell.threads_per_rank,
+            gpu=gpu,
         )
     )
 

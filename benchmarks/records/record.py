@@ -282,6 +282,7 @@ class RankPlace(Frozen):
     boot_id: Text  # hashed; equal on ranks that share a machine
     affinity: list[int]
     num_threads: PositiveInt
+    gpu: Text | None = where_given(None)  # the UUID of the one that it trained on
 
 
 class RankFacts(RankPlace):

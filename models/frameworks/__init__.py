@@ -104,6 +104,10 @@ class GpuModule(Protocol):
         """From now on this process computes on its own GPU. Raises UsageError if there is none for it."""
         ...
 
+    def identity(self) -> str:
+        """The UUID of the GPU that was taken: two processes with one GPU say the same."""
+        ...
+
 
 def gpu_module(framework: str) -> GpuModule:
     """What a framework knows of GPUs. Imports the framework. Raises UsageError if it is unknown or not installed."""
@@ -119,12 +123,17 @@ def repeatable(framework: str, *, device: str) -> contextlib.AbstractContextMana
     return cast(contextlib.AbstractContextManager[None], module.repeatable())
 
 
-def check_local_rank(local_rank: int, *, num_gpus: int, framework: str) -> None:
-    """Returns if that rank of a node has a GPU of its own. Raises UsageError."""
+def gpu_of(local_rank: int, *, num_gpus: int, framework: str) -> int:
+    """The number of a rank's GPU among those that its framework sees: all of the node's, or its own alone.
+
+    Raises UsageError where it is neither. Whether two ranks have one GPU is seen by what `identity` says on each.
+    """
     if num_gpus == 0:
         raise UsageError(f"device gpu was asked for, but {framework} sees no GPU here; {GPU_HELP}")
-    if local_rank >= num_gpus:
+    if num_gpus > 1 and local_rank >= num_gpus:
         raise UsageError(
             f"rank {local_rank} of this node was to train on a GPU of its own, but {framework} sees {num_gpus}; "
-            f"start at most {num_gpus} ranks per node, each of which is shown all GPUs"
+            f"start at most {num_gpus} ranks per node, or have the launcher show each rank its own GPU, or all of the "
+            "node's"
         )
+    return local_rank if num_gpus > 1 else 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import uuid
+
 import tensorflow as tf
 
-from dlscale.models.frameworks import check_local_rank
+from dlscale.models.frameworks import gpu_of
 
 
 def names() -> list[str]:
@@ -32,13 +35,28 @@ def has_nccl() -> bool:
 
 
 def take(local_rank: int) -> None:
-    """From now on this process sees the GPU of that number alone, in IEEE float32; before it has computed anything.
+    """From now on this process sees its GPU (`gpu_of`) alone, in IEEE float32; before it has computed anything.
 
     Its memory is taken as it is needed, not all at once, and TF32, TensorFlow's default, is neither of the precisions
     that a study has.
     """
     gpus = tf.config.list_physical_devices("GPU")
-    check_local_rank(local_rank, num_gpus=len(gpus), framework=f"tensorflow {version()}")
-    tf.config.set_visible_devices(gpus[local_rank], "GPU")
-    tf.config.experimental.set_memory_growth(gpus[local_rank], True)
+    own = gpus[gpu_of(local_rank, num_gpus=len(gpus), framework=f"tensorflow {version()}")]
+    tf.config.set_visible_devices(own, "GPU")
+    tf.config.experimental.set_memory_growth(own, True)
     tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+def identity() -> str:
+    """The UUID of the GPU that was taken, from NVIDIA's driver: TensorFlow does not tell, but counts as CUDA does."""
+    gpus = tf.config.list_physical_devices("GPU")
+    number = gpus.index(tf.config.get_visible_devices("GPU")[0])
+    driver, device, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    calls = (
+        driver.cuInit(0),
+        driver.cuDeviceGet(ctypes.byref(device), number),
+        driver.cuDeviceGetUuid(ctypes.byref(found), device),
+    )
+    if any(calls):
+        raise OSError(f"NVIDIA's driver does not tell the UUID of GPU {number}: errors {calls}")
+    return str(uuid.UUID(bytes=bytes(found)))

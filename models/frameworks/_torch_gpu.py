@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dlscale.models.frameworks import check_local_rank
+from dlscale.models.frameworks import gpu_of
 
 
 def names() -> list[str]:
@@ -36,14 +36,19 @@ def has_nccl() -> bool:
 
 
 def take(local_rank: int) -> None:
-    """From now on this process computes on the GPU of that number, in IEEE float32; before it has computed anything.
+    """From now on this process computes on its GPU (`gpu_of`), in IEEE float32; before it has computed anything.
 
     Torch's default lets convolutions round their inputs to TF32, which is neither of the precisions that a study has.
     """
-    check_local_rank(local_rank, num_gpus=torch.cuda.device_count(), framework=f"torch {version()}")
-    torch.cuda.set_device(local_rank)
+    num_gpus = torch.cuda.device_count()
+    torch.cuda.set_device(gpu_of(local_rank, num_gpus=num_gpus, framework=f"torch {version()}"))
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
+
+
+def identity() -> str:
+    """The UUID of the GPU that was taken."""
+    return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
 
 
 @contextlib.contextmanager

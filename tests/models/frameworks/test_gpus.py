@@ -2,15 +2,17 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.rank import launch
 from dlscale.collectives import nccl
 from dlscale.models import NAMES, load_workload
-from dlscale.models.frameworks import FRAMEWORKS, _torch, check_local_rank, framework_module, gpu_module
+from dlscale.models.frameworks import FRAMEWORKS, _torch, framework_module, gpu_module, gpu_of
 from dlscale.models.workload import Execution, Input, Shard
 
 
@@ -63,15 +65,36 @@ def test_autocast_follows_the_device():
 
 
 @pytest.mark.parametrize(
+    ("local_rank", "num_gpus", "taken"), [(0, 1, 0), (3, 1, 0), (0, 4, 0), (3, 4, 3), (7, 8, 7)]
+)
+def test_a_rank_takes_the_gpu_of_its_number_or_the_only_one_that_it_is_shown(local_rank, num_gpus, taken):
+    assert gpu_of(local_rank, num_gpus=num_gpus, framework="torch 2.13.0") == taken
+
+
+@pytest.mark.parametrize(
     ("local_rank", "num_gpus", "words"),
     [(0, 0, ["sees no GPU", "docs/gpu.md"]), (2, 2, ["rank 2", "sees 2", "at most 2 ranks per node"])],
 )
 def test_a_rank_without_a_gpu_of_its_own_is_refused(local_rank, num_gpus, words):
-    check_local_rank(0, num_gpus=1, framework="torch 2.13.0")
     with pytest.raises(UsageError) as caught:
-        check_local_rank(local_rank, num_gpus=num_gpus, framework="torch 2.13.0")
+        gpu_of(local_rank, num_gpus=num_gpus, framework="torch 2.13.0")
     for word in (*words, "torch 2.13.0"):
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("gpus", [["a"], list("abcd"), list("abcdefgh"), list("abca"), ["a", "a"]])
+def test_ranks_with_one_gpu_are_refused_on_all_ranks(gpus, monkeypatch):
+    twice = [rank for rank, gpu in enumerate(gpus) if gpus.count(gpu) > 1]
+    for rank, gpu in enumerate(gpus):
+        workers = SimpleNamespace(allgather=lambda _: gpus, Get_rank=lambda rank=rank: rank)
+        monkeypatch.setattr(launch, "gpu_module", lambda _, gpu=gpu: SimpleNamespace(identity=lambda: gpu))
+        if twice:
+            with pytest.raises(
+                UsageError, match=f"ranks {twice[0]} and {twice[1]} .* GPU a; start one rank per GPU"
+            ):
+                launch.own_gpu("torch", workers)
+        else:
+            assert launch.own_gpu("torch", workers) == gpu
 
 
 class Gpus:
