@@ -123,6 +123,34 @@ def target_lowered():
     _patch(Metric, "reached", lambda old: lambda self, value, wanted: old(self, value + 0.3, wanted))
 
 
+def evaluations_halved():
+    """Their seconds, on a clock that the gate does not read."""
+    from contextlib import contextmanager
+
+    from dlscale.benchmarks.rank.evaluations import EvaluationTime
+
+    def make(timed):
+        @contextmanager
+        def halved(self):
+            before = self.seconds
+            with timed(self):
+                yield
+            self.seconds = (before + self.seconds) / 2
+
+        return halved
+
+    _patch(EvaluationTime, "timed", make)
+
+
+def evaluated_in_half_the_training():
+    from dlscale.benchmarks.rank import solution
+
+    def make(kind):
+        return lambda **said: kind(**said | {"training_seconds": said["training_seconds"] / 2})
+
+    _patch(solution, "Evaluation", make)
+
+
 def loader_reads_nothing():
     from dlscale.benchmarks.rank.controls import LoaderOnly
 

@@ -68,6 +68,8 @@ FAULTS = [
     ("evaluated_on_other_samples", TO_TARGET, "audit_evaluation"),
     ("metric_raised", TO_TARGET, "audit_evaluation"),
     ("target_lowered", TO_TARGET, "audit_evaluation"),
+    ("evaluations_halved", TO_TARGET, "evaluation_clock"),
+    ("evaluated_in_half_the_training", TO_TARGET, "evaluation_times"),
     ("broadcast_from_rank_1", TWO, "broadcast"),
     ("exchanged_twice", TWO, "audit_exchange"),
     ("nothing", IN_16_BITS, None),

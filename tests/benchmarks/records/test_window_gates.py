@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from dlscale.benchmarks.records.spool import MeasuredWindow, Witnessed
-from dlscale.benchmarks.records.window_gates import launch_gate, window_gates
+from dlscale.benchmarks.records.target import Evaluation
+from dlscale.benchmarks.records.window_gates import evaluations_gate, launch_gate, window_gates
 from dlscale.benchmarks.records.windows import Window
 
 STEPS = 4
@@ -77,3 +78,31 @@ def test_all_windows_of_a_launch_fit_into_it(lasted, passed, checked):
 def test_seconds_and_starts_that_another_clock_does_not_show_fail(change):
     windows = CHANGES[change](measured(longest_pause=1e-5))
     assert not verdicts(windows)["window_clocks"]
+
+
+@pytest.mark.parametrize(
+    (
+        "first_step",
+        "evaluated",
+        "passed",
+    ),  # {step: seconds of training before it}; the slowest rank takes 0.5 s
+    [
+        (0, {4: 0.5, 12: 1.5}, True),
+        (0, {4: 0.25, 12: 0.75}, False),
+        (0, {4: 0.4, 12: 1.2}, False),  # those of the other rank
+        (0, {4: 0.5, 6: 1.0}, False),  # inside a window
+        (8, {8: 1.0, 12: 1.5, 20: 2.5}, True),
+        (8, {8: 1.0, 12: 1.5, 20: 3.0}, False),
+        (8, {8: 1.0, 12: 0.5}, False),  # without the time before
+    ],
+)
+def test_evaluations_come_after_windows_with_the_time_of_all_of_them(first_step, evaluated, passed):
+    window = Window(phase="steady", num_steps=STEPS, start_seconds=[0.0, 0.0], seconds=[0.4, 0.5])
+    evaluations = [
+        Evaluation(
+            step=step, samples=step, training_seconds=seconds, evaluating_seconds=0.1, loss=0.5, metrics={}
+        )
+        for step, seconds in evaluated.items()
+    ]
+    gate = evaluations_gate(evaluations, [window] * 3, first_step=first_step)
+    assert (gate.name, gate.passed) == ("evaluation_times", passed)
