@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from dlscale.analysis.declare import Block, Column, Figure, Sentence, Table, TableOf
+from dlscale.analysis.declare import Column, Sentence, Table, TableOf
 from dlscale.analysis.families import Family
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Block, Figure
 from dlscale.analysis.text import cell_name, workload_title
 from dlscale.benchmarks.records.record import Record
 

@@ -15,7 +15,6 @@ from matplotlib.ticker import (
     MaxNLocator,
 )
 
-from dlscale.analysis.declare import Area, Figure, Guide, HeatMap, Loss, Plot, Point, Series
 from dlscale.analysis.figures.drawing import (
     CHARACTER_INCHES,
     DOUBLE_COLUMN_INCHES,
@@ -34,6 +33,7 @@ from dlscale.analysis.figures.layout import Captioned, Needs, figure_with_axes, 
 from dlscale.analysis.figures.losses import draw_losses, loss_handles, needs_of_losses
 from dlscale.analysis.figures.scales import places_apart, scale_x, scale_y
 from dlscale.analysis.form import SCREEN, Caption, Form
+from dlscale.analysis.plots import Area, Figure, Guide, HeatMap, Loss, Plot, Point, Series
 from dlscale.analysis.render.theme import Look, looks_for
 
 BAND_ALPHA = 0.18

@@ -13,9 +13,9 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 
-from dlscale.analysis.declare import HeatMap
 from dlscale.analysis.figures.drawing import RIM, inches_wide
 from dlscale.analysis.figures.layout import Needs
+from dlscale.analysis.plots import HeatMap
 
 COLORS = "PuOr_r"  # ColorBrewer: orange is slower, purple faster; safe for colour-blind readers
 LIMITS = (2, 5, 10, 20, 50, 100)  # percent at the ends of the colours

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-from dlscale.analysis.declare import IN_TOTAL, Loss
 from dlscale.analysis.figures.drawing import GREY, LINE_INCHES, RIM
 from dlscale.analysis.figures.layout import Needs
+from dlscale.analysis.plots import IN_TOTAL, Loss
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import number, share_text
 

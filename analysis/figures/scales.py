@@ -17,8 +17,8 @@ from matplotlib.ticker import (
     PercentFormatter,
 )
 
-from dlscale.analysis.declare import Axis
 from dlscale.analysis.figures.drawing import CHARACTER_INCHES, MOST_TICKS, inches_wide
+from dlscale.analysis.plots import Axis
 from dlscale.analysis.text import number
 
 _WIDE = 12  # a logarithmic axis that spans less has round steps

@@ -15,13 +15,13 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from dlscale.analysis.declare import Figure as Declared
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH, drawing
 from dlscale.analysis.figures.figure import draw, on_pages
 from dlscale.analysis.figures.layout import finish_printed
 from dlscale.analysis.findings import load_all
 from dlscale.analysis.form import SCREEN, Form, figure_latex
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Figure as Declared
 from dlscale.analysis.provenance import Provenance, printable
 from dlscale.base.files import all_or_nothing, write_atomically
 from dlscale.base.strings import to_csv

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 
-from dlscale.analysis.declare import Block, Sentence
+from dlscale.analysis.declare import Sentence
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import communication, scaling, solution_table
@@ -20,6 +20,7 @@ from dlscale.analysis.findings.scaling import ScalingRow, rows_of
 from dlscale.analysis.findings.waterfall import FINDING as WATERFALLS
 from dlscale.analysis.findings.waterfall_parts import BATCH, INPUT, SHARING, STRAGGLERS, WAITING, Waterfall
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Block
 from dlscale.analysis.records import start_time
 from dlscale.analysis.statistics import half_width
 from dlscale.analysis.text import plural, share_text

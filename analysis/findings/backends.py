@@ -13,17 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from dlscale.analysis.declare import (
-    Column,
-    Figure,
-    Sentence,
-    Shown,
-    Table,
-    TableOf,
-    Tags,
-    shown_interval,
-    tags_of,
-)
+from dlscale.analysis.declare import Column, Sentence, Shown, Table, TableOf, Tags, shown_interval, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding, or_else, training_columns
 from dlscale.analysis.findings import communication
@@ -33,6 +23,7 @@ from dlscale.analysis.findings.overlap import IN_LINE
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Figure
 from dlscale.analysis.records import setting_columns, settings_text
 from dlscale.analysis.statistics import Interval, block_difference, block_ratio, median_interval
 from dlscale.analysis.text import (

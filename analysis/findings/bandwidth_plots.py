@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dlscale.analysis.curves import limits
-from dlscale.analysis.declare import Axis, Bars, Figure, Plot, Point, Series, Tags, tags_of
+from dlscale.analysis.declare import Tags, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.communication_only import BucketSize
 from dlscale.analysis.findings.overlap import Communication
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.findings.small_print import bars_text, family_figure, span
+from dlscale.analysis.plots import Axis, Bars, Figure, Plot, Point, Series
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.text import backend_name, interval_note, plural, rate, size_text, training_title
 

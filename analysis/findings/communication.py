@@ -7,17 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from dlscale.analysis.declare import (
-    Column,
-    Figure,
-    Plot,
-    Sentence,
-    Shown,
-    TableOf,
-    Value,
-    shown_interval,
-    tags_of,
-)
+from dlscale.analysis.declare import Column, Sentence, Shown, TableOf, Value, shown_interval, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import PLACE_COLUMNS, Finding, place_columns
 from dlscale.analysis.findings import scaling, waterfall
@@ -33,6 +23,7 @@ from dlscale.analysis.findings.overlap import (
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Figure, Plot
 from dlscale.analysis.records import options_text
 from dlscale.analysis.text import (
     RATIO_LIMITS,

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.declare import Block, Column, Sentence, TableOf, brief, tags_of
+from dlscale.analysis.declare import Column, Sentence, TableOf, brief, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import PLACE_COLUMNS, Finding
 from dlscale.analysis.findings.solutions import metric_name
 from dlscale.analysis.findings.trainings import Training, metric_of, trainings_of
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Block
 from dlscale.analysis.records import wire_bytes, wire_share
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, t_interval
 from dlscale.analysis.text import (

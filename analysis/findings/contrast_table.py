@@ -6,17 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from dlscale.analysis.declare import (
-    NOTHING,
-    Block,
-    Column,
-    Sentence,
-    Shown,
-    TableOf,
-    Tags,
-    Value,
-    shown_interval,
-)
+from dlscale.analysis.declare import NOTHING, Column, Sentence, Shown, TableOf, Tags, Value, shown_interval
 from dlscale.analysis.families import environment_text
 from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings.contrast_declaration import STUDY_FACTOR
@@ -30,6 +20,7 @@ from dlscale.analysis.findings.contrasts import (
     undecided_text,
 )
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Block
 from dlscale.analysis.records import algorithm_text, options_text
 from dlscale.analysis.statistics import LEVEL, Interval, disagree
 from dlscale.analysis.text import RATIO_LIMITS, backend_name, interval_columns, plural, points, workload_title

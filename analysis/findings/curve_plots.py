@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dlscale.analysis.curves import Curve, Value, missing_from
-from dlscale.analysis.declare import Axis, Guide, Point, Series, tags_of
+from dlscale.analysis.declare import tags_of
 from dlscale.analysis.findings.predicted_points import PlacedPrediction
 from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.plots import Axis, Guide, Point, Series
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name, interval_note, listed, number, plural, rate, with_limits
 

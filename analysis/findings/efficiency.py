@@ -6,18 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from dlscale.analysis.curves import Value, curves_of, missing_from
-from dlscale.analysis.declare import (
-    Axis,
-    Block,
-    Column,
-    Figure,
-    Guide,
-    Plot,
-    Sentence,
-    Table,
-    brief,
-    family_tags,
-)
+from dlscale.analysis.declare import Column, Sentence, Table, brief, family_tags
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import ladder, predicted_points, scaling, solution_table
@@ -46,6 +35,7 @@ from dlscale.analysis.findings.verdict import on_one_rank, verdict
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import BASE_NAMES
+from dlscale.analysis.plots import Axis, Block, Figure, Guide, Plot
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import RATIO_LIMITS, backend_name, percent, plural, rate, training_title

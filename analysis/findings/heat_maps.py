@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.declare import Figure, HeatMap, Tags
+from dlscale.analysis.declare import Tags
 from dlscale.analysis.families import Family, curve_order, on_most_ranks
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling, stragglers
@@ -25,6 +25,7 @@ from dlscale.analysis.findings.stragglers import (
 from dlscale.analysis.form import Form
 from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Figure, HeatMap
 from dlscale.analysis.records import has_rank_steps
 from dlscale.analysis.statistics import median
 from dlscale.analysis.text import attributes, backend_name, plural, training_title

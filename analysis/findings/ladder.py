@@ -12,23 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from dlscale.analysis.declare import (
-    NOTHING,
-    Axis,
-    Block,
-    Column,
-    Figure,
-    Guide,
-    Plot,
-    Point,
-    Sentence,
-    Series,
-    TableOf,
-    Value,
-    brief,
-    shown_interval,
-    tags_of,
-)
+from dlscale.analysis.declare import NOTHING, Column, Sentence, TableOf, Value, brief, shown_interval, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings.contrast_declaration import Side, sides_of
@@ -37,6 +21,7 @@ from dlscale.analysis.findings.contrasts import Contrast, study_contrasts
 from dlscale.analysis.findings.small_print import solution_origin, span
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Axis, Block, Figure, Guide, Plot, Point, Series
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import Interval, block_ratio, median_interval
 from dlscale.analysis.text import (

@@ -9,20 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.declare import (
-    Axis,
-    Column,
-    Guide,
-    Plot,
-    Point,
-    Series,
-    Table,
-    TableOf,
-    Tags,
-    Value,
-    shown_number,
-    tags_of,
-)
+from dlscale.analysis.declare import Column, Table, TableOf, Tags, Value, shown_number, tags_of
 from dlscale.analysis.finding import PLACE_COLUMNS, Finding, place_columns
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.outliers import outlier_columns
@@ -30,6 +17,7 @@ from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase, good_launches
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.outliers import Outlier, Outliers
+from dlscale.analysis.plots import Axis, Guide, Plot, Point, Series
 from dlscale.analysis.records import start_time
 from dlscale.analysis.text import CONTROL_NAMES, backend_name, number, plural, workload_title
 from dlscale.benchmarks.records.record import Cell

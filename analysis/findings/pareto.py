@@ -12,19 +12,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from dlscale.analysis.curves import curves_of, limits
-from dlscale.analysis.declare import (
-    Axis,
-    Column,
-    Figure,
-    Guide,
-    Plot,
-    Point,
-    Sentence,
-    Series,
-    TableOf,
-    Tags,
-    tags_of,
-)
+from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import energy, solution_table
@@ -33,6 +21,7 @@ from dlscale.analysis.findings.small_print import solution_origin
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Axis, Figure, Guide, Plot, Point, Series
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import cell_name, interval_columns, listed, number, plural, training_title

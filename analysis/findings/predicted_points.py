@@ -19,12 +19,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from dlscale.analysis.curves import Value as ValueOf
-from dlscale.analysis.declare import Block, Column, Point, Sentence, Series, TableOf, Tags, Value
+from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, Value
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Block, Point, Series
 from dlscale.analysis.records import engine_text, prediction_row, settings_text, values_of
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import (

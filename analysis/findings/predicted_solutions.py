@@ -17,18 +17,7 @@ from typing import Any
 import numpy as np
 
 from dlscale.analysis.curves import curves_of, limits
-from dlscale.analysis.declare import (
-    Axis,
-    Column,
-    Figure,
-    Guide,
-    Plot,
-    Point,
-    Sentence,
-    Series,
-    TableOf,
-    tags_of,
-)
+from dlscale.analysis.declare import Column, Sentence, TableOf, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import noise_scale, solution_table
@@ -48,6 +37,7 @@ from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.form import Form
 from dlscale.analysis.launches import Block, good_launches
 from dlscale.analysis.measured import Measured, WeakScaling
+from dlscale.analysis.plots import Axis, Figure, Guide, Plot, Point, Series
 from dlscale.analysis.statistics import MIN_BLOCKS, Floats, Interval
 from dlscale.analysis.text import (
     attributes,

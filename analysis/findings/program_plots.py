@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from dlscale.analysis.declare import Figure, Plot
 from dlscale.analysis.findings.programs import SPEED, Program, by_training, to_program_row
 from dlscale.analysis.findings.small_print import solution_origin, span
 from dlscale.analysis.findings.solution_plots import learning_plots
 from dlscale.analysis.findings.throughput import throughput_plots
+from dlscale.analysis.plots import Figure, Plot
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.text import plural
 

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dlscale.analysis.declare import Block, Column, Sentence, TableOf, tags_of
+from dlscale.analysis.declare import Column, Sentence, TableOf, tags_of
 from dlscale.analysis.families import on_most_ranks
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.launches import good_by_cell
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Block
 from dlscale.analysis.text import attributes, backend_name, number, plural, points, workload_title
 from dlscale.benchmarks.records.record import Cell, Record
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dlscale.analysis.declare import Figure, HeatMap, Loss, Plot
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings.predicted_points import (
     PlacedPrediction,
@@ -14,6 +13,7 @@ from dlscale.analysis.findings.predicted_points import (
     to_scaling_columns,
 )
 from dlscale.analysis.findings.scaling import ScalingRow, scaling_row
+from dlscale.analysis.plots import Figure, HeatMap, Loss, Plot
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import training_title

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 
 from dlscale.analysis.curves import curves_of, limits, rates_are_tried
-from dlscale.analysis.declare import Axis, Figure, Guide, Plot, Point, Series, TrainingLine, tags_of
+from dlscale.analysis.declare import tags_of
 from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.findings.curve_plots import plain_series, rank_axis
 from dlscale.analysis.findings.learning_curves import (
@@ -29,6 +29,7 @@ from dlscale.analysis.findings.solutions import (
     unequal_tuning,
 )
 from dlscale.analysis.findings.trainings import Training
+from dlscale.analysis.plots import Axis, Figure, Guide, Plot, Point, Series, TrainingLine
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import (

@@ -7,18 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dlscale.analysis.curves import rates_are_tried
-from dlscale.analysis.declare import (
-    Block,
-    Column,
-    Figure,
-    Sentence,
-    Shown,
-    Table,
-    TableOf,
-    Value,
-    brief,
-    tags_of,
-)
+from dlscale.analysis.declare import Column, Sentence, Shown, Table, TableOf, Value, brief, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import scaling
@@ -44,6 +33,7 @@ from dlscale.analysis.findings.solutions import (
 )
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Block, Figure
 from dlscale.analysis.records import algorithm_text, options_text
 from dlscale.analysis.text import attributes, cell_name, interval_columns, number, training_title
 from dlscale.benchmarks.records.target import Target

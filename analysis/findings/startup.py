@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dlscale.analysis.declare import Axis, Column, Figure, Plot, Stack, TableOf, Tags, shown_number
+from dlscale.analysis.declare import Column, TableOf, Tags, shown_number
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings.small_print import solution_origin, span
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Axis, Figure, Plot, Stack
 from dlscale.analysis.records import slowest_in_phase
 from dlscale.analysis.text import attributes
 from dlscale.benchmarks.records.record import Phases

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.declare import Axis, Figure, Guide, Plot, Point, Series, tags_of
+from dlscale.analysis.declare import tags_of
 from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
@@ -18,6 +18,7 @@ from dlscale.analysis.findings.small_print import bars_text, family_figure, span
 from dlscale.analysis.form import Form
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Axis, Figure, Guide, Plot, Point, Series
 from dlscale.analysis.records import Seconds, algorithm_text, options_text, settings_text
 from dlscale.analysis.text import backend_name, plural
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dlscale.analysis.curves import Curve, Value, curves_of, limits, missing_from
-from dlscale.analysis.declare import Axis, Figure, Guide, Plot
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
@@ -21,6 +20,7 @@ from dlscale.analysis.findings.scaling import ScalingRow, base_text, rows_of, sc
 from dlscale.analysis.findings.small_print import bars_text, family_figure, span
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Axis, Figure, Guide, Plot
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import RATIO_LIMITS, interval_columns, number

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from dlscale.analysis.curves import Curve, curves_of, missing_from
-from dlscale.analysis.declare import Figure, Guide, Plot, family_tags
+from dlscale.analysis.declare import family_tags
 from dlscale.analysis.families import Family, common_family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
@@ -40,6 +40,7 @@ from dlscale.analysis.findings.scaling import ScalingRow, base_text, rows_of
 from dlscale.analysis.findings.small_print import family_figure, scaling_lines, span
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Figure, Guide, Plot
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.text import rate, training_title
 from dlscale.analysis.variants import CURVE

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dlscale.analysis.curves import curves_of, missing_from
-from dlscale.analysis.declare import Column, Figure, Plot, Sentence, Shown, Table, TableOf, tags_of
+from dlscale.analysis.declare import Column, Sentence, Shown, Table, TableOf, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
@@ -23,6 +23,7 @@ from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text
 from dlscale.analysis.findings.small_print import scaling_lines, span, warning
 from dlscale.analysis.findings.throughput import throughput_plots
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Figure, Plot
 from dlscale.analysis.records import named
 from dlscale.analysis.text import RATIO_LIMITS, backend_name, listed
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from dlscale.analysis.censored import Run, expected_cost, median_cost
-from dlscale.analysis.declare import Block, Column, Sentence, TableOf, Value, brief, tags_of
+from dlscale.analysis.declare import Column, Sentence, TableOf, Value, brief, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import scaling, solution_table
@@ -22,6 +22,7 @@ from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, training_goal
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Block
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import (
     attributes,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dlscale.analysis.declare import Loss
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings import interference, scaling, solution_table, tuning, waterfall
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
@@ -13,6 +12,7 @@ from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contras
 from dlscale.analysis.findings.scaling import ScalingRow, base_text
 from dlscale.analysis.findings.solution_plots import solution_sentences
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Loss
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import efficiency_text, plural, rate, share_text, training_title
 

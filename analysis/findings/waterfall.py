@@ -8,20 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
 
-from dlscale.analysis.declare import (
-    IN_TOTAL,
-    Block,
-    Column,
-    Figure,
-    Loss,
-    Losses,
-    Sentence,
-    TableOf,
-    Value,
-    shown_interval,
-    tags_of,
-)
-from dlscale.analysis.declare import Part as ShownPart
+from dlscale.analysis.declare import Column, Sentence, TableOf, Value, shown_interval, tags_of
 from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.finding import Finding, place_columns
 from dlscale.analysis.findings import scaling
@@ -40,6 +27,8 @@ from dlscale.analysis.findings.waterfall_parts import (
 )
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import IN_TOTAL, Block, Figure, Loss, Losses
+from dlscale.analysis.plots import Part as ShownPart
 from dlscale.analysis.records import algorithm_text, options_text
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
 from dlscale.analysis.text import (

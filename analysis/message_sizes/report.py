@@ -7,22 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from dlscale.analysis.declare import (
-    Axis,
-    Block,
-    Column,
-    Figure,
-    Guide,
-    Plot,
-    Point,
-    Sentence,
-    Series,
-    Shown,
-    Table,
-    TableOf,
-    Tags,
-    Value,
-)
+from dlscale.analysis.declare import Column, Sentence, Shown, Table, TableOf, Tags, Value
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import save_pictures, save_rows
@@ -32,6 +17,7 @@ from dlscale.analysis.message_sizes.summary import (
     average_bus_bandwidths,
     message_size_row,
 )
+from dlscale.analysis.plots import Axis, Block, Figure, Guide, Plot, Point, Series
 from dlscale.analysis.text import microseconds, number, plural, size_text
 from dlscale.benchmarks.records.collective_operations import BY_NAME
 from dlscale.benchmarks.records.message_sizes import Collective, MessageSizeRun

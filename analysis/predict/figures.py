@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dlscale.analysis.declare import Axis, Figure, Plot
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import save_drawing
+from dlscale.analysis.plots import Axis, Figure, Plot
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
 from dlscale.analysis.predict.plots import efficiency_plot, plot_over_nodes
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records

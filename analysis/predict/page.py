@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlscale.analysis.declare import Block, Column, Point, Sentence, TableOf
+from dlscale.analysis.declare import Column, Sentence, TableOf
+from dlscale.analysis.plots import Block, Point
 from dlscale.analysis.predict.plots import efficiency_plot
 from dlscale.analysis.predict.render import first_line, prediction_table
 from dlscale.analysis.records import engine_text

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dlscale.analysis.declare import Axis, Guide, Plot, Point, Series, Tags
+from dlscale.analysis.declare import Tags
+from dlscale.analysis.plots import Axis, Guide, Plot, Point, Series
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
 
 Bands = Mapping[tuple[str, str], Mapping[int, Band]]

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlscale.analysis.declare import Figure, Guide, Plot
 from dlscale.analysis.figures.write import save_figure, save_rows
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.predicted_points import placed_row
@@ -17,6 +16,7 @@ from dlscale.analysis.findings.step_time import step_time_figure
 from dlscale.analysis.findings.throughput import MAKERS
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Figure, Guide, Plot
 from dlscale.analysis.proposal.document import to_latex, to_markdown
 from dlscale.analysis.proposal.section import FIGURE_INCHES, document, table_line
 from dlscale.analysis.proposal.sizes import Curve, curves

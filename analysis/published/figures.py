@@ -13,9 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dlscale.analysis.declare import Figure as Declared
 from dlscale.analysis.figures.write import save_figure
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Figure as Declared
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.published.catalogue import Figure, Published
 from dlscale.analysis.published.claim_verdicts import VERDICTS, ClaimVerdict

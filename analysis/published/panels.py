@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from dlscale.analysis.declare import Area, Axis, Guide, Plot, Point, Series, Tags
+from dlscale.analysis.declare import Tags
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Area, Axis, Guide, Plot, Point, Series
 from dlscale.analysis.published.catalogue import Figure, Panel, Published
 from dlscale.analysis.published.ours import OwnPoint, own_points
 from dlscale.analysis.published.predictions import PredictedCurve

@@ -16,7 +16,7 @@ import plotext
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
-from dlscale.analysis.declare import IN_TOTAL, Axis, Loss, Plot, Point
+from dlscale.analysis.plots import IN_TOTAL, Axis, Loss, Plot, Point
 from dlscale.analysis.render.theme import Look
 from dlscale.analysis.text import share_text
 

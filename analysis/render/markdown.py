@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from dlscale.analysis.declare import Losses, Sentence, Table
+from dlscale.analysis.declare import Sentence, Table
 from dlscale.analysis.finding import Found
+from dlscale.analysis.plots import Losses
 from dlscale.analysis.render.grid import header, numbered
 
 WORDS = ("backend", "notes")  # columns that are not numbers

@@ -13,10 +13,11 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.text import Text
 
-from dlscale.analysis.declare import Block, Losses, Plot, Sentence, Table
+from dlscale.analysis.declare import Sentence, Table
 from dlscale.analysis.finding import Found, or_else
 from dlscale.analysis.findings.failures import gaps, study_warnings
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Block, Losses, Plot
 from dlscale.analysis.render.charts import Chart, Waterfalls
 from dlscale.analysis.render.grid import Grid, numbered, render_table
 from dlscale.analysis.render.theme import Look

@@ -11,13 +11,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.declare import Figure, Plot, brief
+from dlscale.analysis.declare import brief
 from dlscale.analysis.finding import Found, collect
 from dlscale.analysis.findings import together
 from dlscale.analysis.findings.failures import study_warnings
 from dlscale.analysis.findings.study_comparison import compare_studies, compared_text, comparison_verdict
-from dlscale.analysis.findings.together import Member
 from dlscale.analysis.launches import latest_good
+from dlscale.analysis.plots import Figure, Plot
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.html.document import write_page
@@ -130,13 +130,13 @@ def _compared(loaded: Sequence[Loaded]) -> tuple[list[str], bool]:
     return sentences, comparable
 
 
-def _members(loaded: Sequence[Loaded]) -> list[Member]:
+def _members(loaded: Sequence[Loaded]) -> list[together.Member]:
     begun = [min(record.started_at for record in one.study.records)[:10] for one in loaded]
     systems = [", ".join(one.study.provenance.systems) for one in loaded]
     names = [one.folder.name for one in loaded]
     labels = together.labels(list(zip(systems, begun, names, strict=True)))
     return [
-        Member(
+        together.Member(
             label=label, name=one.folder.name, begun=date, study=one.study, warnings=tuple(warnings_of(one))
         )
         for label, one, date in zip(labels, loaded, begun, strict=True)
@@ -148,7 +148,7 @@ def warnings_of(one: Loaded) -> Iterator[str]:
     return (sentence for sentence, _ in study_warnings(one.study))
 
 
-def _print(members: Sequence[Member], sentences: Sequence[str]) -> None:
+def _print(members: Sequence[together.Member], sentences: Sequence[str]) -> None:
     console = Console(highlight=False)
     # The page has the columns that 80 have no room for.
     for part in render_table(brief(together.numbers(members, controls=False), without=("memory",))):
@@ -161,7 +161,7 @@ def _print(members: Sequence[Member], sentences: Sequence[str]) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
 
-def _file_name(members: Sequence[Member]) -> str:
+def _file_name(members: Sequence[together.Member]) -> str:
     names = "+".join(member.name for member in members)
     whole = "+".join(f"{member.study.provenance.systems}{member.name}" for member in members)
     digest = hashlib.sha256(whole.encode()).hexdigest()[:8]

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dlscale.analysis.declare import NO_TAGS, Block, Tags
+from dlscale.analysis.declare import NO_TAGS, Tags
+from dlscale.analysis.plots import Block
 from dlscale.analysis.render.theme import Look
 
 

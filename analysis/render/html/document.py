@@ -24,7 +24,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from dlscale.analysis.declare import Axis, Guide, HeatMap, Loss, Losses, Plot, Series, Table, Tags
+from dlscale.analysis.declare import Table, Tags
+from dlscale.analysis.plots import Axis, Guide, HeatMap, Loss, Losses, Plot, Series
 from dlscale.analysis.render.html.content import Page, Shown
 from dlscale.analysis.render.theme import Look
 from dlscale.analysis.text import efficiency_text, rate, share_text, workload_title

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from dlscale.analysis.declare import Loss, Part, Plot
 from dlscale.analysis.finding import Found, or_else
 from dlscale.analysis.findings import predicted_points, scaling, waterfall
 from dlscale.analysis.findings.failures import study_warnings
 from dlscale.analysis.findings.verdict import summary
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.plots import Loss, Part, Plot
 from dlscale.analysis.records import start_time
 from dlscale.analysis.render.html.content import Page, Section, Segment, Shown, Strip
 from dlscale.analysis.render.theme import Look, looks_for

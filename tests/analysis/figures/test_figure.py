@@ -5,7 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlscale.analysis.declare import (
+from dlscale.analysis.declare import Tags
+from dlscale.analysis.figures.drawing import EVIDENCE, drawing
+from dlscale.analysis.figures.figure import draw
+from dlscale.analysis.form import Form
+from dlscale.analysis.plots import (
     Area,
     Axis,
     Bars,
@@ -16,12 +20,8 @@ from dlscale.analysis.declare import (
     Point,
     Series,
     Stack,
-    Tags,
     TrainingLine,
 )
-from dlscale.analysis.figures.drawing import EVIDENCE, drawing
-from dlscale.analysis.figures.figure import draw
-from dlscale.analysis.form import Form
 
 PRINTED = Form(width=3.3)
 SERIES = Series(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.analysis.declare import Plot, Sentence
+from dlscale.analysis.declare import Sentence
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import write_figures
@@ -10,6 +10,7 @@ from dlscale.analysis.findings import solution_table
 from dlscale.analysis.findings.solution_plots import frameworks_figure, learning_figure
 from dlscale.analysis.findings.solution_table import to_solution_row
 from dlscale.analysis.measured import measure
+from dlscale.analysis.plots import Plot
 from tests.analysis.findings.test_solutions import EVALUATING, LAUNCH, SET_UP, training
 from tests.analysis.reading import page_for
 

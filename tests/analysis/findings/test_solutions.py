@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from dlscale.analysis.declare import Plot
 from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.findings import solution_table as trainings
 from dlscale.analysis.findings.learning_curves import thinned
 from dlscale.analysis.findings.solution_table import to_solution_row
 from dlscale.analysis.form import SCREEN
 from dlscale.analysis.measured import measure
+from dlscale.analysis.plots import Plot
 from dlscale.benchmarks.records.target import Target, TrainingLaunch
 from dlscale.models.optimizers import BatchGrowth, optimizer_rule
 from dlscale.models.own import OwnModel

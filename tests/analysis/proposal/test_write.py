@@ -6,9 +6,9 @@ import re
 import pytest
 from PIL import Image
 
-from dlscale.analysis.declare import Guide
 from dlscale.analysis.figures.drawing import DOTS_PER_INCH
 from dlscale.analysis.measured import measure
+from dlscale.analysis.plots import Guide
 from dlscale.analysis.proposal import write as module
 from dlscale.analysis.proposal.write import write_proposal
 from tests.made_records import make_record

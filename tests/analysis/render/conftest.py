@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlscale.analysis.declare import HeatMap, Loss, Losses, Part, Tags
+from dlscale.analysis.declare import Tags
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import scaling_row
 from dlscale.analysis.measured import measure
+from dlscale.analysis.plots import HeatMap, Loss, Losses, Part
 from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.page import strips
 from dlscale.analysis.statistics import Interval

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.declare import Plot
+from dlscale.analysis.plots import Plot
 from dlscale.analysis.render.html.document import write_page
 from tests.analysis.reading import blocks_of
 

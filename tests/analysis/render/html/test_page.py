@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.analysis.declare import Plot, Sentence, Table
+from dlscale.analysis.declare import Sentence, Table
+from dlscale.analysis.plots import Plot
 from dlscale.analysis.render.html.document import render
 from dlscale.benchmarks.records.files import BadFile, parse_record
 from tests.analysis.reading import blocks_of

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from dlscale.analysis.declare import Plot, Sentence
+from dlscale.analysis.declare import Sentence
 from dlscale.analysis.measured import measure
+from dlscale.analysis.plots import Plot
 from dlscale.analysis.render.html.document import payload, render, write_page
 from tests.analysis.made_predictions import predictions
 from tests.analysis.reading import blocks_of, page_for

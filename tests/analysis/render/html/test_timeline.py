@@ -2,10 +2,11 @@
 
 import pytest
 
-from dlscale.analysis.declare import Plot, Table
+from dlscale.analysis.declare import Table
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.launches import by_start, key_of, outlier_marks
 from dlscale.analysis.measured import measure
+from dlscale.analysis.plots import Plot
 from dlscale.analysis.render.html.document import payload
 from tests.analysis.reading import blocks_of
 
