@@ -147,6 +147,11 @@ def ratio_at_size(num_bytes: int, interval: Interval) -> str:
     return f"{rate(interval)} at {size_text(num_bytes)}"
 
 
+def seconds_text(seconds: float) -> str:
+    """`5.12 s`, `40.0 ms`."""
+    return f"{number(seconds)} s" if seconds >= 1 else f"{number(1e3 * seconds)} ms"
+
+
 def microseconds(seconds: float | None) -> str:
     """`12.3`; "-" if unknown."""
     return "-" if seconds is None else number(1e6 * seconds)

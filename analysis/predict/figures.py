@@ -15,6 +15,7 @@ from dlscale.analysis.plots import Axis, Figure, Plot
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
 from dlscale.analysis.predict.plots import efficiency_plot, plot_over_nodes
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
+from dlscale.analysis.predict.scenario import ASSUMED
 from dlscale.analysis.predict.solution import PredictedSolution, solution_caption, solution_row
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import prediction_row
@@ -45,7 +46,7 @@ def write_prediction(
     if _is_written(rows, stem):
         return
     first, scenario = records[0], curves[0].scenario
-    doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
+    doubts, assumptions = _doubts(records)
     title = f"{first.workload} {first.preset}, {first.scaling_mode} scaling on {first.system}"
     warning = "; ".join(["predicted, nothing was measured here", *doubts])
     figure = _figure(
@@ -55,6 +56,7 @@ def write_prediction(
         subtitle=f"engine {ENGINE} {ENGINE_VERSION}; band: 5 to 95 %",
         small_print=(
             f"Profile: {first.profile_source}. Network: {scenario.network.source}.",
+            *assumptions,
             *small_print,
         ),
         rows=rows,
@@ -71,7 +73,7 @@ def write_solutions(solutions: Sequence[PredictedSolution], stem: Path, *, commi
         backend = it.curve.scenario.rule.backend
         name = f"{backend}, batch {it.trained.global_batch}"
         bands.setdefault((name, backend), {})[it.point.num_nodes] = it.seconds
-    doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
+    doubts, assumptions = _doubts(records)
     every = [it.seconds for it in solutions]
     limits = min(band.low for band in every) / 1.25, max(band.high for band in every) * 1.25
     warning = "; ".join(["predicted, nothing was measured there", *doubts])
@@ -81,7 +83,10 @@ def write_solutions(solutions: Sequence[PredictedSolution], stem: Path, *, commi
         title=solution_caption(solutions),
         warning=warning,
         subtitle="band: interval of the samples and of the rate",
-        small_print=[f"Samples: {text}." for text in dict.fromkeys(it.trained.source for it in solutions)],
+        small_print=[
+            *(f"Samples: {text}." for text in dict.fromkeys(it.trained.source for it in solutions)),
+            *assumptions,
+        ],
         rows=rows,
     )
     _save(figure, stem, records, study="prediction of time to solution")
@@ -95,6 +100,16 @@ def write_grid(rows: Sequence[Mapping[str, Any]], stem: Path, *, asked_batch: in
     write_atomically(table, to_csv(rows), mode=0o644)
     write_what_if(rows, page, asked_batch=asked_batch, grid_name=table.name)
     return page, table
+
+
+def _doubts(records: Iterable[PredictionRecord]) -> tuple[list[str], list[str]]:
+    """Why the records are not to be trusted, and, for the small print, what is assumed of the system."""
+    doubts = list(dict.fromkeys(doubt for record in records for doubt in record.doubts))
+    assumed = [doubt for doubt in doubts if doubt.startswith(ASSUMED)]
+    return (
+        [doubt for doubt in doubts if doubt not in assumed],
+        [f"{doubt[0].upper()}{doubt[1:]}." for doubt in assumed],
+    )
 
 
 def _figure(plot: Plot, **words: Any) -> Figure:

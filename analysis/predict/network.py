@@ -147,18 +147,18 @@ def with_assumed(system: System) -> tuple[System, tuple[str, ...]]:
     if node.memory_bandwidth is None and model.node.memory_bandwidth:
         memory = model.node.memory_bandwidth
         changes["node"] = node.model_copy(update={"memory_bandwidth": _of_model(memory)})
-        texts.append(f"memory of a node at {memory.value}, as on {COMPLETE}: not stated")
+        texts.append(f"memory bandwidth of a node {memory.value}, as on {COMPLETE} (missing in the file)")
     if fabric:
         own: dict[str, Any] = {}
         if fabric.latency is None and model.fabric and model.fabric.latency:
             own["latency"] = _of_model(model.fabric.latency)
-            texts.append(f"latency of {model.fabric.latency.text}, as on {COMPLETE}: not stated")
+            texts.append(f"latency {model.fabric.latency.text}, as on {COMPLETE} (missing in the file)")
         grouped = fabric.groups is not None or "dragonfly" in (
             fabric.topology.value if fabric.topology else ""
         )
         if grouped and not (fabric.groups and fabric.nodes_per_group and fabric.bisection):
             own |= {"topology": None, "groups": None}
-            texts.append("no congestion between groups of nodes: their links are not stated")
+            texts.append("no congestion between groups of nodes (their links are missing in the file)")
         if own:
             changes["fabric"] = fabric.model_copy(update=own)
     if not changes:

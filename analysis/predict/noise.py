@@ -74,11 +74,13 @@ def noise_of(profile: Profile) -> Noise:
     """A profile's noise, which says what of it was measured and what was not."""
     noise = noise_of_steps(profile.step_seconds, profile.variation)
     measured, not_measured = [], []
-    differ = "ranks that differ for good"
+    differ = "permanently slower ranks"
     if profile.rank_variation is None:
         not_measured.append(f"{differ} ({profile.rank_variation_source})")
     else:
-        measured.append(f"{differ} by {100 * profile.rank_variation:.2g} % ({profile.rank_variation_source})")
+        measured.append(
+            f"{differ}, by {100 * profile.rank_variation:.2g} % ({profile.rank_variation_source})"
+        )
     count = len(profile.step_seconds)
     num_events = int(rare_events(np.array(profile.step_seconds)).sum()) if noise.steps else 0
     if not noise.steps:

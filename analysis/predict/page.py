@@ -9,7 +9,7 @@ from typing import Any
 from dlscale.analysis.declare import Column, Sentence, TableOf
 from dlscale.analysis.plots import Block, Point
 from dlscale.analysis.predict.plots import efficiency_plot
-from dlscale.analysis.predict.render import first_line, prediction_table
+from dlscale.analysis.predict.render import prediction_table
 from dlscale.analysis.records import engine_text
 from dlscale.analysis.render.html.content import Page, Section
 from dlscale.analysis.render.html.page import looks
@@ -117,7 +117,7 @@ def _assumptions(records: Sequence[PredictionRecord]) -> Iterator[Block]:
 
 
 def _basis(record: PredictionRecord) -> Iterator[str]:
-    yield f"{first_line(record)}."
+    yield f"Profile ({record.profile_evidence}): {record.profile_source}."
     yield f"Network: {record.network_source}."
     yield from (f"Noise: {text}." for text in record.noise)
     if record.noise_not_measured:

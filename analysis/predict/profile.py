@@ -11,6 +11,8 @@ from dlscale.models.slept import Slept
 
 SLEEP_DIGITS = 6  # of seconds: a microsecond
 
+SOURCES = "; sources: "  # of a profile's source, behind what it says
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradient:

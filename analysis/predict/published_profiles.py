@@ -29,7 +29,8 @@ from typing import Any, Literal
 
 from pydantic import PositiveFloat, model_validator
 
-from dlscale.analysis.predict.profile import Gradient, Profile
+from dlscale.analysis.predict.profile import SOURCES, Gradient, Profile
+from dlscale.analysis.text import seconds_text
 from dlscale.base import definitions
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
@@ -124,8 +125,8 @@ def profile_of_file(path: str, system: System) -> Profile:
         evidence="published",
         source=f"{stored.sample_time.value} per sample ({stored.sources[stored.sample_time.source]})",
         derived=(
-            "the split of a step over layers, by their operations",
-            "the update, by the bytes that it moves through memory",
+            "split of a step over layers, by their operations",
+            "update, by the bytes that it moves through memory",
             f"variation of steps ({stored.variation.note})",
         ),
         variation=(stored.variation.low, stored.variation.high),
@@ -216,7 +217,7 @@ def derived_profile(
     pace = _pace(known, system, workload, preset, device=device, ranks_per_node=ranks_per_node)
     center = math.sqrt(pace.least * pace.most)
     seconds = center * preset.local_batch
-    band = f"{1e3 * center:.3g} ms ({1e3 * pace.least:.3g} to {1e3 * pace.most:.3g})"
+    band = f"{seconds_text(center)} ({seconds_text(pace.least)} to {seconds_text(pace.most)})"
     gradients, split = _gradients(workload, preset, seconds)
     moved = ADAM_BYTES_MOVED if facts.optimizer == "adam" else MOMENTUM_BYTES_MOVED
     update = moved * preset.num_parameters / _memory_rate(system)
@@ -236,9 +237,9 @@ def derived_profile(
             *["operations at the rates of large networks: a small one reaches less"]
             * (preset.name != "paper"),
             split,
-            "the update, by the bytes that it moves through memory",
-            f"variation of steps ({100 * known.variation.low:.2g} to {100 * known.variation.high:.2g} %, of another "
-            f"machine: {known.variation.source})",
+            "update, by the bytes that it moves through memory",
+            f"variation of steps, {100 * known.variation.low:.2g} to {100 * known.variation.high:.2g} %, from another "
+            f"machine ({known.variation.source})",
         ),
         variation=(known.variation.low, known.variation.high),
         time_factors=(pace.least / center, pace.most / center),
@@ -286,7 +287,7 @@ def _pace(
         return Pace(
             least=sharing / max(rate.high for rate in own),
             most=sharing / min(rate.low for rate in own),
-            text=f"published ({'; '.join(rate.source for rate in own)})",
+            text=f"published{SOURCES}{'; '.join(rate.source for rate in own)}",
         )
     if not flops:
         raise UsageError(
@@ -301,7 +302,7 @@ def _pace(
         least, most = min(it.low for it in stated), max(it.high for it in stated)
         origin = f"{least:.3g} to {most:.3g} operations per second of other networks on such a {owner}"
         seconds = {"least": flops * sharing / most, "most": flops * sharing / least}
-        return Pace(**seconds, text=f"{origin} ({_sources(stated)})")
+        return Pace(**seconds, text=f"{origin}{SOURCES}{_sources(stated)}")
     peaks = system.devices.peak if device == "gpu" and system.devices else system.node.peak
     dtype = next((name for name in ("fp32", "fp64") if name in peaks), None)
     if dtype is None:
@@ -318,9 +319,8 @@ def _pace(
     return Pace(
         least=flops * sharing / (high * stated_peak.number),
         most=flops * sharing / (low * stated_peak.number),
-        text=f"no rate is published for such a {owner}: at {100 * low:.2g} to {100 * high:.2g} % of its stated {dtype} "
-        f"peak of {stated_peak.value} ({system.sources[stated_peak.source]}), the shares that networks reach on "
-        f"{reference.name} ({_sources(all_like)})",
+        text=f"{100 * low:.2g} to {100 * high:.2g} % of the stated {dtype} peak of {stated_peak.value}, as on "
+        f"{reference.name}{SOURCES}{system.sources[stated_peak.source]}; {_sources(all_like)}",
     )
 
 
@@ -345,7 +345,7 @@ def _gradients(workload: str, preset: Preset, seconds: float) -> tuple[list[Grad
         total = sum(layer.forward_flops for layer in layers)
         done = accumulate(layer.forward_flops for layer in layers)
         ready = [forward + (seconds - forward) * flops / total for flops in done]
-        return _of_layers(layers, ready), "the split of a step over layers, by their operations"
+        return _of_layers(layers, ready), "split of a step over layers, by their operations"
     count = max(1, math.ceil(num_bytes / PIECE_BYTES))
     ends = [num_bytes * place // count for place in range(count + 1)]
     pieces = [
@@ -358,5 +358,5 @@ def _gradients(workload: str, preset: Preset, seconds: float) -> tuple[list[Grad
     ]
     return (
         pieces,
-        f"gradients, {count} equal pieces that are ready one after the other: the facts have no layers",
+        f"gradients, as {count} equal pieces, ready one after the other (no facts on layers)",
     )

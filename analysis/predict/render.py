@@ -9,10 +9,10 @@ from dlscale.analysis.declare import Column, Table, TableOf
 from dlscale.analysis.findings.bounds import network_bound
 from dlscale.analysis.findings.waterfall_parts import shown_name
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
-from dlscale.analysis.predict.profile import at_batch
+from dlscale.analysis.predict.profile import SOURCES, at_batch
 from dlscale.analysis.predict.scenario import Scenario, noise_texts
-from dlscale.analysis.records import engine_text, prediction_row
-from dlscale.analysis.text import number
+from dlscale.analysis.records import prediction_row
+from dlscale.analysis.text import number, seconds_text
 from dlscale.benchmarks.records.prediction import PredictionRecord
 
 
@@ -64,11 +64,9 @@ def prediction_table(records: Sequence[PredictionRecord]) -> Table:
 
 
 def first_line(record: PredictionRecord) -> str:
-    """What every reader has to know before the numbers."""
-    return (
-        f"predicted, nothing was measured on {record.system} here: {record.profile_evidence} profile, "
-        f"{record.profile_source}; engine {engine_text(record)}"
-    )
+    """What every reader has to know before the numbers; sources are in the figure's small print and on the page."""
+    source, *_ = record.profile_source.partition(SOURCES)
+    return f"predicted, not measured on {record.system}: {record.profile_evidence} profile, {source}"
 
 
 def profile_lines(scenario: Scenario) -> Iterator[str]:
@@ -79,12 +77,16 @@ def profile_lines(scenario: Scenario) -> Iterator[str]:
     measured, not_measured = noise_texts(scenario, of_messages=scenario.calibrated_nodes is None)
     yield from (f"noise: {text}" for text in measured)
     if not_measured:
-        yield f"noise, not measured: {'; '.join(not_measured)}"
-    yield from (f"derived: {text}" for text in scenario.profile.derived)
+        yield f"not modelled: {'; '.join(not_measured)}"
+    if scenario.profile.derived:
+        yield f"derived: {'; '.join(scenario.profile.derived)}"
 
 
-def bound_line(curve: PredictedCurve) -> str:
-    """What the network allows on the most nodes, whatever the backend: a ring's bytes over each node's link."""
+def network_line(curve: PredictedCurve) -> str:
+    """What the network allows on the most nodes, whatever the backend: a ring's bytes over each node's link.
+
+    It is no upper bound where the nodes are slower than the profile's middle: they have more time to exchange.
+    """
     last, network = curve.points[-1], curve.scenario.network
     profile = at_batch(curve.scenario.profile, last.local_batch)
     bound = network_bound(
@@ -95,9 +97,9 @@ def bound_line(curve: PredictedCurve) -> str:
         bytes_per_second=network.node_bytes_per_second,
     )
     return (
-        f"bound by the network on {last.num_nodes} nodes: a step computes for {1e3 * bound.compute_seconds:.3g} ms and "
-        f"its gradients take {1e3 * bound.wire_seconds:.3g} ms on the wire: efficiency at most "
-        f"{100 * bound.hidden:.0f} % fully overlapped, {100 * bound.exposed:.0f} % not overlapped"
+        f"network on {last.num_nodes} nodes: gradients take {seconds_text(bound.wire_seconds)} on the wire, "
+        f"computation {seconds_text(bound.compute_seconds)}: that alone keeps {100 * bound.exposed:.0f} % (no overlap) "
+        f"to {100 * bound.hidden:.0f} % (full overlap); slower nodes keep more"
     )
 
 

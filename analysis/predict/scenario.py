@@ -19,6 +19,7 @@ from dlscale.benchmarks.systems.system import System
 from dlscale.models import load_workload
 
 NUM_REPLICATES = 2000
+ASSUMED = "assumed: "  # the beginning of a doubt about what a system's file does not state
 ALIKE = {"torch": "gloo", "tensorflow": "tf_collective"}  # what exchanges as nccl does, where that is assumed
 
 
@@ -77,7 +78,7 @@ def scenario_of(
                 f"{per_node} ranks per node on {machine.name}, whose file does not state the links between a node's "
                 "GPUs; give --set ranks_per_node=1"
             )
-        assumed = (*assumed, "links between a node's GPUs as fast as its memory: not stated")
+        assumed = (*assumed, "links between a node's GPUs as fast as its memory (missing in the file)")
     rule = rule_of(
         ALIKE[profile.framework] if backend == "nccl" and assumed is not None else backend,
         backend_options,
@@ -89,7 +90,7 @@ def scenario_of(
     if scaling_mode == "strong":
         own = load_workload(profile.workload).preset(profile.preset).global_batch
     return Scenario(
-        doubts=tuple(f"assumed: {text}" for text in assumed or ()),
+        doubts=tuple(f"{ASSUMED}{text}" for text in assumed or ()),
         network=network_of(machine),
         profile=profile,
         noise=noise_of(profile),

@@ -24,13 +24,13 @@ from dlscale.analysis.findings.predicted_points import (
 from dlscale.analysis.predict.grid import Axes, grid_rows, read_grid
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.analysis.predict.render import (
-    bound_line,
     explanation,
     first_line,
+    network_line,
     prediction_table,
     profile_lines,
 )
-from dlscale.analysis.predict.scenario import Scenario
+from dlscale.analysis.predict.scenario import ASSUMED, Scenario
 from dlscale.analysis.published.catalogue import load_published
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.grid import render_table
@@ -157,13 +157,16 @@ def show_curves(
         for it in load_published().said_of(records[0].system, records[0].workload, scenario.scaling_mode)
     ]
     texts = [first_line(records[0]), *profile_lines(scenario), *(f"published: {it}" for it in published)]
-    texts.append(bound_line(curves[0]))
+    texts.append(network_line(curves[0]))
     for curve in curves:
         if curve.scenario.calibrated_nodes:
             from dlscale.analysis.predict.calibration_records import calibration_line
 
             texts.append(calibration_line(curve.scenario))
-    texts += dict.fromkeys(f"doubt: {doubt}" for record in records for doubt in record.doubts)
+    doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
+    if assumptions := [doubt.removeprefix(ASSUMED) for doubt in doubts if doubt.startswith(ASSUMED)]:
+        texts.append(f"{ASSUMED}{'; '.join(assumptions)}")
+    texts += [f"doubt: {doubt}" for doubt in doubts if not doubt.startswith(ASSUMED)]
     causes = [text for curve in curves if explain for text in explanation(curve)]
     _print([*texts, prediction_table(records), *causes])
     small_print = [f"Published: {it}." for it in published]

@@ -139,8 +139,8 @@ def _as_jobs(name: str, system: System, request: Request, how: Start) -> int:
             click.echo(smaller)
         if open_ports:
             click.echo(
-                f"rehearsed with allow_open_ports=yes, which {system.name} itself must be given: without it no "
-                "default backend for its GPUs spans nodes"
+                f"rehearsed as if allow_open_ports=yes were set; on {system.name} add --set allow_open_ports=yes: its "
+                "GPU backends need it beyond one node"
             )
     request = _introduced(study, system, request, how)
     if request.wait_quiet:

@@ -53,7 +53,7 @@ def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(rehears
     first, *_ = said.splitlines()
     assert first == "rehearsal: this machine is not cori; nothing is submitted and nothing was measured"
     assert "published: Sensitive to the network's latency and to jitter" in said
-    assert "efficiency at most 100 % fully overlapped" in said
+    assert "that alone keeps 100 % (no overlap) to 100 % (full overlap)" in said
     (folder,) = tmp_path.glob("cori/rehearsal-weak-scaling-*")
     assert {path.name for path in folder.glob("job-*.sh")} == {"job-000.sh", "job-001.sh"}
     script = (folder / "job-001.sh").read_text()
@@ -118,7 +118,7 @@ def test_every_system_with_jobs_has_a_plan_of_every_workload(system, kind, tmp_p
     refused = kind == "strong-scaling" and system in ("theta", "frontier")
     expected = "is too short: cosmogan" if refused else "node-hours used per case"
     assert any(expected in line for line in lines)
-    assert any("rehearsed with allow_open_ports" in line for line in lines) == (
+    assert any("rehearsed as if allow_open_ports" in line for line in lines) == (
         load_system(system).default_device == "gpu"
     )
 

@@ -114,8 +114,6 @@ def test_gpu_nodes_without_a_way_to_exchange_are_not_billed(dlscale, mistake, tm
         text = " ".join((out + err).split())
         assert status == 0
         assert "hep_cnn torch nccl (allow_open_ports=True) 16 4 128 train" in text
-        assert ("rehearsed with allow_open_ports=yes, which perlmutter itself must be given" in text) == (
-            not words
-        )
+        assert ("on perlmutter add --set allow_open_ports=yes" in text) == (not words)
     monkeypatch.setattr(System, "is_here", lambda _: True)
     assert "backend nccl was asked for across machines" in mistake(*command, tmp_path)
