@@ -100,7 +100,7 @@ class ScalingRow:
     efficiency_none: Interval | None = None  # against backend `none`
     efficiency_none_median: float | None = None  # of the median block; intervals are of geometric means
     efficiency_backend: Interval | None = None  # against the same backend
-    base_ranks: int = 1  # of both base cases
+    base_ranks: int  # of both base cases
     input_stall: Interval | None = None  # share of a training step, from the loader-only control
     input_loss: Interval | None = None  # share of a training step, from the synthetic control
     peak_rss_bytes: int | None = None  # the largest rank's, over launches

@@ -72,6 +72,20 @@ def test_milliseconds_of_next_to_nothing_are_0_without_a_sign(milliseconds, text
     assert table.rows[0].values[-2].text.startswith(text)
 
 
+@pytest.mark.parametrize(
+    ("rivals", "said"),
+    [(("b", "c"), "; not separable from b or c"), (("b", "c", "d"), " from 3 other causes")],
+)
+def test_two_rivals_of_the_largest_loss_are_named(rivals, said):
+    assert largest_loss(replace(only(plant(ALL)), rivals=rivals, separated=False)).endswith(said)
+
+
+def test_a_part_of_nothing_is_no_loss():
+    one = only(plant(ALL))
+    parts = (replace(one.parts[0], loss=interval(0.0, 0.1)), *one.parts[1:])
+    assert waterfall_rows([replace(one, parts=parts)])[0]["verdict"] == "gain"
+
+
 def test_losses_that_are_alike_are_not_ranked():
     one = only(plant(ALIKE, noise=0.01))
     assert set(one.rivals) == {"sharing the machine", "communication and waiting"} - {one.largest.name}
