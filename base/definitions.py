@@ -5,10 +5,9 @@ A mistake in a definition is a `UsageError` that names the file, the field, what
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -16,7 +15,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, unknown
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_toml
 from dlscale.base.strings import visible
@@ -166,13 +165,6 @@ def one_of(kind: str, name: str, known: Iterable[str]) -> str:
     if name not in choices:
         raise UsageError(unknown(kind, name, choices))
     return name
-
-
-def unknown(kind: str, name: str, known: Sequence[str]) -> str:
-    """`no study 'weakscaling' (did you mean weak-scaling?); choose one of: ...`."""
-    nearest = difflib.get_close_matches(name.lower(), known, n=1)
-    hint = f" (did you mean {nearest[0]}?)" if nearest else ""
-    return f"no {kind} {name!r}{hint}; choose one of: {', '.join(known)}"
 
 
 def where_given(default: Any, **constraints: Any) -> Any:

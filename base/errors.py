@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable, Sequence
 
 LONGEST = 4000  # characters of a message; what somebody else wrote may be in it
 _LINE_BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
@@ -18,3 +20,14 @@ class UsageError(Exception):
     def __str__(self) -> str:
         line = _LINE_BREAKS.sub(" ", super().__str__())
         return line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` (did you mean weak-scaling?)`; empty where no known name is near."""
+    nearest = difflib.get_close_matches(name.lower(), list(known), n=1)
+    return f" (did you mean {nearest[0]}?)" if nearest else ""
+
+
+def unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    """`no study 'weakscaling' (did you mean weak-scaling?); choose one of: ...`."""
+    return f"no {kind} {name!r}{did_you_mean(name, known)}; choose one of: {', '.join(known)}"

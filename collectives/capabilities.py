@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ TABLE = {
 def capabilities(name: str) -> Capabilities:
     """The row of a backend. Raises UsageError for an unknown name."""
     if name not in NAMES:
-        raise UsageError(f"no backend {name!r}; choose one of: {', '.join(NAMES)}")
+        raise UsageError(unknown("backend", name, NAMES))
     return TABLE[name]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, did_you_mean
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ def read_into_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, owner:
     for name, value in options.items():
         if name not in defaults:
             choices = f"choose from: {', '.join(defaults)}" if defaults else "it has none"
-            raise UsageError(f"{owner} has no option {name!r}; {choices}")
+            raise UsageError(f"{owner} has no option {name!r}{did_you_mean(name, defaults)}; {choices}")
         _check_type(value, defaults[name], option=f"{name} of {owner}")
     return tuple(
         kind(**{name: value for name, value in options.items() if name in of_kind})
@@ -74,10 +74,11 @@ def read_into_kinds(kinds: Sequence[type], options: Mapping[str, Any], *, owner:
 
 
 _TYPES: dict[type, type] = {bool: bool, int: Integral, float: Real, str: str}
+_KINDS = {bool: "yes or no", int: "a whole number", float: "a number", str: "a text"}
 
 
 def _check_type(value: Any, default: Any, *, option: str) -> None:
     """Returns if `value` is of the default's type, of which NumPy has more. Raises UsageError."""
     expected = type(default)
     if not isinstance(value, _TYPES[expected]) or (isinstance(value, bool) and expected is not bool):
-        raise UsageError(f"option {option} is {value!r}; give a {expected.__name__}")
+        raise UsageError(f"option {option} is {value!r}; give {_KINDS[expected]}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, unknown
 from dlscale.models.workload import Workload
 
 NAMES = ("hep_cnn", "cosmogan", "resnet50", "inception_v3")
@@ -13,6 +13,6 @@ NAMES = ("hep_cnn", "cosmogan", "resnet50", "inception_v3")
 def load_workload(name: str) -> Workload:
     """The facts of a workload; imports no framework. Raises UsageError for an unknown name."""
     if name not in NAMES:
-        raise UsageError(f"no workload {name!r}; choose one of: {', '.join(NAMES)}")
+        raise UsageError(unknown("workload", name, NAMES))
     workload: Workload = importlib.import_module(f"dlscale.models.{name}").WORKLOAD
     return workload

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.models.frameworks import KNOWN, check_memory_format, framework_module
 from dlscale.models.optimizers import OptimizerRule
 from dlscale.models.slept import SleepOperations, Slept
@@ -281,8 +281,9 @@ class Workload:
         """
         wanted = name or self.default_preset
         if wanted not in self.presets:
+            hint = did_you_mean(wanted, self.presets)
             raise UsageError(
-                f"{self.name} has no preset {wanted!r}; choose one of: {', '.join(self.presets)}"
+                f"{self.name} has no preset {wanted!r}{hint}; choose one of: {', '.join(self.presets)}"
             )
         return self.presets[wanted]
 

@@ -23,7 +23,7 @@ from dlscale.analysis.published.values import (
     read_values,
 )
 from dlscale.base.definitions import Frozen, load_file
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, unknown
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.record import Cell
 
@@ -227,7 +227,7 @@ class Published(Frozen):
     def figure(self, name: str) -> Figure:
         """The figure of that name. Raises UsageError if it is unknown."""
         if name not in self.figures:
-            raise UsageError(f"no published figure {name!r}; choose one of: {', '.join(self.figures)}")
+            raise UsageError(unknown("published figure", name, list(self.figures)))
         return self.figures[name]
 
     def values_of(self, figure: str) -> tuple[Value, ...]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 import click
 from click.shell_completion import CompletionItem
 
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, did_you_mean, unknown
 from dlscale.base.redaction import redact
 from dlscale.base.variables import reason_of, without_working_folder
 from dlscale.benchmarks.cli.streams import ReaderGoneError, clean_streams
@@ -78,6 +78,18 @@ def _refuse_removed(verb: str) -> None:
         raise UsageError(f"`dlscale {verb}` is now `{REMOVED[verb]}`")
 
 
+def _refuse_study(word: str) -> None:
+    """Raises UsageError if the word is a study, or near the name of one and of no verb: how to run it."""
+    from dlscale.base.definitions import names
+
+    studies = names("study/studies")
+    name = next(
+        (name for name in studies if name.replace("-", "") == word.replace("_", "-").replace("-", "")), ""
+    )
+    if name and not did_you_mean(word, VERBS):
+        raise UsageError(f"no verb {word!r}, which is a study; run it with: dlscale run {name}")
+
+
 class SubVerbs(click.Group):
     """A verb that has verbs of its own."""
 
@@ -86,8 +98,6 @@ class SubVerbs(click.Group):
         _refuse_removed(f"{self.name} {cmd_name}")
         command = super().get_command(ctx, cmd_name)
         if command is None and not ctx.resilient_parsing:
-            from dlscale.base.definitions import unknown
-
             raise UsageError(unknown(f"verb of {self.name}", cmd_name, self.list_commands(ctx)))
         return command
 
@@ -105,8 +115,7 @@ class _Verbs(click.Group):
             ):  # a shell completes a line with a mistake in it: it has nothing to offer
                 return None
             _refuse_removed(cmd_name)
-            from dlscale.base.definitions import unknown
-
+            _refuse_study(cmd_name)
             raise UsageError(unknown("verb", cmd_name, list(VERBS)))
         try:
             module = importlib.import_module(f"dlscale.benchmarks.cli.{VERBS[cmd_name][0]}")
@@ -192,6 +201,8 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
             and error.ctx.command.name in ("run", "plan", "predict")
         ):
             text = _moved(error.option_name) or text
+        if isinstance(error, click.UsageError) and error.ctx and "--help" not in text and text.endswith("."):
+            text = f"{text[:-1]}; see: {error.ctx.command_path} --help"
         click.echo(f"{name}: {' '.join(text.split())}", err=True)
         return FAILED_USAGE
     except ImportError as error:

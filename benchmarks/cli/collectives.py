@@ -12,7 +12,7 @@ import click
 from rich.console import Console, Group
 from rich.markup import escape
 
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, unknown
 from dlscale.base.files import make_folder
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, interrupted_status
@@ -289,7 +289,7 @@ def _emulated_nodes(system: System) -> tuple[str, ...]:
 def _collectives(words: list[str]) -> list[Collective]:
     for word in words or [""]:
         if word not in (*COLLECTIVES, "all"):
-            raise UsageError(f"unknown operation {word!r}; choose from: {', '.join(COLLECTIVES)}, all")
+            raise UsageError(unknown("operation", word, [*COLLECTIVES, "all"]))
     return [name for name in COLLECTIVES if name in words or "all" in words]
 
 

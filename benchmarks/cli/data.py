@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from dlscale.benchmarks.cli import SubVerbs
+
 SHOWN = 10  # skipped samples that are listed; the rest are counted
 
 
@@ -178,7 +180,7 @@ def hep_cnn(events: int, out: Path, size: str, seed: int | None, jobs: int | Non
     return 0
 
 
-@click.group()
+@click.group(cls=SubVerbs)
 def data() -> None:
     """Generate or convert input data.
 

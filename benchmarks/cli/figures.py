@@ -10,7 +10,7 @@ import click
 from dlscale.analysis.figures.drawing import SINGLE_COLUMN_INCHES
 from dlscale.analysis.figures.write import NAMES, write_figures
 from dlscale.analysis.form import SCREEN, Form
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, unknown
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Backends, Width, Words
 from dlscale.benchmarks.cli.options import base_option, choose_study, results_option, system_option
@@ -100,8 +100,9 @@ def figures(
         raise UsageError(f"--on {on} requires --published")
     if width and medium != PAPER:
         raise UsageError("--width requires --for paper")
-    if unknown := [name for name in only if name not in NAMES]:
-        raise UsageError(f"no figure {unknown[0]!r}; choose from: {', '.join(NAMES)}")
+    for name in only:
+        if name not in NAMES:
+            raise UsageError(unknown("figure", name, NAMES))
     if len(names) > 1:
         raise UsageError(
             f"figures of one study at a time, not of {', '.join(names)}; dlscale report draws several in one, "
@@ -137,7 +138,7 @@ def draw_figures(loaded: Loaded, folder: Path, *, form: Form = SCREEN, only: Col
 
 def _check_backends(loaded: Loaded, backends: Collection[str]) -> None:
     known = list(dict.fromkeys(row.cell.backend for row in loaded.rows if row.cell.control == "train"))
-    if unknown := [name for name in backends if name not in known]:
+    if missing := [name for name in backends if name not in known]:
         raise UsageError(
-            f"no backend {unknown[0]!r} in {loaded.folder.name}; choose from: {', '.join(known) or 'none was trained'}"
+            f"no backend {missing[0]!r} in {loaded.folder.name}; choose from: {', '.join(known) or 'none was trained'}"
         )

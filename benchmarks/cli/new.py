@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import SubVerbs
 from dlscale.models.own import SUFFIX
 
 TEMPLATES = ("torch", "keras")
 
 
-@click.group()
+@click.group(cls=SubVerbs)
 def new() -> None:
     """Write a start for a file of your own.
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.benchmarks.records.files import RECORDS_FOLDER
 from dlscale.benchmarks.records.record import BASES
 from dlscale.benchmarks.study.study import STUDY_FILE
@@ -101,8 +101,10 @@ def choose_study(results: Path, name: str | None, *, system: str | None = None) 
             raise UsageError(f"no study of {place} in {results}; there are studies of: {', '.join(found)}")
     matching = [folder for folder in folders if name is None or folder.name.startswith(name)]
     if not matching:
-        known = ", ".join(sorted({folder.name for folder in folders}))
-        raise UsageError(f"no study {name!r} in {results}; choose one of: {known}")
+        known = sorted({folder.name for folder in folders})
+        kinds = dict.fromkeys(study.rpartition("-")[0] for study in known)
+        hint = did_you_mean(name or "", kinds)
+        raise UsageError(f"no study {name!r}{hint} in {results}; choose one of: {', '.join(known)}")
     return matching[-1]
 
 

@@ -22,7 +22,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
 from dlscale.base.quantities import Fact, Quantity
 from dlscale.base.strings import LONGEST_NAME
-from dlscale.benchmarks.cli import FAILED_USAGE
+from dlscale.benchmarks.cli import FAILED_USAGE, SubVerbs
 from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.systems.lint import FILL_IN, lint, shipped_systems
 from dlscale.benchmarks.systems.system import System, facts, load_system
@@ -182,7 +182,7 @@ def _check(out: Path, *, force: bool) -> None:
         raise UsageError(f"no folder {out.parent} for --out {out}; make it first, or give another file")
 
 
-@click.group()
+@click.group(cls=SubVerbs)
 def system() -> None:
     """List, show and check the machines that dlscale knows, or describe a new one.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from dlscale.base import launchers
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.base.launchers import Flavour
 from dlscale.benchmarks.launch import environment, hosts
 from dlscale.benchmarks.launch.probe import Probe
@@ -118,7 +118,8 @@ def cluster_peers(names: Sequence[str], report: Probe, *, allow_open_ports: bool
     for name in names:
         if name != "all" and name not in TITLES:
             raise UsageError(
-                f"no backend {name!r} between nodes in this benchmark; choose one of: {', '.join(TITLES)}"
+                f"no backend {name!r} between nodes in this benchmark{did_you_mean(name, TITLES)}; choose one of: "
+                f"{', '.join(TITLES)}"
             )
         if name in OPEN_PORTS:
             refuse_machines(False, backend=name, allowed=allow_open_ports)

@@ -179,7 +179,7 @@ class CellMaker:
             divisors = ", ".join(map(str, _divisors(global_batch)))
             raise UsageError(
                 f"strong scaling of {self._facts.name} ({preset.name}): global batch {global_batch} is not a "
-                f"multiple of {num_ranks} ranks; choose RANKS from: {divisors}; or another BATCH"
+                f"multiple of {num_ranks} ranks; choose --ranks from: {divisors}; or another --batch"
             )
         return global_batch // num_ranks, global_batch
 

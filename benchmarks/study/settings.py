@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -29,11 +29,22 @@ from dlscale.benchmarks.study.axes import (
     read_variables,
 )
 from dlscale.benchmarks.study.study import TABLES, Study
+from dlscale.collectives import NAMES as BACKENDS
+from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 
 
-def _options(text: str) -> dict[str, Any]:
-    own = read_options(text)
-    return {f"{owner}.{option}": value for owner in own for option, value in own[owner].items()}
+def _options(
+    table: str, own_names: Collection[str], others: Collection[str]
+) -> Callable[[str], dict[str, Any]]:
+    """Reads the options of backends, or of algorithms, which are not given to each other."""
+
+    def read(text: str) -> dict[str, Any]:
+        own = read_options(text)
+        if wrong := [owner for owner in own if owner in others and owner not in own_names]:
+            raise ValueError(f"{wrong[0]} belongs to {table}; write --set {table}={text}")
+        return {f"{owner}.{option}": value for owner in own for option, value in own[owner].items()}
+
+    return read
 
 
 def _goal(text: str) -> dict[str, Any]:
@@ -46,8 +57,8 @@ def _goal(text: str) -> dict[str, Any]:
 
 # Fields whose text names several values: what comes out is {name: value}.
 SEVERAL = {
-    "backend_options": _options,
-    "algorithm_options": _options,
+    "backend_options": _options("algorithm_options", BACKENDS, ALGORITHMS),
+    "algorithm_options": _options("backend_options", ALGORITHMS, BACKENDS),
     VARIABLES: read_variables,
     "target": _goal,
 }
@@ -59,6 +70,18 @@ FORMS = {
     "target": "METRIC=THRESHOLD",
     "tuning.learning_rates": "RATE|RATE|...",
     "compute": "real, sleep:FORWARD,BACKWARD or profile:STUDY",
+}
+
+
+# Of pydantic: what these say a field's form says, too.
+FORM_ERRORS = {
+    "literal_error",
+    "enum",
+    "int_parsing",
+    "float_parsing",
+    "bool_parsing",
+    "list_type",
+    "too_short",
 }
 
 
@@ -108,7 +131,10 @@ class Option:
         try:
             return TypeAdapter(self.type).validate_python(text)
         except ValidationError as error:
-            problem = definitions.first_problem(error).removeprefix("the file: ")
+            kinds = {problem["type"] for problem in error.errors()}
+            if not text.strip() or kinds <= FORM_ERRORS:
+                raise ValueError(f"{self.last} is {self.form}") from None
+            problem, *_ = definitions.first_problem(error).removeprefix("the file: ").partition(" (found ")
             raise ValueError(f"{problem}; {self.last} is {self.form}") from None
 
 

@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from dlscale.base.definitions import Frozen, where_given
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.base.quantities import Counts, Duration
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.target import LearningRateScaling, Target
@@ -315,7 +315,10 @@ def expected_samples(rules: TargetRules, workload: str, preset: str) -> int | No
 
 def _check(metric: str, threshold: float, metrics: dict[str, Metric], workload: Workload) -> None:
     if metric not in metrics:
-        raise UsageError(f"{workload.name} has no metric {metric!r}; choose one of: {', '.join(metrics)}")
+        hint = did_you_mean(metric, metrics)
+        raise UsageError(
+            f"{workload.name} has no metric {metric!r}{hint}; choose one of: {', '.join(metrics)}"
+        )
     limits = metrics[metric]
     if not limits.least <= threshold <= limits.most:
         raise UsageError(

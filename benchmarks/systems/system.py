@@ -29,7 +29,7 @@ from pydantic import (
 from dlscale.base import definitions
 from dlscale.base.batch import NAMES as SCHEDULERS
 from dlscale.base.definitions import Frozen, where_given
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, TextFact
 from dlscale.base.strings import Name, Text
@@ -315,8 +315,9 @@ def load_system(name: str) -> System:
     names = [
         f"{system.name} ({', '.join(system.aliases)})" if system.aliases else system.name for system in known
     ]
+    hint = did_you_mean(name, (each for system in known for each in (system.name, *system.aliases)))
     raise UsageError(
-        f"no system {name!r}; choose one of: {', '.join(names)}, or give the path of a .toml file"
+        f"no system {name!r}{hint}; choose one of: {', '.join(names)}, or give the path of a .toml file"
     )
 
 

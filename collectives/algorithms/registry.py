@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, unknown
 from dlscale.collectives.option_kinds import read_into
 
 SYNC = "sync"
@@ -73,7 +73,7 @@ TABLE = {
 def algorithm_named(name: str) -> Algorithm:
     """The row of an algorithm. Raises UsageError for an unknown name."""
     if name not in NAMES:
-        raise UsageError(f"no algorithm {name!r}; choose one of: {', '.join(NAMES)}")
+        raise UsageError(unknown("algorithm", name, NAMES))
     return TABLE[name]
 
 

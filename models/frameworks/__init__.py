@@ -10,7 +10,7 @@ import contextlib
 import importlib
 from typing import Any, Protocol, cast
 
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, unknown
 
 FRAMEWORKS = ("torch", "tensorflow")  # what all workloads are written in, and what `all` stands for
 KNOWN = (
@@ -34,7 +34,7 @@ def framework_module(framework: str) -> Any:
     the framework. Raises UsageError if it is unknown or not installed.
     """
     if framework not in KNOWN:
-        raise UsageError(f"no framework {framework!r}; choose one of: {', '.join(KNOWN)}")
+        raise UsageError(unknown("framework", framework, KNOWN))
     try:
         return importlib.import_module(f"dlscale.models.frameworks._{framework}")
     except ModuleNotFoundError as error:

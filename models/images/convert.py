@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, unknown
 from dlscale.models.images import writers
 from dlscale.models.images.decode import check_image
 from dlscale.models.images.opening import open_store
@@ -131,7 +131,7 @@ def _writer(
     if to == "list":
         return writers.list_of_copies(folder, store.classes)
     if to != "tfrecord":
-        raise UsageError(f"no format {to!r}; choose one of: {', '.join(FORMATS)}")
+        raise UsageError(unknown("format", to, FORMATS))
     shards = max(1, round(len(store) / _SAMPLES_PER_SHARD)) if num_shards is None else num_shards
     if not 1 <= shards <= min(len(store), 99_999):
         raise UsageError(f"--shards {shards}: {len(store)} samples make 1 to {min(len(store), 99_999)} files")

@@ -111,7 +111,7 @@ def test_failed_cases_are_answered_and_told(compared):
         ),
         (
             ("--set", "formats=zip", "--dry-run"),
-            "'folders', 'tfrecord', 'lmdb' or 'list' is expected (found 'zip')",
+            "formats is a list with commas: one of folders, tfrecord, lmdb, list",
         ),
         (
             ("--set", "formats=lmdb", "--dry-run"),

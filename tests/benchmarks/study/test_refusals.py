@@ -59,11 +59,11 @@ OF_SPEED = [
     ({"rules": {"warmup_steps": 6000}}, "6000.*max_steps"),
     (
         {"name": "strong-scaling", "ranks": [1, 3]},
-        "global batch 8 is not .* 3 ranks; choose RANKS from: 1, 2, 4, 8",
+        "global batch 8 is not .* 3 ranks; choose --ranks from: 1, 2, 4, 8",
     ),
     (
         {"name": "strong-scaling", "ranks": [1, 2], "batch": 9},
-        "global batch 9 is not a multiple of 2 ranks.*: 1, 3, 9; or another BATCH",
+        "global batch 9 is not a multiple of 2 ranks.*: 1, 3, 9; or another --batch",
     ),
     ({"workloads": ["inception_v3"], "batch": 1}, "local batch of 1, but .* needs 2 images or more"),
     (

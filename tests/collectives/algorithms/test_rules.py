@@ -115,7 +115,11 @@ def test_elastic_averaging_follows_the_papers_equations(interval, momentum):
         ("local_sgd", {"interval": 0}, "interval of algorithm local_sgd is 0; give 1 or more"),
         ("local_sgd", {"start": -1}, "start of algorithm local_sgd is -1; give 0 or more"),
         ("local_sgd", {"tau": 3}, "algorithm local_sgd has no option 'tau'; choose from: interval, start"),
-        ("local_sgd", {"interval": "x"}, "option interval of algorithm local_sgd is 'x'; give a int"),
+        (
+            "local_sgd",
+            {"interval": "x"},
+            "option interval of algorithm local_sgd is 'x'; give a whole number",
+        ),
         ("easgd", {"interval": 0}, "interval of algorithm easgd is 0"),
         (
             "easgd",

@@ -32,7 +32,9 @@ def test_options_of_two_kinds_are_told_apart():
     options = {"segment_bytes": 7, "teams": 2}
     assert read_kinds((Engine, Training), options, backend="ring") == (Engine(7), Training(teams=2))
     assert read_kinds((Engine, Training), {}, backend="ring") == (Engine(), Training())
-    with pytest.raises(UsageError, match="no option 'team'; choose from: segment_bytes, teams, pipelined"):
+    with pytest.raises(
+        UsageError, match=r"no option 'team' .*; choose from: segment_bytes, teams, pipelined"
+    ):
         read_kinds((Engine, Training), {"team": 2}, backend="ring")
-    with pytest.raises(UsageError, match="option pipelined of backend ring is 1; give a bool"):
+    with pytest.raises(UsageError, match="option pipelined of backend ring is 1; give yes or no"):
         read_kinds((Engine, Training), {"pipelined": 1}, backend="ring")
