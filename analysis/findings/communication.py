@@ -55,16 +55,16 @@ def communication_sentence(exchange: Communication) -> str:
 def _hidden_text(exchange: Communication) -> str:
     hidden = exchange.hidden
     if exchange.how == IN_LINE and exchange.step:
-        return f"nothing is hidden; a step is {ratio_text(exchange.step.of_sum)} of computation plus exchange"
+        return f"no overlap; a step is {ratio_text(exchange.step.of_sum)} of computation plus exchange"
     if exchange.how == IN_LINE:
-        return f"nothing is hidden; what the step should take is not known, {exchange.step_reason}"
+        return f"no overlap; what the step should take is not known, {exchange.step_reason}"
     if hidden is None:
         why = exchange.hidden_reason or exchange.step_reason
-        return f"how much of it is hidden is not known, {why}"
+        return f"how much of it is overlapped is not known, {why}"
     if hidden.center >= 0:
-        return f"{percent(hidden)} of it is hidden behind the computation{flaws_text(hidden)}"
+        return f"{percent(hidden)} of it is overlapped with the computation{flaws_text(hidden)}"
     longer = f"{ratio_text(hidden.complement())} of that time{flaws_text(hidden)}"
-    return f"nothing is hidden: beside the computation a step is longer by {longer}"
+    return f"no overlap: beside the computation a step is longer by {longer}"
 
 
 Bucket = tuple[Communication, BucketSize]
@@ -207,7 +207,7 @@ def _figure(study: Measured, family: Family, form: Form) -> Figure | None:
 FINDING = Finding(
     name="exchanges",
     title="Communication only",
-    lead="One bucket of the training's after the other, while nobody computes: what a perfect overlap would hide.",
+    lead="The training's messages, sent without any computation: what a perfect overlap would save.",
     compute=lambda study: communications(study.cells, waterfall.FINDING.of(study)),
     table=STEPS,
     sentences=_sentences,

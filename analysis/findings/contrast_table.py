@@ -36,8 +36,8 @@ def lead_text(declared: Contrasts) -> str:
         return f"{many}B with A."
     needed = declared.blocks_needed
     lead = (
-        f"{many}{declared.factor}, declared together, before any number was seen: a claim needs "
-        f"{plural(needed, 'launch')} of each or more"
+        f"{many}{declared.factor}, fixed in advance; {'each' if len(declared.found) > 1 else 'it'} needs "
+        f"{plural(needed, 'launch')} of both sides"
     )
     short = [contrast.num_blocks for contrast in declared.found if contrast.too_few]
     if not short:

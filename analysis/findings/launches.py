@@ -258,7 +258,7 @@ OUTLIERS = TableOf[Outlying](
         **outlier_columns(pair[1]),
     },
     legend=(
-        "Nothing is dropped: every number on this page includes them, and this is what a rate would be without. A "
+        'All numbers include these launches; "without them" shows their effect. A '
         "launch is compared with the others of its cell, after removing what its block did to all cells; a window "
         "with the others of its launch. Both: beyond 3.5 by the modified z-score, and by 2 % or more. "
         "docs/metrics.md has the rule, and how often it errs."

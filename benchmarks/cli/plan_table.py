@@ -246,11 +246,11 @@ def _show_precision(campaign: Campaign) -> None:
     if comparisons < 1:
         return
     needed = blocks_needed(comparisons)
-    verdict = "enough" if plan.num_launches >= needed else f"too few: give --launches {needed}"
+    verdict = "planned" if plan.num_launches >= needed else f"too few: give --launches {needed}"
     compared = f"backends with {exchanging[0]}"
     if plan.study.axes or plan.study.ladder:
         compared = "curves" if plan.study.axes else "steps with the ones before"
     click.echo(
-        f"{plural(comparisons, 'comparison')} of {compared}, over all numbers of ranks: at least "
-        f"{needed} blocks are needed, {verdict}"
+        f"{plural(comparisons, 'comparison')} of {compared} need{'s' * (comparisons == 1)} {needed} launches of each: "
+        f"{verdict}"
     )

@@ -172,7 +172,7 @@ def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
             disturbed = [launch for launch in members if run_one(launch, block)]
             for launch in disturbed[:repeats]:
                 progress.more(1, plan.seconds([launch]))
-                run_one(launch, f"{block} again, other programs disturbed it")
+                run_one(launch, f"{block}, repeated (machine was busy)")
             repeats -= min(repeats, len(disturbed))
 
 

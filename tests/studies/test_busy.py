@@ -33,7 +33,7 @@ def test_a_busy_machine_is_told_before_during_and_after(bench, hog):
     done = bench.run("--backends", "none", "--ranks", "1")
     assert done.returncode == 0, done.stderr
     assert "warning: other programs use" in done.stdout
-    assert "again, other programs disturbed it" in done.stdout
+    assert "repeated (machine was busy)" in done.stdout
     assert "The machine was busy: other programs took" in done.stdout
     trained = [record for record in bench.records() if record.case.cell.control == "train"]
     assert [record.attempt for record in trained] == [1, 2]
