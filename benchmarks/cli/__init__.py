@@ -168,6 +168,8 @@ def main(arguments: list[str] | None = None) -> None:
         status = FAILED_USAGE
     except ReaderGoneError:  # the reader of our output has closed the pipe
         status = BY_SIGNAL + signal.SIGPIPE
+    if status > BY_SIGNAL:  # all is written; on a busy machine taking the libraries down would take seconds
+        os._exit(status)
     sys.exit(status)
 
 

@@ -138,3 +138,18 @@ def test_what_a_shell_set_for_others_does_no_harm_or_is_named(tmp_path, variable
     assert done.returncode == (1 if complaint else 0), done.stderr
     assert "Traceback" not in done.stderr
     assert complaint in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_does_not_wait_for_what_libraries_do_at_the_end(number):
+    """Taking them down takes seconds on a busy machine; here it would take longer than the test may."""
+    program = (
+        "import atexit, click, signal, time\n"
+        "from dlscale.benchmarks import cli\n"
+        "atexit.register(time.sleep, 60)\n"
+        f"cli.cli = click.command()(lambda: signal.raise_signal({int(number)}))\n"
+        "cli.main([])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 128 + number
+    assert done.stderr.endswith("Run the same command to resume\n")

@@ -3,10 +3,12 @@
 import pytest
 
 from dlscale.analysis.findings.waterfall import headline
+from dlscale.analysis.findings.waterfall_levels import without_communication
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
 from tests.analysis.reading import row_of
+from tests.made_records import make_record
 
 from .conftest import LOSSES, MS, Planted, losses, only, plant
 
@@ -225,7 +227,7 @@ def test_the_base_case_of_another_job_is_reached_through_sizes_of_both(sizes, na
     found = on_4_ranks(linked(ALL, *sizes))
     assert losses(found) == pytest.approx(ALL.losses, abs=1e-12)
     (note,) = found.notes
-    assert note.endswith(f": chained through {names}, which ran in both jobs")
+    assert note.endswith(f"; chained through {names}, which ran in both jobs")
     assert [part.loss.method for part in found.parts] == ["chained t"] * 2 + ["paired t"] * 2
     assert all(part.loss.high - part.loss.low < 1e-9 for part in found.parts)
 
@@ -257,6 +259,15 @@ def test_without_its_controls_there_is_a_reason_instead(num_ranks, reason):
     )
     found = only(records)
     assert (found.parts, found.efficiency, found.reason) == ((), None, reason)
+
+
+@pytest.mark.parametrize(("num_nodes", "found"), [(1, 1), (2, 2), (3, 1)])
+def test_none_on_as_many_nodes_comes_first_else_on_the_fewest(num_nodes, found):
+    """Servers may need more nodes than the ranks alone."""
+    none = {"num_ranks": 4, "evidence": "measured"}
+    family = launches_of([make_record(num_nodes=nodes, **none) for nodes in (2, 1)])
+    (mine,) = launches_of([make_record(backend="ring", num_nodes=num_nodes, **none)])
+    assert without_communication(mine, family).cell.num_nodes == found
 
 
 def test_controls_of_the_same_kind_of_evidence_come_first():
