@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import click
@@ -55,6 +56,19 @@ class Width(Read):
     """The width of a printed figure, in inches."""
 
     name, read = "width", parse_width
+
+
+class Folder(click.Path):
+    """The path of a folder, which need not be there."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; an empty text, which would be the working folder, is an error."""
+        if isinstance(value, str) and not value.strip():
+            self.fail("the path is empty; give a folder", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Time(Read):

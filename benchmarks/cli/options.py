@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from dlscale.base.errors import UsageError, did_you_mean
+from dlscale.benchmarks.cli.option_kinds import Folder
 from dlscale.benchmarks.records.files import RECORDS_FOLDER
 from dlscale.benchmarks.records.record import BASES
 from dlscale.benchmarks.study.study import STUDY_FILE
@@ -21,7 +22,7 @@ def results_option(command: F) -> F:
     """Add --results."""
     return click.option(
         "--results",
-        type=click.Path(path_type=Path, file_okay=True),
+        type=Folder(),
         default=Path("results"),
         show_default=True,
         help="Folder of the studies' records.",

@@ -10,6 +10,7 @@ import difflib
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -68,6 +69,7 @@ FORMS = {
     "environment_variables": "NAME=VALUE,...",
     "ladder": "STEP > STEP > ...",
     "target": "METRIC=THRESHOLD",
+    "results": "a folder",
     "tuning.learning_rates": "RATE|RATE|...",
     "compute": "real, sleep:FORWARD,BACKWARD or profile:STUDY",
 }
@@ -129,13 +131,16 @@ class Option:
 
     def _checked(self, text: str) -> Any:
         try:
-            return TypeAdapter(self.type).validate_python(text)
+            value = TypeAdapter(self.type).validate_python(text)
         except ValidationError as error:
             kinds = {problem["type"] for problem in error.errors()}
             if not text.strip() or kinds <= FORM_ERRORS:
                 raise ValueError(f"{self.last} is {self.form}") from None
             problem, *_ = definitions.first_problem(error).removeprefix("the file: ").partition(" (found ")
             raise ValueError(f"{problem}; {self.last} is {self.form}") from None
+        if isinstance(value, Path) and not text.strip():  # which would be the working folder
+            raise ValueError(f"{self.last} is {self.form}")
+        return value
 
 
 def options_of(model: type[BaseModel], *, table: str = "") -> dict[str, Option]:

@@ -42,6 +42,8 @@ def told(mistake, tmp_path):
         ("weak_scaling", ["which is a study; run it with: dlscale run weak-scaling"]),
         ("system shw", ["no verb of system 'shw' (did you mean show?)"]),
         ("new workld", ["(did you mean workload?); choose one of: workload"]),
+        ("status --results=", ["'--results': the path is empty; give a folder"]),
+        ("predict weak-scaling --results=", ["--results : results is a folder"]),
         ("report --xyzzy", ["see: dlscale report --help"]),
         ("collectives --operations alreduce", ["(did you mean allreduce?)"]),
         ("figures --published goyal-9", ["did you mean goyal-"]),
