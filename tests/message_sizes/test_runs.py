@@ -189,6 +189,21 @@ def test_what_would_not_end_in_time_is_not_begun(tmp_path: Path):
     assert lines[-1] == {"kind": "end"}
 
 
+def test_an_operation_that_tries_variants_is_not_timed_before_it_has_tried_all(tmp_path: Path):
+    """A short budget ended its warm-up, and the trials of slow variants were timed."""
+    start = "lambda *_: libraries.Library('x', 'single', [sleeping], lambda: None)"
+    done, lines = driver(
+        tmp_path,
+        "import time; slow = lambda _: lambda: time.sleep(0.02)\n"
+        "sleeping = libraries.Operation('ring', 'allreduce', slow, checked=False)\n"
+        f"libraries.START['ring'] = {start}\n",
+        backend="ring",
+        operations="ring",
+    )
+    assert done.returncode == 0, done.stderr
+    assert {line["num_warmup"] for line in lines if line["kind"] == "block"} == {35}
+
+
 def test_a_rank_that_fails_ends_the_others(tmp_path: Path):
     """It used to wait, as Python ended, in MPI for ranks that waited for it, until all were ended by their alarm."""
     done, _ = driver(tmp_path, num_ranks=2, backend="mpi", operations="mpi", limit="30", output="/nowhere/o")

@@ -106,7 +106,10 @@ class Measurement:
         spent = self._lockstep.slowest(self._turns.seconds_since(self._begin))
         share = max(self._seconds - spent, 0.1 * self._seconds) / self._num_left
         # Warming up and timing may take PATIENCE times as long each, and must end in time.
-        share = min(share, max(0.0, self._most_seconds - spent) / (2 * PATIENCE))
+        left = max(0.0, self._most_seconds - spent) / 2
+        share = min(share, left / PATIENCE)
+        # Who tries variants while it warms up is not timed before it has chosen one.
+        patience = max(PATIENCE * share, left / self._num_left if operation.name in NUM_TRIALS else 0.0)
         self._num_left -= 1
         late = spent > min(1.5 * self._seconds + 1, self._most_seconds)
         if reason := "no time was left" if late else self._verify(operation, message_bytes):
@@ -114,7 +117,7 @@ class Measurement:
             return 0, 0
         num_wanted = NUM_WARMUP + NUM_TRIALS.get(operation.name, 0)
         num_warmup, shortest, spent = 0, math.inf, 0.0
-        while num_warmup < num_wanted and (num_warmup < 1 or spent < PATIENCE * share):
+        while num_warmup < num_wanted and (num_warmup < 1 or spent < patience):
             seconds = self._lockstep.slowest(self._call(operation, message_bytes)[1])
             shortest, spent, num_warmup = min(shortest, seconds), spent + seconds, num_warmup + 1
         at_most = min(MAX_CALLS, PATIENCE * share / shortest)
