@@ -116,8 +116,11 @@ class DataModule(Protocol):
         """Returns if `source` can feed the preset with `num_samples` or more; cheap. Raises UsageError."""
         ...
 
-    def open_samples(self, source: Input, preset: Preset, *, seed: tuple[int, int]) -> Samples:
-        """`source`, open for reading. `seed` (of the training, the shard) is that of random cropping and the like."""
+    def open_samples(self, source: Input, preset: Preset, *, seed: tuple[int, int] | None) -> Samples:
+        """`source`, open for reading. `seed` (of the training, the shard) is that of random cropping and the like.
+
+        None: what is drawn depends on the samples alone, and they are the same whenever they are read.
+        """
         ...
 
     def synthetic_batch(self, preset: Preset, local_batch: int, rng: np.random.Generator) -> Arrays:

@@ -123,7 +123,7 @@ def _audit(
         world=context.world,
         target=target,
         quality=facts.quality(),
-        samples=facts.data().open_samples(case.source, facts.preset(cell.preset), seed=(0, 0)),
+        samples=facts.data().open_samples(case.source, facts.preset(cell.preset), seed=None),
         skip_bad=case.source.skip_bad,
         replica=evaluator.replica,
         load=lambda: evaluator.load(steps.trainer),

@@ -242,7 +242,7 @@ def check_input(source: Input, preset: Preset, *, num_samples: int = 1) -> None:
         )
 
 
-def open_samples(source: Input, preset: Preset, *, seed: tuple[int, int]) -> MapFiles:  # noqa: ARG001
+def open_samples(source: Input, preset: Preset, *, seed: tuple[int, int] | None) -> MapFiles:  # noqa: ARG001
     """The maps of `source`, open for reading. Nothing about reading them is random. Raises UsageError."""
     if source.path is None:
         raise ValueError("synthetic input has no file to open")

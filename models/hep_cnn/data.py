@@ -266,7 +266,7 @@ def check_input(source: Input, preset: Preset, *, num_samples: int = 1) -> None:
             )
 
 
-def open_samples(source: Input, preset: Preset, *, seed: tuple[int, int]) -> EventFiles:  # noqa: ARG001
+def open_samples(source: Input, preset: Preset, *, seed: tuple[int, int] | None) -> EventFiles:  # noqa: ARG001
     """The events of a checked `source`, open for reading. Nothing about reading them is random."""
     if source.path is None:
         raise ValueError("synthetic input has no file to open")

@@ -49,11 +49,12 @@ def check_input(source: Input, preset: Preset, *, num_samples: int = 1) -> None:
         store.close()
 
 
-def open_samples(source: Input, preset: Preset, *, seed: tuple[int, int]) -> ImageSamples:
+def open_samples(source: Input, preset: Preset, *, seed: tuple[int, int] | None) -> ImageSamples:
     """The images of `source`, open for reading, cropped and mirrored at random. Raises UsageError."""
     if source.path is None:
         raise UsageError("synthetic images are resident tensors, not samples to be read; name a --data PATH")
-    return ImageSamples(open_store(source.path, skip_bad=source.skip_bad), preset, seed=seed)
+    # What is measured is read without drawing.
+    return ImageSamples(open_store(source.path, skip_bad=source.skip_bad), preset, seed=seed or (0, 0))
 
 
 def synthetic_batch(preset: Preset, local_batch: int, rng: np.random.Generator) -> Images:

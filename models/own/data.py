@@ -23,9 +23,12 @@ SEED_LIMIT = 2**31
 
 
 class OwnSamples:
-    """`samples.Samples` of a source. What reading draws at random depends on `seed` and the samples read before."""
+    """`samples.Samples` of a source.
 
-    def __init__(self, source: Source, own: OwnFile, *, framework: str, seed: tuple[int, int]) -> None:
+    What reading draws at random depends on `seed` and the samples read before; without a seed on what is read alone.
+    """
+
+    def __init__(self, source: Source, own: OwnFile, *, framework: str, seed: tuple[int, int] | None) -> None:
         self._source, self._framework, self._seed = source, framework, seed
         self._generators = [*own.generators, *source.generators]
         self._seed_framework = importlib.import_module(f"dlscale.models.own._{framework}").seed
@@ -42,7 +45,8 @@ class OwnSamples:
     def read(self, indices: Indices) -> Arrays:
         """The samples, in that order, images as (N, H, W, C)."""
         if self._source.random:
-            number = int(np.random.default_rng((*self._seed, self._num_read)).integers(SEED_LIMIT))
+            drawn_by = indices if self._seed is None else (*self._seed, self._num_read)
+            number = int(np.random.default_rng(drawn_by).integers(SEED_LIMIT))
             seed_generators(number, self._generators)
             self._seed_framework(number)
         self._num_read += len(indices)
@@ -93,7 +97,7 @@ class OwnData:
         if not source.synthetic and self._model.num_samples < num_samples:
             raise UsageError(f"{self._model.file}: {self._model.num_samples} samples, needed {num_samples}")
 
-    def open_samples(self, source: Input, preset: Preset, *, seed: tuple[int, int]) -> OwnSamples:  # noqa: ARG002
+    def open_samples(self, source: Input, preset: Preset, *, seed: tuple[int, int] | None) -> OwnSamples:  # noqa: ARG002
         """The samples that the study was planned with. Raises UsageError if the file has others in this process."""
         own, opened = _opened(known_place(self._model, self._place), self._model)
         return OwnSamples(opened, own, framework=self._model.framework, seed=seed)

@@ -87,7 +87,7 @@ class HeldOut:
 
     def __init__(self, data: DataModule, quality: QualityModule, *, preset: Preset, source: Input) -> None:
         self._quality = quality
-        self._samples = data.open_samples(source, preset, seed=(0, 0))
+        self._samples = data.open_samples(source, preset, seed=None)
         indices = held_out_samples(len(self._samples), share=source.held_out)
         if not len(indices):
             raise UsageError(

@@ -131,6 +131,28 @@ def data():
     np.testing.assert_array_equal(again.next_batch()[0].numpy(), images.numpy())
 
 
+def test_what_is_measured_draws_the_same_whenever_it_is_read(write_file):
+    path = write_file(
+        ("    return features, ", "    return Noisy()\n    return features, "),
+        (
+            "def data():",
+            "class Noisy:\n    __len__ = lambda _: 100\n"
+            "    __getitem__ = lambda _, index: (np.random.normal(size=6), index % 2)\n\ndef data():",
+        ),
+    )
+    workload = own_workload(read_facts(path), FilePlace(path, path.absolute()))
+
+    def reads(*pieces, seed):
+        samples = workload.data().open_samples(workload.input("own"), workload.preset(), seed=seed)
+        return [samples.read(np.asarray(piece))[0] for piece in pieces]
+
+    one, other, again = reads([1, 2], [3, 4], [1, 2], seed=None)
+    np.testing.assert_array_equal(one, again)
+    assert not np.allclose(one, other)
+    first, _, later = reads([1, 2], [3, 4], [1, 2], seed=(1, 0))
+    assert not np.allclose(first, later), "a training sees other noise in each epoch"
+
+
 def test_samples_that_cannot_be_read_are_left_out_on_demand(write_file):
     text = """
 import numpy as np
