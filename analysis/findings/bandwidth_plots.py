@@ -152,8 +152,8 @@ def _words(shown: Sequence[Communication], left_out: Sequence[Panel]) -> Iterato
     times = [size.seconds for exchange in shown for size in exchange.alone.sizes]
     yield (
         "busbw: bytes of a bucket over the seconds of its exchange, x 2 (P - 1) / P on P ranks; one bucket after the "
-        "other while nobody computes, at the sizes of the training's own buckets. The slowest rank's mean, median over "
-        f"n = {span([interval.n for interval in times])} launches;"
+        "other without any computation, at the sizes of the training's own buckets. The slowest rank's mean, median "
+        f"over n = {span([interval.n for interval in times])} launches;"
     )
     yield bars_text(times, "whiskers")
     yield "Bars: bytes of a step that travel in buckets of that size."

@@ -143,7 +143,7 @@ def _see_to_other_programs(wait_seconds: float | None, *, gpus: bool) -> None:
         wait_until_quiet(wait_seconds, gpus=gpus, tell=tell)
     elif not (load := read_other_load(gpus=gpus)).quiet:
         click.echo(
-            f"warning: {load.text}; the numbers will show it. --set wait_quiet=30min waits until they are done"
+            f"warning: the machine is busy ({load.text}): numbers will be noisy. --set wait_quiet=30min waits"
         )
 
 
