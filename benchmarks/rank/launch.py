@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.affinity import local_rank
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
 from dlscale.benchmarks.rank.checks import update_gates
@@ -30,7 +29,7 @@ from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo
 from dlscale.collectives.job import ServerSplit, split
 from dlscale.collectives.registry import connect, preload, serve
 from dlscale.collectives.ring.mpi_match import require_same_world
-from dlscale.models.frameworks import GPU_HELP, framework_module, gpu_module, repeatable
+from dlscale.models.frameworks import framework_module, own_gpu, repeatable
 from dlscale.models.workload import Shard
 
 
@@ -189,21 +188,6 @@ def _phase(spool: SpoolWriter, name: PhaseName) -> Iterator[None]:
     begin = time.perf_counter()
     yield
     spool.write(Phase(name, time.perf_counter() - begin))
-
-
-def own_gpu(framework: str, workers: Any) -> str:
-    """The UUID of the GPU that this rank has taken; collective. Raises UsageError on all ranks if two have one GPU."""
-    gpus: list[str] = workers.allgather(gpu_module(framework).identity())
-    for gpu in gpus:
-        sharing = [rank for rank, other in enumerate(gpus) if other == gpu]
-        if len(sharing) > 1:
-            raise UsageError(
-                f"ranks {' and '.join(map(str, sharing))} were to train on GPUs of their own, but all have GPU {gpu}; "
-                "start one rank per GPU, and have the launcher show each rank its own GPU, or all of the node's; "
-                f"{GPU_HELP}"
-            )
-    own: int = workers.Get_rank()
-    return gpus[own]
 
 
 def _write_rank_info(

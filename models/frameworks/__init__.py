@@ -137,3 +137,18 @@ def gpu_of(local_rank: int, *, num_gpus: int, framework: str) -> int:
             "node's"
         )
     return local_rank if num_gpus > 1 else 0
+
+
+def own_gpu(framework: str, workers: Any) -> str:
+    """The UUID of the GPU that this rank has taken; collective. Raises UsageError on all ranks if two have one GPU."""
+    gpus: list[str] = workers.allgather(gpu_module(framework).identity())
+    for gpu in gpus:
+        sharing = [rank for rank, other in enumerate(gpus) if other == gpu]
+        if len(sharing) > 1:
+            raise UsageError(
+                f"ranks {' and '.join(map(str, sharing))} were to train on GPUs of their own, but all have GPU {gpu}; "
+                "start one rank per GPU, and have the launcher show each rank its own GPU, or all of the node's; "
+                f"{GPU_HELP}"
+            )
+    own: int = workers.Get_rank()
+    return gpus[own]

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.rank import launch
 from dlscale.collectives import nccl
-from dlscale.models import NAMES, load_workload
+from dlscale.models import NAMES, frameworks, load_workload
 from dlscale.models.frameworks import FRAMEWORKS, _torch, framework_module, gpu_module, gpu_of
 from dlscale.models.workload import Execution, Input, Shard
 
@@ -87,14 +86,16 @@ def test_ranks_with_one_gpu_are_refused_on_all_ranks(gpus, monkeypatch):
     twice = [rank for rank, gpu in enumerate(gpus) if gpus.count(gpu) > 1]
     for rank, gpu in enumerate(gpus):
         workers = SimpleNamespace(allgather=lambda _: gpus, Get_rank=lambda rank=rank: rank)
-        monkeypatch.setattr(launch, "gpu_module", lambda _, gpu=gpu: SimpleNamespace(identity=lambda: gpu))
+        monkeypatch.setattr(
+            frameworks, "gpu_module", lambda _, gpu=gpu: SimpleNamespace(identity=lambda: gpu)
+        )
         if twice:
             with pytest.raises(
                 UsageError, match=f"ranks {twice[0]} and {twice[1]} .* GPU a; start one rank per GPU"
             ):
-                launch.own_gpu("torch", workers)
+                frameworks.own_gpu("torch", workers)
         else:
-            assert launch.own_gpu("torch", workers) == gpu
+            assert frameworks.own_gpu("torch", workers) == gpu
 
 
 class Gpus:
