@@ -246,7 +246,7 @@ def solved(
             training_seconds=one["seconds"],
             evaluating_seconds=one.get("evaluating", 0.1),
             loss=0.5,
-            metrics={"auc": one["auc"]},
+            metrics={"auc": one["auc"]} if one["auc"] is not None else {},
             step=one["step"],
             noise=one.get("noise"),
         )

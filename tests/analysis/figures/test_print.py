@@ -122,8 +122,14 @@ def test_figures_that_the_records_do_not_give(results, capsys):
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--only", "efficency"], "no figure 'efficency'; choose from: throughput, efficiency, step-time"),
-        (["--backends", "rings"], "no backend 'rings'; choose one of: none, mpi, gloo, ring"),
+        (
+            ["--only", "efficency"],
+            "no figure 'efficency' (did you mean efficiency?); choose one of: throughput",
+        ),
+        (
+            ["--backends", "rings"],
+            "no backend 'rings' (did you mean ring?); choose one of: none, mpi, gloo, ring",
+        ),
         (["--backends", "nccl"], "no backend 'nccl' in study-1; choose from: none, gloo, mpi, ring"),
         (["--width", "3.3in"], "requires --for paper"),
         (["--published", "--for", "paper"], "drop --published"),

@@ -159,7 +159,7 @@ def test_another_algorithm_is_compared_with_synchronous_sgd_seed_by_seed():
     assert to_solution_row(rows(study())["ring"])["synchronous_speed_up"] is None
 
 
-@pytest.mark.parametrize("missed", [{"end": "budget", "auc": 0.8}, {"end": "diverged", "auc": math.nan}])
+@pytest.mark.parametrize("missed", [{"end": "budget", "auc": 0.8}, {"end": "diverged", "auc": None}])
 def test_one_training_that_missed_leaves_no_ratio_and_counts_as_the_longest(missed):
     ring = rows(study({2: missed}))["ring"]
     assert (ring.num_reached, len(ring.trainings)) == (5, 6)

@@ -109,7 +109,9 @@ def test_studies_that_are_unsound_are_named_and_left_out(folder, study, verify):
 
 
 def test_a_misspelt_figure_is_told_before_records_are_read(folder, verify):
-    with pytest.raises(UsageError, match="no published figure 'smal'; choose one of: small"):
+    with pytest.raises(
+        UsageError, match=r"no published figure 'smal' \(did you mean small\?\); choose one of: small"
+    ):
         verify(folder(*RATES), "smal", "--on", "nobody")
 
 
