@@ -174,6 +174,19 @@ def _verdict(row: TimeToSolution) -> str:
     return "is sync" if row.verdict == "reference" else row.verdict
 
 
+_LEGEND = (
+    "Time: from the launch until an evaluation found the target reached; gates are left out. Training: from the first "
+    "step, without evaluations. Medians over all trainings, with order-statistic intervals; one that ended short of "
+    "the target counts as longer than all that did not. Speed-up: the time of none on the base's ranks over this, "
+    "paired by seed; rate (samples/s) over samples ratio is the speed-up of the training alone."
+)
+_DETAIL_LEGEND = (  # of columns that a screen does not show
+    "Evaluating: its share of the time from the first step. Saving: the share of checkpoints, written and read, in the "
+    "time; resumed: trainings of several launches; lost: their work that was done again, in no other number. Expected: "
+    "seconds with restarts of trainings that ended short of the target. Versus sync: an algorithm's speed-up over "
+    "synchronous SGD over the same backend. Per step, epoch: steps alone."
+)
+
 SOLUTIONS = TableOf[TimeToSolution](
     name="time-to-solution",
     caption="Time to solution",
@@ -213,16 +226,7 @@ SOLUTIONS = TableOf[TimeToSolution](
         Column("learning rates", lambda row: tuned_text(row.target), numeric=False, common=True),
     ),
     data=to_solution_row,
-    legend=(
-        "Time: from the launch until an evaluation found the target reached; gates are left out. Training: from the "
-        "first step, without evaluations; evaluating: its share of the time from the first step. Saving: the share of "
-        "checkpoints, written and read, in the time; resumed: trainings of several launches; lost: their work that was "
-        "done again, in no other number. Medians over all "
-        "trainings, with order-statistic intervals; one that ended short of the target counts as longer than all that "
-        "did not. Expected: seconds with restarts of those. Speed-up: the time of none on the base's ranks over this, "
-        "paired by seed; rate (samples/s) over samples ratio is the speed-up of the training alone. Versus sync: an "
-        "algorithm's speed-up over synchronous SGD over the same backend. Per step, epoch: steps alone."
-    ),
+    legend=f"{_LEGEND} {_DETAIL_LEGEND}",
     tags=lambda row: tags_of(row.cell),
 )
 
@@ -235,13 +239,11 @@ _COMPARED_LEGEND = (
 
 def solution_table(rows: Sequence[TimeToSolution]) -> Table:
     """The table of these rows; its legend says more where ways of training are compared."""
-    return replace(SOLUTIONS.of(rows), legend=solution_legend(rows))
+    return replace(SOLUTIONS.of(rows), legend=_legend(rows, SOLUTIONS.legend))
 
 
-def solution_legend(rows: Iterable[TimeToSolution]) -> str:
-    """Small print below it."""
-    compared = any(row.reference for row in rows)
-    return f"{SOLUTIONS.legend} {_COMPARED_LEGEND}" if compared else SOLUTIONS.legend
+def _legend(rows: Iterable[TimeToSolution], legend: str) -> str:
+    return f"{legend} {_COMPARED_LEGEND}" if any(row.reference for row in rows) else legend
 
 
 def _sentences(rows: Sequence[TimeToSolution]) -> Iterator[Sentence]:
@@ -267,7 +269,7 @@ def _screen(study: Measured) -> Iterator[Block]:
         # Ways of training are told apart by more columns; the page has what these leave no room for.
         without = ("training", "ranks") if any(row.reference for row in own) else ()
         yield brief(SOLUTIONS.of(own), without=without)
-        yield Sentence(text=solution_legend(own), quiet=True)
+        yield Sentence(text=_legend(own, _LEGEND), quiet=True)
 
 
 def _solved(study: Measured, family: Family, form: Form) -> list[TimeToSolution]:
