@@ -117,7 +117,7 @@ def test_an_installation_runs_a_study(installed, tmp_path):
         "--budget",
         "20s",
     ]
-    assert "hep_cnn tiny" in run(installed, "run", "weak-scaling", *options, folder=tmp_path)
+    assert "HEP-CNN tiny" in run(installed, "run", "weak-scaling", *options, folder=tmp_path)
     assert list(tmp_path.glob("results/local/weak-scaling-*/report.html"))
 
 
