@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 LONGEST = 4000  # characters of a message; what somebody else wrote may be in it
 _LINE_BREAKS = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
@@ -28,6 +28,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {nearest[0]}?)" if nearest else ""
 
 
-def unknown(kind: str, name: str, known: Sequence[str]) -> str:
-    """`no study 'weakscaling' (did you mean weak-scaling?); choose one of: ...`."""
-    return f"no {kind} {name!r}{did_you_mean(name, known)}; choose one of: {', '.join(known)}"
+def unknown(kind: str, name: str, known: Collection[str], *, where: str = "") -> str:
+    """`no study 'weakscaling' (did you mean weak-scaling?); choose one of: ...`, the name followed by `where`."""
+    place = f" {where}" if where else ""
+    return f"no {kind} {name!r}{place}{did_you_mean(name, known)}; choose one of: {', '.join(known)}"

@@ -83,9 +83,8 @@ def _refuse_study(word: str) -> None:
     from dlscale.base.definitions import names
 
     studies = names("study/studies")
-    name = next(
-        (name for name in studies if name.replace("-", "") == word.replace("_", "-").replace("-", "")), ""
-    )
+    joined = word.replace("_", "").replace("-", "")
+    name = next((name for name in studies if name.replace("-", "") == joined), "")
     if name and not did_you_mean(word, VERBS):
         raise UsageError(f"no verb {word!r}, which is a study; run it with: dlscale run {name}")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from dlscale.base import launchers
-from dlscale.base.errors import UsageError, did_you_mean
+from dlscale.base.errors import UsageError, unknown
 from dlscale.base.launchers import Flavour
 from dlscale.benchmarks.launch import environment, hosts
 from dlscale.benchmarks.launch.probe import Probe
@@ -117,10 +117,7 @@ def cluster_peers(names: Sequence[str], report: Probe, *, allow_open_ports: bool
     """The libraries with these names, or all that may be asked for between nodes. Raises UsageError."""
     for name in names:
         if name != "all" and name not in TITLES:
-            raise UsageError(
-                f"no backend {name!r} between nodes in this benchmark{did_you_mean(name, TITLES)}; choose one of: "
-                f"{', '.join(TITLES)}"
-            )
+            raise UsageError(unknown("backend", name, TITLES, where="between nodes in this benchmark"))
         if name in OPEN_PORTS:
             refuse_machines(False, backend=name, allowed=allow_open_ports)
     allowed = [name for name in TITLES if name != NCCL and (allow_open_ports or name not in OPEN_PORTS)]

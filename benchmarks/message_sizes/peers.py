@@ -22,7 +22,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from dlscale.base.definitions import Frozen
-from dlscale.base.errors import UsageError, did_you_mean
+from dlscale.base.errors import UsageError, unknown
 from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.redaction import redact
 from dlscale.base.strings import Name, Text
@@ -93,9 +93,7 @@ def choose_peers(names: Sequence[str], collectives: Sequence[Collective] = COLLE
     names = [peer for name in names for peer in (MPI_PEERS if name == "mpi" else (name,))]
     for name in names:
         if name != "all" and name not in known:
-            raise UsageError(
-                f"no backend {name!r} in this benchmark{did_you_mean(name, known)}; choose one of: {', '.join(known)}"
-            )
+            raise UsageError(unknown("backend", name, known, where="in this benchmark"))
     chosen = [peer for peer in peers if peer.name in names or ("all" in names and peer.name != NCCL)]
     return [
         peer.model_copy(

@@ -29,7 +29,7 @@ from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo
 from dlscale.collectives.job import ServerSplit, split
 from dlscale.collectives.registry import connect, preload, serve
 from dlscale.collectives.ring.mpi_match import require_same_world
-from dlscale.models.frameworks import framework_module, own_gpu, repeatable
+from dlscale.models.frameworks import framework_module, repeatable, taken_gpu
 from dlscale.models.workload import Shard
 
 
@@ -60,7 +60,7 @@ def run_launch_on_rank(
         slept=cell.slept is not None,
         deferred=cell.backend_options.get("deferred") == 1,
     )
-    gpu = own_gpu(cell.framework, world) if cell.device == "gpu" else None
+    gpu = taken_gpu(cell.framework, world) if cell.device == "gpu" else None
     factories = [spec.factory(case.cell) for case in spec.cases]
     _write_rank_info(spool, everyone, cell, cores=cores, gpu=gpu)
     start_up = seconds_since_launch(spec, world)

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlscale.base.errors import UsageError, did_you_mean
+from dlscale.base.errors import UsageError, unknown
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import Partition, Policy, System
 
@@ -88,10 +88,7 @@ def chosen_partition(study: Study, system: System) -> Partition:
     """The study's partition, or the system's default. Raises UsageError."""
     name = study.partition or system.partition or ""
     if name not in system.partitions:
-        hint = did_you_mean(name, system.partitions)
-        raise UsageError(
-            f"no partition {name!r} on {system.name}{hint}; choose one of: {', '.join(system.partitions)}"
-        )
+        raise UsageError(unknown("partition", name, system.partitions, where=f"on {system.name}"))
     return system.partitions[name]
 
 

@@ -139,7 +139,7 @@ def gpu_of(local_rank: int, *, num_gpus: int, framework: str) -> int:
     return local_rank if num_gpus > 1 else 0
 
 
-def own_gpu(framework: str, workers: Any) -> str:
+def taken_gpu(framework: str, workers: Any) -> str:
     """The UUID of the GPU that this rank has taken; collective. Raises UsageError on all ranks if two have one GPU."""
     gpus: list[str] = workers.allgather(gpu_module(framework).identity())
     for gpu in gpus:

@@ -93,9 +93,9 @@ def test_ranks_with_one_gpu_are_refused_on_all_ranks(gpus, monkeypatch):
             with pytest.raises(
                 UsageError, match=f"ranks {twice[0]} and {twice[1]} .* GPU a; start one rank per GPU"
             ):
-                frameworks.own_gpu("torch", workers)
+                frameworks.taken_gpu("torch", workers)
         else:
-            assert frameworks.own_gpu("torch", workers) == gpu
+            assert frameworks.taken_gpu("torch", workers) == gpu
 
 
 class Gpus:
