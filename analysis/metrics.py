@@ -26,7 +26,8 @@ from dlscale.analysis.statistics import (
 from dlscale.analysis.text import listed, plural
 from dlscale.benchmarks.records.record import Cell
 
-BASE_NAMES = "base case"  # the method of an efficiency that is 1 by definition
+BASE_CASE = "base case"  # the method of an efficiency that is 1 by definition
+VERSUS_NONE, VERSUS_BACKEND = "vs 1 rank", "vs same backend"  # headings of the two efficiencies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,7 @@ def _relation(
     if base is None:
         return Relation(notes=(base_name.not_measured,))
     if base.id == launches.id:
-        one = Interval(center=1.0, low=None, high=None, level=LEVEL, method=BASE_NAMES, n=len(launches.cases))
+        one = Interval(center=1.0, low=None, high=None, level=LEVEL, method=BASE_CASE, n=len(launches.cases))
         return Relation(ratio=one)
     if not base.cases:
         return Relation(notes=(f"{base_name.relation}: every launch of {base_name.base} failed",))
@@ -173,7 +174,7 @@ def base_of(cell: Cell, num_ranks: int, *, same_backend: bool = False) -> BaseNa
     """The name of a cell's base case on that number of ranks."""
     ranks = plural(num_ranks, "rank")
     if same_backend:
-        return BaseName(relation="vs same backend", base=f"{cell.backend} on {ranks}")
+        return BaseName(relation=VERSUS_BACKEND, base=f"{cell.backend} on {ranks}")
     return BaseName(relation=f"vs {ranks}", base=f"none on {ranks}")
 
 

@@ -24,8 +24,6 @@ from dlscale.analysis.findings.curve_plots import (
 from dlscale.analysis.findings.predicted_points import PlacedPrediction, predicted_notes, predicted_series
 from dlscale.analysis.findings.scaling import (
     SCALING,
-    VERSUS_BACKEND,
-    VERSUS_NONE,
     ScalingRow,
     base_text,
     rows_of,
@@ -34,7 +32,7 @@ from dlscale.analysis.findings.small_print import family_figure, scaling_lines, 
 from dlscale.analysis.findings.verdict import on_one_rank, verdict
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.metrics import BASE_NAMES
+from dlscale.analysis.metrics import BASE_CASE, VERSUS_BACKEND, VERSUS_NONE
 from dlscale.analysis.plots import Axis, Block, Figure, Guide, Plot
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
@@ -369,7 +367,7 @@ def _legend(rows: Sequence[ScalingRow]) -> str:
 def _relates(rows: Iterable[ScalingRow]) -> bool:
     """Whether a row has an efficiency that is not 1 by definition."""
     ratios = (value(row) for row in rows for _, _, value in PANELS)
-    return any(ratio is not None and ratio.method != BASE_NAMES for ratio in ratios)
+    return any(ratio is not None and ratio.method != BASE_CASE for ratio in ratios)
 
 
 EFFICIENCY = Finding(

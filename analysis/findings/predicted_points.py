@@ -25,6 +25,7 @@ from dlscale.analysis.finding import Finding, training_columns
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.metrics import VERSUS_NONE
 from dlscale.analysis.plots import Block, Point, Series
 from dlscale.analysis.records import engine_text, prediction_row, settings_text, values_of
 from dlscale.analysis.statistics import Interval
@@ -263,7 +264,7 @@ PREDICTED_POINTS = TableOf[PlacedPrediction](
         Column("nodes", lambda point: point.cell.num_nodes),
         Column("servers", lambda point: point.record.num_servers or ""),
         Column("predicted", lambda point: point.throughput, unit="samples/s"),
-        Column("vs 1 rank", _efficiency_text, unit="%"),
+        Column(VERSUS_NONE, _efficiency_text, unit="%"),
         Column("measured", _measured_text, unit="samples/s"),
         Column("error", _error_text, unit="%"),
         Column("inside", lambda point: {None: "", True: "yes", False: "no"}[point.inside], numeric=False),

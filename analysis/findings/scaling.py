@@ -30,7 +30,7 @@ from dlscale.analysis.findings.outliers import (
     outlier_notes,
 )
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.metrics import CellMetrics, metrics_of
+from dlscale.analysis.metrics import VERSUS_BACKEND, VERSUS_NONE, CellMetrics, metrics_of
 from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.records import setting_columns
 from dlscale.analysis.statistics import LEVEL, Interval
@@ -115,9 +115,6 @@ class ScalingRow:
     def speed_up(self) -> Interval | None:
         """T(p) / T(b) against `none`, efficiency times p / b; for weak scaling the scaled speed-up."""
         return self.efficiency_none and self.efficiency_none.times(self.cell.num_ranks / self.base_ranks)
-
-
-VERSUS_NONE, VERSUS_BACKEND = "vs 1 rank", "vs same backend"
 
 
 def base_text(rows: Iterable[ScalingRow]) -> str:

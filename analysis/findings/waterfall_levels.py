@@ -23,7 +23,7 @@ import numpy as np
 
 from dlscale.analysis.families import base_cell
 from dlscale.analysis.launches import Block, CellLaunches
-from dlscale.analysis.metrics import BaseName, link_note, links_between
+from dlscale.analysis.metrics import VERSUS_NONE, BaseName, link_note, links_between
 from dlscale.analysis.records import Seconds
 from dlscale.analysis.statistics import (
     LEVEL,
@@ -52,7 +52,7 @@ INPUT_TERMS: Terms = {
 # A training on 1 rank is a control of the batch, too, if it has the right local batch.
 ALONE = {"alone", "train"}
 MIN_COVERED = 0.95  # share of a window's seconds in its timestamps; below, the two clocks disagree
-BASE_LEVELS = BaseName(relation="vs 1 rank", base="none on 1 rank")
+BASE_LEVELS = BaseName(relation=VERSUS_NONE, base="none on 1 rank")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

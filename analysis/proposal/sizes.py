@@ -17,7 +17,7 @@ from dlscale.analysis.findings import predicted_points, scaling
 from dlscale.analysis.findings.predicted_points import PlacedPrediction
 from dlscale.analysis.findings.scaling import ScalingRow, rows_of
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.metrics import BASE_NAMES
+from dlscale.analysis.metrics import BASE_CASE
 from dlscale.analysis.statistics import Interval, block_ratio
 from dlscale.analysis.text import backend_name, plural
 from dlscale.benchmarks.records.record import Record
@@ -96,7 +96,7 @@ def verdict(efficiency: Interval | None, threshold: float) -> Verdict:
     """Surely or not if the whole interval is on one side, possibly if it is not; unknown without an interval."""
     if efficiency is None:
         return "unknown"
-    if efficiency.method == BASE_NAMES:
+    if efficiency.method == BASE_CASE:
         return "surely"
     if efficiency.low is None or efficiency.high is None:
         return "unknown"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlscale.analysis.measured import measure
-from dlscale.analysis.metrics import BASE_NAMES
+from dlscale.analysis.metrics import BASE_CASE
 from dlscale.analysis.proposal.sizes import curves, node_hours_request, power, verdict
 from dlscale.analysis.statistics import Interval, median_interval
 from tests.made_records import make_record
@@ -59,7 +59,7 @@ def test_node_hours_count_whole_nodes():
         (interval(0.6, 0.74), "not"),
         (None, "unknown"),
         (Interval(center=0.9, low=None, high=None, level=0.95, method="insufficient data", n=2), "unknown"),
-        (Interval(center=1.0, low=None, high=None, level=0.95, method=BASE_NAMES, n=1), "surely"),
+        (Interval(center=1.0, low=None, high=None, level=0.95, method=BASE_CASE, n=1), "surely"),
     ],
 )
 def test_a_verdict_follows_from_the_whole_interval(efficiency, wanted):
