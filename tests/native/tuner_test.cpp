@@ -95,6 +95,19 @@ void of_those_about_as_fast_the_first_is_chosen() {
   expect(tuned.last == in_words(kAhead), "about as fast: chose " + tuned.last);
 }
 
+// Each takes milliseconds: what took five times as long as another is not tried once more.
+void of_large_messages_slow_variants_are_tried_once() {
+  Tuned tuned;
+  const Rates rates{{in_words(kAhead), 1.0}, {in_words(kPast), 1.0}, {in_words(kSingle), 0.2}};
+  int num_slow = 0;
+  for (int i = 0; i < 30; ++i) {
+    tuned.run(32 * kMiB, 1, rates);
+    num_slow += tuned.last != in_words(kSingle);
+  }
+  expect(num_slow == 2, "slow variants of 32 MiB were tried " + std::to_string(num_slow) + " times");
+  expect(tuned.chosen(32 * kMiB) == in_words(kSingle), "large: chose " + tuned.chosen(32 * kMiB));
+}
+
 // Single copies are three times as slow near, and so left out at first, but the CPUs have moved since.
 void what_was_left_out_is_tried_once_the_rest_is_slow() {
   Tuned tuned;
@@ -175,6 +188,7 @@ void choices_hold_while_all_are_tried_again() {
 int main() {
   the_fastest_is_chosen();
   of_those_about_as_fast_the_first_is_chosen();
+  of_large_messages_slow_variants_are_tried_once();
   what_was_left_out_is_tried_once_the_rest_is_slow();
   all_are_tried_again_when_the_chosen_one_becomes_slow();
   near_and_far_are_kept_apart();

@@ -16,10 +16,11 @@ constexpr std::uint64_t kRetryAfter = 1024;  // operations of a size class
 constexpr std::uint64_t kLookEvery = 4;      // operations of a size class whose variant is chosen
 constexpr std::uint64_t kRetryAllAfter = 8 * kRetryAfter;
 constexpr double kMuchSlower = 1.45;
-constexpr double kHopeless = 3.0;  // times as slow as the chosen one
+constexpr double kHopeless = 2.5;  // times as slow as the chosen one
 constexpr double kWeightOfNew = 0.4;
 constexpr double kOutlier = 2.0;
 constexpr double kAboutAsFast = 1.05;
+constexpr std::size_t kTrialsTakeLong = 8 * 1024 * 1024;  // of messages of up to so many bytes, or more
 constexpr std::size_t kAlike = 2;  // size classes that are apart by no more have similar rates
 constexpr std::size_t kBytesPerLook = 2 * 1024 * 1024;  // a look takes 1 to 2 us
 constexpr double kFar = 1.6;                            // times the shortest hop
@@ -54,6 +55,7 @@ OnlineTuner::OnlineTuner(NodeMemory& memory, Waiting& waiting, int rank, int siz
         Class& made = classes[kind][c];
         made.usable = usable(static_cast<Timed>(kind), std::size_t{1} << c, one_shot_bytes);
         made.chosen = made.usable.front();
+        made.takes_long = std::size_t{1} << c >= kTrialsTakeLong;
       }
     }
   }
@@ -94,7 +96,10 @@ const CopyVariant& OnlineTuner::next(Timed kind, std::size_t num_bytes) {
   is_timed_ = c.num_trials_left || number % kLookEvery == 0;
   if (!is_timed_) return variants_[c.chosen];
   if (num_timed_ >= 2) learn(num_timed_ - 2);
-  const std::size_t variant = c.num_trials_left ? c.trials[c.num_trials++ % c.trials.size()] : c.chosen;
+  std::size_t variant = c.chosen;
+  if (c.num_trials_left) {  // the last results come when two more operations have begun
+    variant = c.num_trials < c.trials.size() ? c.trials[c.num_trials++] : first_of_the_fastest(c);
+  }
   past_[num_timed_ % 4] = {&c, variant, num_bytes};
   return variants_[variant];
 }
@@ -125,14 +130,30 @@ double OnlineTuner::duration(std::uint64_t number) {
 
 void OnlineTuner::begin_trials(Class* c, const std::vector<std::size_t>& candidates) const {
   c->rate.fill(0);
-  c->trials.clear();
+  c->num_tried.fill(0);
+  c->trials = c->takes_long ? candidates : std::vector<std::size_t>();
   for (const std::size_t v : candidates) {
-    c->trials.insert(c->trials.end(), variants_[v].rotates ? kTrialsOfRotating : kTrials, v);
+    const std::size_t all = variants_[v].rotates ? kTrialsOfRotating : kTrials;
+    c->trials.insert(c->trials.end(), all - (c->takes_long ? 1 : 0), v);
   }
   c->num_trials_left = c->trials.size();
   c->num_trials = 0;
   c->tried_since = num_timed_;
   c->left_out = false;
+}
+
+// The fastest go on, and those that are much slower than they are no further.
+void OnlineTuner::reconsider_trials(Class* c) {
+  const auto to_come = c->trials.begin() + static_cast<std::ptrdiff_t>(c->num_trials);
+  std::stable_sort(to_come, c->trials.end(),
+                   [c](std::size_t v, std::size_t w) { return c->rate[v] < c->rate[w]; });
+  const double best = best_rate(*c);
+  const auto is_much_slower = [&](std::size_t v) {
+    return c->rate[v] > (c->num_tried[v] == 1 ? kHopeless : kMuchSlower) * best;
+  };
+  const auto kept = std::remove_if(to_come, c->trials.end(), is_much_slower);
+  c->num_trials_left -= static_cast<std::size_t>(c->trials.end() - kept);
+  c->trials.erase(kept, c->trials.end());
 }
 
 // All but those that are much slower in the nearest class that is known.
@@ -175,7 +196,10 @@ void OnlineTuner::learn(std::uint64_t number) {
   known =
       known == 0 ? rate : std::min(rate, known + kWeightOfNew * (std::min(rate, kOutlier * known) - known));
   if (c.num_trials_left) {
-    if (--c.num_trials_left == 0) {
+    ++c.num_tried[past.variant];
+    --c.num_trials_left;
+    if (c.takes_long) reconsider_trials(&c);
+    if (c.num_trials_left == 0) {
       c.chosen = first_of_the_fastest(c);
       c.rate_when_chosen = c.rate;
       for (const std::size_t v : c.usable) {
@@ -205,11 +229,16 @@ void OnlineTuner::look_at_distance() {
   }
 }
 
-std::size_t OnlineTuner::first_of_the_fastest(const Class& c) const {
+double OnlineTuner::best_rate(const Class& c) {
   double best = 0;
   for (const std::size_t v : c.usable) {
     if (c.rate[v] != 0 && (best == 0 || c.rate[v] < best)) best = c.rate[v];
   }
+  return best;
+}
+
+std::size_t OnlineTuner::first_of_the_fastest(const Class& c) {
+  const double best = best_rate(c);
   for (const std::size_t v : c.usable) {
     if (c.rate[v] != 0 && c.rate[v] <= kAboutAsFast * best) return v;
   }

@@ -59,8 +59,11 @@ class OnlineTuner {
     std::array<double, 8> slowdown{};
     double rate_nearby = 0;           // of the variant chosen there, where others are left out at first
     std::vector<std::size_t> usable;  // variants
-    std::vector<std::size_t> trials;  // of those that are tried, each several times in a row
-    bool left_out = false;            // whether some are not
+    // Of those that are tried, each several times in a row; where that takes long, after one of each.
+    std::vector<std::size_t> trials;
+    bool takes_long = false;
+    std::array<std::size_t, 8> num_tried{};  // trials of each whose rates are known
+    bool left_out = false;                   // whether some are not
     std::size_t chosen = 0;
     std::array<double, 8> rate_when_chosen{};  // on which the choice rests; 0 if not tried
     std::uint64_t num_operations = 0;
@@ -85,7 +88,9 @@ class OnlineTuner {
   void begin_trials(Class* size_class, const std::vector<std::size_t>& candidates) const;
   static std::vector<std::size_t> hopeful(const Class& c, std::uint64_t num_operations);
   std::vector<std::size_t> promising(Timed kind, std::size_t size_class);
-  std::size_t first_of_the_fastest(const Class& size_class) const;
+  static void reconsider_trials(Class* size_class);
+  static double best_rate(const Class& size_class);
+  static std::size_t first_of_the_fastest(const Class& size_class);
   static bool is_chosen(const Class& c) { return c.rate_when_chosen[c.chosen] != 0; }
 
   NodeMemory& memory_;
