@@ -81,7 +81,7 @@ class Campaign:
         program = [str(self.installation.python), *WORKER, str(self.spool(launch))]
         variables = self.variables(launch)
         if self.system.scheduler == "none":
-            return launchers.mpiexec(
+            return launchers.mpiexec_here(
                 self.flavour,
                 self.installation.mpiexec,
                 num_ranks=cell.num_processes,

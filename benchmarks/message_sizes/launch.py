@@ -85,7 +85,7 @@ def command_of(
             variables={"OMP_NUM_THREADS": "1", **order.setting.variables},
             num_cpus=len(cpus),
         )
-    return launchers.mpiexec(
+    return launchers.mpiexec_here(
         flavour(order.peer, place),
         place.mpiexec,
         num_ranks=order.num_ranks,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.base.launchers import Flavour, Start, command_line, flavour_of, mpiexec
+from dlscale.base.launchers import Flavour, Start, command_line, flavour_of, mpiexec_here
 
 PROGRAM = ["python", "-m", "dlscale.benchmarks.rank.worker", "spool/x"]
 
 
 def line(flavour: str, **changes: object) -> str:
     arguments = {"num_ranks": 2, "oversubscribed": False, "variables": {"OMP_NUM_THREADS": "1"}} | changes
-    return " ".join(mpiexec(flavour, Path("/env/bin/mpiexec"), program=PROGRAM, **arguments))  # type: ignore[arg-type]
+    return " ".join(mpiexec_here(flavour, Path("/env/bin/mpiexec"), program=PROGRAM, **arguments))  # type: ignore[arg-type]
 
 
 WORKER = "python -m dlscale.benchmarks.rank.worker spool/x"
@@ -122,7 +122,7 @@ def test_mpiexec_without_nodes_is_that_of_one_machine(flavour: Flavour):
         nodes=(), num_ranks=2, ranks_per_node=2, cpus_per_rank=1, variables={"A": "1"}, program=PROGRAM
     )
     path = Path("/env/bin/mpiexec")
-    assert command_line("mpiexec", start, flavour=flavour, mpiexec_path=path) == mpiexec(
+    assert command_line("mpiexec", start, flavour=flavour, mpiexec_path=path) == mpiexec_here(
         flavour, path, num_ranks=2, oversubscribed=False, variables={"A": "1"}, program=PROGRAM
     )
 

@@ -131,7 +131,7 @@ def contracts(framework, sizes, logs, installation, flavour):
                 "DLSCALE_CONTRACT_DEVICE": "gpu",
                 "DLSCALE_REQUIRE": backend,
             }
-            command = launchers.mpiexec(
+            command = launchers.mpiexec_here(
                 flavour,
                 installation.mpiexec,
                 num_ranks=num_ranks + num_servers,

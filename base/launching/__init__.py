@@ -1,0 +1,1 @@
+"""Launchers, a file for each; `base.launchers` lists them."""

@@ -1,0 +1,58 @@
+"""What a launcher is: the start that it is given, its command line, and what it tells its ranks and prints of deaths.
+
+`env` in front of srun, jsrun and flux run sets variables, for they pass their environment on: their options for single
+variables split values at commas (srun) or replace $ and {{ (flux), KMP_AFFINITY is full of commas, and some variables
+(CRAY_CUDA_MPS) are for the launcher itself. aprun and mpiexec take a value as one word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A program on nodes of an allocation, with ranks in blocks: node i starts with rank i * ranks_per_node."""
+
+    nodes: tuple[str, ...]  # the nodes to use, a nested subset of the job's; empty: this machine alone
+    num_ranks: int
+    ranks_per_node: int
+    cpus_per_rank: int  # hardware threads that the launcher may give each rank
+    unnamed_nodes: int = 0  # the number of nodes in a plan, where `nodes` is still unknown
+    devices_per_rank: int = 0
+    launch_options: tuple[str, ...] = ()
+    variables: Mapping[str, str]
+    program: Sequence[str]
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, at least one."""
+        return max(1, self.unnamed_nodes, len(self.nodes))
+
+    def gives(self, *options: str) -> bool:
+        """Whether the system's launch options set this already."""
+        return any(option.startswith(options) for option in self.launch_options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """A launcher. `schedulers`: in whose jobs it starts programs; empty: in those of all.
+
+    `ranks`, `local_ranks` and `sizes` are the variables that tell a process its rank, that on its node, and how many
+    processes there are. `death` is what the launcher prints when a rank dies (groups `rank` and `how`).
+    """
+
+    command: Callable[[Start], list[str]]
+    per_node: Callable[[int], list[str]]  # the prefix that starts a program once on each of so many nodes
+    schedulers: tuple[str, ...] = ()
+    ranks: tuple[str, ...] = ()
+    local_ranks: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    death: re.Pattern[str] | None = None
+
+
+def set_by_env(variables: Mapping[str, str]) -> list[str]:
+    """The words in front of a launcher that passes its environment on."""
+    return ["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []

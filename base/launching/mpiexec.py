@@ -1,0 +1,132 @@
+"""mpiexec of MPICH, Intel MPI and Open MPI, whose options differ."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from dlscale.base.launching.launcher import Launcher, Start
+
+Flavour = Literal["mpich", "intelmpi", "openmpi"]  # of mpiexec
+_MPI_NAMES: dict[Flavour, str] = {"intelmpi": "Intel MPI", "mpich": "MPICH", "openmpi": "Open MPI"}
+
+
+def flavour_of(version_text: str) -> Flavour | None:
+    """The MPI whose launcher printed this for --version; None if unknown."""
+    if "Intel(R) MPI" in version_text:
+        return "intelmpi"
+    if "HYDRA" in version_text or "MPICH" in version_text:
+        return "mpich"
+    if "Open MPI" in version_text or "OpenRTE" in version_text or "PRRTE" in version_text:
+        return "openmpi"
+    return None
+
+
+def mpi_title(version_text: str) -> str | None:
+    """Name and version of that MPI, as in "MPICH 5.0.2"; None if it is none that dlscale knows."""
+    flavour = flavour_of(version_text)
+    version = re.search(r"\d+\.\d+(\.\d+)*\S*", version_text)
+    return f"{_MPI_NAMES[flavour]} {version[0] if version else ''}".strip() if flavour else None
+
+
+def mpiexec(flavour: Flavour, path: Path, start: Start, *, oversubscribed: bool) -> list[str]:
+    """The command line that starts a program on the nodes of an allocation, or on this machine."""
+    if not start.nodes:
+        return mpiexec_here(
+            flavour,
+            path,
+            num_ranks=start.num_ranks,
+            oversubscribed=oversubscribed,
+            variables=start.variables,
+            program=[*start.launch_options, *start.program],
+        )
+    count = ["-n", str(start.num_ranks)]
+    sets = variable_options(flavour, start.variables)
+    if flavour == "openmpi":
+        hosts = ",".join(f"{node}:{start.ranks_per_node}" for node in start.nodes)
+        mapping = f"ppr:{start.ranks_per_node}:node" + (":OVERSUBSCRIBE" if oversubscribed else "")
+        where = ["--host", hosts, "--map-by", mapping]
+    else:
+        where = ["-hosts", ",".join(start.nodes), "-ppn", str(start.ranks_per_node)]
+    line = [
+        str(path),
+        *count,
+        *where,
+        *unbound_options(flavour),
+        *sets,
+        *start.launch_options,
+        *start.program,
+    ]
+    # Inside a batch job Intel's launcher would follow the scheduler's placement and ignore -ppn.
+    return ["env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0", *line] if flavour == "intelmpi" else line
+
+
+def mpiexec_here(
+    flavour: Flavour,
+    path: Path,
+    *,
+    num_ranks: int,
+    oversubscribed: bool,
+    variables: Mapping[str, str],
+    program: Sequence[str],
+) -> list[str]:
+    """The command line that starts `program` on `num_ranks` ranks of this machine.
+
+    Launchers do not bind: each rank binds itself to its cores before any thread starts (`affinity.py`), the same way
+    under every launcher.
+    """
+    mapping = ["--map-by", "slot:OVERSUBSCRIBE"] if oversubscribed else []
+    return [
+        str(path),
+        # What its own configuration may say of schedulers and other hosts means nothing here.
+        *(["-launcher", "fork", "-rmk", "user"] if flavour == "mpich" else []),
+        "-n",
+        str(num_ranks),
+        *unbound_options(flavour),
+        *(mapping if flavour == "openmpi" else []),
+        *variable_options(flavour, variables),
+        *program,
+    ]
+
+
+def unbound_options(flavour: Flavour) -> list[str]:
+    """Options that keep a launcher from binding ranks."""
+    if flavour == "openmpi":
+        return ["--bind-to", "none"]
+    # Intel's launcher binds by default; 2021.14 has no option against it.
+    return ["-bind-to", "none"] if flavour == "mpich" else ["-genv", "I_MPI_PIN", "0"]
+
+
+def variable_options(flavour: Flavour, variables: Mapping[str, str]) -> list[str]:
+    """Options that set variables in all ranks."""
+    if flavour in ("mpich", "intelmpi"):
+        return [word for name, value in variables.items() for word in ("-genv", name, value)]
+    sets = [word for name, value in variables.items() for word in ("-x", f"{name}={value}")]
+    return [*sets, "--allow-run-as-root"] if os.geteuid() == 0 else sets
+
+
+def per_node(flavour: Flavour | None, path: str, num_nodes: int) -> list[str]:
+    """The prefix that starts a program once on each node of a job, without MPI."""
+    if flavour == "openmpi":
+        return [path, "-n", str(num_nodes), "--map-by", "ppr:1:node"]
+    respect = ["env", "I_MPI_JOB_RESPECT_PROCESS_PLACEMENT=0"] if flavour == "intelmpi" else []
+    return [*respect, path, "-n", str(num_nodes), "-ppn", "1"]
+
+
+def _only_with_flavour(_: object) -> list[str]:
+    raise ValueError("mpiexec without the flavour of its MPI")
+
+
+LAUNCHER = Launcher(
+    command=_only_with_flavour,
+    per_node=_only_with_flavour,
+    ranks=("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"),
+    local_ranks=("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID"),
+    sizes=("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"),
+    death=re.compile(
+        r"process rank (?P<rank>\d+) with PID \d+.*?exited\s+on\s+(?P<how>signal \d+)", re.DOTALL
+    ),
+)
