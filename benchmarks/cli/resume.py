@@ -58,7 +58,8 @@ def resume(
     jobs = file.system.has_jobs
     if jobs and not file.system.is_here():
         raise UsageError(
-            f"{folder} was measured on {file.system.name}, and this is another machine; resume it there"
+            f"{folder} was measured on {file.system.name}, and {file.system.elsewhere}; it can be resumed only there, "
+            "and reported anywhere"
         )
     campaign = (campaign_for_jobs if jobs else prepare_campaign)(
         file.study,

@@ -88,6 +88,10 @@ def run(study: str, request: Request, dry_run: bool, in_allocation: bool) -> int
 def plan_and_run(name: str, request: Request, how: Start) -> int:
     """Plan a study and run it if it is to start; returns the exit status. Raises UsageError."""
     system = system_of(request)
+    if how.in_allocation and system.state == "retired":
+        raise UsageError(
+            f"--in-allocation, but {system.elsewhere}; leave it out: the study is rehearsed, as by plan and --dry-run"
+        )
     if load_study(name).choice:
         from dlscale.benchmarks.cli.run_frameworks import run_frameworks
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def rehearsal_line(system: System) -> str:
     """What every reader of a rehearsal has to know first."""
-    return f"rehearsal: this machine is not {system.name}; nothing is submitted and nothing was measured"
+    return f"rehearsal: {system.elsewhere}; nothing is submitted and nothing was measured"
 
 
 def needs_open_ports(system: System, request: Request) -> bool:

@@ -114,7 +114,7 @@ def job_rows(folder: Path) -> list[dict[str, str | None]]:
         states, asked = {}, False
         problem = str(error)
     else:
-        problem = f"this machine is not {system.name}"
+        problem = system.elsewhere
     rows = []
     for job in jobs:
         reason = _reason(job)

@@ -87,7 +87,8 @@ def _general(system: System) -> list[tuple[str, str, str]]:
         "is this machine": "yes" if system.is_here() else "no",
     }
     rows = [(name, value, "") for name, value in words.items()]
-    return [*rows, *([("nodes", *_shown(system.num_nodes))] if system.num_nodes else [])]
+    facts = {"retired": system.retired, "nodes": system.num_nodes}
+    return [*rows, *((name, *_shown(fact)) for name, fact in facts.items() if fact)]
 
 
 def _rows(part: BaseModel) -> list[tuple[str, str, str]]:
@@ -221,7 +222,7 @@ def list_systems(as_json: bool) -> int:
             *(escape(str(row[key])) for key in ("title", "scheduler")),
             f"{row['num_nodes']:,}" if row["num_nodes"] else "-",
             escape(devices),
-            row["state"],
+            row["retired"] or row["state"],
             "yes" if row["here"] else "-",
         )
     Console().print(table)
@@ -238,6 +239,7 @@ def _row(system: System) -> dict[str, Any]:
         "devices_per_node": system.devices.per_node.value if system.devices else 0,
         "device_model": system.devices.model.value if system.devices else "",
         "state": system.state,
+        "retired": system.retired.value if system.retired else None,
         "here": system.is_here(),
     }
 

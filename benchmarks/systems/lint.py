@@ -71,6 +71,9 @@ def lint(name: str, *, shipped: Mapping[str, System] | None = None) -> list[str]
 def problems(system: System, others: Iterable[System]) -> Iterator[str]:
     """Problems of a system that its schema accepts, by itself and with the names of `others`."""
     yield from _sources(system)
+    if (system.state == "retired") != (system.retired is not None):
+        given = "with" if system.retired else "without"
+        yield f"state: {system.state!r} {given} retired, which says when it was switched off; retired systems have it"
     yield from _names(system, others)
     yield from _peaks(system)
     yield from _environments(system)

@@ -199,6 +199,7 @@ class System(Frozen):
     aliases: list[Text] = []
     title: Text
     state: Literal["in service", "retired", "example"] = "in service"
+    retired: TextFact | None = where_given(None)  # what became of it, after "was": switched off in May 2023
     scheduler: Scheduler
     launcher: Launcher
     recognised: Recognised = Recognised()
@@ -281,10 +282,19 @@ class System(Frozen):
         stated = self.defaults.device if self.defaults else None
         return stated or ("gpu" if self.devices else "cpu")
 
-    def is_here(self, hostname: str | None = None, variables: Mapping[str, str] = os.environ) -> bool:
-        """Whether this process runs on the system; always true of a system without jobs."""
-        if not self.has_jobs:
-            return True
+    def is_here(self) -> bool:
+        """Whether studies are measured on the system from here; never where it is retired, always without jobs."""
+        return not self.has_jobs or (self.state != "retired" and self.recognises())
+
+    @property
+    def elsewhere(self) -> str:
+        """Why studies on the system are only rehearsed where it is not here."""
+        if self.state == "retired":
+            return f"{self.name} {f'was {self.retired.value}' if self.retired else 'is retired'}"
+        return f"this machine is not {self.name}"
+
+    def recognises(self, hostname: str | None = None, variables: Mapping[str, str] = os.environ) -> bool:
+        """Whether a host of that name, with these variables, is one of the system's; without a name: this one."""
         host = hostname or platform.node()
         return any(fnmatch.fnmatchcase(host, pattern) for pattern in self.recognised.hostnames) or any(
             fnmatch.fnmatchcase(variables.get(name, ""), value)

@@ -51,7 +51,9 @@ def test_nodes_that_are_billed_and_not_used_are_said_before_the_jobs(dlscale):
 def test_a_rehearsal_writes_scripts_plan_and_bounds_and_measures_nothing(rehearse, tmp_path):
     said = rehearse("--system", "cori", "--preset", "paper", "--nodes", "1,2,4,8,16")
     first, *_ = said.splitlines()
-    assert first == "rehearsal: this machine is not cori; nothing is submitted and nothing was measured"
+    assert (
+        first == "rehearsal: cori was switched off in May 2023; nothing is submitted and nothing was measured"
+    )
     assert "published: Sensitive to the network's latency and to jitter" in said
     assert "that alone keeps 100 % (no overlap) to 100 % (full overlap)" in said
     (folder,) = tmp_path.glob("cori/rehearsal-weak-scaling-*")
@@ -190,7 +192,7 @@ def rehearsed(monkeypatch, tmp_path, capsys, no_pictures):
 def test_the_time_is_samples_over_the_rate_at_the_batch_they_were_trained_at(rehearsed):
     folder, text = rehearsed
     assert text.startswith(
-        "rehearsal: this machine is not cori; nothing is submitted and nothing was measured\n"
+        "rehearsal: cori was switched off in May 2023; nothing is submitted and nothing was measured\n"
     )
     assert "no time to solution on 64 nodes" in text
     assert "none is extrapolated" in text

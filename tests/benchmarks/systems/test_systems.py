@@ -131,7 +131,16 @@ def test_variables_name_the_folder_of_their_environment(tmp_path, monkeypatch):
     ],
 )
 def test_systems_recognise_themselves_and_no_other(hostname, variables, here):
-    assert {name for name in CLUSTERS if load_system(name).is_here(hostname, variables)} == here
+    assert {name for name in CLUSTERS if load_system(name).recognises(hostname, variables)} == here
+
+
+def test_a_retired_system_is_here_nowhere(monkeypatch, mistake):
+    monkeypatch.setenv("NERSC_HOST", "cori")
+    cori = load_system("cori")
+    assert (cori.recognises(), cori.is_here()) == (True, False)
+    assert cori.elsewhere == "cori was switched off in May 2023"
+    line = mistake("run", "weak-scaling", "--system", "cori", "--in-allocation")
+    assert "--in-allocation, but cori was switched off in May 2023; leave it out" in line
 
 
 SITE = '[environments.site]\nprefix = "$SCRATCH/dlscale-site"'
@@ -175,6 +184,7 @@ SITE = '[environments.site]\nprefix = "$SCRATCH/dlscale-site"'
         ('"--partition=test"', '"#SBATCH --partition=test"', "has the scheduler's marker"),
         ('"--partition=test"', '"--nodes=4"', "'--nodes=4' is for the study to say"),
         (', note = "from 64 cores', ' } # "from 64 cores', "node.peak.fp64: computed, but its note"),
+        ('state = "example"', 'state = "retired"', "state: 'retired' without retired"),
         ("[node]", "[node", "is not valid TOML"),
         ('name = "', 'name = "../', "' cannot name a folder; give up to 120 letters"),
     ],
@@ -241,11 +251,14 @@ def test_list_has_a_row_for_each_system_with_stable_keys(dlscale):
         "devices_per_node": 8,
         "device_model": "AMD Instinct MI250X, one of two dies",
         "state": "in service",
+        "retired": None,
         "here": False,
     }
     assert (rows["local"]["here"], rows["local"]["num_nodes"]) == (True, None)
     _, text, _ = dlscale("system", "list")
     assert all(name in text for name in NAMES)
+    assert rows["theta"]["retired"] == "switched off on 31 December 2023"
+    assert "switched off" in text
 
 
 def test_show_prints_every_fact_with_kind_and_source(dlscale, monkeypatch):
