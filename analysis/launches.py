@@ -28,7 +28,7 @@ from dlscale.analysis.records import (
 from dlscale.analysis.statistics import Interval, median_interval, medians
 from dlscale.analysis.text import days, plural
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.record import Cell, GpuMemory, Record
 
 # Study and block, where launches of one block ran close in time. A block with a pause in it is several: those after the
 # pause have the study's name with their part.
@@ -207,6 +207,12 @@ class CellLaunches:
         return (
             max((rank.peak_rss_bytes for record in self.records for rank in record.ranks), default=0) or None
         )
+
+    @property
+    def gpu_memory(self) -> GpuMemory | None:
+        """That of the rank which allocated most, in any good launch; None if none is known."""
+        known = (rank.gpu_memory for record in self.records for rank in record.ranks)
+        return max(filter(None, known), key=lambda memory: memory.allocated_bytes, default=None)
 
     def _flaws(self) -> Iterator[str]:
         good = self.good

@@ -6,7 +6,7 @@
 
 Only convolutions and dense layers are counted, as each preset states them, so this is the model's use ("MFU") and not
 the hardware's: what is computed twice counts once. The peak is what the system's file states, with its source; where it
-states none there is no share. An adversarial training has two networks and no such count.
+states none, or less than was measured, there is no share. An adversarial training has two networks and no such count.
 """
 
 from __future__ import annotations
@@ -41,9 +41,19 @@ class HardwareUse:
     peak: float | None
 
     @property
+    def refusal(self) -> str:
+        """Why there is no share of the peak though it is stated; empty if there is one."""
+        if self.peak is None or self.flops.center <= self.peak:
+            return ""
+        return (
+            f"no share: {self.family.system}'s file states a peak of {self.peak / GIGA:.4g} GFLOP/s per rank for "
+            f"{self.cell.precision}, {self.flops.center / self.peak:.0%} of which was measured; correct the file"
+        )
+
+    @property
     def share(self) -> Interval | None:
-        """The part of the peak that is used."""
-        return self.flops.times(1 / self.peak) if self.peak else None
+        """The part of the peak that is used; None where that would be more than all of it."""
+        return self.flops.times(1 / self.peak) if self.peak and not self.refusal else None
 
 
 def hardware_use(rows: Iterable[ScalingRow]) -> list[HardwareUse]:
@@ -103,6 +113,7 @@ def to_hardware_row(use: HardwareUse) -> dict[str, Any]:
         **interval_columns("flops_per_second_and_rank", use.flops),
         "peak_flops_per_second": use.peak,
         **interval_columns("peak_share", use.share),
+        "peak_refused": use.refusal,
     }
 
 
@@ -111,13 +122,16 @@ HARDWARE = TableOf[HardwareUse](
     caption="Use of the hardware",
     columns=(
         *PLACE_COLUMNS,
+        Column("precision", lambda use: use.cell.precision),
         Column("per rank", lambda use: use.flops.times(1 / GIGA), unit="GFLOP/s"),
-        Column("of the peak", lambda use: use.share and use.share.times(100), unit="%"),
+        Column("peak", lambda use: use.peak and use.peak / GIGA, unit="GFLOP/s"),
+        Column("MFU", lambda use: use.share and use.share.times(100), unit="%"),
+        Column("notes", lambda use: use.refusal, numeric=False),
     ),
     data=to_hardware_row,
     legend=(
         "Use of the hardware: operations of the model, three forward passes per sample, convolutions and dense layers "
-        "only. The peak is what the system's file states for the precision."
+        "only. MFU: per rank / peak, which the system's file states for the precision, of a GPU or of the rank's cores."
     ),
     tags=lambda use: tags_of(use.cell),
 )

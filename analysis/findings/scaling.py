@@ -45,7 +45,7 @@ from dlscale.analysis.text import (
     rate,
     workload_title,
 )
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.record import Cell, GpuMemory
 from dlscale.collectives.algorithms.registry import SYNC
 
 
@@ -74,6 +74,9 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
         **interval_columns("input_stall", row.input_stall),
         **interval_columns("input_loss", row.input_loss),
         "peak_rss_bytes": row.peak_rss_bytes,
+        "gpu_allocated_bytes": row.gpu_memory and row.gpu_memory.allocated_bytes,
+        "gpu_reserved_bytes": row.gpu_memory and row.gpu_memory.reserved_bytes,
+        "gpu_total_bytes": row.gpu_memory and row.gpu_memory.total_bytes,
         "comparable": row.pair and row.pair.comparable,
         "num_launches": row.num_launches,
         "num_planned": row.num_planned,
@@ -104,6 +107,7 @@ class ScalingRow:
     input_stall: Interval | None = None  # share of a training step, from the loader-only control
     input_loss: Interval | None = None  # share of a training step, from the synthetic control
     peak_rss_bytes: int | None = None  # the largest rank's, over launches
+    gpu_memory: GpuMemory | None = None  # likewise
     num_launches: int = 0  # that gave a number
     pair: FrameworkPair | None = None  # with the other framework; None if the study has only one
     limits: tuple[Limit, ...] = ()  # bounds of `efficiency_none`; only for trainings on several ranks
@@ -131,6 +135,14 @@ def _cost(row: ScalingRow) -> float | None:
     return None if row.throughput is None else row.cell.num_nodes * 1e6 / row.throughput.center / 3600
 
 
+def _gpu_memory(row: ScalingRow) -> Value:
+    memory = row.gpu_memory
+    if memory is None:
+        return Value(text="")
+    parts = (memory.allocated_bytes, memory.reserved_bytes, memory.total_bytes)
+    return Value(text=" / ".join(map(gibibytes, filter(None, parts))), order=memory.allocated_bytes)
+
+
 SCALING = TableOf[ScalingRow](
     name="numbers",
     caption="All cells",
@@ -147,6 +159,7 @@ SCALING = TableOf[ScalingRow](
             lambda row: Value(text=gibibytes(row.peak_rss_bytes), order=row.peak_rss_bytes),
             unit="GiB",
         ),
+        Column("GPU memory: taken / reserved / in all", _gpu_memory, unit="GiB", detail=True),
         Column("n", lambda row: Value(text=f"{row.num_launches}/{row.num_planned}", order=row.num_launches)),
         Column("notes", lambda row: Value(text="; ".join(row.notes), notes=row.notes), numeric=False),
     ),
@@ -213,6 +226,7 @@ def _row(one: CellMetrics, measured: Measured, limits: CellLimits) -> ScalingRow
         input_stall=one.input_stall,
         input_loss=one.input_loss,
         peak_rss_bytes=one.launches.peak_rss_bytes,
+        gpu_memory=one.launches.gpu_memory,
         num_launches=num_launches,
         num_planned=max(num_launches + one.num_failed, of_plan.num_launches if of_plan else 0),
         pair=pair,

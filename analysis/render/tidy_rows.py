@@ -64,6 +64,9 @@ def launch(record: Record) -> Columns:
         "num_steps": int(windows.num_steps.sum()),
         "num_samples": int(num_samples(windows, cell).sum()),
         "peak_rss_bytes": max((rank.peak_rss_bytes for rank in record.ranks), default=0) or None,
+        "gpu_allocated_bytes": max(
+            (rank.gpu_memory.allocated_bytes for rank in record.ranks if rank.gpu_memory), default=None
+        ),
         "num_skipped_samples": sum(count for count in record.skipped_samples if count),
         "energy_sources": "",
         **{f"{name}_seconds": slowest_in_phase(record.phases, name) for name in Phases.model_fields},

@@ -15,9 +15,9 @@ from dlscale.benchmarks.rank.affinity import local_rank
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
 from dlscale.benchmarks.rank.checks import update_gates
 from dlscale.benchmarks.rank.controls import measure_exchange, measure_loader
-from dlscale.benchmarks.rank.energy import node_meter
 from dlscale.benchmarks.rank.lifeline import boot_id
-from dlscale.benchmarks.rank.measure import MpiBarrierControl, Observer
+from dlscale.benchmarks.rank.measure import MpiBarrierControl
+from dlscale.benchmarks.rank.observers import observers_of
 from dlscale.benchmarks.rank.other_programs import watch_other_programs
 from dlscale.benchmarks.rank.profile import measure_profile
 from dlscale.benchmarks.rank.solution import train_to_target
@@ -67,9 +67,6 @@ def run_launch_on_rank(
     if start_up is not None:
         spool.write(Phase("start_up", start_up))
     _write_node_info(spool, spec)
-    observers: list[Observer] = [others] if others else []
-    if local_rank() == 0:
-        observers.append(node_meter(device=cell.device))
     with _phase(spool, "import_backend"):
         preload(cell.backend, cell.framework)
     with _phase(spool, "connect"):
@@ -90,11 +87,11 @@ def run_launch_on_rank(
         rules=spec.rules,
         seed=spec.seed,
         spool=spool,
-        observers=observers,
+        observers=observers_of(cell, others),
         bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
     )
     gc.freeze()  # what was imported stays, and no collection need visit it
-    with _phase(spool, "gates"), repeatable(cell.framework, device=cell.device):
+    with _phase(spool, "gates"), context.aside(), repeatable(cell.framework, device=cell.device):
         passed = context.write_gates(
             update_gates(
                 backend,

@@ -24,6 +24,7 @@ from dlscale.benchmarks.records.record import (
     Failure,
     Fingerprint,
     Gate,
+    GpuMemory,
     LateGradients,
     Phases,
     RankFacts,
@@ -289,7 +290,11 @@ def _phases(spools: Sequence[RankSpool], index: int) -> Phases:
 def _rank_facts(info: RankInfo, spool: RankSpool, index: int) -> RankFacts:
     end = spool.first(CaseEnd, index)
     place = info.model_dump(exclude={"pid"}) | {"rank": spool.rank}
-    return RankFacts(**place, peak_rss_bytes=end.peak_rss_bytes if end else 0)
+    return RankFacts(
+        **place,
+        peak_rss_bytes=end.peak_rss_bytes if end else 0,
+        gpu_memory=spool.first(GpuMemory, index),
+    )
 
 
 def _nodes(spools: Sequence[RankSpool], index: int) -> list[NodeFacts]:

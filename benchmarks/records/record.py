@@ -285,10 +285,21 @@ class RankPlace(Frozen):
     gpu: Text | None = where_given(None)  # the UUID of the one that it trained on
 
 
+class GpuMemory(Frozen):
+    """The most memory of a GPU that was taken while windows ran, in bytes."""
+
+    allocated_bytes: NonNegativeInt  # of tensors
+    reserved_bytes: NonNegativeInt | None = (
+        None  # taken from the driver for them; None: the framework does not tell
+    )
+    total_bytes: NonNegativeInt | None = None  # of the GPU; None likewise
+
+
 class RankFacts(RankPlace):
     """A rank of a case."""
 
     peak_rss_bytes: NonNegativeInt
+    gpu_memory: GpuMemory | None = where_given(None)
 
 
 class Fingerprint(Frozen):

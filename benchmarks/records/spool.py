@@ -34,7 +34,7 @@ from dlscale.base.parsing import parse_json_object
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.nodes import EnergyReading, NodeSettings
 from dlscale.benchmarks.records.profile import StepProfile
-from dlscale.benchmarks.records.record import Checkpoint, Gate, RankPlace, Resumption, Setting
+from dlscale.benchmarks.records.record import Checkpoint, Gate, GpuMemory, RankPlace, Resumption, Setting
 from dlscale.benchmarks.records.target import Ended, Evaluation
 from dlscale.benchmarks.records.windows import Count, CountFromZero, Seconds, Start
 
@@ -155,6 +155,7 @@ Event = (
     | Evaluation
     | Ended
     | EnergyReading
+    | GpuMemory
     | CaseResult
     | CaseEnd
     | RankError
@@ -173,6 +174,7 @@ TYPES: dict[str, type[Event]] = {
     "evaluated": Evaluation,
     "ended": Ended,
     "energy": EnergyReading,
+    "gpu_memory": GpuMemory,
     "result": CaseResult,
     "case_end": CaseEnd,
     "error": RankError,

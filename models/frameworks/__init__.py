@@ -104,6 +104,17 @@ class GpuModule(Protocol):
         """From now on this process computes on its own GPU. Raises UsageError if there is none for it."""
         ...
 
+    def peak_memory(self) -> dict[str, int]:
+        """The most of the GPU's memory that was taken since `forget_peak_memory`, and what the framework knows beside.
+
+        allocated_bytes: of all tensors. reserved_bytes: taken from the driver for them. total_bytes: of the GPU.
+        """
+        ...
+
+    def forget_peak_memory(self) -> None:
+        """From now on the most is what is taken now, or will be."""
+        ...
+
     def identity(self) -> str:
         """The UUID of the GPU that was taken: two processes with one GPU say the same."""
         ...

@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from dlscale.models.frameworks import gpu_of
 
+OWN = "GPU:0"  # the only one that is shown
+
 
 def names() -> list[str]:
     """Names of the GPUs that this process may use, in CUDA's order."""
@@ -45,6 +47,16 @@ def take(local_rank: int) -> None:
     tf.config.set_visible_devices(own, "GPU")
     tf.config.experimental.set_memory_growth(own, True)
     tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+def peak_memory() -> dict[str, int]:
+    """The most that was allocated since `forget_peak_memory`; TensorFlow does not tell what it reserved."""
+    return {"allocated_bytes": int(tf.config.experimental.get_memory_info(OWN)["peak"])}
+
+
+def forget_peak_memory() -> None:
+    """From now on the most is what is taken now, or will be."""
+    tf.config.experimental.reset_memory_stats(OWN)
 
 
 def identity() -> str:

@@ -51,6 +51,20 @@ def identity() -> str:
     return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
 
 
+def peak_memory() -> dict[str, int]:
+    """The most that was taken since `forget_peak_memory`, in bytes; cuDNN's and NCCL's own memory is not counted."""
+    return {
+        "allocated_bytes": torch.cuda.max_memory_allocated(),
+        "reserved_bytes": torch.cuda.max_memory_reserved(),
+        "total_bytes": torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory,
+    }
+
+
+def forget_peak_memory() -> None:
+    """From now on the most is what is taken now, or will be."""
+    torch.cuda.reset_peak_memory_stats()
+
+
 @contextlib.contextmanager
 def repeatable() -> Iterator[None]:
     """Within it convolutions add up in the same order each time, by algorithms that may be slower."""

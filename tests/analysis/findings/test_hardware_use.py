@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.hardware_use import hardware_use, rank_peak, to_hardware_row
+from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use, rank_peak, to_hardware_row
 from dlscale.analysis.measured import measure
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import load_workload
@@ -33,6 +33,17 @@ def test_a_share_of_what_the_systems_file_states_for_the_precision():
     assert use.peak == pytest.approx(6e12 / 2)
     assert use.share.center == pytest.approx(100 * PER_SAMPLE / 2 / 3e12)
     assert used(system="cori", precision="bf16")[0].peak is None
+
+
+def test_a_peak_of_which_more_than_all_was_measured_is_refused_by_name():
+    (use,) = used(system="cori", cores_per_rank=34, samples_per_second=6e12 / PER_SAMPLE * 2.0)
+    assert use.share is None
+    assert use.refusal == (
+        "no share: cori's file states a peak of 3000 GFLOP/s per rank for fp32, 200% of which was measured; "
+        "correct the file"
+    )
+    (text,) = (row.values[-1].text for row in HARDWARE.of([use]).rows)
+    assert text == use.refusal
 
 
 def test_a_gpu_is_its_own_peak():

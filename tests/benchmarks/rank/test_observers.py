@@ -1,0 +1,88 @@
+"""The most memory of its GPU that a training takes, where the allocator is made up."""
+
+import sys
+from types import SimpleNamespace
+
+import torch
+
+from dlscale.benchmarks.rank.observers import GpuMemoryMeter
+from dlscale.benchmarks.records.assemble import assemble
+from dlscale.benchmarks.records.record import GpuMemory
+from dlscale.benchmarks.records.spool import CaseEnd, SpoolWriter, read_spools
+from dlscale.models.frameworks import gpu_module
+from tests.benchmarks.records.test_assemble import CASE, METADATA
+from tests.benchmarks.spools import rank_info
+
+
+class Allocator:
+    """A framework's: tensors that stay and the most that there was."""
+
+    def __init__(self):
+        self.now = self.most = 0
+
+    def take(self, num_bytes):
+        """For a moment, besides what is there."""
+        self.most = max(self.most, self.now + num_bytes)
+
+    def peak_memory(self):
+        return {"allocated_bytes": self.most, "reserved_bytes": 2 * self.most, "total_bytes": 1000}
+
+    def forget_peak_memory(self):
+        self.most = self.now
+
+
+def test_the_most_that_windows_took_without_gates_and_audits():
+    gpu = Allocator()
+    meter = GpuMemoryMeter(gpu)
+    with meter.paused():
+        gpu.take(900)  # the gates
+    gpu.now = 100
+    gpu.take(50)
+    assert meter.after("window") == "window"
+    with meter.paused():
+        gpu.take(700)  # an audit
+    gpu.take(30)
+    meter.after("window")
+    assert meter.end() == [GpuMemory(allocated_bytes=150, reserved_bytes=300, total_bytes=1000)]
+    gpu.take(10)
+    assert meter.end()[0].allocated_bytes == 110, "the next case of the launch has its own"
+
+
+def test_each_rank_of_a_record_has_its_own(tmp_path):
+    most = GpuMemory(allocated_bytes=150, reserved_bytes=300, total_bytes=1000)
+    for rank in range(2):
+        spool = SpoolWriter(tmp_path, rank)
+        spool.write(rank_info(rank))
+        if rank == 0:
+            spool.write(most, case=0)
+        spool.write(CaseEnd(peak_rss_bytes=1, load=None), case=0)
+        spool.close()
+    record = assemble(CASE, 0, read_spools(tmp_path, 2), attempt=1, metadata=METADATA, failure=None)
+    assert [rank.gpu_memory for rank in record.ranks] == [most, None]
+
+
+def test_torch_tells_what_it_allocated_reserved_and_has(monkeypatch):
+    for name, answer in {
+        "max_memory_allocated": 1,
+        "max_memory_reserved": 2,
+        "current_device": 0,
+        "get_device_properties": SimpleNamespace(total_memory=3),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+    told = gpu_module("torch").peak_memory()
+    assert told == {"allocated_bytes": 1, "reserved_bytes": 2, "total_bytes": 3}
+    forgotten = []
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: forgotten.append("peak"))
+    gpu_module("torch").forget_peak_memory()
+    assert forgotten == ["peak"]
+
+
+def test_tensorflow_tells_what_it_allocated(monkeypatch):
+    gpu = gpu_module("tensorflow")
+    experimental = sys.modules["tensorflow"].config.experimental
+    forgotten = []
+    monkeypatch.setattr(experimental, "get_memory_info", lambda name: {"current": 1, "peak": len(name)})
+    monkeypatch.setattr(experimental, "reset_memory_stats", forgotten.append)
+    assert gpu.peak_memory() == {"allocated_bytes": len("GPU:0")}
+    gpu.forget_peak_memory()
+    assert forgotten == ["GPU:0"]
