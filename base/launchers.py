@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dlscale.base.launching import aprun, flux, jsrun, srun
+from dlscale.base.launching import aprun, flux, jsrun, pals, srun
 from dlscale.base.launching import mpiexec as by_mpiexec
 from dlscale.base.launching.launcher import Launcher, Start
 from dlscale.base.launching.mpiexec import Flavour, flavour_of, mpi_title, mpiexec_here
@@ -30,6 +30,7 @@ LAUNCHERS = {
     "mpiexec": by_mpiexec.LAUNCHER,
     "jsrun": jsrun.LAUNCHER,
     "flux": flux.LAUNCHER,
+    "pals": pals.LAUNCHER,
     "aprun": aprun.LAUNCHER,
     "srun": srun.LAUNCHER,
 }

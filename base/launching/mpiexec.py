@@ -124,7 +124,7 @@ LAUNCHER = Launcher(
     command=_only_with_flavour,
     per_node=_only_with_flavour,
     ranks=("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"),
-    local_ranks=("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID"),
+    local_ranks=("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK"),
     sizes=("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"),
     death=re.compile(
         r"process rank (?P<rank>\d+) with PID \d+.*?exited\s+on\s+(?P<how>signal \d+)", re.DOTALL

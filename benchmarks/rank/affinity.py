@@ -1,4 +1,4 @@
-"""Where a rank is on its node, as launchers say, and which cores it may use.
+"""Which rank a process is, there and on its node, as launchers say, and which cores it may use.
 
 Imports nothing heavy: it runs before anything can start a thread.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
 
 
@@ -14,6 +15,32 @@ def local_rank() -> int:
     """This process's rank on its node, as the launcher says; 0 outside a launcher."""
     names = (name for launcher in LAUNCHERS.values() for name in launcher.local_ranks)
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
+
+
+def launched_rank() -> int:
+    """This process's rank, as the launcher says. Raises UsageError where none says so."""
+    names = [name for launcher in LAUNCHERS.values() for name in launcher.ranks]
+    for name in names:
+        if name in os.environ:
+            return int(os.environ[name])
+    raise UsageError(_untold("its rank", names))
+
+
+def require_local_rank(ranks_per_node: int) -> None:
+    """Return if this process knows its rank on its node, or is alone there; aprun, which says none, binds ranks itself.
+
+    Raises UsageError: otherwise all would take the first cores.
+    """
+    names = [name for launcher in LAUNCHERS.values() for name in launcher.local_ranks or launcher.ranks]
+    if ranks_per_node > 1 and not any(name in os.environ for name in names):
+        raise UsageError(_untold(f"which of {ranks_per_node} ranks of its node it is", names))
+
+
+def _untold(what: str, names: list[str]) -> str:
+    return (
+        f"no launcher told this process {what} (it has none of {', '.join(names)}); "
+        f"start it with one of: {', '.join(LAUNCHERS)}"
+    )
 
 
 def bind(cores_per_rank: int, *, num_workers: int) -> list[int]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dlscale.benchmarks.rank.affinity import local_rank
+from dlscale.benchmarks.rank.affinity import local_rank, require_local_rank
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
 from dlscale.benchmarks.rank.checks import update_gates
 from dlscale.benchmarks.rank.controls import measure_exchange, measure_loader
@@ -47,6 +47,7 @@ def run_launch_on_rank(
         environment=os.environ,
         asked=cell.num_processes,
     )
+    require_local_rank(-(-cell.num_processes // cell.num_nodes))
     job = split(everyone, num_servers=cell.num_servers) if cell.num_servers else None
     others = watch_other_programs(everyone, cores=cores, reads=not (job and job.is_server))
     if job and job.is_server:

@@ -386,7 +386,8 @@ def find_installation(system: System, name: str) -> Installation:
         shutil.which("mpiexec") if current and not environment.mpiexec else None
     )
     if system.launcher != "mpiexec":
-        launcher = shutil.which(system.launcher) or system.launcher
+        command, *_ = LAUNCHERS[system.launcher].per_node(1)
+        launcher = shutil.which(command) or command
     elif not launcher and system.has_jobs:
         launcher = shutil.which("mpiexec")  # the modules'
     if not launcher:

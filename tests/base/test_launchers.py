@@ -75,6 +75,12 @@ SET = "env KMP_AFFINITY=fine,compact,1,0 'ODD=a $b {{c}}' "
             "--launch_distribution=packed --bind=none -u --mpi=pmi2 python x.py",
         ),
         (
+            "pals",
+            SET
+            + "mpiexec -n 8 --ppn 4 --hosts nid00012,nid00013 --depth=68 --cpu-bind=depth --envall --no-transfer "
+            "-u --mpi=pmi2 python x.py",
+        ),
+        (
             "flux",
             SET + "flux run --nodes=2 --ntasks=8 --exclusive '--requires=host:nid[00012-00013]' "
             "--setopt=cpu-affinity=off --setopt=gpu-affinity=off --setopt=exit-on-error -u --mpi=pmi2 python x.py",

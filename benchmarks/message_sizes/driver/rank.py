@@ -10,14 +10,12 @@ import time
 import traceback
 from pathlib import Path
 
-from dlscale.base.launchers import LAUNCHERS
 from dlscale.benchmarks.message_sizes.driver.libraries import START, RankNumbers
 from dlscale.benchmarks.message_sizes.driver.lockstep import Lockstep, StartLine, Turns
 from dlscale.benchmarks.message_sizes.driver.measurement import Measurement
 from dlscale.benchmarks.message_sizes.driver.nodes import NodesLockstep
+from dlscale.benchmarks.rank.affinity import launched_rank
 from dlscale.benchmarks.rank.lifeline import follow_lifeline, note_files
-
-RANK_VARIABLES = tuple(name for launcher in LAUNCHERS.values() for name in launcher.ranks)
 
 
 def start() -> None:
@@ -36,7 +34,7 @@ def start() -> None:
 def main() -> None:
     """One rank, from start to end."""
     options = _parse()
-    rank = next(int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ)
+    rank = launched_rank()
     size, per_node = options.num_ranks, options.ranks_per_node or options.num_ranks
     if options.lifeline:
         descriptor = follow_lifeline(options.lifeline)

@@ -27,7 +27,10 @@ SBATCH = """
     use-min-nodes verbose wait wait-all-nodes wckey x11 uenv view
     """
 OPTIONS = {
-    "pbs": r"-(N \S{1,15}|l (select=\d+(:\w+=\w+)+|place=[\w:]+|walltime=\d+:\d\d:\d\d)|j oe|[oAqWP] \S+|r [yn])",
+    "pbs": (
+        r"-(N \S{1,15}|l (select=\d+(:\w+=\w+)+|place=[\w:]+|walltime=\d+:\d\d:\d\d|filesystems=\S+)|"
+        r"j oe|[oAqWPv] \S+|r [yn])"
+    ),
     "torque": r"-(N \S{1,15}|l (nodes=\d+:ppn=\d+|walltime=\d+:\d\d:\d\d)|j oe|[oAqW] \S+|r [yn])",
     "cobalt": r"(-[AnqtoeOM] \S+|--(jobname|cwd|dependencies|env|project) \S+|--attrs[= ]\S+)",
 }

@@ -50,6 +50,10 @@ FLUX_DEATH = (
 FLUX_EXIT = "python: task rank 0 on host fluke2 failed (Exit 2) and exit-on-error is set"
 FLUX_OLD = "python: task rank 5 on host fluke2 failed and exit-on-error is set"
 
+# argonne-lcf/user-guides, docs/aurora/applications-and-libraries/libraries/mpi.md, and a log of that centre's.
+PALS_DEATH = "x4117c3s3b0n0.hsn.cm.aurora.alcf.anl.gov: rank 0 died from signal 6 and dumped core\n"
+PALS_EXIT = "x3200c0s1b1n0: rank 1 died from signal 15\nx3200c0s19b1n0: rank 0 exited with code 134\n"
+
 
 @pytest.mark.parametrize(
     ("text", "death"),
@@ -62,6 +66,8 @@ FLUX_OLD = "python: task rank 5 on host fluke2 failed and exit-on-error is set"
         (FLUX_DEATH, Death(rank=3, how="Segmentation fault")),
         (FLUX_EXIT, Death(rank=0, how="Exit 2")),
         (FLUX_OLD, Death(rank=5, how="failed")),
+        (PALS_DEATH, Death(rank=0, how="signal 6")),
+        (PALS_EXIT, Death(rank=0, how="exited with code 134")),
         (MPICH_DEATH, Death(pid=4826, how="Killed (signal 9)")),
         (OPENMPI_DEATH, Death(rank=1, how="signal 9")),
         (OPENMPI_EXIT, Death(rank=1, how="exit status 3")),

@@ -21,7 +21,11 @@ from dlscale.benchmarks.systems.start import start_on
 from dlscale.benchmarks.systems.system import System, load_system
 
 FOLDER = Path(__file__).parent
-NODES = {"aprun": ("3829", "3830", "3831", "3832"), "srun": ("nid00001", "nid00002", "nid00003", "nid00004")}
+NODES = {
+    "aprun": ("3829", "3830", "3831", "3832"),
+    "pals": ("x3001c0s1b0n0", "x3001c0s1b1n0", "x3001c0s7b0n0", "x3001c0s7b1n0"),
+    "srun": ("nid00001", "nid00002", "nid00003", "nid00004"),
+}
 CLUSTER_NODES = ("cc001", "cc002", "cc003", "cc004")
 
 
