@@ -18,7 +18,8 @@ from dlscale.collectives.backend import Backend, Trainer
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
 
 # In units of a tensor's largest gradient: rounding of the sum over ranks and of a repeated backward pass.
-RELATIVE_TOLERANCE = {"fp32": 1e-4, "bf16": 1e-2}
+# TF32 keeps 10 bits after the point, bfloat16 7.
+RELATIVE_TOLERANCE = {"fp32": 1e-4, "tf32": 2e-3, "bf16": 1e-2}
 
 # Of gradients that are rounded on their way, in units of any rank's largest: bfloat16 rounds what is added and the
 # sum by 2^-8 at most, and in a later step what was kept of an earlier one's roundings comes on top.

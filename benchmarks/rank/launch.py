@@ -58,6 +58,7 @@ def run_launch_on_rank(
         cell.threads_per_rank,
         device=cell.device,
         local_rank=local_rank(),
+        precision=cell.precision,
         slept=cell.slept is not None,
         deferred=cell.backend_options.get("deferred") == 1,
     )

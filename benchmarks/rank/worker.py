@@ -76,9 +76,12 @@ def _report(spool: SpoolWriter, error: BaseException) -> None:
     from dlscale.base.errors import UsageError
     from dlscale.base.variables import reason_of
     from dlscale.benchmarks.records.spool import RankError
+    from dlscale.models.frameworks import gpu_is_full
 
     text = (str(error) or type(error).__name__).splitlines()[0]
-    if isinstance(error, ImportError):
+    if full := gpu_is_full(error):
+        text = full
+    elif isinstance(error, ImportError):
         text = reason_of(error)
     elif not isinstance(error, UsageError):
         text = f"{type(error).__name__}: {text}"

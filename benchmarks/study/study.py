@@ -118,8 +118,8 @@ class Study(Frozen):
         description="Samples per step: per rank (weak) or in total (strong scaling); 16|32: a curve each.",
         json_schema_extra=WHAT,
     )
-    precision: Literal["fp32", "bf16"] = Field(
-        description="Precision: fp32 or bf16; fp32|bf16: a curve each.", json_schema_extra=WHAT
+    precision: Literal["fp32", "tf32", "bf16"] = Field(
+        description="Precision: fp32, bf16, or on GPUs tf32; fp32|bf16: a curve each.", json_schema_extra=WHAT
     )
     compiled: bool = Field(
         False, description="Compiled networks: torch.compile, or XLA in TensorFlow; no|yes: a curve each."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 from typing import Any, Protocol, cast
 
 from dlscale.base.errors import UsageError, unknown
@@ -29,9 +30,10 @@ MEMORY_FORMATS = {
 def framework_module(framework: str) -> Any:
     """What all networks of a framework share, with `prepare`, to be called before it computes anything.
 
-    `prepare(num_threads, device=..., local_rank=..., slept=..., deferred=...)` gives it its threads, more for steps
-    that are to be `slept` or whose updates are `deferred`, and GPU number `local_rank` of this node or none. Imports
-    the framework. Raises UsageError if it is unknown or not installed.
+    `prepare(num_threads, device=..., local_rank=..., precision=..., slept=..., deferred=...)` gives it its threads,
+    more for steps that are to be `slept` or whose updates are `deferred`, and GPU number `local_rank` of this node or
+    none, with TF32 only where that is the precision. Imports the framework. Raises UsageError if it is unknown or not
+    installed.
     """
     if framework not in KNOWN:
         raise UsageError(unknown("framework", framework, KNOWN))
@@ -62,7 +64,11 @@ def check_execution(
     slept: bool = False,
     control: str | None = None,
 ) -> None:
-    """Returns if replicas of the framework can run so; only JAX has ways in which they cannot. Raises UsageError."""
+    """Returns if replicas of the framework can run so; all but JAX can, apart from TF32 on cores. Raises UsageError."""
+    if (precision, device) == ("tf32", "cpu"):
+        raise UsageError(
+            "precision tf32 was asked for on device cpu, and cores do not have it; choose fp32 or bf16, or --device gpu"
+        )
     if framework != "jax":
         return
     for asked, name, found in (
@@ -100,8 +106,11 @@ class GpuModule(Protocol):
         """Whether the framework was built with NCCL."""
         ...
 
-    def take(self, local_rank: int) -> None:
-        """From now on this process computes on its own GPU. Raises UsageError if there is none for it."""
+    def take(self, local_rank: int, *, tf32: bool = False) -> None:
+        """From now on this process computes on its own GPU. Raises UsageError if there is none for it.
+
+        `tf32`: whether products of float32 may round their factors to TF32, 10 bits after the point in place of 23.
+        """
         ...
 
     def peak_memory(self) -> dict[str, int]:
@@ -148,6 +157,40 @@ def gpu_of(local_rank: int, *, num_gpus: int, framework: str) -> int:
             "node's"
         )
     return local_rank if num_gpus > 1 else 0
+
+
+_AMOUNT = r"(?P<{}>[0-9.]+ [KMG]i?B|[0-9]+ bytes)"
+_OUT_OF_MEMORY = re.compile(
+    r"\bout of memory\b|\bOOM when allocating|RESOURCE_EXHAUSTED|CUBLAS_STATUS_ALLOC_FAILED", re.I
+)
+_ASKED = re.compile(
+    r"(?:tried|trying) to allocate "
+    + _AMOUNT.format("amount")
+    + r"|OOM when allocating tensor with (?P<tensor>.*?) on /",
+    re.I,
+)
+_FREE = re.compile(_AMOUNT.format("free") + r" (?:is )?free")
+_TOTAL = re.compile(
+    f"total capaci?ty of {_AMOUNT.format('total')}|{_AMOUNT.format('before')} total capacity"
+)  # torch 2.1 left out a letter
+
+
+def gpu_is_full(error: BaseException) -> str:
+    """What was asked for and what was there, by a framework's `error` of a GPU whose memory is full; else empty.
+
+    Of torch (CUDA, ROCm, XPU), TensorFlow and XLA. Memory of the host is another thing.
+    """
+    text = str(error)
+    if isinstance(error, MemoryError) or "CPUAllocator" in text or not _OUT_OF_MEMORY.search(text):
+        return ""
+    asked, free, total = _ASKED.search(text), _FREE.search(text), _TOTAL.search(text)
+    parts = [
+        (asked["amount"] or f"a tensor with {asked['tensor']}") + " asked for" if asked else "",
+        f"{free['free']} free" if free else "",
+        f"{total['total'] or total['before']} in all" if total else "",
+    ]
+    said = ", ".join(filter(None, parts)) or text.splitlines()[0]
+    return f"the GPU's memory is full: {said}; give a smaller --batch, or another --preset or precision"
 
 
 def taken_gpu(framework: str, workers: Any) -> str:

@@ -62,6 +62,7 @@ def prepare(
     *,
     device: str = "cpu",
     local_rank: int = 0,  # noqa: ARG001
+    precision: str = "fp32",
     slept: bool = False,
     deferred: bool = False,  # noqa: ARG001
 ) -> None:
@@ -69,7 +70,7 @@ def prepare(
 
     The client takes their number from the variable NPROC when it is made, or, without it, all of the process's cores.
     """
-    check_execution("jax", device=device, slept=slept)
+    check_execution("jax", device=device, precision=precision, slept=slept)
     _config.update("jax_platforms", "cpu")
     before = os.environ.get("NPROC")
     os.environ["NPROC"] = str(num_threads)

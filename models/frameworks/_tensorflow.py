@@ -28,6 +28,7 @@ def prepare(
     *,
     device: str = "cpu",
     local_rank: int = 0,
+    precision: str = "fp32",
     slept: bool = False,
     deferred: bool = False,
 ) -> None:
@@ -39,7 +40,7 @@ def prepare(
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
     tf.config.threading.set_inter_op_parallelism_threads(3 if slept else 2 if deferred else 1)
     if device == "gpu":
-        gpu_module("tensorflow").take(local_rank)
+        gpu_module("tensorflow").take(local_rank, tf32=precision == "tf32")
     else:
         tf.config.set_visible_devices([], "GPU")
 

@@ -36,17 +36,16 @@ def has_nccl() -> bool:
     return bool(tf.test.is_built_with_cuda())
 
 
-def take(local_rank: int) -> None:
-    """From now on this process sees its GPU (`gpu_of`) alone, in IEEE float32; before it has computed anything.
+def take(local_rank: int, *, tf32: bool = False) -> None:
+    """From now on this process sees its GPU (`gpu_of`) alone; before it has computed anything.
 
-    Its memory is taken as it is needed, not all at once, and TF32, TensorFlow's default, is neither of the precisions
-    that a study has.
+    Its memory is taken as it is needed, not all at once, and float32 is IEEE's unless `tf32`, TensorFlow's default.
     """
     gpus = tf.config.list_physical_devices("GPU")
     own = gpus[gpu_of(local_rank, num_gpus=len(gpus), framework=f"tensorflow {version()}")]
     tf.config.set_visible_devices(own, "GPU")
     tf.config.experimental.set_memory_growth(own, True)
-    tf.config.experimental.enable_tensor_float_32_execution(False)
+    tf.config.experimental.enable_tensor_float_32_execution(tf32)
 
 
 def peak_memory() -> dict[str, int]:

@@ -63,6 +63,7 @@ def prepare(
     *,
     device: str = "cpu",
     local_rank: int = 0,
+    precision: str = "fp32",
     slept: bool = False,  # noqa: ARG001
     deferred: bool = False,  # noqa: ARG001
 ) -> None:
@@ -71,7 +72,7 @@ def prepare(
     Steps that are `slept` or `deferred` need no more of them: what sleeps or waits is the thread that would compute.
     """
     if device == "gpu":
-        gpu_module("torch").take(local_rank)
+        gpu_module("torch").take(local_rank, tf32=precision == "tf32")
     torch.set_num_threads(num_threads)
     torch.set_num_interop_threads(1)
 
@@ -349,7 +350,7 @@ def _slept(program: TorchProgram, slept: Slept) -> tuple[TorchObjective, ...]:
 
 def _executed(loss: nn.Module, execution: Execution) -> nn.Module:
     """The loss as it is run."""
-    module = loss if execution.precision == "fp32" else _Mixed(loss, execution)
+    module = _Mixed(loss, execution) if execution.precision == "bf16" else loss
     if execution.compiled:
         # What a network of the user's draws at random is what it would draw without: audits replay steps so.
         module.compile(options={"fallback_random": True})

@@ -35,15 +35,15 @@ def has_nccl() -> bool:
     return bool(dist.is_available() and dist.is_nccl_available())
 
 
-def take(local_rank: int) -> None:
-    """From now on this process computes on its GPU (`gpu_of`), in IEEE float32; before it has computed anything.
+def take(local_rank: int, *, tf32: bool = False) -> None:
+    """From now on this process computes on its GPU (`gpu_of`); before it has computed anything.
 
-    Torch's default lets convolutions round their inputs to TF32, which is neither of the precisions that a study has.
+    In IEEE float32, unless `tf32`: torch's own default lets convolutions round their factors, and products not.
     """
     num_gpus = torch.cuda.device_count()
     torch.cuda.set_device(gpu_of(local_rank, num_gpus=num_gpus, framework=f"torch {version()}"))
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
 
 
 def identity() -> str:

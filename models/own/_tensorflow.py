@@ -32,7 +32,7 @@ from dlscale.models.samples import Arrays
 from dlscale.models.workload import Execution, Preset, Weights
 
 BUFFER_SEED = 7  # of what a network draws for itself besides trainable weights: the same on every rank
-POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16"}
+POLICIES = {"fp32": "float32", "tf32": "float32", "bf16": "mixed_bfloat16"}
 
 
 def seed(number: int) -> None:
