@@ -25,6 +25,11 @@ def command(start: Start) -> list[str]:
     return [*set_by_env(start.variables), "mpiexec", *options, *start.program]
 
 
+def is_pals(version_text: str) -> bool:
+    """Whether PALS's mpiexec printed this for --version: "mpiexec version 1.8.0 revision ..."."""
+    return bool(re.match(r"mpiexec version \d", version_text))
+
+
 LAUNCHER = Launcher(
     command=command,
     per_node=lambda n: ["mpiexec", "-n", str(n), "--ppn", "1", "--envall", "--no-transfer"],

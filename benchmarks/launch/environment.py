@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import Flavour, flavour_of
+from dlscale.base.launching.pals import is_pals
 from dlscale.base.redaction import SECRET, redact
 from dlscale.base.variables import HELPER, passed_on, shadowing
 from dlscale.benchmarks.launch.asking import PROBE_SECONDS, NoAnswerError, ask
@@ -164,9 +165,11 @@ def _check_mpiexec(installation: Installation, mpi: Flavour) -> Flavour:
     )
     launcher = flavour_of(done.stdout + done.stderr)
     if launcher is None:
+        text = (done.stdout + done.stderr).strip()
+        pals = 'write launcher = "pals" into the system\'s file, or ' if is_pals(text) else ""
         raise UsageError(
-            f"environment {installation.name}: mpiexec is of an MPI that dlscale does not know "
-            f"({(done.stdout + done.stderr).strip()[:60]!r}); use one of MPICH, Intel MPI or Open MPI"
+            f"environment {installation.name}: mpiexec is of {'PALS' if pals else 'an MPI that dlscale does not know'} "
+            f"({text[:60]!r}); {pals}use one of MPICH, Intel MPI or Open MPI"
         )
     if mpi != launcher:
         raise UsageError(

@@ -159,6 +159,10 @@ def fake_mpiexec(tmp_path: Path, says: str) -> Path:
     [
         ("mpiexec (Open MPI) 5.0.11", ["mpiexec is of openmpi", "mpi4py uses mpich"]),
         ("Some Launcher 1.0", ["does not know", "Some Launcher"]),
+        (
+            "mpiexec version 1.8.0 revision 0",
+            ["mpiexec is of PALS", 'write launcher = "pals" into the system'],
+        ),
     ],
 )
 def test_the_mpiexec_of_another_mpi(told, tmp_path, says, expected):
