@@ -120,7 +120,7 @@ class Trainer(Protocol):
         """
         ...
 
-    def held(self) -> State:
+    def held(self, *, slots: bool = True) -> State:
         """What a step changes, as the replica's `held`: valid until the next step, not to be changed."""
         ...
 

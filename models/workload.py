@@ -192,8 +192,8 @@ class Replica(Protocol):
         """What the optimizers keep, as `state` names it: valid until the next step or `restore`, not to be changed."""
         ...
 
-    def held(self) -> State:
-        """`slots`, the trainable weights as `weight.<place>`, and the number of batches drawn; as little is copied.
+    def held(self, *, slots: bool = True) -> State:
+        """The trainable weights as `weight.<place>`, the number of batches drawn, and `slots`; as little is copied.
 
         Valid and not to be changed like `slots`. Elements of an array are in an order of the framework's own.
         """

@@ -114,7 +114,7 @@ class ReplayAudit:
 
     def _num_drawn_before(self) -> int:
         """Batches of the trainer before this launch: some where a training is resumed."""
-        return num_drawn(self._training.trainer.held())
+        return num_drawn(self._training.trainer.held(slots=False))
 
     def _state(self) -> State:
         """All that the trainer's next steps depend on."""
@@ -395,9 +395,9 @@ class ReplayAudit:
         """What is enough of a state to see the trainer by."""
         return self._training.trainer.held()
 
-    def _seen(self, state: State) -> Snapshot:  # noqa: ARG002 - of audits that see less themselves
-        """What the trainer holds that its steps change; collective."""
-        return _changed(self._training.trainer.held())
+    def _seen(self, state: State) -> Snapshot:
+        """What the trainer holds that its steps change, with what optimizers keep in `state`; collective."""
+        return _changed(deviation.kept_by_optimizers(state) | self._training.trainer.held(slots=False))
 
     def _replayed(self, reference: Replica) -> Snapshot:
         """What it ought to hold, after a replay; valid until the next one."""

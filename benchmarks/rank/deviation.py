@@ -97,16 +97,23 @@ def snapshot(
     weights: Weights, state: State, *, centre: Sequence[Any] = (), velocity: Sequence[Any] = ()
 ) -> Snapshot:
     """The weights and what the optimizers keep; batch norm's memory is no part of an update."""
-    kept = {name: value for name, value in state.items() if name.startswith("optimizer")}
     kinds = {WEIGHT: weights, CENTRE: centre, VELOCITY: velocity}
-    return kept | {
+    return kept_by_optimizers(state) | {
         f"{kind}.{place}": value for kind, values in kinds.items() for place, value in enumerate(values)
     }
 
 
+def kept_by_optimizers(state: State) -> State:
+    """That part of a state."""
+    return {name: value for name, value in state.items() if name.startswith("optimizer")}
+
+
 def noisy_weights(gradients: Weights, *, bounds: Bounds) -> set[str]:
     """Names of the weights whose mean gradients are rounding."""
-    largest = [float(np.max(np.abs(gradient), initial=0.0)) for gradient in gradients]
+    largest = [
+        max(float(np.max(gradient, initial=0.0)), -float(np.min(gradient, initial=0.0)))  # without |gradient|
+        for gradient in gradients
+    ]
     limit = bounds.noise * max(largest, default=0.0)
     return {f"{WEIGHT}.{place}" for place, value in enumerate(largest) if value < limit}
 

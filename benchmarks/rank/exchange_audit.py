@@ -21,7 +21,7 @@ ELEMENT_BYTES = 4  # gradients are float32
 
 def bucket_bytes_of(trainer: Trainer) -> list[int]:
     """Bytes of each exchange of a trainer's step, in order."""
-    held = trainer.held()
+    held = trainer.held(slots=False)
     weights = [array for name, array in held.items() if name.startswith(f"{WEIGHT}.")]
     return bucket_sizes(trainer.settings(), sum(weight.size for weight in weights) * ELEMENT_BYTES)
 

@@ -47,15 +47,16 @@ def mean_over_ranks(
     num_ranks = control.Get_size()
     if num_ranks == 1:
         return list(gradients)
-    # Block by block: memory that is touched for the first time costs more than the arithmetic.
-    longest = min(BLOCK, max((gradient.size for gradient in gradients), default=0))
     means = [np.empty_like(gradient, order=order) for gradient in gradients]
+    # Block by block: memory that is touched for the first time costs more than the arithmetic.
+    memory = np.empty(min(BLOCK, max((mean.size for mean in means), default=0)) * (num_ranks > 2))
     for gradient, mean in zip(gradients, means, strict=True):
-        memory = np.empty(longest, np.float64 if num_ranks > 2 else gradient.dtype)
-        source, into = (
-            gradient.ravel(order=order),
-            mean.ravel(order=order),
-        )  # the latter a view: it has no gaps
+        source, into = gradient.ravel(order=order), mean.ravel(order=order)  # a view: `mean` has no gaps
+        if num_ranks == 2:
+            into[:] = source
+            control.Allreduce(MPI.IN_PLACE, into)
+            into /= num_accepted or num_ranks
+            continue
         for begin in range(0, source.size, BLOCK):
             part = slice(begin, begin + BLOCK)
             total = memory[: source[part].size]

@@ -61,8 +61,11 @@ def samples_at(first: int, count: int, *, num_samples: int, order: int = 0) -> I
     What `models.samples.shard_indices` cuts shards from, said a second time: an audit by the same lines would be none.
     """
     places = np.arange(first, first + count)
-    orders = {
-        epoch: np.random.default_rng((ORDER_SEED + order, int(epoch))).permutation(num_samples)
-        for epoch in np.unique(places // num_samples)
-    }
-    return np.array([orders[place // num_samples][place % num_samples] for place in places])
+    return np.array(
+        [_epoch(place // num_samples, num_samples, order)[place % num_samples] for place in places]
+    )
+
+
+@lru_cache(maxsize=2)  # a batch may reach into the next one
+def _epoch(number: int, num_samples: int, order: int) -> Indices:
+    return np.random.default_rng((ORDER_SEED + order, int(number))).permutation(num_samples)

@@ -23,7 +23,7 @@ import numpy as np
 
 from dlscale.benchmarks.rank import deviation
 from dlscale.benchmarks.rank.audit import REPLAY_GATES, AuditedTraining, ReplayAudit
-from dlscale.benchmarks.rank.deviation import CENTRE, Judged, Snapshot, snapshot
+from dlscale.benchmarks.rank.deviation import CENTRE, Judged, Snapshot
 from dlscale.benchmarks.rank.replaying import (
     draw,
     judged_gate,
@@ -73,15 +73,6 @@ class InStepAudit(ReplayAudit):
 
     def _num_batches(self) -> int:
         return self._backed_up.num_computed() if self._backed_up else self._num_taken
-
-    def _held(self) -> State:
-        return self._state()
-
-    def _seen(self, state: State) -> Snapshot:
-        return snapshot(self._trainer.weights(), state)
-
-    def _replayed(self, reference: Replica) -> Snapshot:
-        return snapshot(reference.weights(), reference.slots())
 
     def _synchronized(self, look: Callable[[], State]) -> State:
         state = super()._synchronized(look)

@@ -30,7 +30,7 @@ STRETCH = 4  # steps
 FIRST_SPAN = 40  # steps, in each of which one stretch lies
 SPAN = 500
 MOST_HASHED = 4096  # samples whose place is looked at: all of a small input
-NUM_PIECES = 2  # that each rank measures again
+NUM_PIECES = 2  # that are measured again, over all ranks, by each at least one
 SAME_METRIC = 1e-6  # of the same pieces; absolute
 
 
@@ -167,7 +167,8 @@ class TargetAudit:
         # Without any exchange ranks have weights of their own, of which rank 0's are judged.
         same = all(map(np.array_equal, learnt, own)) or self.world.Get_rank() > 0
         error = 0.0 if same else math.inf
-        drawn = secrets.SystemRandom().sample(evaluated.pieces, min(NUM_PIECES, len(evaluated.pieces)))
+        count = min(-(-NUM_PIECES // self.world.Get_size()), len(evaluated.pieces))
+        drawn = secrets.SystemRandom().sample(evaluated.pieces, count)
         for number, measured in drawn:
             arrays = self._read(evaluated.indices, number)
             again = self.quality.measure(self.replica.predict, *arrays) if arrays else {}

@@ -110,13 +110,19 @@ class ServedTrainer(KeptByServers, TorchTrainer):
         """The servers' weights of now, what their optimizers keep, and all else that is this rank's own."""
         if self._traffic.sessions[0].asynchronous:
             self._traffic.fetch()
+        return super().served_state() | self._served_slots()
+
+    def held(self, *, slots: bool = True) -> State:
+        """What a step changes: the weights, which workers in step have, and what the servers' optimizers keep."""
+        return super().held(slots=False) | (self._served_slots() if slots else {})
+
+    def _served_slots(self) -> State:
         kept = self._traffic.kept()
-        slots = {
+        return {
             f"{name}.{key}": value
             for name, number in self._slots_of.items()
             for key, value in kept[number].items()
         }
-        return super().served_state() | slots
 
     def staleness(self) -> dict[int, int]:
         """{updates: pushes}: how many pushes had missed so many updates, of all workers; empty where none is missed."""

@@ -68,10 +68,10 @@ class DeferredUpdates(ReplicaTrainer):
         self._make_updates()
         return super().state()
 
-    def held(self) -> State:
+    def held(self, *, slots: bool = True) -> State:
         """What a step changes of the replica, after all updates."""
         self._make_updates()
-        return super().held()
+        return super().held(slots=slots)
 
     def restore(self, state: State) -> None:
         """Resume from `state`."""

@@ -35,9 +35,9 @@ class ReplicaTrainer:
         state: State = self._replica.state()
         return state
 
-    def held(self) -> State:
+    def held(self, *, slots: bool = True) -> State:
         """What a step changes of the replica."""
-        held: State = self._replica.held()
+        held: State = self._replica.held(slots=slots)
         return held
 
     def own_state(self) -> State:
@@ -97,9 +97,9 @@ class WrappedTrainer:
         """The other trainer's state."""
         return self._trainer.state()
 
-    def held(self) -> State:
+    def held(self, *, slots: bool = True) -> State:
         """What a step changes of the other trainer."""
-        return self._trainer.held()
+        return self._trainer.held(slots=slots)
 
     def own_state(self) -> State:
         """What the other trainer has of this rank's own."""

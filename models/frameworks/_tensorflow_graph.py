@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,20 +82,21 @@ class GraphReplica(TensorFlowReplica):
 
     def weights(self) -> Weights:
         """Copies of the trainable weights."""
-        if self._session is None:
-            return [weight.copy() for weight in self._given]
-        return [np.array(weight, order="C") for weight in self._session.run(self._parameters())]
+        return [weight.copy() for weight in self._given] if self._session is None else super().weights()
 
     def state(self) -> State:
         """Copies of all that the next steps depend on; a batch drawn for its shapes is the next one still."""
         state = super().state()
         return state if self._peeked is None else state | {NUM_DRAWN: counted(0, 0)}
 
-    def _read_state(self) -> State:
-        """Copies, of the session that holds them."""
+    def _kept(self) -> dict[str, Any]:
         with self._session.graph.as_default():  # where optimizers look for what they keep
-            kept = self._kept()
-        return {name: np.array(value) for name, value in self._session.run(kept).items()}
+            return super()._kept()
+
+    def _values(self, variables: Iterable[Any]) -> list[NDArray[Any]]:
+        """Those of the session that holds them."""
+        values: list[NDArray[Any]] = self._session.run(list(variables))
+        return values
 
     def load(self, weights: Weights) -> None:
         """Overwrite the trainable weights."""

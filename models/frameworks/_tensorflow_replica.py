@@ -8,7 +8,7 @@ norm wants to remember comes back as a list of updates, which whoever takes the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from dlscale.models.frameworks._tensorflow_layers import Network
 from dlscale.models.frameworks._tensorflow_optimizers import Adam, HasRate, MakesSlots
 from dlscale.models.frameworks.replica import BatchedReplica
 from dlscale.models.samples import Arrays, LocalBatches
-from dlscale.models.weights import Initial, check_names
+from dlscale.models.weights import WEIGHT, Initial, check_names
 from dlscale.models.workload import Execution, State, Weights
 
 Batch = tuple[Any, ...]  # of tf.Tensor
@@ -56,6 +56,9 @@ class TensorFlowProgram:
     outputs: Callable[..., Sequence[Any]]  # (*batch) -> what the networks make of it, while training
     predict: Callable[..., Any]  # (*samples) -> (N, ...), with running statistics and without dropout
     schedule: Callable[[int], float] | None = None  # what rates are multiplied by, by the number of the step
+    autograph: bool = (
+        False  # whether the networks' Python may branch on tensors; tracing takes twice as long then
+    )
 
 
 class TensorFlowReplica(BatchedReplica):
@@ -103,7 +106,7 @@ class TensorFlowReplica(BatchedReplica):
 
     def weights(self) -> Weights:
         """Copies of the trainable weights."""
-        return [np.array(variable.numpy(), order="C") for variable in self._parameters()]
+        return [np.array(value, order="C") for value in self._values(self._parameters())]
 
     def load(self, weights: Weights) -> None:
         """Overwrite the trainable weights."""
@@ -114,10 +117,12 @@ class TensorFlowReplica(BatchedReplica):
         """This replica's own mean gradients on the next local batch, in the order of `weights`."""
         if self._only_gradients is None:
             self._only_gradients = tf.function(
-                lambda *batch: self.differentiate(*batch)[:2], jit_compile=self.compiled
+                lambda *batch: self.differentiate(*batch)[:2],
+                jit_compile=self.compiled,
+                autograph=self._program.autograph,
             )
         self._losses, gradients = self._only_gradients(*self.next_batch())
-        return [np.array(gradient.numpy(), order="C") for group in gradients for gradient in group]
+        return [np.array(gradient, order="C") for group in gradients for gradient in group]
 
     def apply(self, gradients: Weights) -> None:
         """Update the weights once by every objective's optimizer, with these gradients."""
@@ -156,8 +161,24 @@ class TensorFlowReplica(BatchedReplica):
         super().set_local_batch(local_batch)
         self._samples = self._open()
 
+    def held(self, *, slots: bool = True) -> State:
+        """What a step changes: on a CPU as it lies in TensorFlow's memory, which a step does not overwrite then."""
+        values = self._values(self._parameters())
+        weights = {f"{WEIGHT}.{place}": value for place, value in enumerate(values)}
+        return self._counted() | weights | (self.slots() if slots else {})
+
+    def slots(self) -> State:
+        """What the optimizers keep."""
+        kept = {name: variable for name, variable in self._kept().items() if name.startswith("optimizer")}
+        return dict(zip(kept, self._values(kept.values()), strict=True))
+
     def _read_state(self) -> State:
-        return {name: np.array(variable.numpy()) for name, variable in self._kept().items()}
+        kept = self._kept()
+        return {name: np.array(value) for name, value in zip(kept, self._values(kept.values()), strict=True)}
+
+    def _values(self, variables: Iterable[Any]) -> list[NDArray[Any]]:
+        """Those of now, not to be changed."""
+        return [np.asarray(_local(variable).read_value()) for variable in variables]
 
     def _write_state(self, state: State) -> None:
         """After `make_slots`."""

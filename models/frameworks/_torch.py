@@ -212,7 +212,7 @@ class TorchReplica(BatchedReplica):
             )
         ]
         return [
-            _canonical_axes(torch.empty_like(parameter).copy_(gradient).cpu()).numpy()
+            _canonical_axes(_laid_out_like(parameter, gradient).cpu()).numpy()
             for parameter, gradient in zip(self._parameters(), found, strict=True)
         ]
 
@@ -244,13 +244,13 @@ class TorchReplica(BatchedReplica):
         """What the optimizers keep, in its own memory."""
         return view_slots([o.optimizer for o in self.objectives])
 
-    def held(self) -> State:
+    def held(self, *, slots: bool = True) -> State:
         """What a step changes, in its own memory and order."""
         flat = {
             f"{WEIGHT}.{place}": view_in_memory_order(parameter)
             for place, parameter in enumerate(self._parameters())
         }
-        return self._counted() | flat | self.slots()
+        return self._counted() | flat | (self.slots() if slots else {})
 
     def _read_state(self) -> State:
         return read_state(self._program.networks, [o.optimizer for o in self.objectives])
@@ -305,6 +305,13 @@ def canonical(tensor: torch.Tensor) -> NDArray[Any]:
     tensor = _canonical_axes(tensor.detach().cpu())
     copy: NDArray[Any] = tensor.clone(memory_format=torch.contiguous_format).numpy()
     return copy
+
+
+def _laid_out_like(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient, copied only if its elements do not lie in memory as the parameter's do."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
 
 
 def _canonical_axes(tensor: torch.Tensor) -> torch.Tensor:

@@ -156,10 +156,10 @@ class BatchedReplica:
         """Copies of the trainable weights."""
         raise NotImplementedError
 
-    def held(self) -> State:
-        """What a step changes: copies of the weights, and `slots`."""
+    def held(self, *, slots: bool = True) -> State:
+        """What a step changes: the weights, and `slots`."""
         weights = {f"{WEIGHT}.{place}": weight for place, weight in enumerate(self.weights())}
-        return self._counted() | weights | self.slots()
+        return self._counted() | weights | (self.slots() if slots else {})
 
     def _counted(self) -> State:
         return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)}

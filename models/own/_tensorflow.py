@@ -127,6 +127,7 @@ def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..
             outputs=outputs,
             predict=lambda *inputs: network(*inputs, training=False),
             schedule=None if gate else own.schedule,
+            autograph=True,
         )
 
     return program

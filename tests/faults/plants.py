@@ -295,7 +295,7 @@ servers_shorten = partial(_servers_scale, 0.99)
 
 
 def audits_timed():
-    """No fault: seconds of this rank inside audits, as a file of the folder AUDITS_TIMED."""
+    """No fault: seconds of this rank inside audits, from when all ranks are there, as a file of AUDITS_TIMED."""
     import dlscale.benchmarks.rank.launch  # noqa: F401 - all that has audits
     from dlscale.benchmarks.rank.audit import ReplayAudit
     from dlscale.benchmarks.rank.server_audit import InStepAudit, ServerAudit
@@ -304,12 +304,19 @@ def audits_timed():
     depth, total = [0], [0.0]
     file = Path(os.environ["AUDITS_TIMED"]) / f"{os.getpid()}.txt"
 
+    def ranks_of(audit):
+        own = vars(audit)
+        training = own.get("_training")
+        return training.control if training else own.get("_control", own.get("world"))
+
     def make(method):
-        def timed(*given, **named):
+        def timed(self, *given, **named):
+            if not depth[0] and (ranks := ranks_of(self)):
+                ranks.Barrier()  # whoever comes late would be waited for without audits, too
             depth[0] += 1
             begin = time.perf_counter()
             try:
-                return method(*given, **named)
+                return method(self, *given, **named)
             finally:
                 depth[0] -= 1
                 if not depth[0]:

@@ -69,9 +69,10 @@ class Replica:
     def slots(self):
         return {name: value for name, value in self.state().items() if name.startswith("optimizer")}
 
-    def held(self):
+    def held(self, *, slots=True):
         weights = {f"{WEIGHT}.{place}": tensor for place, tensor in enumerate(self.tensors)}
-        return {NUM_DRAWN: counted(self.num_drawn, self.num_drawn)} | weights | self.slots()
+        kept = self.slots() if slots else {}
+        return {NUM_DRAWN: counted(self.num_drawn, self.num_drawn)} | weights | kept
 
     def restore(self, state):
         self.num_drawn = int(state[NUM_DRAWN][0])
@@ -124,8 +125,8 @@ class Trainer:
         self.since_look = 0
         return self.replica.state()
 
-    def held(self):
-        return self.replica.held()
+    def held(self, *, slots=True):
+        return self.replica.held(slots=slots)
 
     def settings(self):
         return self._settings

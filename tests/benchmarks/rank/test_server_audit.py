@@ -11,7 +11,7 @@ from dlscale.benchmarks.rank.checks import make_audit
 from dlscale.benchmarks.rank.deviation import EXACT
 from dlscale.benchmarks.rank.sample_order import samples_at
 from dlscale.benchmarks.records.required_gates import SERVER_AUDITS
-from dlscale.models.weights import NUM_DRAWN, counted
+from dlscale.models.weights import NUM_DRAWN, WEIGHT, counted
 from tests.benchmarks.rank.threads import on_ranks
 
 NUM_WINDOWS, WINDOW_STEPS = 4, 3
@@ -40,6 +40,10 @@ class Replica:
 
     def slots(self):
         return {name: value for name, value in self.state().items() if name.startswith("optimizer")}
+
+    def held(self, *, slots=True):
+        weights = {f"{WEIGHT}.{place}": tensor for place, tensor in enumerate(self.tensors)}
+        return {NUM_DRAWN: counted(self.number, 2 * self.number)} | weights | (self.slots() if slots else {})
 
     def restore(self, state):
         self.tensors, self.kept = (
@@ -119,6 +123,9 @@ class Trainer:
 
     def weights(self):
         return self.replica.weights()
+
+    def held(self, *, slots=True):
+        return self.replica.held(slots=False) | (self.server.held.slots() if slots else {})
 
     def num_applied(self):
         return self.server.num_counted
