@@ -7,7 +7,7 @@ directions, so that each pair of G groups has B / 2 / (G / 2)^2 per direction, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Quantity
-from dlscale.benchmarks.systems.system import Fabric, System, load_system
+from dlscale.benchmarks.systems.system import Devices, Fabric, System, load_system
 
 T = TypeVar("T")
 
@@ -45,6 +45,9 @@ class Network:
     latency_seconds: float  # of a small message between two processes, software included
     node_memory_bytes_per_second: float | None  # copies within a node; None: not known
     reduce_seconds_per_byte: float  # adding one received byte
+    device_link_bytes_per_second: float | None = (
+        None  # between a node's GPUs; None: its memory is between its ranks
+    )
     groups: Groups | None = None  # None: nodes on one switch
     source: str = ""
     rate_factors: Factors = (1.0, 1.0)  # of all links
@@ -100,6 +103,20 @@ def network_of(system: System) -> Network:
         source="; ".join(sources),
         rate_factors=bandwidth.factors,
         latency_factors=latency.factors,
+    )
+
+
+def between_gpus(network: Network, devices: Devices) -> Network:
+    """The network of ranks that exchange from GPU to GPU, where the file states the links between a node's."""
+    if devices.link is None:
+        return network
+    memory = devices.memory_bandwidth
+    return replace(
+        network,
+        device_link_bytes_per_second=devices.link.number,
+        reduce_seconds_per_byte=BYTES_MOVED_TO_ADD / memory.number
+        if memory
+        else network.reduce_seconds_per_byte,
     )
 
 

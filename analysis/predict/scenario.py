@@ -11,7 +11,7 @@ import numpy as np
 
 from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of, with_algorithm
 from dlscale.analysis.predict.exchange import Algorithm
-from dlscale.analysis.predict.network import Network, network_of
+from dlscale.analysis.predict.network import Network, between_gpus, network_of
 from dlscale.analysis.predict.noise import Noise, noise_of
 from dlscale.analysis.predict.profile import Profile
 from dlscale.base.errors import UsageError
@@ -67,12 +67,16 @@ def scenario_of(
 ) -> Scenario:
     """The scenario of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
 
-    A rehearsal has `assumed` what the system's file does not state. There the links between a node's GPUs are taken for
-    its memory, and `nccl` exchanges as another backend does (`ALIKE`).
+    A rehearsal has `assumed` what the system's file does not state. There `nccl` exchanges as another backend does
+    (`ALIKE`), and over a node's memory where the links between its GPUs are not stated.
     """
     placement = machine.placement
     per_node = ranks_per_node or (placement.ranks_per_node if placement else 1)
-    if machine.devices and (per_node > 1 or (backend == "nccl" and assumed is not None)):
+    network = network_of(machine)
+    if machine.devices and backend == "nccl":
+        network = between_gpus(network, machine.devices)
+    linked = network.device_link_bytes_per_second is not None
+    if machine.devices and not linked and (per_node > 1 or (backend == "nccl" and assumed is not None)):
         if assumed is None:
             raise UsageError(
                 f"{per_node} ranks per node on {machine.name}, whose file does not state the links between a node's "
@@ -91,7 +95,7 @@ def scenario_of(
         own = load_workload(profile.workload).preset(profile.preset).global_batch
     return Scenario(
         doubts=tuple(f"{ASSUMED}{text}" for text in assumed or ()),
-        network=network_of(machine),
+        network=network,
         profile=profile,
         noise=noise_of(profile),
         rule=with_algorithm(replace(rule, backend=backend), algorithm),

@@ -59,12 +59,13 @@ class Node(Frozen):
 
 
 class Devices(Frozen):
-    """A node's accelerators, as frameworks count them; memory and peaks are of one."""
+    """A node's accelerators, as frameworks count them; memory and peaks are of one, `link` what it sends to others."""
 
     per_node: Count
     model: TextFact
     memory: Bytes | None = None
     memory_bandwidth: Bandwidth | None = None
+    link: Bandwidth | None = where_given(None)
     peak: dict[Text, Flops] = {}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dlscale.analysis.predict.exchange import NetworkExchange, phases_of, row_length
 from dlscale.analysis.predict.loggp import cost, ring_seconds
-from dlscale.analysis.predict.network import Groups, network_of
+from dlscale.analysis.predict.network import Groups, between_gpus, network_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.made_scenarios import NETWORK
@@ -58,6 +58,15 @@ def test_a_single_node_sends_nothing_and_several_ranks_copy():
     assert seconds("ring", 1, ranks_per_node=4) == pytest.approx(8 * N / M)
     with pytest.raises(UsageError, match=r"node\.memory_bandwidth"):
         seconds("ring", 2, ranks_per_node=2, network=replace(SWITCH, node_memory_bytes_per_second=None))
+
+
+def test_ranks_that_exchange_from_gpu_to_gpu_take_its_links():
+    machine = load_system("aurora")
+    network = between_gpus(network_of(machine), machine.devices)
+    assert seconds("ring", 1, ranks_per_node=12, network=network) == pytest.approx(2 * 11 / 12 * N / 15e9)
+    assert network.reduce_seconds_per_byte == 3 / 1e12  # read, read and written in a tile's memory
+    unstated = machine.devices.model_copy(update={"link": None})
+    assert between_gpus(network_of(machine), unstated) == network_of(machine)
 
 
 def reached(phases, num_nodes):
