@@ -53,9 +53,8 @@ def mean_over_ranks(
     for gradient, mean in zip(gradients, means, strict=True):
         source, into = gradient.ravel(order=order), mean.ravel(order=order)  # a view: `mean` has no gaps
         if num_ranks == 2:
-            into[:] = source
+            np.divide(source, num_accepted or num_ranks, out=into)  # halved without rounding
             control.Allreduce(MPI.IN_PLACE, into)
-            into /= num_accepted or num_ranks
             continue
         for begin in range(0, source.size, BLOCK):
             part = slice(begin, begin + BLOCK)

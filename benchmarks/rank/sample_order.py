@@ -39,10 +39,15 @@ def num_wrong_samples(
     return int(np.sum(found != trained[wanted]))
 
 
-@lru_cache(maxsize=1)  # hashing a million samples takes a second
+@lru_cache(maxsize=1)
 def _trained_on(num_samples: int, *, held_out: float) -> Indices:
-    samples = np.arange(num_samples)
-    return samples[~is_held_out(samples, share=held_out)] if held_out else samples
+    return np.flatnonzero(~all_held_out(num_samples, share=held_out))
+
+
+@lru_cache(maxsize=1)  # hashing a million samples takes a second
+def all_held_out(num_samples: int, *, share: float) -> NDArray[np.bool_]:
+    """`is_held_out` of all samples of an input; not to be changed."""
+    return is_held_out(np.arange(num_samples), share=share) if share else np.zeros(num_samples, np.bool_)
 
 
 def is_held_out(samples: Indices, *, share: float) -> NDArray[np.bool_]:

@@ -122,7 +122,7 @@ class TensorFlowReplica(BatchedReplica):
                 autograph=self._program.autograph,
             )
         self._losses, gradients = self._only_gradients(*self.next_batch())
-        return [np.array(gradient, order="C") for group in gradients for gradient in group]
+        return [np.asarray(gradient) for group in gradients for gradient in group]
 
     def apply(self, gradients: Weights) -> None:
         """Update the weights once by every objective's optimizer, with these gradients."""
