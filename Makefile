@@ -120,7 +120,7 @@ FUZZ = $(ONE_THREAD) $(BIN)/python -m tests.fuzz
 fuzz: .venv  ## Damaged files, options and folders for all readers (10 minutes; SEED= INPUTS=20000 NAME=a reader)
 	@$(FUZZ) $(foreach name,SEED INPUTS,$(call option,$(name))) $(if $(NAME),--target $(call quoted,$(NAME)))
 
-gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need NVIDIA GPUs (docs/gpu.md; BIN=.venv-gpu/bin LOGS=a folder)
+gpu-check: $(if $(filter .venv/bin,$(BIN)),.venv)  ## All checks that need GPUs (docs/gpu.md; BIN=.venv-gpu/bin LOGS=a folder)
 	@$(BIN)/python tests/gpu/check.py $(call quoted,$(LOGS))
 
 check: lint types  ## Style, types, import arrows and unit tests

@@ -1,4 +1,7 @@
-"""Backend `nccl`: NVIDIA's library between GPUs, by DistributedDataParallel and by MultiWorkerMirroredStrategy."""
+"""Backend `nccl`: NVIDIA's library between GPUs, by DistributedDataParallel and by MultiWorkerMirroredStrategy.
+
+With a torch for ROCm it is AMD's RCCL, which torch knows by the same name.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,7 @@ def check(framework: str) -> None:
     """Returns if the framework sees a GPU here and has NCCL. Raises UsageError."""
     gpus = gpu_module(framework)
     if not gpus.names():
-        raise UsageError(
-            f"backend nccl needs an NVIDIA GPU; {framework} {gpus.version()} sees none; {GPU_HELP}"
-        )
+        raise UsageError(f"backend nccl needs a GPU; {framework} {gpus.version()} sees none; {GPU_HELP}")
     if not gpus.has_nccl():
         raise UsageError(
             f"backend nccl needs NCCL, and {framework} {gpus.version()} was built without it; {GPU_HELP}"

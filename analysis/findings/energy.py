@@ -92,7 +92,7 @@ def reading(record: Record) -> Reading | str:
             known[machine] = max(known.get(machine, (0.0, 0.0)), (entry.seconds, entry.joules))
     everywhere = set(machines.values())
     whole = {source: known.values() for source, known in by_source.items() if known.keys() == everywhere}
-    kinds = ("pm_counters",) if "pm_counters" in whole else ("rapl", "nvml")
+    kinds = ("pm_counters",) if "pm_counters" in whole else ("rapl", "nvml", "amdsmi")
     sources = [source for source in kinds if source in whole]
     if not sources:
         return _why_nothing(record)
@@ -160,11 +160,17 @@ def _energy_order(energy: Energy) -> tuple[object, ...]:
     return *training, *backend, cell.num_ranks, cell.id, energy.evidence
 
 
-ENERGY_WORDS = {"rapl": "processors and memory", "pm_counters": "whole nodes", "nvml": "GPUs"}
+ENERGY_WORDS = {
+    "rapl": "processors and memory",
+    "pm_counters": "whole nodes",
+    "nvml": "GPUs",
+    "amdsmi": "GPUs",
+}
 LEGEND = (
     "Joules of all nodes over the windows after the warm-up, per sample; the median over launches and, from 6 on, its "
     "interval. Power is the median over launches of joules over seconds, of all nodes. Counted is what the nodes' own "
-    "counters count, whoever used it: processors and memory by RAPL, whole nodes by Cray's pm_counters, GPUs by NVML."
+    "counters count, whoever used it: processors and memory by RAPL, whole nodes by Cray's pm_counters, GPUs by NVML "
+    "or amdsmi."
 )
 ENERGY = TableOf[Energy](
     name="energy",

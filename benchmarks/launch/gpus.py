@@ -26,7 +26,7 @@ class SeenGpus(Frozen):
 
     framework: Name
     version: Text
-    names: list[Text]  # in CUDA's order: the number is the local rank
+    names: list[Text]  # in the driver's order: the number is the local rank
     libraries: dict[Text, Text]
 
 

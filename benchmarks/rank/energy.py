@@ -14,8 +14,9 @@ alone (CVE-2020-8694) unless a centre opens them. Sources: the kernel's Document
 drivers/powercap/intel_rapl_common.c; HPE, "User Access to Compute Node Power Data".
 
 NVIDIA GPUs are read from the driver's own library: `nvmlDeviceGetTotalEnergyConsumption` gives millijoules since the
-driver was loaded, from Volta on, and moves every 20 to 100 ms. All GPUs that the library shows count, whoever trains
-on them.
+driver was loaded, from Volta on, and moves every 20 to 100 ms. AMD's are read from ROCm's: `amdsmi_get_energy_count`
+gives ticks of `counter_resolution` microjoules, not inside virtual machines. All GPUs that a library shows count,
+whoever trains on them.
 
 Counters are read between windows only, outside of all that is timed: after each window of the warm-up, so that the
 last of these readings is the first moment; then at most every `REREAD_SECONDS`, so that no counter begins again
@@ -37,6 +38,7 @@ from dlscale.benchmarks.records.spool import MeasuredWindow
 
 POWERCAP = "sys/class/powercap"
 PM_COUNTERS = "sys/cray/pm_counters/energy"
+AMD_DRIVER, NVIDIA_DRIVER = "dev/kfd", "dev/nvidiactl"
 COUNTED = ("package", "dram")
 MICRO = 1e-6
 
@@ -169,6 +171,41 @@ class Nvml:
             raise UnreadableError(f"NVML's energy counter: {error}") from None
 
 
+class Amdsmi:
+    """AMD's GPUs, by ROCm's library (`Counter`). Written from its documentation: no GPU has counted by it yet."""
+
+    source: Source = "amdsmi"
+    period = 0.1
+
+    def __init__(self) -> None:
+        """Raises UnreadableError if there is no library, no GPU, or one that does not count."""
+        try:
+            import amdsmi
+        except (ImportError, OSError, KeyError) as error:  # the last two where ROCm's library is not found
+            raise UnreadableError(f"amdsmi, which comes with ROCm, cannot be imported: {error}") from None
+        self._amdsmi: Any = amdsmi
+        try:
+            amdsmi.amdsmi_init()
+            self._devices = amdsmi.amdsmi_get_processor_handles()
+        except amdsmi.AmdSmiException as error:
+            raise UnreadableError(f"amdsmi: {error}") from None
+        if not self._devices:
+            raise UnreadableError("amdsmi shows no GPU")
+        self.parts = f"{len(self._devices)} GPU{'s' * (len(self._devices) > 1)}"
+        self.ranges: Sequence[float | None] = [None] * len(self._devices)
+        self.read()
+
+    def read(self) -> list[float]:
+        """Joules of each GPU. Raises UnreadableError."""
+        try:
+            counts = [self._amdsmi.amdsmi_get_energy_count(device) for device in self._devices]
+            return [count["energy_accumulator"] * count["counter_resolution"] * MICRO for count in counts]
+        except self._amdsmi.AmdSmiException as error:
+            raise UnreadableError(f"amdsmi's energy counter: {error}") from None
+        except (KeyError, TypeError) as error:
+            raise UnreadableError(f"amdsmi's energy counter is not as from ROCm 6.1 on: {error!r}") from None
+
+
 REREAD_SECONDS = 10.0
 MOST_WATTS = 1000.0  # of one part; more than any package, memory or GPU takes
 MAX_ERROR = 0.05  # of the joules, by the time that a counter stands still at either end
@@ -286,7 +323,9 @@ def node_meter(*, device: str, top: Path = Path("/")) -> Meter:
         "rapl": lambda: rapl(top),
         "pm_counters": lambda: pm_counters(top),
     }
-    if device == "gpu":
+    if device == "gpu" and (top / AMD_DRIVER).exists():
+        makers["amdsmi"] = Amdsmi
+    if device == "gpu" and ("amdsmi" not in makers or (top / NVIDIA_DRIVER).exists()):
         makers["nvml"] = Nvml
     counters, missing = [], []
     for source, make in makers.items():

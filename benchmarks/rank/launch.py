@@ -62,7 +62,7 @@ def run_launch_on_rank(
         slept=cell.slept is not None,
         deferred=cell.backend_options.get("deferred") == 1,
     )
-    gpu = taken_gpu(cell.framework, world) if cell.device == "gpu" else None
+    gpu = taken_gpu(cell.framework, world, machine=boot_id()) if cell.device == "gpu" else None
     factories = [spec.factory(case.cell) for case in spec.cases]
     _write_rank_info(spool, everyone, cell, cores=cores, gpu=gpu)
     start_up = seconds_since_launch(spec, world)

@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from dlscale.base.definitions import Frozen
 from dlscale.base.strings import Name, Text
 
-Source = Literal["rapl", "pm_counters", "nvml"]
+Source = Literal["rapl", "pm_counters", "nvml", "amdsmi"]
 
 
 class OnNode(Frozen):

@@ -20,6 +20,7 @@ from torch import nn
 
 from dlscale.collectives.backend import BUCKET_SIZES
 from dlscale.collectives.training.replica_trainer import ReplicaTrainer
+from dlscale.models.frameworks import TORCH_GPUS
 
 
 class Update:
@@ -199,7 +200,8 @@ class TorchTrainer(ReplicaTrainer):
         self.exchanges = tuple(exchanges)
         self._close = close
         self._updates = [Update(objective) for objective in replica.objectives]
-        self._on_gpu = any(p.is_cuda for objective in replica.objectives for p in objective.parameters)
+        devices = {p.device.type for objective in replica.objectives for p in objective.parameters}
+        self._gpus = [torch.get_device_module(kind) for kind in devices & {*TORCH_GPUS}]
 
     def step(self) -> None:
         """Train on one local batch."""
@@ -222,8 +224,8 @@ class TorchTrainer(ReplicaTrainer):
         """On a CPU only a pipelined exchange can outlast its step; a GPU has to be waited for."""
         for exchange in self.exchanges:
             exchange.synchronize()
-        if self._on_gpu:
-            torch.cuda.synchronize()
+        for gpu in self._gpus:
+            gpu.synchronize()
 
     def settings(self) -> dict[str, Setting]:
         """The exchanges' own decisions, the last one's where they differ; the buckets of all."""

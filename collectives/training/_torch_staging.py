@@ -12,13 +12,14 @@ this step's deliveries, and host memory may be written to after a later arrival.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from dlscale.collectives.backend import Collective
 from dlscale.collectives.training._torch import Setting
+from dlscale.models.frameworks import TORCH_GPUS
 
 Arrival = Callable[[], object]
 """Returns once what was fetched is there; for any thread, and more than once."""
@@ -107,26 +108,27 @@ class ThroughHost:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._cuda = device.type == "cuda"
-        self._stream = torch.cuda.Stream(device) if self._cuda else None  # type: ignore[no-untyped-call]
+        self._pinned = device.type in TORCH_GPUS
+        self._gpus: Any = torch.get_device_module(device if self._pinned else "cpu")
+        self._stream = self._gpus.Stream(device) if self._pinned else None
 
     def memory(self, count: int, dtype: torch.dtype, collective: Collective) -> torch.Tensor:  # noqa: ARG002
         """Pinned, which collectives' own memory is not."""
-        return torch.zeros(count, dtype=dtype, pin_memory=self._cuda)
+        return torch.zeros(count, dtype=dtype, pin_memory=self._pinned)
 
     def fetch(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
         """On the stream of fetches; the tensor's memory is kept until it is copied."""
         if self._stream is None:
             host.copy_(tensor)
             return
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
+        self._stream.wait_stream(self._gpus.current_stream(self._device))
+        with self._gpus.stream(self._stream):
             host.copy_(tensor, non_blocking=True)
         tensor.record_stream(self._stream)
 
     def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy in memory that torch takes back when both it and the GPU are done with it."""
-        host = torch.empty_like(tensor, device="cpu", pin_memory=self._cuda)
+        host = torch.empty_like(tensor, device="cpu", pin_memory=self._pinned)
         self.fetch(tensor, host)
         return host
 
@@ -137,8 +139,9 @@ class ThroughHost:
         """
         if self._stream is None:
             return _nothing
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        self._stream.wait_stream(self._gpus.current_stream(self._device))
+        # Intel's events have no such choice.
+        event = self._gpus.Event(**({"blocking": True} if self._device.type == "cuda" else {}))
         event.record(self._stream)
         wait: Arrival = event.synchronize
         return wait
@@ -157,7 +160,10 @@ class ThroughHost:
 
     def settings(self) -> dict[str, Setting]:
         """One copy there, one back."""
-        return {"staging_copies": 2, "staged_through": "pinned host memory" if self._cuda else "host memory"}
+        return {
+            "staging_copies": 2,
+            "staged_through": "pinned host memory" if self._pinned else "host memory",
+        }
 
 
 def staging_of(parameters: Sequence[nn.Parameter]) -> Staging:

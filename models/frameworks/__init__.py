@@ -85,13 +85,14 @@ def check_execution(
 
 
 GPU_HELP = "see docs/gpu.md"
+TORCH_GPUS = ("cuda", "xpu")  # torch's names: GPUs of NVIDIA and, by ROCm, of AMD; of Intel
 
 
 class GpuModule(Protocol):
     """The interface of `_torch_gpu` and `_tensorflow_gpu`."""
 
     def names(self) -> list[str]:
-        """Names of the GPUs that this process may use, in CUDA's order."""
+        """Names of the GPUs that this process may use, in the driver's order."""
         ...
 
     def version(self) -> str:
@@ -125,7 +126,7 @@ class GpuModule(Protocol):
         ...
 
     def identity(self) -> str:
-        """The UUID of the GPU that was taken: two processes with one GPU say the same."""
+        """The UUID of the GPU that was taken, or its PCI bus: two processes of a machine with one GPU say the same."""
         ...
 
 
@@ -193,11 +194,14 @@ def gpu_is_full(error: BaseException) -> str:
     return f"the GPU's memory is full: {said}; give a smaller --batch, or another --preset or precision"
 
 
-def taken_gpu(framework: str, workers: Any) -> str:
-    """The UUID of the GPU that this rank has taken; collective. Raises UsageError on all ranks if two have one GPU."""
-    gpus: list[str] = workers.allgather(gpu_module(framework).identity())
-    for gpu in gpus:
-        sharing = [rank for rank, other in enumerate(gpus) if other == gpu]
+def taken_gpu(framework: str, workers: Any, *, machine: str) -> str:
+    """What names the GPU that this rank has taken; collective. Raises UsageError on all ranks if two have one GPU.
+
+    `machine` names the rank's: a place on the PCI bus says nothing between machines, nor do UUIDs of virtual GPUs.
+    """
+    gpus: list[tuple[str, str]] = workers.allgather((machine, gpu_module(framework).identity()))
+    for place in gpus:
+        (_, gpu), sharing = place, [rank for rank, other in enumerate(gpus) if other == place]
         if len(sharing) > 1:
             raise UsageError(
                 f"ranks {' and '.join(map(str, sharing))} were to train on GPUs of their own, but all have GPU {gpu}; "
@@ -205,4 +209,4 @@ def taken_gpu(framework: str, workers: Any) -> str:
                 f"{GPU_HELP}"
             )
     own: int = workers.Get_rank()
-    return gpus[own]
+    return gpus[own][1]

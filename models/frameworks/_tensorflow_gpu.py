@@ -13,7 +13,7 @@ OWN = "GPU:0"  # the only one that is shown
 
 
 def names() -> list[str]:
-    """Names of the GPUs that this process may use, in CUDA's order."""
+    """Names of the GPUs that this process may use, in the driver's order."""
     details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
     return [str(detail.get("device_name", "unknown")) for detail in details]
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.flop_counter import FlopCounterMode
 
-from dlscale.models.frameworks import gpu_module
+from dlscale.models.frameworks import _torch_gpu, gpu_module
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
 from dlscale.models.frameworks._torch_slept import SleptLoss
 from dlscale.models.frameworks._torch_state import read_state, view_in_memory_order, view_slots, write_state
@@ -27,7 +27,10 @@ from dlscale.models.workload import Execution, Preset, State, Weights
 Batch = tuple[torch.Tensor, ...]
 MEMORY_FORMATS = {"channels_last": torch.channels_last, "channels_first": torch.contiguous_format}
 SHARE = "share_of_rate"  # in a group of an optimizer: its learning rate, relative to that of the first one
-DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # torch's names; "cuda" is the GPU that `prepare` took
+DEVICES = {
+    "cpu": "cpu",
+    "gpu": _torch_gpu.KIND,
+}  # torch's names; without a number it is the GPU that `prepare` took
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +87,7 @@ def numerics() -> dict[str, str]:
     names = ("mkldnn.matmul", "mkldnn.conv", "cuda.matmul", "cudnn.conv")
     precisions = {name: str(kind.fp32_precision) for name, kind in zip(names, kinds, strict=True)}
     return precisions | {
-        "autocast": str(torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")),
+        "autocast": str(any(map(torch.is_autocast_enabled, DEVICES.values()))),
         "default type": str(torch.get_default_dtype()),
         "threads": str(torch.get_num_threads()),
     }

@@ -1,4 +1,7 @@
-"""What torch knows of this machine's NVIDIA GPUs. A rank trains on one, which is torch's current device."""
+"""What torch knows of this machine's GPUs. A rank trains on one, which is torch's current device.
+
+A build of torch is for GPUs of NVIDIA, of AMD (by ROCm; torch calls them "cuda", too), of Intel ("xpu"), or for none.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dlscale.models.frameworks import gpu_of
+from dlscale.base.errors import UsageError
+from dlscale.models.frameworks import GPU_HELP, gpu_of
+
+KIND = "xpu" if getattr(torch.version, "xpu", None) else "cuda"  # torch's name of its build's GPUs
+HAS_RCCL = torch.version.hip is not None  # which torch calls "nccl"
+
+
+def _gpus() -> Any:
+    return getattr(torch, KIND)
 
 
 def names() -> list[str]:
-    """Names of the GPUs that this process may use, in CUDA's order."""
-    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    """Names of the GPUs that this process may use, in the driver's order."""
+    return [_gpus().get_device_name(index) for index in range(_gpus().device_count())]
 
 
 def version() -> str:
@@ -24,14 +35,16 @@ def version() -> str:
 
 def libraries() -> dict[str, str]:
     """Versions of what torch brings along for GPUs; empty for a build without them."""
-    versions = {"torch_cuda": str(torch.version.cuda)} if torch.version.cuda else {}
+    builds = {"torch_cuda": torch.version.cuda, "torch_rocm": torch.version.hip}
+    builds["torch_xpu"] = getattr(torch.version, "xpu", None)
+    versions = {name: str(build) for name, build in builds.items() if build}
     if has_nccl():
-        versions["torch_nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+        versions["torch_rccl" if HAS_RCCL else "torch_nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
     return versions
 
 
 def has_nccl() -> bool:
-    """Whether torch.distributed was built with NCCL."""
+    """Whether torch.distributed was built with NCCL, or RCCL."""
     return bool(dist.is_available() and dist.is_nccl_available())
 
 
@@ -40,29 +53,42 @@ def take(local_rank: int, *, tf32: bool = False) -> None:
 
     In IEEE float32, unless `tf32`: torch's own default lets convolutions round their factors, and products not.
     """
-    num_gpus = torch.cuda.device_count()
-    torch.cuda.set_device(gpu_of(local_rank, num_gpus=num_gpus, framework=f"torch {version()}"))
+    num_gpus = _gpus().device_count()
+    _gpus().set_device(gpu_of(local_rank, num_gpus=num_gpus, framework=f"torch {version()}"))
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
 
 
 def identity() -> str:
-    """The UUID of the GPU that was taken."""
-    return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+    """The UUID of the GPU that was taken; its place on the PCI bus where torch does not tell that."""
+    properties = _properties()
+    if uuid := getattr(properties, "uuid", None):
+        return str(uuid)
+    places = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    if None in places:
+        raise UsageError(
+            f"torch {version()} tells neither a GPU's UUID nor its PCI bus; take a newer torch; {GPU_HELP}"
+        )
+    domain, bus, device = places
+    return f"PCI {domain:04x}:{bus:02x}:{device:02x}"
+
+
+def _properties() -> Any:
+    return _gpus().get_device_properties(_gpus().current_device())
 
 
 def peak_memory() -> dict[str, int]:
     """The most that was taken since `forget_peak_memory`, in bytes; cuDNN's and NCCL's own memory is not counted."""
     return {
-        "allocated_bytes": torch.cuda.max_memory_allocated(),
-        "reserved_bytes": torch.cuda.max_memory_reserved(),
-        "total_bytes": torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory,
+        "allocated_bytes": _gpus().max_memory_allocated(),
+        "reserved_bytes": _gpus().max_memory_reserved(),
+        "total_bytes": _properties().total_memory,
     }
 
 
 def forget_peak_memory() -> None:
     """From now on the most is what is taken now, or will be."""
-    torch.cuda.reset_peak_memory_stats()
+    _gpus().reset_peak_memory_stats()
 
 
 @contextlib.contextmanager
@@ -78,9 +104,9 @@ def repeatable() -> Iterator[None]:
 
 def current() -> torch.device:
     """The GPU that was taken."""
-    return torch.device("cuda", torch.cuda.current_device())
+    return torch.device(KIND, _gpus().current_device())
 
 
 def event() -> Any:
     """A mark that can be set among the GPU's work, and says when it was reached."""
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return _gpus().Event(enable_timing=True)

@@ -33,7 +33,7 @@ ALWAYS = (
 REASONS = {
     "checkout": "makes or installs the checkout, of which this is a copy",
     "cluster": "needs the nodes or the scheduler of a cluster",
-    "gpu": "needs NVIDIA GPUs and their libraries",
+    "gpu": "needs GPUs and their libraries",
     "network": "downloads, or needs packages that are not in .venv",
     "root": "needs root and network namespaces",
     "long": "takes over a minute, and no plan says so",

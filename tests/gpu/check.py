@@ -44,7 +44,7 @@ def main(logs: Path) -> int:
     usable = {one.framework: len(one.names) for one in found if one.names}
     if not usable:
         what = " and ".join(f"{one.framework} {one.version}" for one in found)
-        return say(f"no NVIDIA GPU: {what} see{'s' * (len(found) == 1)} none; {GPU_HELP}")
+        return say(f"no GPU: {what} see{'s' * (len(found) == 1)} none; {GPU_HELP}")
     flavour = environment.check_mpi(installation, environment.probe(installation))
     failed = []
     for framework, num_gpus in usable.items():

@@ -2,11 +2,13 @@
 
 import errno
 import os
+import sys
+from types import SimpleNamespace
 
 import pynvml
 import pytest
 
-from dlscale.benchmarks.rank.energy import Nvml, UnreadableError, pm_counters, rapl
+from dlscale.benchmarks.rank.energy import Amdsmi, Nvml, UnreadableError, node_meter, pm_counters, rapl
 
 
 @pytest.fixture
@@ -138,3 +140,77 @@ def test_why_gpus_do_not_count(nvml, millijoules, fails, why):
     nvml(*millijoules, fails=fails)
     with pytest.raises(UnreadableError, match=why):
         Nvml()
+
+
+class RocmError(Exception):
+    """The base of amdsmi's."""
+
+
+def amd_gpus(*counts, initialised=None):
+    """Such an amdsmi; a count that is an exception is raised."""
+
+    def count(index):
+        if isinstance(counts[index], Exception):
+            raise counts[index]
+        return counts[index]
+
+    def start():
+        if initialised:
+            raise initialised
+
+    return SimpleNamespace(
+        AmdSmiException=RocmError,
+        amdsmi_init=start,
+        amdsmi_get_processor_handles=lambda: list(range(len(counts))),
+        amdsmi_get_energy_count=count,
+    )
+
+
+def ticks(number):
+    return {"energy_accumulator": number, "counter_resolution": 15.3, "timestamp": 1}
+
+
+def test_amd_gpus_count_ticks_of_their_resolution(monkeypatch):
+    monkeypatch.setitem(sys.modules, "amdsmi", amd_gpus(ticks(1_000_000), ticks(0)))
+    counter = Amdsmi()
+    assert (counter.parts, counter.ranges) == ("2 GPUs", [None, None])
+    assert counter.read() == pytest.approx([15.3, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("library", "why"),
+    [
+        (None, "comes with ROCm, cannot be imported"),
+        (amd_gpus(), "shows no GPU"),
+        (amd_gpus(ticks(1), initialised=RocmError("driver not loaded")), "amdsmi: driver not loaded"),
+        (amd_gpus(RocmError("not supported")), "counter: not supported"),
+        (amd_gpus({"power": 1}), "energy_accumulator"),
+    ],
+)
+def test_why_amd_gpus_do_not_count(library, why, monkeypatch):
+    monkeypatch.setitem(sys.modules, "amdsmi", library)
+    with pytest.raises(UnreadableError, match=why):
+        Amdsmi()
+
+
+@pytest.mark.parametrize(
+    ("drivers", "sources"),
+    [
+        ([], ["nvml"]),
+        (["nvidiactl"], ["nvml"]),
+        (["kfd"], ["amdsmi"]),
+        (["kfd", "nvidiactl"], ["amdsmi", "nvml"]),
+    ],
+)
+def test_gpus_are_read_by_the_libraries_of_the_drivers_that_are_there(
+    drivers, sources, tmp_path, monkeypatch, nvml
+):
+    nvml()
+    monkeypatch.setitem(sys.modules, "amdsmi", amd_gpus())
+    (tmp_path / "dev").mkdir()
+    for driver in drivers:
+        (tmp_path / "dev" / driver).touch()
+    meter = node_meter(device="gpu", top=tmp_path)
+    assert [
+        reading.source for reading in meter.end() if reading.source not in ("rapl", "pm_counters")
+    ] == sources

@@ -1,5 +1,6 @@
 """Device gpu, as far as a machine without one can say: what is moved there, and what is refused."""
 
+import importlib
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -81,11 +82,25 @@ def test_a_rank_without_a_gpu_of_its_own_is_refused(local_rank, num_gpus, words)
         assert word in str(caught.value)
 
 
-@pytest.mark.parametrize("gpus", [["a"], list("abcd"), list("abcdefgh"), list("abca"), ["a", "a"]])
-def test_ranks_with_one_gpu_are_refused_on_all_ranks(gpus, monkeypatch):
-    twice = [rank for rank, gpu in enumerate(gpus) if gpus.count(gpu) > 1]
+@pytest.mark.parametrize(
+    ("gpus", "machines"),
+    [
+        *[(gpus, "0" * len(gpus)) for gpus in ("a", "abcd", "abcdefgh", "abca", "aa", "abcdefga")],
+        ("aa", "01"),  # the same place on the PCI bus of two machines
+        ("abab", "0011"),
+        ("abaa", "0011"),
+    ],
+)
+def test_ranks_with_one_gpu_are_refused_on_all_ranks(gpus, machines, monkeypatch):
+    places = list(zip(machines, gpus, strict=True))
+    twice = [rank for rank, place in enumerate(places) if places.count(place) > 1]
     for rank, gpu in enumerate(gpus):
-        workers = SimpleNamespace(allgather=lambda _: gpus, Get_rank=lambda rank=rank: rank)
+
+        def allgather(own, rank=rank):
+            assert own == places[rank]
+            return places
+
+        workers = SimpleNamespace(allgather=allgather, Get_rank=lambda rank=rank: rank)
         monkeypatch.setattr(
             frameworks, "gpu_module", lambda _, gpu=gpu: SimpleNamespace(identity=lambda: gpu)
         )
@@ -93,9 +108,73 @@ def test_ranks_with_one_gpu_are_refused_on_all_ranks(gpus, monkeypatch):
             with pytest.raises(
                 UsageError, match=f"ranks {twice[0]} and {twice[1]} .* GPU a; start one rank per GPU"
             ):
-                frameworks.taken_gpu("torch", workers)
+                frameworks.taken_gpu("torch", workers, machine=machines[rank])
         else:
-            assert frameworks.taken_gpu("torch", workers) == gpu
+            assert frameworks.taken_gpu("torch", workers, machine=machines[rank]) == gpu
+
+
+class Device:
+    """A module of torch for one kind of GPUs, that shows these UUIDs."""
+
+    def __init__(self, *uuids, **properties):
+        self._uuids, self._properties, self._own = uuids, properties, 0
+        self.nccl = SimpleNamespace(version=lambda: (2, 22, 3))
+
+    def device_count(self):
+        return len(self._uuids)
+
+    def get_device_name(self, index):
+        return f"GPU {index}"
+
+    def set_device(self, index):
+        self._own = index
+
+    def current_device(self):
+        return self._own
+
+    def get_device_properties(self, index):
+        return SimpleNamespace(uuid=self._uuids[index], **self._properties)
+
+
+BUILDS = {
+    "CUDA": ({"cuda": "13.0"}, "cuda", True, {"torch_cuda": "13.0", "torch_nccl": "2.22.3"}),
+    "ROCm": ({"hip": "6.4.43482"}, "cuda", True, {"torch_rocm": "6.4.43482", "torch_rccl": "2.22.3"}),
+    "XPU": ({"xpu": "20250101"}, "xpu", False, {"torch_xpu": "20250101"}),
+}
+
+
+@pytest.fixture
+def build(monkeypatch):
+    """Torch is of that build, with these GPUs; returns what knows them."""
+
+    def built(name, device):
+        versions, kind, has_nccl, _ = BUILDS[name]
+        for version in ("cuda", "hip", "xpu"):
+            monkeypatch.setattr(torch.version, version, versions.get(version), raising=False)
+        monkeypatch.setattr(torch, kind, device)
+        monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: has_nccl)
+        return importlib.reload(gpu_module("torch"))
+
+    yield built
+    monkeypatch.undo()
+    importlib.reload(gpu_module("torch"))
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_a_build_of_torch_is_said_by_the_name_of_its_gpus(name, build):
+    gpus = build(name, Device("a", "b"))
+    _, kind, has_nccl, libraries = BUILDS[name]
+    gpus.take(1)
+    assert (gpus.libraries(), gpus.has_nccl(), gpus.identity()) == (libraries, has_nccl, "b")
+    assert gpus.names() == ["GPU 0", "GPU 1"]
+    assert gpus.current() == torch.device(kind, 1)
+
+
+def test_a_gpu_without_uuid_has_a_place_on_the_bus(build):
+    gpus = build("ROCm", Device(None, pci_domain_id=0, pci_bus_id=0xC1, pci_device_id=0))
+    assert gpus.identity() == "PCI 0000:c1:00"
+    with pytest.raises(UsageError, match="neither a GPU's UUID nor its PCI bus"):
+        build("ROCm", Device(None)).identity()
 
 
 FULL = {
@@ -174,7 +253,7 @@ class Gpus:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_nccl_needs_a_gpu_and_the_library(framework, monkeypatch):
     for num_gpus, has_nccl, said in [
-        (0, False, f"backend nccl needs an NVIDIA GPU; {framework} 2.13.0+cpu sees none; see docs/gpu.md"),
+        (0, False, f"backend nccl needs a GPU; {framework} 2.13.0+cpu sees none; see docs/gpu.md"),
         (1, False, f"backend nccl needs NCCL, and {framework} 2.13.0+cpu was built without it"),
     ]:
         found = Gpus(num_gpus=num_gpus, has_nccl=has_nccl)
