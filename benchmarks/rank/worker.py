@@ -76,11 +76,11 @@ def _report(spool: SpoolWriter, error: BaseException) -> None:
     from dlscale.base.errors import UsageError
     from dlscale.base.variables import reason_of
     from dlscale.benchmarks.records.spool import RankError
-    from dlscale.models.frameworks import gpu_is_full
+    from dlscale.models.frameworks import gpu_is_full, gpu_is_lost
 
     text = (str(error) or type(error).__name__).splitlines()[0]
-    if full := gpu_is_full(error):
-        text = full
+    if gpu := gpu_is_full(error) or gpu_is_lost(error):
+        text = gpu
     elif isinstance(error, ImportError):
         text = reason_of(error)
     elif not isinstance(error, UsageError):

@@ -194,6 +194,24 @@ def gpu_is_full(error: BaseException) -> str:
     return f"the GPU's memory is full: {said}; give a smaller --batch, or another --preset or precision"
 
 
+_LOST = re.compile(
+    r"no (?:CUDA|ROCm|HIP)-capable device|(?:GPU|device)(?: is)? lost|DEVICE_LOST|fallen off the bus|"
+    r"unspecified launch failure|uncorrectable (?:NVLink|ECC) error|hardware stack error",
+    re.I,
+)
+
+
+def gpu_is_lost(error: BaseException) -> str:
+    """What happened and where to look, by a framework's `error` of a GPU that disappeared or broke; else empty."""
+    lines = [line.strip() for line in str(error).splitlines() if _LOST.search(line)]
+    if not lines:
+        return ""
+    return (
+        f"the GPU disappeared or failed: {lines[0]}; look for it in the node's kernel log (dmesg; NVIDIA's are Xid), "
+        "and leave the node out"
+    )
+
+
 def taken_gpu(framework: str, workers: Any, *, machine: str) -> str:
     """What names the GPU that this rank has taken; collective. Raises UsageError on all ranks if two have one GPU.
 

@@ -177,6 +177,32 @@ def test_a_gpu_without_uuid_has_a_place_on_the_bus(build):
         build("ROCm", Device(None)).identity()
 
 
+LOST = {
+    "gone": "CUDA error: no CUDA-capable device is detected",
+    "failed": "CUDA error: unspecified launch failure",
+    "memory": "CUDA error: uncorrectable ECC error encountered",
+    "ROCm": "HIP error: no ROCm-capable device is detected",
+    "Intel": "level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)",
+    "TensorFlow": "CUDA_ERROR_UNKNOWN: device lost",
+}
+MORE_WORDS = "\nCUDA kernel errors might be asynchronously reported at some other API call."
+
+
+@pytest.mark.parametrize("line", LOST.values(), ids=LOST)
+@pytest.mark.parametrize("before", ["", "Graph execution error:\n\n"])
+def test_a_gpu_that_disappears_is_said_in_one_line(line, before):
+    told = frameworks.gpu_is_lost(RuntimeError(before + line + MORE_WORDS))
+    assert told.startswith(f"the GPU disappeared or failed: {line}; look for it in the node's kernel log")
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    "text", ["CUDA out of memory. Tried to allocate 20.00 MiB.", "lost 2 of 3 ranks", ""]
+)
+def test_other_errors_are_not_those_of_a_lost_gpu(text):
+    assert not frameworks.gpu_is_lost(RuntimeError(text))
+
+
 FULL = {
     "torch 2.4 and later": (
         "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.11 GiB of which 15.38 MiB "
