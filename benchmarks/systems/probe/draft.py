@@ -95,6 +95,7 @@ def draft(
         cpu=node.cpu,
         mpi=node.mpi,
         modules=node.modules,
+        torch=node.torch,
         host=host_pattern(node.hostname, _user()),
         tables=tables,
         sources={key: f"{title}, read on {today}" for key, title in titles.items() if _uses(tables, key)},

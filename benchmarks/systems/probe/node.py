@@ -5,6 +5,8 @@ psutil, py-cpuinfo and NVIDIA's NVML read most of it; the network's interfaces a
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -228,6 +230,7 @@ class ThisNode:
     network: Network | None
     mpi: tuple[Flavour, str] | None  # "MPICH 5.0.2"
     modules: tuple[str, ...] | None  # those loaded, without paths and users' names; None: no module command
+    torch: str | None  # the version that this Python has
 
 
 def read_node(commands: Commands) -> ThisNode:
@@ -246,4 +249,5 @@ def read_node(commands: Commands) -> ThisNode:
         network=read_network(),
         mpi=(flavour, mpi_title(version_text) or flavour) if flavour else None,
         modules=modules if {"LMOD_VERSION", "MODULESHOME"} & os.environ.keys() else None,
+        torch=importlib.metadata.version("torch") if importlib.util.find_spec("torch") else None,
     )

@@ -116,7 +116,7 @@ NODE = ThisNode(
         num_cores=64, num_threads=64, num_allowed=64, threads_per_core=1, numa_domains=None, model="EPYC 7713",
         memory_gib=251.6,
     ),
-    gpus=None, network=None, mpi=None, modules=None,
+    gpus=None, network=None, mpi=None, modules=None, torch=None,
 )  # fmt: skip
 SLURM = {
     "scontrol_show_config": "ClusterName             = Aurochs 2\nMpiDefault     = none\nSLURM_VERSION = 23.11\n",

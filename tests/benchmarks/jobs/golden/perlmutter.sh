@@ -22,7 +22,7 @@ cd /results/perlmutter/weak-scaling-0123456789abcdef
 _DLSCALE_END_TIME=$(($(date +%s) + 7200))
 export _DLSCALE_END_TIME
 
-module load pytorch/1.11.0
+module load pytorch
 set -u
 
 export CUDA_VISIBLE_DEVICES=3,2,1,0

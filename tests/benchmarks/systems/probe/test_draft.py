@@ -34,6 +34,7 @@ NODE = ThisNode(
     network=None,
     mpi=None,
     modules=None,
+    torch=None,
 )
 A100 = Gpus(count=4, gpu=Gpu("NVIDIA A100-SXM4-80GB", 80.0))
 SLURM = {
@@ -99,6 +100,12 @@ def test_a_machine_with_gpus_a_network_and_mpi():
     assert (system.fabric.bandwidth.value, system.fabric.nics_per_node.value) == ("400 Gb/s", 2)
     assert system.environments["current"].mpi == "openmpi"
     assert "openmpi" in system.environments["current"].setup
+
+
+@pytest.mark.parametrize(("version", "words"), [("2.11.0+cu130", " torch==2.11.0+cu130"), (None, "")])
+def test_set_up_keeps_the_torch_that_is_installed(version, words):
+    system = loaded(draft(with_node(torch=version), None))
+    assert system.environments["current"].setup == f"pip install 'dlscale[mpich]'{words}"
 
 
 def test_slurm_with_gpus_seen_from_a_log_in_node():
