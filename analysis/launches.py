@@ -209,6 +209,12 @@ class CellLaunches:
         )
 
     @property
+    def window_rss_bytes(self) -> int | None:
+        """Likewise, while windows ran."""
+        known = (rank.window_rss_bytes for record in self.records for rank in record.ranks)
+        return max(filter(None, known), default=None)
+
+    @property
     def gpu_memory(self) -> GpuMemory | None:
         """That of the rank which allocated most, in any good launch; None if none is known."""
         known = (rank.gpu_memory for record in self.records for rank in record.ranks)

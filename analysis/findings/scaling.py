@@ -74,6 +74,7 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
         **interval_columns("input_stall", row.input_stall),
         **interval_columns("input_loss", row.input_loss),
         "peak_rss_bytes": row.peak_rss_bytes,
+        "window_rss_bytes": row.window_rss_bytes,
         "gpu_allocated_bytes": row.gpu_memory and row.gpu_memory.allocated_bytes,
         "gpu_reserved_bytes": row.gpu_memory and row.gpu_memory.reserved_bytes,
         "gpu_total_bytes": row.gpu_memory and row.gpu_memory.total_bytes,
@@ -107,6 +108,7 @@ class ScalingRow:
     input_stall: Interval | None = None  # share of a training step, from the loader-only control
     input_loss: Interval | None = None  # share of a training step, from the synthetic control
     peak_rss_bytes: int | None = None  # the largest rank's, over launches
+    window_rss_bytes: int | None = None  # likewise, while windows ran
     gpu_memory: GpuMemory | None = None  # likewise
     num_launches: int = 0  # that gave a number
     pair: FrameworkPair | None = None  # with the other framework; None if the study has only one
@@ -158,6 +160,15 @@ SCALING = TableOf[ScalingRow](
             "memory",
             lambda row: Value(text=gibibytes(row.peak_rss_bytes), order=row.peak_rss_bytes),
             unit="GiB",
+        ),
+        Column(
+            "in windows",
+            lambda row: Value(
+                text=gibibytes(row.window_rss_bytes) if row.window_rss_bytes else "",
+                order=row.window_rss_bytes,
+            ),
+            unit="GiB",
+            detail=True,
         ),
         Column("GPU memory: taken / reserved / in all", _gpu_memory, unit="GiB", detail=True),
         Column("n", lambda row: Value(text=f"{row.num_launches}/{row.num_planned}", order=row.num_launches)),
@@ -226,6 +237,7 @@ def _row(one: CellMetrics, measured: Measured, limits: CellLimits) -> ScalingRow
         input_stall=one.input_stall,
         input_loss=one.input_loss,
         peak_rss_bytes=one.launches.peak_rss_bytes,
+        window_rss_bytes=one.launches.window_rss_bytes,
         gpu_memory=one.launches.gpu_memory,
         num_launches=num_launches,
         num_planned=max(num_launches + one.num_failed, of_plan.num_launches if of_plan else 0),

@@ -64,6 +64,7 @@ def launch(record: Record) -> Columns:
         "num_steps": int(windows.num_steps.sum()),
         "num_samples": int(num_samples(windows, cell).sum()),
         "peak_rss_bytes": max((rank.peak_rss_bytes for rank in record.ranks), default=0) or None,
+        "window_rss_bytes": max(filter(None, (rank.window_rss_bytes for rank in record.ranks)), default=None),
         "gpu_allocated_bytes": max(
             (rank.gpu_memory.allocated_bytes for rank in record.ranks if rank.gpu_memory), default=None
         ),

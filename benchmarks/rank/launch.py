@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from dlscale.benchmarks.rank.checks import update_gates
 from dlscale.benchmarks.rank.controls import measure_exchange, measure_loader
 from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.measure import MpiBarrierControl
-from dlscale.benchmarks.rank.observers import observers_of
+from dlscale.benchmarks.rank.observers import HostMemoryMeter, observers_of
 from dlscale.benchmarks.rank.other_programs import watch_other_programs
 from dlscale.benchmarks.rank.profile import measure_profile
 from dlscale.benchmarks.rank.solution import train_to_target
@@ -81,6 +80,7 @@ def run_launch_on_rank(
             algorithm=cell.algorithm,
             algorithm_options=cell.algorithm_options,
         )
+    memory = HostMemoryMeter()
     context = LaunchContext(
         backend=backend,
         control=MpiBarrierControl(world, patient=spec.patient),
@@ -89,7 +89,7 @@ def run_launch_on_rank(
         rules=spec.rules,
         seed=spec.seed,
         spool=spool,
-        observers=observers_of(cell, others),
+        observers=[*observers_of(cell, others), memory],
         bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
     )
     gc.freeze()  # what was imported stays, and no collection need visit it
@@ -124,7 +124,7 @@ def run_launch_on_rank(
             checkpoints=spec.checkpoints_of(case),
         )
         passed &= context.write_gates(measurement_of(case.cell)(run), case=index)
-        _write_case_end(spool, index)
+        _write_case_end(spool, index, memory)
     world.Barrier()
     backend.close()
     return 0 if passed else 3
@@ -177,7 +177,7 @@ def _serve(job: ServerSplit, spec: LaunchSpec, spool: SpoolWriter, *, cores: lis
         algorithm_options=cell.algorithm_options,
     )
     for index in range(len(spec.cases)):
-        _write_case_end(spool, index)
+        _write_case_end(spool, index, HostMemoryMeter())
     return 0
 
 
@@ -214,10 +214,6 @@ def _write_node_info(spool: SpoolWriter, spec: LaunchSpec) -> None:
         spool.write(node_facts(results=spool.folder, data=Path(spec.data) if spec.data else None))
 
 
-def _write_case_end(spool: SpoolWriter, index: int) -> None:
-    spool.write(CaseEnd(peak_rss_bytes=peak_rss_bytes(), load=load_average()), case=index)
-
-
-def peak_rss_bytes() -> int:
-    """The largest resident set of this process so far; Linux counts it in KiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _write_case_end(spool: SpoolWriter, index: int, memory: HostMemoryMeter) -> None:
+    launch, windows = memory.take()
+    spool.write(CaseEnd(peak_rss_bytes=launch, window_rss_bytes=windows, load=load_average()), case=index)

@@ -1,16 +1,18 @@
-"""What watches a rank while its cases are measured: other programs, energy, and the memory of its GPU."""
+"""What watches a rank while its cases are measured: other programs, energy, its memory and that of its GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from dlscale.benchmarks.rank.affinity import local_rank
 from dlscale.benchmarks.rank.energy import node_meter
 from dlscale.benchmarks.rank.measure import Observer
 from dlscale.benchmarks.records.record import Cell, GpuMemory
-from dlscale.benchmarks.records.spool import MeasuredWindow
+from dlscale.benchmarks.records.spool import Event, MeasuredWindow
 from dlscale.models.frameworks import GpuModule, gpu_module
 
 
@@ -58,3 +60,62 @@ class GpuMemoryMeter:
         now: dict[str, Any] = self._gpu.peak_memory()
         if now["allocated_bytes"] > self._most.allocated_bytes:
             self._most = GpuMemory(**now)
+
+
+STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+SET_BACK = "5"  # the mark, of what can be set back there
+_MARK = re.compile(r"^VmHWM:\s*(\d+) kB$", re.MULTILINE)
+
+
+class HostMemoryMeter:
+    """The largest resident set of this process, and that while windows ran (`measure.Observer`).
+
+    Linux keeps a mark, which is set back around gates and audits: between windows, in less than a millisecond. What
+    they leave with the allocator counts. (`getrusage` also has what the process was forked from.)
+    """
+
+    def __init__(self) -> None:
+        self._launch = 0  # bytes, as all here
+        self._windows: int | None = 0  # None: this kernel sets nothing back
+
+    def after(self, window: MeasuredWindow) -> MeasuredWindow:
+        """The mark remembers."""
+        return window
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens in the body is the launch's alone."""
+        self._look()
+        yield
+        self._set_back()
+
+    def end(self) -> Sequence[Event]:
+        """No window follows, but gates may."""
+        self._look()
+        self._set_back()
+        return []
+
+    def take(self) -> tuple[int, int | None]:
+        """The largest so far, and that while this case's windows ran; the next case begins."""
+        windows = self._windows
+        self._set_back()
+        if self._windows is not None:
+            self._windows = 0
+        return self._launch, windows or None
+
+    def _look(self) -> None:
+        if self._windows is not None:
+            self._windows = max(self._windows, resident_mark())
+
+    def _set_back(self) -> None:
+        self._launch = max(self._launch, resident_mark())
+        try:
+            CLEAR_REFS.write_text(SET_BACK, encoding="ascii")
+        except OSError:
+            self._windows = None
+
+
+def resident_mark() -> int:
+    """The largest resident set since the mark was set back."""
+    found = _MARK.search(STATUS.read_text(encoding="utf-8", errors="replace"))
+    return int(found[1]) * 1024 if found else 0

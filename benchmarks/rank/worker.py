@@ -75,12 +75,13 @@ def _report(spool: SpoolWriter, error: BaseException) -> None:
 
     from dlscale.base.errors import UsageError
     from dlscale.base.variables import reason_of
+    from dlscale.benchmarks.rank.out_of_memory import out_of_memory
     from dlscale.benchmarks.records.spool import RankError
-    from dlscale.models.frameworks import gpu_is_full, gpu_is_lost
+    from dlscale.models.frameworks import gpu_is_lost
 
     text = (str(error) or type(error).__name__).splitlines()[0]
-    if gpu := gpu_is_full(error) or gpu_is_lost(error):
-        text = gpu
+    if short := out_of_memory(error) or gpu_is_lost(error):
+        text = short
     elif isinstance(error, ImportError):
         text = reason_of(error)
     elif not isinstance(error, UsageError):

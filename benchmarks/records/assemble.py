@@ -293,6 +293,7 @@ def _rank_facts(info: RankInfo, spool: RankSpool, index: int) -> RankFacts:
     return RankFacts(
         **place,
         peak_rss_bytes=end.peak_rss_bytes if end else 0,
+        window_rss_bytes=end.window_rss_bytes if end else None,
         gpu_memory=spool.first(GpuMemory, index),
     )
 

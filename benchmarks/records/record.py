@@ -298,7 +298,8 @@ class GpuMemory(Frozen):
 class RankFacts(RankPlace):
     """A rank of a case."""
 
-    peak_rss_bytes: NonNegativeInt
+    peak_rss_bytes: NonNegativeInt  # over the launch so far
+    window_rss_bytes: NonNegativeInt | None = where_given(None)  # while windows ran; None: it is not known
     gpu_memory: GpuMemory | None = where_given(None)
 
 

@@ -118,6 +118,7 @@ class CaseEnd:
     """The case finished on this rank."""
 
     peak_rss_bytes: NonNegativeInt
+    window_rss_bytes: NonNegativeInt | None = None
     load: NonNegativeFloat | None
 
 

@@ -160,40 +160,6 @@ def gpu_of(local_rank: int, *, num_gpus: int, framework: str) -> int:
     return local_rank if num_gpus > 1 else 0
 
 
-_AMOUNT = r"(?P<{}>[0-9.]+ [KMG]i?B|[0-9]+ bytes)"
-_OUT_OF_MEMORY = re.compile(
-    r"\bout of memory\b|\bOOM when allocating|RESOURCE_EXHAUSTED|CUBLAS_STATUS_ALLOC_FAILED", re.I
-)
-_ASKED = re.compile(
-    r"(?:tried|trying) to allocate "
-    + _AMOUNT.format("amount")
-    + r"|OOM when allocating tensor with (?P<tensor>.*?) on /",
-    re.I,
-)
-_FREE = re.compile(_AMOUNT.format("free") + r" (?:is )?free")
-_TOTAL = re.compile(
-    f"total capaci?ty of {_AMOUNT.format('total')}|{_AMOUNT.format('before')} total capacity"
-)  # torch 2.1 left out a letter
-
-
-def gpu_is_full(error: BaseException) -> str:
-    """What was asked for and what was there, by a framework's `error` of a GPU whose memory is full; else empty.
-
-    Of torch (CUDA, ROCm, XPU), TensorFlow and XLA. Memory of the host is another thing.
-    """
-    text = str(error)
-    if isinstance(error, MemoryError) or "CPUAllocator" in text or not _OUT_OF_MEMORY.search(text):
-        return ""
-    asked, free, total = _ASKED.search(text), _FREE.search(text), _TOTAL.search(text)
-    parts = [
-        (asked["amount"] or f"a tensor with {asked['tensor']}") + " asked for" if asked else "",
-        f"{free['free']} free" if free else "",
-        f"{total['total'] or total['before']} in all" if total else "",
-    ]
-    said = ", ".join(filter(None, parts)) or text.splitlines()[0]
-    return f"the GPU's memory is full: {said}; give a smaller --batch, or another --preset or precision"
-
-
 _LOST = re.compile(
     r"no (?:CUDA|ROCm|HIP)-capable device|(?:GPU|device)(?: is)? lost|DEVICE_LOST|fallen off the bus|"
     r"unspecified launch failure|uncorrectable (?:NVLink|ECC) error|hardware stack error",

@@ -286,6 +286,14 @@ def test_memory_is_the_largest_launch_s():
     assert row_of(measure([make_record(peak_rss_bytes=[0])])).peak_rss_bytes is None
 
 
+def test_memory_of_windows_is_the_largest_rank_s_where_it_is_known():
+    record = make_record(num_ranks=2)
+    assert row_of(measure([record])).window_rss_bytes is None
+    ranks = [rank.model_copy(update={"window_rss_bytes": 7 + rank.rank}) for rank in record.ranks]
+    row = row_of(measure([record.model_copy(update={"ranks": ranks})]))
+    assert scaling_row(row)["window_rss_bytes"] == 8
+
+
 def test_kinds_of_evidence_have_rows_of_their_own():
     records = [make_record(block=block) for block in range(6)]
     for kind in ("measured", "simulated"):

@@ -163,3 +163,18 @@ def test_a_planted_fault_is_stopped_by_its_gate(tmp_path, plant, fields, gate):
     assert record.failure.kind == "gate", record.failure
     failed = {found.name for found in record.gates if not found.passed}
     assert gate in failed or record.failure.message.startswith(f"gate {gate} failed")
+
+
+def test_memory_that_is_too_small_is_a_failure_with_both_sizes(tmp_path):
+    record = launched(tmp_path, "gpu_is_full")
+    assert (record.failure.kind, record.failure.rank) == ("error", 0)
+    assert record.failure.message.startswith(
+        "out of GPU memory: 22.8 GiB were asked for; 12.7 GiB of 31.5 GiB"
+    )
+    assert record.windows, "what was measured stays"
+    assert record.gates[0].passed
+
+
+def test_a_launch_tells_the_memory_of_its_windows(tmp_path):
+    (rank,) = launched(tmp_path, "nothing").ranks
+    assert 50e6 < rank.window_rss_bytes <= rank.peak_rss_bytes

@@ -3,9 +3,11 @@
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 
-from dlscale.benchmarks.rank.observers import GpuMemoryMeter
+from dlscale.benchmarks.rank import observers
+from dlscale.benchmarks.rank.observers import GpuMemoryMeter, HostMemoryMeter
 from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.record import GpuMemory
 from dlscale.benchmarks.records.spool import CaseEnd, SpoolWriter, read_spools
@@ -86,3 +88,32 @@ def test_tensorflow_tells_what_it_allocated(monkeypatch):
     assert gpu.peak_memory() == {"allocated_bytes": len("GPU:0")}
     gpu.forget_peak_memory()
     assert forgotten == ["GPU:0"]
+
+
+def held_for_a_moment(mib):
+    np.ones(mib << 17).sum()
+
+
+def test_the_hosts_mark_of_windows_is_without_gates_and_audits():
+    meter = HostMemoryMeter()
+    with meter.paused():
+        held_for_a_moment(400)
+    held_for_a_moment(50)
+    with meter.paused():
+        held_for_a_moment(400)
+    meter.end()
+    held_for_a_moment(400)
+    launch, windows = meter.take()
+    assert 50e6 < windows < launch - (300 << 20)
+    assert meter.take() == (launch, None), "the next case has no windows yet"
+
+
+def test_a_kernel_that_sets_nothing_back_tells_of_the_launch_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(observers, "CLEAR_REFS", tmp_path / "no" / "clear_refs")
+    meter = HostMemoryMeter()
+    with meter.paused():
+        pass
+    meter.end()
+    launch, windows = meter.take()
+    assert launch > 50e6
+    assert windows is None

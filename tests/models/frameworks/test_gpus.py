@@ -203,63 +203,6 @@ def test_other_errors_are_not_those_of_a_lost_gpu(text):
     assert not frameworks.gpu_is_lost(RuntimeError(text))
 
 
-FULL = {
-    "torch 2.4 and later": (
-        "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.11 GiB of which 15.38 MiB "
-        "is free. Including non-PyTorch memory, this process has 79.08 GiB memory in use.",
-        "20.00 MiB asked for, 15.38 MiB free, 79.11 GiB in all",
-    ),
-    "torch 2.1": (
-        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacty of 15.77 GiB of which 1.10 GiB is "
-        "free.",
-        "2.00 GiB asked for, 1.10 GiB free, 15.77 GiB in all",
-    ),
-    "torch 2.0": (
-        "CUDA out of memory. Tried to allocate 512.00 MiB (GPU 0; 39.59 GiB total capacity; 38.01 GiB already "
-        "allocated; 12.19 MiB free; 38.20 GiB reserved in total by PyTorch)",
-        "512.00 MiB asked for, 12.19 MiB free, 39.59 GiB in all",
-    ),
-    "ROCm": (
-        "HIP out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 63.98 GiB of which 0 bytes is "
-        "free.",
-        "1.50 GiB asked for, 0 bytes free, 63.98 GiB in all",
-    ),
-    "TensorFlow": (
-        "Graph execution error:\n\nDetected at node conv defined at\nOOM when allocating tensor with "
-        "shape[512,64,112,112] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
-        "a tensor with shape[512,64,112,112] and type float asked for",
-    ),
-    "XLA": (
-        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.",
-        "8589934592 bytes asked for",
-    ),
-    "a library": ("NCCL error: Cuda failure 'out of memory'", "NCCL error: Cuda failure 'out of memory'"),
-}
-
-
-@pytest.mark.parametrize(("text", "said"), FULL.values(), ids=FULL)
-def test_a_full_gpu_is_said_in_one_line_with_what_was_asked_and_there(text, said):
-    told = frameworks.gpu_is_full(RuntimeError(text))
-    assert (
-        told == f"the GPU's memory is full: {said}; give a smaller --batch, or another --preset or precision"
-    )
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError("Unable to allocate 7.45 GiB for an array"),
-        RuntimeError(
-            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes: out of memory"
-        ),
-        RuntimeError("shapes differ"),
-    ],
-    ids=["NumPy", "torch", "another"],
-)
-def test_other_errors_are_not_of_a_gpus_memory(error):
-    assert frameworks.gpu_is_full(error) == ""
-
-
 class Gpus:
     """What a framework says of GPUs."""
 
