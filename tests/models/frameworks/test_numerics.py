@@ -8,6 +8,9 @@ from dlscale.models.frameworks import framework_module
 def torch_precision():
     import torch
 
+    if not hasattr(torch.backends.mkldnn, "conv"):  # before torch 2.9
+        torch.backends.cudnn.allow_tf32 = not torch.backends.cudnn.allow_tf32
+        return lambda: setattr(torch.backends.cudnn, "allow_tf32", not torch.backends.cudnn.allow_tf32)
     torch.backends.mkldnn.conv.fp32_precision = "bf16"
     return lambda: setattr(torch.backends.mkldnn.conv, "fp32_precision", "none")
 

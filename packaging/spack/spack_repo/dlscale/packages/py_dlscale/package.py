@@ -48,8 +48,8 @@ class PyDlscale(PythonPackage):
         depends_on("py-safetensors@0.5:")
         depends_on("py-scipy@1.12:")
         depends_on("py-tomlkit@0.13:")
-        depends_on("py-torch@2.13:+distributed+gloo")
-        depends_on("py-tensorflow@2.21:", when="+tensorflow")
+        depends_on("py-torch@2.4:+distributed+gloo")
+        depends_on("py-tensorflow@2.16:", when="+tensorflow")
         depends_on("py-horovod@0.28.1: controllers=mpi tensor_ops=mpi", when="+horovod")
 
     def config_settings(self, spec, prefix):
