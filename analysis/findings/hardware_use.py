@@ -2,7 +2,7 @@
 
     operations per sample = 3 x those of a forward pass      a layer's gradients, of inputs and of weights, are two more
     per rank              = throughput x operations per sample / ranks
-    share of the peak     = per rank / (the node's peak x cores per rank / cores, or a GPU's peak), by the data type
+    MFU, share of peak    = per rank / (the node's peak x cores per rank / cores, or a GPU's peak), by the data type
 
 Only convolutions and dense layers are counted, as each preset states them, so this is the model's use ("MFU") and not
 the hardware's: what is computed twice counts once. The peak is what the system's file states, with its source; where it

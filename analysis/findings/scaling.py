@@ -162,7 +162,7 @@ SCALING = TableOf[ScalingRow](
             unit="GiB",
         ),
         Column(
-            "in windows",
+            "memory in windows",
             lambda row: Value(
                 text=gibibytes(row.window_rss_bytes) if row.window_rss_bytes else "",
                 order=row.window_rss_bytes,
