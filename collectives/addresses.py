@@ -33,10 +33,9 @@ def refuse_machines(one_machine: bool, *, backend: str, allowed: bool) -> bool:
     For backends with unauthenticated sockets.
     """
     if not one_machine and not allowed:
-        others = "horovod" if backend == "nccl" else "mpi, ring or horovod"
         raise UsageError(
             f"backend {backend} was asked for across machines, where its unauthenticated sockets are open to anyone "
-            f"on the network; use {others} there, or allow_open_ports on a network of your own"
+            f"on the network; use mpi, ring or horovod there, or allow_open_ports on a network of your own"
         )
     return one_machine
 

@@ -31,8 +31,13 @@ class Capabilities:
     open_ports: bool = False
     install: str = ""
 
+    @property
+    def between_gpus(self) -> bool:
+        """Whether it exchanges what lies on GPUs, and nothing else."""
+        return "cpu" not in self.devices
 
-NAMES = ("none", "mpi", "gloo", "ring", "horovod", "grpc_ps", "mpi_ps", "tf_collective", "nccl")
+
+NAMES = ("none", "mpi", "gloo", "ring", "horovod", "grpc_ps", "mpi_ps", "tf_collective", "nccl", "xccl")
 
 OVER_COLLECTIVES = ("sync", "local_sgd", "easgd")
 
@@ -114,6 +119,15 @@ TABLE = {
             once=True,
             open_ports=True,
             install="an environment of GPU builds, then make gpu-check",
+        ),
+        Capabilities(
+            name="xccl",
+            summary="oneCCL between Intel's GPUs, by torch's xccl under DistributedDataParallel; no GPU has run it yet",
+            frameworks=("torch",),
+            devices=("gpu",),
+            once=True,
+            open_ports=True,
+            install="a torch with XPU, as docs/gpu.md has it",
         ),
     )
 }

@@ -39,7 +39,7 @@ def connect(*, control: Any, framework: str, options: dict[str, Any]) -> TorchDi
         "gloo",
         control=control,
         allow_open_ports=chosen.allow_open_ports,
-        interface_variable="GLOO_SOCKET_IFNAME",
+        interface_variables=("GLOO_SOCKET_IFNAME",),
     )
     return TorchDistributedBackend(
         "gloo",

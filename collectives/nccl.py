@@ -10,13 +10,12 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.base.errors import UsageError
 from dlscale.collectives import tf_collective
 from dlscale.collectives.addresses import LOOPBACK, refuse_machines
 from dlscale.collectives.backend import Backend, Setup
 from dlscale.collectives.registry import read_options
 from dlscale.collectives.torch_distributed import TorchDistributedBackend, form_group
-from dlscale.models.frameworks import GPU_HELP, gpu_module
+from dlscale.models.frameworks import check_between_gpus, gpu_module
 
 INTERFACE_VARIABLE = "NCCL_SOCKET_IFNAME"
 
@@ -33,14 +32,8 @@ class Options(tf_collective.Options):
 
 
 def check(framework: str) -> None:
-    """Returns if the framework sees a GPU here and has NCCL. Raises UsageError."""
-    gpus = gpu_module(framework)
-    if not gpus.names():
-        raise UsageError(f"backend nccl needs a GPU; {framework} {gpus.version()} sees none; {GPU_HELP}")
-    if not gpus.has_nccl():
-        raise UsageError(
-            f"backend nccl needs NCCL, and {framework} {gpus.version()} was built without it; {GPU_HELP}"
-        )
+    """Returns if the framework sees a GPU here and has NCCL, or RCCL. Raises UsageError."""
+    check_between_gpus("nccl", framework)
 
 
 def preload(framework: str) -> None:
@@ -71,7 +64,7 @@ def _join_torch(control: Any, chosen: Options) -> Backend:
         "nccl",
         control=control,
         allow_open_ports=chosen.allow_open_ports,
-        interface_variable=INTERFACE_VARIABLE,
+        interface_variables=(INTERFACE_VARIABLE,),
         device=gpus.current(),  # NCCL connects at once, not in the first step
     )
     return TorchDistributedBackend("nccl", control=control, folder=folder, bucket_cap_mb=chosen.bucket_cap_mb)

@@ -227,9 +227,9 @@ def rule_of(
             f"{', '.join(row.frameworks)}"
         )
     check_options(backend, options)
-    if backend == "nccl":
+    if row.between_gpus:
         raise UsageError(
-            "backend nccl cannot be predicted: system files do not state the links between a node's GPUs; choose "
+            f"backend {backend} cannot be predicted: system files do not state the links between a node's GPUs; choose "
             "another of --backends"
         )
     left = {name: value for name, value in options.items() if name not in HARMLESS}

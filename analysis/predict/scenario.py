@@ -16,11 +16,12 @@ from dlscale.analysis.predict.noise import Noise, noise_of
 from dlscale.analysis.predict.profile import Profile
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import System
+from dlscale.collectives import capabilities
 from dlscale.models import load_workload
 
 NUM_REPLICATES = 2000
 ASSUMED = "assumed: "  # the beginning of a doubt about what a system's file does not state
-ALIKE = {"torch": "gloo", "tensorflow": "tf_collective"}  # what exchanges as nccl does, where that is assumed
+ALIKE = {"torch": "gloo", "tensorflow": "tf_collective"}  # what exchanges as between GPUs, where assumed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,16 +68,16 @@ def scenario_of(
 ) -> Scenario:
     """The scenario of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
 
-    A rehearsal has `assumed` what the system's file does not state. There `nccl` exchanges as another backend does
-    (`ALIKE`), and over a node's memory where the links between its GPUs are not stated.
+    A rehearsal has `assumed` what the system's file does not state. There a backend between GPUs exchanges as another
+    does (`ALIKE`), and over a node's memory where the links between its GPUs are not stated.
     """
     placement = machine.placement
     per_node = ranks_per_node or (placement.ranks_per_node if placement else 1)
-    network = network_of(machine)
-    if machine.devices and backend == "nccl":
+    network, on_gpus = network_of(machine), capabilities(backend).between_gpus
+    if machine.devices and on_gpus:
         network = between_gpus(network, machine.devices)
     linked = network.device_link_bytes_per_second is not None
-    if machine.devices and not linked and (per_node > 1 or (backend == "nccl" and assumed is not None)):
+    if machine.devices and not linked and (per_node > 1 or (on_gpus and assumed is not None)):
         if assumed is None:
             raise UsageError(
                 f"{per_node} ranks per node on {machine.name}, whose file does not state the links between a node's "
@@ -84,7 +85,7 @@ def scenario_of(
             )
         assumed = (*assumed, "links between a node's GPUs as fast as its memory (missing in the file)")
     rule = rule_of(
-        ALIKE[profile.framework] if backend == "nccl" and assumed is not None else backend,
+        ALIKE[profile.framework] if on_gpus and assumed is not None else backend,
         backend_options,
         framework=profile.framework,
         num_servers=num_servers(per_node),

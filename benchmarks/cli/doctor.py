@@ -96,7 +96,7 @@ def _asked(
         visible = [
             answer.result().seen[0]
             if answer
-            else gpus.SeenGpus(framework=name, version="", names=[], libraries={})
+            else gpus.SeenGpus(framework=name, version="", names=[], libraries={}, backend="")
             for name, answer in zip_longest(FRAMEWORKS, asked)
             if name in probe.frameworks
         ]

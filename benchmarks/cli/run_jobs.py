@@ -22,7 +22,7 @@ from dlscale.benchmarks.launch.campaign import Campaign, abandoned_cases, open_c
 from dlscale.benchmarks.launch.preparing import campaign_for_jobs, campaign_for_rehearsal
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.sizes import DEFAULT_MAX_NODES
-from dlscale.benchmarks.study.study import DEVICE_BACKENDS, Study, load_study
+from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.system import System
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def needs_open_ports(system: System, request: Request) -> bool:
     A rehearsal opens no port, so that it goes on with them where the user neither allowed nor forbade it.
     """
     device = request.get("device") or system.default_device
-    return device in DEVICE_BACKENDS and not request.has("backends") and request.allow_open_ports is None
+    return device == "gpu" and not request.has("backends") and request.allow_open_ports is None
 
 
 def solution_request(name: str, system: System, request: Request) -> tuple[Request, str]:

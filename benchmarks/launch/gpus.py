@@ -28,6 +28,7 @@ class SeenGpus(Frozen):
     version: Text
     names: list[Text]  # in the driver's order: the number is the local rank
     libraries: dict[Text, Text]
+    backend: Text  # between them, by what the framework was built with; empty without such a library
 
 
 class Gpus(Frozen):
@@ -98,7 +99,11 @@ def see(frameworks: Iterable[str]) -> Gpus:
     return Gpus(
         seen=[
             SeenGpus(
-                framework=framework, version=gpus.version(), names=gpus.names(), libraries=gpus.libraries()
+                framework=framework,
+                version=gpus.version(),
+                names=gpus.names(),
+                libraries=gpus.libraries(),
+                backend=gpus.exchange_library()[0],
             )
             for framework, gpus in modules.items()
         ]

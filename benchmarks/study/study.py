@@ -44,7 +44,7 @@ from dlscale.benchmarks.study.axes import (
 from dlscale.benchmarks.study.rules import MOST_LAUNCHES, ChoiceRules, NumLaunches, Rules, TuningRules
 from dlscale.benchmarks.study.servers import check_servers
 from dlscale.benchmarks.study.target import INTERVALS, TargetRules
-from dlscale.benchmarks.systems.system import System
+from dlscale.benchmarks.systems.system import GPU_BACKEND, System
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
@@ -345,9 +345,6 @@ LACKS = {
 # How deep a change goes into tables; it replaces all other fields.
 _DEPTHS = dict.fromkeys(OPTION_TABLES, 2) | dict.fromkeys(("environment_variables", *TABLES), 1)
 
-# The backends of a study that names none, on devices other than cores, which its own are for.
-DEVICE_BACKENDS = {"gpu": ["none", "nccl"]}
-
 
 def load_study(name: str, /, *, system: System | None = None, **changes: Any) -> Study:
     """The study of that name or TOML file, with the `changes` that are not None. Raises UsageError.
@@ -367,8 +364,8 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
         if changes.get(field) is None and field not in own:
             changes[field] = value
     device = changes.get("device") or study.device
-    if device in DEVICE_BACKENDS and changes.get("backends") is None and "backends" not in own:
-        changes["backends"] = DEVICE_BACKENDS[device]
+    if device == "gpu" and changes.get("backends") is None and "backends" not in own:
+        changes["backends"] = ["none", system.devices.backend if system and system.devices else GPU_BACKEND]
     for table, lacks in LACKS.items():
         if getattr(study, table) is None and changes.get(table):
             asked = next(iter(changes[table]))

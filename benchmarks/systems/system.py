@@ -33,6 +33,21 @@ from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.quantities import Bandwidth, Bytes, Count, Fact, Flops, Frequency, Seconds, TextFact
 from dlscale.base.strings import Name, Text
+from dlscale.collectives.capabilities import with_capability
+
+
+def _among(*names: str) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"{name!r} is not one of: {', '.join(names)}")
+        return name
+
+    return AfterValidator(check)
+
+
+Scheduler = Annotated[str, _among("none", "emulated", *SCHEDULERS)]
+Launcher = Annotated[str, _among(*LAUNCHERS)]
+GPU_BACKEND = "nccl"  # where nothing says which
 
 
 class Recognised(Frozen):
@@ -59,10 +74,14 @@ class Node(Frozen):
 
 
 class Devices(Frozen):
-    """A node's accelerators, as frameworks count them; memory and peaks are of one, `link` what it sends to others."""
+    """A node's accelerators, as frameworks count them; memory and peaks are of one, `link` what it sends to others.
+
+    `backend` exchanges between them, where a study names none.
+    """
 
     per_node: Count
     model: TextFact
+    backend: Annotated[str, _among(*with_capability("between_gpus"))] = where_given(GPU_BACKEND)
     memory: Bytes | None = None
     memory_bandwidth: Bandwidth | None = None
     link: Bandwidth | None = where_given(None)
@@ -157,19 +176,6 @@ class Emulation(Frozen):
     queue: Bytes
     congestion_control: Literal["reno", "cubic"] = "reno"
     slow_links: dict[PositiveInt, Annotated[float, Field(gt=0, le=1)]] = {}
-
-
-def _among(*names: str) -> AfterValidator:
-    def check(name: str) -> str:
-        if name not in names:
-            raise ValueError(f"{name!r} is not one of: {', '.join(names)}")
-        return name
-
-    return AfterValidator(check)
-
-
-Scheduler = Annotated[str, _among("none", "emulated", *SCHEDULERS)]
-Launcher = Annotated[str, _among(*LAUNCHERS)]
 
 
 class Environment(Frozen):

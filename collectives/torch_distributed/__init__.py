@@ -1,4 +1,4 @@
-"""What Gloo and NCCL have in common: torch's process groups, under DistributedDataParallel as their users run them."""
+"""What Gloo, NCCL and XCCL have in common: torch's process groups, under DistributedDataParallel as users run them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,16 @@ TIMEOUT = timedelta(minutes=5)
 
 
 def form_group(
-    name: str, *, control: Any, allow_open_ports: bool, interface_variable: str, device: Any = None
+    name: str,
+    *,
+    control: Any,
+    allow_open_ports: bool,
+    interface_variables: tuple[str, ...],
+    device: Any = None,
 ) -> Path | None:
     """Form torch's default process group over the ranks of `control`; collective.
 
-    Neither library asks who connects. Inside one machine their sockets are bound to loopback, by the variable with
+    No library asks who connects. Inside one machine their sockets are bound to loopback, by the variables with
     which they are told their interface, and the ranks find each other through a file in a private folder, which is
     returned. Across machines, where that is allowed, rank 0 listens for the others. `device` is the GPU of this rank.
     """
@@ -33,8 +38,9 @@ def form_group(
 
     one_machine = refuse_open_ports(control, backend=name, allowed=allow_open_ports)
     folder = _private_folder(name, control) if one_machine else None
-    if one_machine and not (allow_open_ports and interface_variable in os.environ):
-        os.environ[interface_variable] = "lo"
+    for variable in interface_variables if one_machine else ():
+        if not (allow_open_ports and variable in os.environ):
+            os.environ[variable] = "lo"
     dist.init_process_group(
         name,
         store=_file_store(folder, control) if folder else _tcp_store(control),

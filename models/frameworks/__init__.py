@@ -103,8 +103,8 @@ class GpuModule(Protocol):
         """Versions of what the framework brings along for GPUs."""
         ...
 
-    def has_nccl(self) -> bool:
-        """Whether the framework was built with NCCL."""
+    def exchange_library(self) -> tuple[str, str]:
+        """The backend between GPUs that the framework was built with, and its library's name; empty without any."""
         ...
 
     def take(self, local_rank: int, *, tf32: bool = False) -> None:
@@ -134,6 +134,19 @@ def gpu_module(framework: str) -> GpuModule:
     """What a framework knows of GPUs. Imports the framework. Raises UsageError if it is unknown or not installed."""
     framework_module(framework)  # says what is wrong
     return cast(GpuModule, importlib.import_module(f"dlscale.models.frameworks._{framework}_gpu"))
+
+
+def check_between_gpus(backend: str, framework: str) -> None:
+    """Returns if the framework sees a GPU here and was built with what that backend is made of. Raises UsageError."""
+    gpus = gpu_module(framework)
+    what = f"{framework} {gpus.version()}"
+    if not gpus.names():
+        raise UsageError(f"backend {backend} needs a GPU; {what} sees none; {GPU_HELP}")
+    built_with, library = gpus.exchange_library()
+    if built_with != backend:
+        found = f"exchanges between its GPUs by {library}" if library else "has no library between GPUs"
+        instead = f"choose --backends {built_with}" if built_with else GPU_HELP
+        raise UsageError(f"backend {backend} was asked for, but {what} {found}; {instead}")
 
 
 def repeatable(framework: str, *, device: str) -> contextlib.AbstractContextManager[None]:

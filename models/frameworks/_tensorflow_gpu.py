@@ -31,9 +31,9 @@ def libraries() -> dict[str, str]:
     return {ours: str(build[theirs]) for theirs, ours in known.items() if theirs in build}
 
 
-def has_nccl() -> bool:
-    """Whether TensorFlow was built with NCCL: every build for CUDA is."""
-    return bool(tf.test.is_built_with_cuda())
+def exchange_library() -> tuple[str, str]:
+    """Backend `nccl`: every build for CUDA has NCCL."""
+    return ("nccl", "NCCL") if tf.test.is_built_with_cuda() else ("", "")
 
 
 def take(local_rank: int, *, tf32: bool = False) -> None:

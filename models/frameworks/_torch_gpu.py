@@ -16,7 +16,6 @@ from dlscale.base.errors import UsageError
 from dlscale.models.frameworks import GPU_HELP, gpu_of
 
 KIND = "xpu" if getattr(torch.version, "xpu", None) else "cuda"  # torch's name of its build's GPUs
-HAS_RCCL = torch.version.hip is not None  # which torch calls "nccl"
 
 
 def _gpus() -> Any:
@@ -38,14 +37,22 @@ def libraries() -> dict[str, str]:
     builds = {"torch_cuda": torch.version.cuda, "torch_rocm": torch.version.hip}
     builds["torch_xpu"] = getattr(torch.version, "xpu", None)
     versions = {name: str(build) for name, build in builds.items() if build}
-    if has_nccl():
-        versions["torch_rccl" if HAS_RCCL else "torch_nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    backend, library = exchange_library()
+    if backend == "nccl":
+        name, version = library.split()
+        versions[f"torch_{name.lower()}"] = version
     return versions
 
 
-def has_nccl() -> bool:
-    """Whether torch.distributed was built with NCCL, or RCCL."""
-    return bool(dist.is_available() and dist.is_nccl_available())
+def exchange_library() -> tuple[str, str]:
+    """The backend between GPUs that torch.distributed was built with, and its library's name, with what torch tells."""
+    if not dist.is_available():
+        return "", ""
+    if dist.is_nccl_available():
+        version = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+        return "nccl", f"{'RCCL' if torch.version.hip else 'NCCL'} {version}"
+    has_xccl = getattr(dist, "is_xccl_available", None)  # torch 2.4 knows nothing of it
+    return ("xccl", "oneCCL") if has_xccl and has_xccl() else ("", "")
 
 
 def take(local_rank: int, *, tf32: bool = False) -> None:

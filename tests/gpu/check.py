@@ -22,7 +22,7 @@ from dlscale.base import launchers
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.gpus import ask
-from dlscale.benchmarks.systems.system import default_environment, find_installation, load_system
+from dlscale.benchmarks.systems.system import GPU_BACKEND, default_environment, find_installation, load_system
 from dlscale.collectives import NAMES, capabilities
 from dlscale.models.frameworks import FRAMEWORKS, GPU_HELP
 
@@ -42,28 +42,31 @@ def main(logs: Path) -> int:
     installed = [framework for framework in FRAMEWORKS if importlib.util.find_spec(framework)]
     found = ask(installation, installed).seen
     usable = {one.framework: len(one.names) for one in found if one.names}
+    between = {one.framework: one.backend or GPU_BACKEND for one in found}
     if not usable:
         what = " and ".join(f"{one.framework} {one.version}" for one in found)
         return say(f"no GPU: {what} see{'s' * (len(found) == 1)} none; {GPU_HELP}")
     flavour = environment.check_mpi(installation, environment.probe(installation))
     failed = []
     for framework, num_gpus in usable.items():
-        backends = on_gpus(framework)
+        backends = on_gpus(framework, between[framework])
         left = [name for name in backends if name != "horovod" or has_horovod(framework)]
         if len(left) < len(backends):
             click.echo(f"horovod is left out in {framework}: it is missing here, or was built without NCCL")
         sizes = {name: range(1, num_gpus + 1) for name in left}
         if framework == "torch" and num_gpus == 1:
-            click.echo("one GPU: 2 and 3 ranks share it, which NCCL cannot; nccl is shown on 1 rank only")
+            click.echo(
+                f"one GPU: 2 and 3 ranks share it, which {between[framework]} cannot: shown on 1 rank only"
+            )
             sizes |= {name: range(1, 4) for name in left if name in SHARING}
         commands = [
-            ("doctor", [dlscale(), "doctor", "--require", f"nccl/{framework}"], {}),
+            ("doctor", [dlscale(), "doctor", "--require", f"{between[framework]}/{framework}"], {}),
             ("tests", pytest(framework), {"DLSCALE_REQUIRE_GPU": framework}),
             *contracts(framework, sizes, logs, installation, flavour),
             ("study", study(framework, left, num_gpus, logs), {}),
             *(
                 [("collectives", collectives(num_gpus, logs), {})]
-                if framework == "torch" and num_gpus > 1
+                if framework == "torch" and num_gpus > 1 and between[framework] == "nccl"
                 else []
             ),
         ]
@@ -93,10 +96,10 @@ def run(command: list[str], variables: dict[str, str]) -> int:
         return 124
 
 
-def on_gpus(framework: str) -> list[str]:
-    """The backends that train in a framework on GPUs; those on host buffers do it through the host's memory."""
-    rows = map(capabilities, NAMES)
-    return [row.name for row in rows if "gpu" in row.devices and framework in row.frameworks]
+def on_gpus(framework: str, between: str) -> list[str]:
+    """The backends that train in a framework on GPUs, most through the host's memory; `between` GPUs is one."""
+    rows = [row for row in map(capabilities, NAMES) if "gpu" in row.devices and framework in row.frameworks]
+    return [row.name for row in rows if not row.between_gpus or row.name == between]
 
 
 def has_horovod(framework: str) -> bool:

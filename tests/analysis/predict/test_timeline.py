@@ -10,7 +10,7 @@ from dlscale.analysis.predict.backend_rules import Bucket, rule_of, with_algorit
 from dlscale.analysis.predict.profile import ComputedStep, Gradient
 from dlscale.analysis.predict.timeline import BucketExchange, asynchronous_seconds, step_seconds
 from dlscale.base.errors import UsageError
-from dlscale.collectives import NAMES
+from dlscale.collectives import NAMES, with_capability
 from tests.analysis import made_scenarios
 
 MIB = 1 << 20
@@ -114,6 +114,7 @@ def test_the_sizes_of_buckets_are_those_of_the_trainers():
         ("mpi", {"compression": "topk"}, "mpi.compression=topk"),
         ("horovod", {"operations": "nccl"}, "horovod.operations=nccl"),
         ("nccl", {}, "nccl cannot be predicted"),
+        ("xccl", {}, "xccl cannot be predicted"),
         ("tf_collective", {}, "does not train in torch"),
         ("ring", {"colour": "red"}, "colour"),
     ],
@@ -124,7 +125,7 @@ def test_what_is_not_modelled_is_refused(backend, options, said):
 
 
 def test_every_backend_has_a_rule_or_a_refusal():
-    assert {*backend_rules._RULES, "nccl"} == set(NAMES)
+    assert {*backend_rules._RULES, *with_capability("between_gpus")} == set(NAMES)
 
 
 def test_whole_tensors_do_not_divide_among_servers():

@@ -44,7 +44,11 @@ def plan(**changes):
 def seen(framework="torch", num_gpus=2, version="2.13.0"):
     names = ["NVIDIA A100"] * num_gpus
     return SeenGpus(
-        framework=framework, version=version, names=names, libraries={f"{framework}_cuda": "13.0"}
+        framework=framework,
+        version=version,
+        names=names,
+        libraries={f"{framework}_cuda": "13.0"},
+        backend="nccl",
     )
 
 

@@ -65,7 +65,7 @@ class NoGpu:
 def test_nccl_without_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr("dlscale.collectives.nccl.gpu_module", lambda _: NoGpu())
+    monkeypatch.setattr("dlscale.models.frameworks.gpu_module", lambda _: NoGpu())
     monkeypatch.setattr("dlscale.benchmarks.message_sizes.peers.gpu_module", lambda _: NoGpu())
     with pytest.raises(SystemExit) as caught:
         main(["collectives", "--backends", "nccl", "--results", str(tmp_path)])

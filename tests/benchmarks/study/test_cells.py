@@ -108,7 +108,7 @@ def test_communication_only_is_of_buffers_of_the_host(device, backends):
 def test_a_backend_that_cannot_use_the_device_names_those_that_can():
     with pytest.raises(
         UsageError,
-        match=r"does not support device gpu, only cpu; .* gpu from: none, mpi, gloo, ring, horovod, grpc_ps, nccl$",
+        match=r"device gpu, only cpu; .* gpu from: none, mpi, gloo, ring, horovod, grpc_ps, nccl, xccl$",
     ):
         plan(backends=["none", "tf_collective"], device="gpu")
 

@@ -85,7 +85,8 @@ def test_a_memory_format_of_one_framework_leaves_the_other_out():
 @pytest.mark.parametrize(
     ("backend", "framework", "device"),
     [("gloo", "torch", "cpu"), ("tf_collective", "tensorflow", "cpu"), ("grpc_ps", "tensorflow", "cpu")]
-    + [("nccl", framework, "gpu") for framework in ("torch", "tensorflow")],
+    + [("nccl", framework, "gpu") for framework in ("torch", "tensorflow")]
+    + [("xccl", "torch", "gpu")],
 )
 def test_open_ports_between_nodes_must_be_allowed(backend, framework, device):
     asked = {"backends": ["none", backend], "frameworks": [framework], "device": device}

@@ -25,9 +25,10 @@ def cells(system, name="weak-scaling", **changes):
 
 @pytest.mark.parametrize("name", WITH_DEVICES)
 def test_where_nodes_have_gpus_ranks_train_on_them(name):
-    found = cells(name, nodes=[1, 2], backend_options={"nccl": {"allow_open_ports": True}})
+    backend = {"aurora": "xccl"}.get(name, "nccl")
+    found = cells(name, nodes=[1, 2], backend_options={backend: {"allow_open_ports": True}})
     assert {cell.device for cell in found} == {"gpu"}
-    assert {cell.backend for cell in found} == {"none", "nccl"}
+    assert {cell.backend for cell in found} == {"none", backend}
     assert {cell.device for cell in cells(name, nodes=[1], device="cpu")} == {"cpu"}
 
 

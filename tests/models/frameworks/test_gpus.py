@@ -1,6 +1,8 @@
 """Device gpu, as far as a machine without one can say: what is moved there, and what is refused."""
 
+import contextlib
 import importlib
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -10,7 +12,8 @@ import pytest
 import torch
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives import nccl
+from dlscale.collectives import nccl, xccl
+from dlscale.collectives.registry import connect
 from dlscale.models import NAMES, frameworks, load_workload
 from dlscale.models.frameworks import FRAMEWORKS, _torch, framework_module, gpu_module, gpu_of
 from dlscale.models.workload import Execution, Input, Shard
@@ -137,10 +140,12 @@ class Device:
 
 
 BUILDS = {
-    "CUDA": ({"cuda": "13.0"}, "cuda", True, {"torch_cuda": "13.0", "torch_nccl": "2.22.3"}),
-    "ROCm": ({"hip": "6.4.43482"}, "cuda", True, {"torch_rocm": "6.4.43482", "torch_rccl": "2.22.3"}),
-    "XPU": ({"xpu": "20250101"}, "xpu", False, {"torch_xpu": "20250101"}),
+    "CUDA": ({"cuda": "13.0"}, "cuda", "nccl", {"torch_cuda": "13.0", "torch_nccl": "2.22.3"}),
+    "ROCm": ({"hip": "6.4.43482"}, "cuda", "nccl", {"torch_rocm": "6.4.43482", "torch_rccl": "2.22.3"}),
+    "XPU": ({"xpu": "20250101"}, "xpu", "xccl", {"torch_xpu": "20250101"}),
+    "XPU of torch 2.4": ({"xpu": "20240101"}, "xpu", "", {"torch_xpu": "20240101"}),
 }
+LIBRARIES = {"CUDA": "NCCL 2.22.3", "ROCm": "RCCL 2.22.3", "XPU": "oneCCL", "XPU of torch 2.4": ""}
 
 
 @pytest.fixture
@@ -148,11 +153,17 @@ def build(monkeypatch):
     """Torch is of that build, with these GPUs; returns what knows them."""
 
     def built(name, device):
-        versions, kind, has_nccl, _ = BUILDS[name]
+        versions, kind, backend, _ = BUILDS[name]
         for version in ("cuda", "hip", "xpu"):
             monkeypatch.setattr(torch.version, version, versions.get(version), raising=False)
         monkeypatch.setattr(torch, kind, device)
-        monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: has_nccl)
+        monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: backend == "nccl")
+        if backend:
+            monkeypatch.setattr(
+                torch.distributed, "is_xccl_available", lambda: backend == "xccl", raising=False
+            )
+        else:
+            monkeypatch.delattr(torch.distributed, "is_xccl_available", raising=False)
         return importlib.reload(gpu_module("torch"))
 
     yield built
@@ -163,9 +174,10 @@ def build(monkeypatch):
 @pytest.mark.parametrize("name", BUILDS)
 def test_a_build_of_torch_is_said_by_the_name_of_its_gpus(name, build):
     gpus = build(name, Device("a", "b"))
-    _, kind, has_nccl, libraries = BUILDS[name]
+    _, kind, backend, libraries = BUILDS[name]
     gpus.take(1)
-    assert (gpus.libraries(), gpus.has_nccl(), gpus.identity()) == (libraries, has_nccl, "b")
+    assert (gpus.libraries(), gpus.identity()) == (libraries, "b")
+    assert gpus.exchange_library() == (backend, LIBRARIES[name])
     assert gpus.names() == ["GPU 0", "GPU 1"]
     assert gpus.current() == torch.device(kind, 1)
 
@@ -203,34 +215,66 @@ def test_other_errors_are_not_those_of_a_lost_gpu(text):
     assert not frameworks.gpu_is_lost(RuntimeError(text))
 
 
-class Gpus:
+def gpus_of(num_gpus, *library):
     """What a framework says of GPUs."""
-
-    def __init__(self, *, num_gpus, has_nccl):
-        self._num_gpus, self._has_nccl = num_gpus, has_nccl
-
-    def names(self):
-        return ["NVIDIA A100"] * self._num_gpus
-
-    def version(self):
-        return "2.13.0+cpu"
-
-    def has_nccl(self):
-        return self._has_nccl
+    return SimpleNamespace(
+        names=lambda: ["NVIDIA A100"] * num_gpus,
+        version=lambda: "2.13.0",
+        exchange_library=lambda: library,
+        current=lambda: torch.device("xpu", 1),
+    )
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_nccl_needs_a_gpu_and_the_library(framework, monkeypatch):
-    for num_gpus, has_nccl, said in [
-        (0, False, f"backend nccl needs a GPU; {framework} 2.13.0+cpu sees none; see docs/gpu.md"),
-        (1, False, f"backend nccl needs NCCL, and {framework} 2.13.0+cpu was built without it"),
-    ]:
-        found = Gpus(num_gpus=num_gpus, has_nccl=has_nccl)
-        monkeypatch.setattr(nccl, "gpu_module", lambda _, found=found: found)
-        with pytest.raises(UsageError, match=said.replace("+", r"\+")):
-            nccl.check(framework)
-    monkeypatch.setattr(nccl, "gpu_module", lambda _: Gpus(num_gpus=1, has_nccl=True))
-    nccl.check(framework)
+NCCL, XCCL, NEITHER = ("nccl", "NCCL 2.28.9"), ("xccl", "oneCCL"), ("", "")
+
+
+@pytest.mark.parametrize(
+    ("backend", "framework", "num_gpus", "library", "words"),
+    [
+        *((nccl, framework, 0, NEITHER, "backend nccl needs a GPU; ") for framework in FRAMEWORKS),
+        *(
+            (nccl, framework, 1, NEITHER, "has no library between GPUs; see docs/gpu")
+            for framework in FRAMEWORKS
+        ),
+        *((nccl, framework, 1, NCCL, "") for framework in FRAMEWORKS),
+        (nccl, "torch", 1, XCCL, "exchanges between its GPUs by oneCCL; choose --backends xccl"),
+        (xccl, "torch", 0, NEITHER, "backend xccl needs a GPU; torch 2.13.0 sees none; see docs/gpu"),
+        (xccl, "torch", 1, NEITHER, "has no library between GPUs; see docs/gpu"),
+        (xccl, "torch", 1, NCCL, "exchanges between its GPUs by NCCL 2.28.9; choose --backends nccl"),
+        (xccl, "torch", 1, XCCL, ""),
+    ],
+)
+def test_a_backend_between_gpus_needs_one_and_its_library(
+    backend, framework, num_gpus, library, words, monkeypatch
+):
+    monkeypatch.setattr(frameworks, "gpu_module", lambda _: gpus_of(num_gpus, *library))
+    with pytest.raises(UsageError, match=words) if words else contextlib.nullcontext():
+        backend.check(framework)
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "bound"),
+    [({}, "eth0", "lo"), ({"allow_open_ports": True}, "eth0", "eth0"), ({"bucket_cap_mb": 5}, None, "lo")],
+)
+def test_ranks_of_xccl_form_a_group_of_their_own_gpus(options, given, bound, monkeypatch):
+    """With torch's part of it replaced: no such build is here."""
+    formed = []
+    for module in (frameworks, xccl):
+        monkeypatch.setattr(module, "gpu_module", lambda _: gpus_of(2, *XCCL))
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *a, **k: formed.append((*a, k)))
+    for variable in xccl.INTERFACE_VARIABLES:
+        monkeypatch.setenv(variable, given) if given else monkeypatch.delenv(variable, raising=False)
+    alone = SimpleNamespace(
+        Get_rank=lambda: 0, Get_size=lambda: 1, allgather=lambda one: [one], bcast=lambda one: one
+    )
+    backend = connect("xccl", control=alone, options=options)
+    ((name, known),) = formed
+    assert (name, known["rank"], known["world_size"]) == ("xccl", 0, 1)
+    assert known["device_id"] == torch.device("xpu", 1)
+    assert [os.environ[variable] for variable in xccl.INTERFACE_VARIABLES] == [bound, bound]
+    assert backend.name == "xccl"
+    with pytest.raises(UsageError, match="backend xccl has no operations on host buffers"):
+        backend.collective()
 
 
 @pytest.mark.parametrize("tf32", [False, True])
