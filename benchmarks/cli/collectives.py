@@ -20,6 +20,7 @@ from dlscale.benchmarks.cli.option_kinds import Counts, Time, Words
 from dlscale.benchmarks.cli.options import YES, json_option, results_option
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERATIONS
+from dlscale.collectives import with_capability
 
 if TYPE_CHECKING:
     from dlscale.benchmarks.message_sizes.cluster import Cluster
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_SIZES = "4KiB:256MiB:x4,25MiB,32MiB"
-EVERY_PEER = "ring, mpi (mpich, openmpi, intelmpi), gloo, horovod; on GPUs nccl"
+ON_GPUS = ", ".join(with_capability("between_gpus"))
+EVERY_PEER = f"ring, mpi (mpich, openmpi, intelmpi), gloo, horovod; on GPUs {ON_GPUS}"
 
 
 class Sizes(click.ParamType[list[int]]):

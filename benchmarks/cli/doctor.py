@@ -89,14 +89,15 @@ def _asked(
             for framework in KNOWN
         ]
         threads = pool.submit(environment.mpi_threads, installation)
-        asked = [pool.submit(gpus.ask, installation, [name]) for name in FRAMEWORKS if gpus.devices_present()]
+        shown = any(gpus.makers().values())
+        asked = [pool.submit(gpus.ask, installation, [name]) for name in FRAMEWORKS if shown]
         found = [probe.result() for probe in probes]
         problems = {pair: reason for probe in found for pair, reason in probe.problems.items()}
         probe = found[0].model_copy(update={"problems": problems})
         visible = [
             answer.result().seen[0]
             if answer
-            else gpus.SeenGpus(framework=name, version="", names=[], libraries={}, backend="")
+            else gpus.SeenGpus(framework=name, version="", names=[], libraries={}, backend="", library="")
             for name, answer in zip_longest(FRAMEWORKS, asked)
             if name in probe.frameworks
         ]
@@ -158,8 +159,11 @@ def _print(
         f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB; "
         f"MPI thread level: {threads or 'MPI does not start'}"
     )
+    shown = [f"{maker} {'yes' if found else 'none'}" for maker, found in gpus.makers().items()]
+    click.echo(f"GPUs of this machine: {', '.join(shown)}")
     for seen in visible:
-        click.echo(f"GPUs visible to {seen.framework}: {', '.join(seen.names) or 'none'}")
+        between = f"; between them {seen.library}" if seen.names and seen.library else ""
+        click.echo(f"GPUs visible to {seen.framework}: {', '.join(seen.names) or 'none'}{between}")
     for name, value in installation.variables.items():
         click.echo(f"variable: {name}={redaction.redact(value)}")
     width = max(map(len, NAMES)) + 2

@@ -6,7 +6,6 @@ python -m dlscale.benchmarks.launch.gpus FRAMEWORK ...     prints what each of t
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -28,7 +27,8 @@ class SeenGpus(Frozen):
     version: Text
     names: list[Text]  # in the driver's order: the number is the local rank
     libraries: dict[Text, Text]
-    backend: Text  # between them, by what the framework was built with; empty without such a library
+    backend: Text  # between them, by what the framework was built with; empty without a library for that
+    library: Text  # its name, with the version where the framework tells it
 
 
 class Gpus(Frozen):
@@ -71,9 +71,21 @@ def with_gpus(installation: Installation, probe: Probe, plan: Plan) -> Probe:
     return seen.added_to(probe)
 
 
-def devices_present() -> bool:
-    """Whether the machine has a device that a framework may see: loading them takes seconds where it has none."""
-    return any(Path("/dev").glob("nvidia[0-9]*")) or any(map(os.path.exists, ("/dev/kfd", "/dev/dxg")))
+INTEL = "0x8086"  # its number on the PCI bus
+
+
+def makers(top: Path = Path("/")) -> dict[str, bool]:
+    """Whose GPUs the kernel shows to this process, without loading a framework, which takes seconds."""
+    drawing = [
+        top / "sys/class/drm" / node.name / "device/vendor" for node in (top / "dev/dri").glob("renderD*")
+    ]
+    return {
+        "NVIDIA": any(
+            any((top / "dev").glob(pattern)) for pattern in ("nvidia[0-9]*", "dxg")
+        ),  # dxg: under Windows
+        "AMD": (top / "dev/kfd").exists(),
+        "Intel": any(path.is_file() and path.read_text().strip() == INTEL for path in drawing),
+    }
 
 
 def ask(installation: Installation, frameworks: Sequence[str]) -> Gpus:
@@ -95,18 +107,19 @@ def ask(installation: Installation, frameworks: Sequence[str]) -> Gpus:
 
 def see(frameworks: Iterable[str]) -> Gpus:
     """What the frameworks of this Python see."""
-    modules = {framework: gpu_module(framework) for framework in frameworks}
-    return Gpus(
-        seen=[
-            SeenGpus(
-                framework=framework,
-                version=gpus.version(),
-                names=gpus.names(),
-                libraries=gpus.libraries(),
-                backend=gpus.exchange_library()[0],
-            )
-            for framework, gpus in modules.items()
-        ]
+    return Gpus(seen=[_seen(framework) for framework in frameworks])
+
+
+def _seen(framework: str) -> SeenGpus:
+    gpus = gpu_module(framework)
+    backend, library = gpus.exchange_library()
+    return SeenGpus(
+        framework=framework,
+        version=gpus.version(),
+        names=gpus.names(),
+        libraries=gpus.libraries(),
+        backend=backend,
+        library=library,
     )
 
 

@@ -16,9 +16,10 @@ from dlscale.base.errors import UsageError, unknown
 from dlscale.base.launchers import Flavour
 from dlscale.benchmarks.launch import environment, hosts
 from dlscale.benchmarks.launch.probe import Probe
-from dlscale.benchmarks.message_sizes.peers import NCCL, Peer, PeerSetting
+from dlscale.benchmarks.message_sizes.peers import BETWEEN_GPUS, Peer, PeerSetting
 from dlscale.benchmarks.systems.start import start_on
 from dlscale.benchmarks.systems.system import Installation, System
+from dlscale.collectives import with_capability
 from dlscale.collectives.addresses import refuse_machines
 
 TITLES = {
@@ -26,10 +27,10 @@ TITLES = {
     "mpi": "MPI",
     "gloo": "Gloo (torch.distributed)",
     "horovod": "Horovod",
-    NCCL: "NCCL (torch.distributed)",
+    **{name: f"{name.upper()} (torch.distributed)" for name in BETWEEN_GPUS},
 }
 KINDS: Mapping[str, Literal["ring", "mpi"]] = {"ring": "ring", "mpi": "mpi"}  # the others are torch's
-OPEN_PORTS = ("gloo", NCCL)  # whose sockets ask nobody who they are
+OPEN_PORTS = with_capability("open_ports")  # whose sockets ask nobody who they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,8 @@ def cluster_peers(names: Sequence[str], report: Probe, *, allow_open_ports: bool
             raise UsageError(unknown("backend", name, TITLES, where="between nodes in this benchmark"))
         if name in OPEN_PORTS:
             refuse_machines(False, backend=name, allowed=allow_open_ports)
-    allowed = [name for name in TITLES if name != NCCL and (allow_open_ports or name not in OPEN_PORTS)]
+    left = (*BETWEEN_GPUS, *(() if allow_open_ports else OPEN_PORTS))
+    allowed = [name for name in TITLES if name not in left]
     chosen = [name for name in TITLES if name in names or ("all" in names and name in allowed)]
     mpi = report.versions.get("mpi", "MPI")
     return [

@@ -29,15 +29,18 @@ from dlscale.base.strings import Name, Text
 from dlscale.base.variables import BUILD, passed_on
 from dlscale.benchmarks.horovod_build import RECIPE as HOROVOD_RECIPE
 from dlscale.benchmarks.horovod_build import build_horovod, pins
+from dlscale.benchmarks.launch.gpus import Gpus
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES
 from dlscale.benchmarks.records.message_sizes import Collective
 from dlscale.benchmarks.systems.system import Installation
+from dlscale.collectives import with_capability
 from dlscale.collectives.registry import unavailable_because
-from dlscale.models.frameworks import gpu_module
 
 RING = "ring"
-NCCL = "nccl"  # on GPUs, and only where it is named: the others move what lies in the host's memory
-OWN = (RING, NCCL)  # measured in the environment that this program runs in
+BETWEEN_GPUS = with_capability(
+    "between_gpus"
+)  # only where named: the others move what lies in the host's memory
+OWN = (RING, *BETWEEN_GPUS)  # measured in the environment that this program runs in
 PIP_SECONDS = 1800
 ThreadLevel = Literal["single", "multiple"]
 
@@ -94,7 +97,9 @@ def choose_peers(names: Sequence[str], collectives: Sequence[Collective] = COLLE
     for name in names:
         if name != "all" and name not in known:
             raise UsageError(unknown("backend", name, known, where="in this benchmark"))
-    chosen = [peer for peer in peers if peer.name in names or ("all" in names and peer.name != NCCL)]
+    chosen = [
+        peer for peer in peers if peer.name in names or ("all" in names and peer.name not in BETWEEN_GPUS)
+    ]
     return [
         peer.model_copy(
             update={"settings": [setting for setting in peer.settings if setting.changes(collectives)]}
@@ -126,7 +131,7 @@ class Place:
 
 
 def place_of(peer: str, folder: Path) -> Place:
-    """Where a peer's environment lies or will lie; the ring's and NCCL's is the one that this program runs in."""
+    """Where a peer's environment lies or will lie; that of `OWN` is the one that this program runs in."""
     return Place(Path(sys.prefix)) if peer in OWN else Place(folder.absolute() / peer)
 
 
@@ -170,28 +175,34 @@ def unusable(peer: Peer, place: Place) -> str | None:
 def _own_unusable(name: str, place: Place) -> str | None:
     if name == RING and importlib.util.find_spec("dlscale.collectives.ring._engine") is None:
         return "not built in this environment; dlscale doctor says why"
-    if name == NCCL and (reason := unavailable_because(NCCL, "torch")):
+    if name != RING and (reason := unavailable_because(name, "torch")):
         return reason
     if not place.mpiexec.exists():
         needed = (
             "the ring needs the MPI that it was compiled with"
             if name == RING
-            else "NCCL's ranks are started by it"
+            else f"ranks of {name} are started by it"
         )
         return f"no mpiexec in {redact(str(place.folder))}; {needed}"
     return None
 
 
-def check_gpus(peers: Sequence[Peer], ranks_per_node: int) -> None:
-    """Returns if each rank of a node would have a GPU of its own, where NCCL takes part. Raises UsageError."""
-    if not any(peer.name == NCCL for peer in peers):
-        return
-    found = len(gpu_module("torch").names())
+def with_libraries(peers: Sequence[Peer], ranks_per_node: int, see: Callable[[], Gpus]) -> list[Peer]:
+    """The peers; one between GPUs has the name of what torch calls so, NCCL or RCCL, and its version.
+
+    Raises UsageError if a rank of a node would have no GPU of its own.
+    """
+    if not any(peer.name in BETWEEN_GPUS for peer in peers):
+        return list(peers)
+    (gpus,) = see().seen
+    found = len(gpus.names)
     if 0 < found < ranks_per_node:
         raise UsageError(
-            f"{ranks_per_node} ranks on a node were asked for, and torch sees {found} GPUs, one each for NCCL; "
-            f"give at most --ranks {found}"
+            f"{ranks_per_node} ranks on a node were asked for, and torch sees {found} GPUs, one each for "
+            f"{gpus.library}; give at most --ranks {found}"
         )
+    named = {"title": f"{gpus.library} (torch.distributed)"}
+    return [peer.model_copy(update=named) if peer.name == gpus.backend else peer for peer in peers]
 
 
 def set_up(peer: Peer, place: Place, *, tell: Callable[[str], None]) -> Note:

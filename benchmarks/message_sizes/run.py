@@ -18,7 +18,7 @@ import psutil
 
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds, format_size
-from dlscale.benchmarks.launch import environment
+from dlscale.benchmarks.launch import environment, gpus
 from dlscale.benchmarks.launch.probe import describe_node
 from dlscale.benchmarks.launch.supervisor import now
 from dlscale.benchmarks.message_sizes import schedule, together
@@ -26,11 +26,11 @@ from dlscale.benchmarks.message_sizes.cluster import Cluster, cluster_peers, clu
 from dlscale.benchmarks.message_sizes.launch import IMB, LaunchOrder
 from dlscale.benchmarks.message_sizes.peers import (
     Peer,
-    check_gpus,
     choose_peers,
     place_of,
     read_note,
     unusable,
+    with_libraries,
 )
 from dlscale.benchmarks.message_sizes.schedule import Part
 from dlscale.benchmarks.records.message_sizes import (
@@ -145,7 +145,7 @@ class Run:
         request = self._request
         for num_ranks in request.rank_counts:
             per_node = self._cluster.ranks_per_node if self._cluster else num_ranks
-            check_gpus(self._peers, per_node)
+            self._peers = with_libraries(self._peers, per_node, self._see_gpus)
             most = most_together(per_node, max(request.sizes))
             self._most_together[num_ranks] = most
         states = [self._state(peer) for peer in self._peers]
@@ -303,6 +303,10 @@ class Run:
             note = read_note(place)
             reason, versions = unusable(peer, place), note.versions if note else {}
         return PeerState(name=peer.name, title=peer.title, kind=peer.kind, versions=versions, unusable=reason)
+
+    def _see_gpus(self) -> gpus.Gpus:
+        """What torch sees of the GPUs: the environment's on nodes, else that of this program."""
+        return gpus.ask(self._cluster.installation, ["torch"]) if self._cluster else gpus.see(["torch"])
 
     def _note(self, choices: Sequence[schedule.Choice], tried: Sequence[MessageSizeLaunch]) -> None:
         """Which settings are measured; with several numbers of ranks the last choice stays."""

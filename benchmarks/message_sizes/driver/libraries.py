@@ -166,17 +166,17 @@ def _gloo(options: argparse.Namespace, place: RankNumbers) -> Library:
     return Library(f"Gloo of torch {torch.__version__}", "multiple", operations, dist.destroy_process_group)
 
 
-def _nccl(options: argparse.Namespace, place: RankNumbers) -> Library:
+def _between_gpus(options: argparse.Namespace, place: RankNumbers) -> Library:
     import torch
 
-    found = torch.cuda.device_count()
-    if place.local_rank >= found:
-        raise RuntimeError(f"rank {place.rank} has no GPU of its own: torch {torch.__version__} sees {found}")
-    device = torch.device("cuda", place.local_rank)
-    torch.cuda.set_device(device)
-    version = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
-    title = f"NCCL {version} of torch {torch.__version__} on {torch.cuda.get_device_name(device)}"
-    return on_devices(options, place, "nccl", device, partial(torch.cuda.synchronize, device), title=title)
+    from dlscale.models.frameworks import gpu_module
+
+    gpus: Any = gpu_module("torch")
+    gpus.take(place.local_rank)
+    device, (backend, library) = gpus.current(), gpus.exchange_library()
+    title = f"{library} of torch {torch.__version__} on {gpus.names()[device.index]}"
+    wait = partial(getattr(torch, device.type).synchronize, device)
+    return on_devices(options, place, backend, device, wait, title=title)
 
 
 def on_devices(
@@ -187,11 +187,11 @@ def on_devices(
 
     store = dist.FileStore(options.store, place.size)  # type: ignore[attr-defined]
     # NCCL connects at once, not in the first call.
-    bound = device if device.type == "cuda" else None
+    bound = None if device.type == "cpu" else device
     dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.size, device_id=bound)
     memory = TorchMemory(device, wait)
     to = Results(options, place, memory.empty)
-    operations = torch_operations("nccl", place, to, view=lambda message: message, wait=wait)
+    operations = torch_operations(options.backend, place, to, view=lambda message: message, wait=wait)
     return Library(title, "multiple", operations, dist.destroy_process_group, memory)
 
 
@@ -247,4 +247,5 @@ def _horovod(options: argparse.Namespace, place: RankNumbers) -> Library:  # noq
     return Library(f"Horovod {horovod.__version__}", "multiple", operations, hvd.shutdown)
 
 
-START = {"mpi": _mpi, "ring": _ring, "gloo": _gloo, "horovod": _horovod, "nccl": _nccl}
+START = {"mpi": _mpi, "ring": _ring, "gloo": _gloo, "horovod": _horovod}
+START |= dict.fromkeys(("nccl", "xccl"), _between_gpus)

@@ -4,6 +4,9 @@ import pytest
 from click.testing import CliRunner
 
 from dlscale.benchmarks.cli import cli
+from dlscale.benchmarks.launch import environment, gpus
+from dlscale.benchmarks.launch.measured_code import MeasuredCode
+from dlscale.benchmarks.launch.probe import Probe
 
 
 @pytest.mark.slow
@@ -15,3 +18,30 @@ def test_it_runs_where_every_framework_is_installed():
     # A remedy stands in its line once.
     reasons = [line.strip() for line in done.output.splitlines() if line.startswith("  (")]
     assert not [line for line in reasons if line.count("make horovod") > 1], reasons
+
+
+def test_it_says_whose_gpus_it_looked_for_and_by_what_they_exchange(monkeypatch):
+    seen = gpus.SeenGpus(
+        framework="torch",
+        version="2.11.0+rocm6.4",
+        names=["AMD Instinct MI250X"],
+        libraries={},
+        backend="nccl",
+        library="RCCL 2.22.3",
+    )
+    monkeypatch.setattr(gpus, "makers", lambda: {"NVIDIA": False, "AMD": True, "Intel": False})
+    monkeypatch.setattr(gpus, "ask", lambda *_: gpus.Gpus(seen=[seen]))
+    probe = Probe(
+        versions={"torch": "2.11.0"},
+        mpi="mpich",
+        mpi_problem=None,
+        problems={},
+        frameworks=["torch"],
+        code=MeasuredCode(files={}),
+        node={"num_cores": 8, "cpu_model": "EPYC", "memory_gib": 512},
+    )
+    monkeypatch.setattr(environment, "probe", lambda *_: probe)
+    monkeypatch.setattr(environment, "mpi_threads", lambda _: "multiple")
+    lines = CliRunner().invoke(cli, ["doctor"], catch_exceptions=False).output.splitlines()
+    assert "GPUs of this machine: NVIDIA none, AMD yes, Intel none" in lines
+    assert "GPUs visible to torch: AMD Instinct MI250X; between them RCCL 2.22.3" in lines

@@ -49,6 +49,7 @@ def seen(framework="torch", num_gpus=2, version="2.13.0"):
         names=names,
         libraries={f"{framework}_cuda": "13.0"},
         backend="nccl",
+        library="NCCL 2.28.9",
     )
 
 
@@ -136,3 +137,28 @@ def test_too_few_gpus_are_told_in_one_line(monkeypatch, found, ranks, words):
         with_gpus(Installation(), PROBE, plan(ranks=ranks))
     for word in words:
         assert word in one_line(caught)
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({}, []),
+        ({"dev/nvidiactl": "", "dev/dri/card0": ""}, []),
+        ({"dev/nvidiactl": "", "dev/nvidia0": ""}, ["NVIDIA"]),
+        ({"dev/dxg": ""}, ["NVIDIA"]),
+        (
+            {"dev/kfd": "", "dev/dri/renderD128": "", "sys/class/drm/renderD128/device/vendor": "0x1002\n"},
+            ["AMD"],
+        ),
+        ({"dev/dri/renderD129": "", "sys/class/drm/renderD129/device/vendor": "0x8086\n"}, ["Intel"]),
+        ({"sys/class/drm/renderD128/device/vendor": "0x8086\n"}, []),  # not shown to this process
+        ({"dev/dri/renderD128": ""}, []),
+    ],
+)
+def test_the_kernel_says_whose_gpus_are_here(files, found, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    known = gpus.makers(tmp_path)
+    assert [maker for maker, here in known.items() if here] == found
+    assert list(known) == ["NVIDIA", "AMD", "Intel"]
