@@ -27,6 +27,7 @@ from dlscale.analysis.variants import Variants
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.benchmarks.records.record import Base, Case, Cell, Parity, Record
+from dlscale.benchmarks.systems.system import System
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,7 @@ class Measured:
     running: bool = False  # it is being measured now
     predictions: tuple[PredictionRecord, ...] = ()  # shown beside it, in none of its numbers
     weak_scaling: WeakScaling | None = None
+    system: System | None = None  # as study.json has it; None where it does not say
     _known: dict[Callable[[Measured], Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -202,6 +204,7 @@ def measure(
     plan: str = "",
     running: bool = False,
     weak_scaling: WeakScaling | None = None,
+    system: System | None = None,
 ) -> Measured:
     """The study of these records. Raises UsageError if they do not belong on one curve (`launches_of`)."""
     measured = Measured(
@@ -217,6 +220,7 @@ def measure(
         plan=plan,
         running=running,
         weak_scaling=weak_scaling,
+        system=system,
     )
     _ = measured.cells  # its errors are the caller's, not a finding's
     return measured

@@ -5,24 +5,26 @@
     MFU, share of peak    = per rank / (the node's peak x cores per rank / cores, or a GPU's peak), by the data type
 
 Only convolutions and dense layers are counted, as each preset states them, so this is the model's use ("MFU") and not
-the hardware's: what is computed twice counts once. The peak is what the system's file states, with its source; where it
-states none, or less than was measured, there is no share. An adversarial training has two networks and no such count.
+the hardware's: what is computed twice counts once. The peak is what the system's file states, with its source: the file
+that comes with dlscale, or else that of the study. Where it states none, a sentence says what to write; where it states
+less than was measured, there is no share. An adversarial training has two networks and no such count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlscale.analysis.declare import Column, TableOf, tags_of
+from dlscale.analysis.declare import Column, Sentence, TableOf, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import PLACE_COLUMNS, Finding
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import attributes, interval_columns
+from dlscale.analysis.text import attributes, interval_columns, listed
 from dlscale.base.errors import UsageError
+from dlscale.base.quantities import Quantity
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.systems.system import System, load_system
 
@@ -32,13 +34,17 @@ GIGA = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareUse:
-    """A training's floating-point operations per second and rank; `peak` is a rank's, None where it is not stated."""
+    """A training's floating-point operations per second and rank; `peak` is a rank's, None where it is not stated.
+
+    `peak_source` is the document that states it, in words; empty without a peak.
+    """
 
     cell: Cell
     family: Family
     evidence: str
     flops: Interval
     peak: float | None
+    peak_source: str
 
     @property
     def refusal(self) -> str:
@@ -56,10 +62,10 @@ class HardwareUse:
         return self.flops.times(1 / self.peak) if self.peak and not self.refusal else None
 
 
-def hardware_use(rows: Iterable[ScalingRow]) -> list[HardwareUse]:
-    """One per row of a training with a throughput whose operations are known."""
+def hardware_use(rows: Iterable[ScalingRow], system: System | None = None) -> list[HardwareUse]:
+    """One per row of a training with a throughput whose operations are known; `system` is that of the study's file."""
     rows = list(rows)
-    systems = {name: _system(name) for name in {row.family.system for row in rows}}
+    systems = {name: _system(name, system) for name in {row.family.system for row in rows}}
     return [
         HardwareUse(
             cell=row.cell,
@@ -67,6 +73,7 @@ def hardware_use(rows: Iterable[ScalingRow]) -> list[HardwareUse]:
             evidence=row.evidence or "",
             flops=row.throughput.times(per_sample / row.cell.num_ranks),
             peak=rank_peak(systems[row.family.system], row.cell),
+            peak_source=peak_source(systems[row.family.system], row.cell),
         )
         for row in rows
         if row.throughput and row.cell.control == "train" and (per_sample := _flops_per_sample(row.cell))
@@ -84,24 +91,59 @@ def _flops_per_sample(cell: Cell) -> int | None:
     return PASSES * preset.forward_flops_per_sample if known else None
 
 
-def _system(name: str) -> System | None:
+def _system(name: str, of_study: System | None) -> System | None:
     try:
         return load_system(name)
-    except UsageError:  # a file of the user's that is not here
+    except UsageError:  # a file of the user's
+        return of_study if of_study and of_study.name == name else None
+
+
+def _stated(system: System | None, cell: Cell) -> Quantity | None:
+    """The peak at the cell's precision of what it trained on: a GPU, or a node whose cores are known."""
+    if system is None or (cell.device == "cpu" and isinstance(system.node.cores, str)):
         return None
+    part = system.devices if cell.device == "gpu" else system.node
+    return part.peak.get(cell.precision) if part else None
 
 
 def rank_peak(system: System | None, cell: Cell) -> float | None:
     """Operations per second that a rank could reach at its precision, by the system's file; None if it states none."""
-    if system is None:
+    stated = _stated(system, cell)
+    if system is None or stated is None:
         return None
-    if cell.device == "gpu":
-        stated = system.devices.peak.get(cell.precision) if system.devices else None
-        return stated.number if stated else None
-    stated, cores = system.node.peak.get(cell.precision), system.node.cores
-    if stated is None or isinstance(cores, str):
-        return None
+    if isinstance(cores := system.node.cores, str) or cell.device == "gpu":
+        return stated.number
     return stated.number * cell.cores_per_rank / cores.value
+
+
+def peak_source(system: System | None, cell: Cell) -> str:
+    """The document that states the peak, with the file's note; empty without a peak."""
+    stated = _stated(system, cell)
+    if system is None or stated is None:
+        return ""
+    document = system.sources.get(stated.source, stated.source)
+    return f"{document} ({stated.note})" if stated.note else document
+
+
+def _without_peak(uses: Sequence[HardwareUse]) -> Iterator[Sentence]:
+    """One sentence on what no file states, and what to write there."""
+    missing: dict[tuple[str, str], list[str]] = {}
+    for use in uses:
+        if use.peak is None:
+            precisions = missing.setdefault((use.family.system, use.cell.device), [])
+            precisions += [] if use.cell.precision in precisions else [use.cell.precision]
+    if not missing:
+        return
+    files = [
+        f"{system} states no peak of its {'GPUs' if device == 'gpu' else 'cores'} for {listed(precisions)}"
+        for (system, device), precisions in missing.items()
+    ]
+    (_, device), (precision, *_) = next(iter(missing.items()))
+    place, beside = ("devices.peak", "devices.per_node") if device == "gpu" else ("node.peak", "node.cores")
+    yield Sentence(
+        text=f"No MFU: the file of {'; that of '.join(files)}. In a file of your own write {place}.{precision} = "
+        f'{{ value = "... TFLOP/s", source = "..." }} beside {beside}, or let dlscale system probe --measure draft it.'
+    )
 
 
 def to_hardware_row(use: HardwareUse) -> dict[str, Any]:
@@ -112,6 +154,7 @@ def to_hardware_row(use: HardwareUse) -> dict[str, Any]:
         **attributes(use.cell, "backend num_ranks"),
         **interval_columns("flops_per_second_and_rank", use.flops),
         "peak_flops_per_second": use.peak,
+        "peak_source": use.peak_source,
         **interval_columns("peak_share", use.share),
         "peak_refused": use.refusal,
     }
@@ -126,6 +169,7 @@ HARDWARE = TableOf[HardwareUse](
         Column("per rank", lambda use: use.flops.times(1 / GIGA), unit="GFLOP/s"),
         Column("peak", lambda use: use.peak and use.peak / GIGA, unit="GFLOP/s"),
         Column("MFU", lambda use: use.share and use.share.times(100), unit="%"),
+        Column("source of the peak", lambda use: use.peak_source, numeric=False, detail=True),
         Column("notes", lambda use: use.refusal, numeric=False),
     ),
     data=to_hardware_row,
@@ -140,7 +184,8 @@ FINDINGS = (
     Finding(
         name="hardware_use",
         title="Use of the hardware",
-        compute=lambda study: hardware_use(scaling.FINDING.of(study)),
+        compute=lambda study: hardware_use(scaling.FINDING.of(study), study.system),
+        sentences=_without_peak,
         more=lambda uses: (HARDWARE.of(use for use in uses if use.peak),),
         data=lambda uses: {"hardware_use": list(map(to_hardware_row, uses))},
     ),

@@ -16,6 +16,7 @@ from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.records.record import BASES, Base, Setting
 from dlscale.benchmarks.study.axes import TARGET_FIELDS, stated
 from dlscale.benchmarks.study.study import STUDY_FILE, Study
+from dlscale.benchmarks.systems.system import System
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class StatedStudy:
     """A study as its file has it, which may say little: another version wrote it, or it is damaged."""
 
     fields: Mapping[str, Any]
+    system: System | None = None
 
     @property
     def order(self) -> list[str]:
@@ -69,9 +71,14 @@ def read_stated(folder: Path) -> StatedStudy:
     """The study in a folder. Raises UsageError where study.json does not say."""
     path = folder / STUDY_FILE
     try:
-        study = parse_json_object(read_regular(path))["study"]
+        file = parse_json_object(read_regular(path))
+        study = file["study"]
         if not isinstance(study, dict):
             raise ValueError(f"its study is {str(study)[:40]!r}, which is no table")
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {error}; delete it, or give other --results") from None
-    return StatedStudy(fields=study)
+    try:
+        system = System.model_validate(file.get("system"))
+    except ValidationError:
+        system = None
+    return StatedStudy(fields=study, system=system)

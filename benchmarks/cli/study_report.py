@@ -89,6 +89,7 @@ def load(store: Store, *, base: Base | None = None, running: bool = False) -> Lo
         plan=counted(planned) if planned else "",
         running=running,
         weak_scaling=_weak_scaling(store.folder, records),
+        system=stated.system,
     )
     return Loaded(folder=store.folder, study=study)
 

@@ -3,7 +3,13 @@
 import pytest
 
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.hardware_use import HARDWARE, hardware_use, rank_peak, to_hardware_row
+from dlscale.analysis.findings.hardware_use import (
+    FINDINGS,
+    HARDWARE,
+    hardware_use,
+    rank_peak,
+    to_hardware_row,
+)
 from dlscale.analysis.measured import measure
 from dlscale.benchmarks.systems.system import load_system
 from dlscale.models import load_workload
@@ -32,7 +38,35 @@ def test_a_share_of_what_the_systems_file_states_for_the_precision():
     (use,) = used(system="cori", cores_per_rank=34, samples_per_second=100.0)
     assert use.peak == pytest.approx(6e12 / 2)
     assert use.share.center == pytest.approx(100 * PER_SAMPLE / 2 / 3e12)
-    assert used(system="cori", precision="bf16")[0].peak is None
+    assert "NERSC" in use.peak_source
+    assert to_hardware_row(use)["peak_source"] == use.peak_source
+    (row,) = HARDWARE.of([use]).rows
+    assert use.peak_source in [value.text for value in row.values]
+
+
+def test_where_no_peak_is_stated_one_sentence_says_what_to_write():
+    (finding,) = FINDINGS
+    of_gpus = {"system": "perlmutter", "device": "gpu", "precision": "int8"}
+    uses = [*used(system="cori", precision="bf16"), *used(system="cori", precision="tf32"), *used(**of_gpus)]
+    (sentence,) = finding.sentences([*uses, *used(system="cori", precision="bf16")])
+    assert sentence.text == (
+        "No MFU: the file of cori states no peak of its cores for bf16 and tf32; that of perlmutter states no peak of "
+        'its GPUs for int8. In a file of your own write node.peak.bf16 = { value = "... TFLOP/s", source = "..." } '
+        "beside node.cores, or let dlscale system probe --measure draft it."
+    )
+    assert not list(finding.sentences(used(system="cori", cores_per_rank=34, samples_per_second=100.0)))
+    assert [table.rows for table in finding.more(uses)] == [()]
+
+
+def test_the_file_of_a_user_counts_as_the_study_kept_it():
+    own = load_system("cori").model_copy(update={"name": "mine"})
+    records = [make_record(num_ranks=2, block=block, preset="small", system="mine") for block in range(6)]
+    (finding,) = FINDINGS
+    (use,) = finding.of(measure(records, system=own))
+    assert use.peak is not None
+    assert use.peak_source
+    (use,) = finding.of(measure(records))
+    assert (use.peak, use.peak_source) == (None, "")
 
 
 def test_a_peak_of_which_more_than_all_was_measured_is_refused_by_name():

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dlscale.analysis.findings import load_all
-from dlscale.benchmarks.cli import FAILED_CASES, report
+from dlscale.benchmarks.cli import FAILED_CASES, report, study_report
 from dlscale.benchmarks.records.store import Store
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "records"
@@ -56,3 +56,12 @@ def test_a_finding_that_always_raises_takes_nothing_else_down(study, broken, opt
 def test_a_study_ends_without_figures_then(study, broken, capsys):
     assert report.show_study(Store(study)) == FAILED_CASES
     assert "no figures" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("damage", "name"), [("", "local"), ('"system"', None)])
+def test_a_study_brings_its_system_along(study, damage, name):
+    """Whose file may not be here any more; one that cannot be read costs what rests on it, and nothing else."""
+    path = study / "study.json"
+    path.write_text(path.read_text().replace(damage, '"sytsem"', 1) if damage else path.read_text())
+    system = study_report.load(Store(study)).study.system
+    assert (system and system.name) == name
