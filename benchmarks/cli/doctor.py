@@ -97,7 +97,9 @@ def _asked(
         visible = [
             answer.result().seen[0]
             if answer
-            else gpus.SeenGpus(framework=name, version="", names=[], libraries={}, backend="", library="")
+            else gpus.SeenGpus(
+                framework=name, version="", names=[], libraries={}, backend="", library="", without_tf32=[]
+            )
             for name, answer in zip_longest(FRAMEWORKS, asked)
             if name in probe.frameworks
         ]

@@ -17,7 +17,7 @@ from dlscale.benchmarks.launch import asking
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.study.plan import Plan
 from dlscale.benchmarks.systems.system import Installation
-from dlscale.models.frameworks import GPU_HELP, gpu_module
+from dlscale.models.frameworks import GPU_HELP, check_tf32, gpu_module
 
 
 class SeenGpus(Frozen):
@@ -29,6 +29,7 @@ class SeenGpus(Frozen):
     libraries: dict[Text, Text]
     backend: Text  # between them, by what the framework was built with; empty without a library for that
     library: Text  # its name, with the version where the framework tells it
+    without_tf32: list[Text]  # names
 
 
 class Gpus(Frozen):
@@ -36,18 +37,17 @@ class Gpus(Frozen):
 
     seen: list[SeenGpus]
 
-    def check(self, environment: str, *, ranks_per_node: int) -> None:
-        """Returns if every framework sees a GPU for every rank of a node. Raises UsageError."""
+    def check(self, environment: str, *, ranks_per_node: int, tf32: bool) -> None:
+        """Returns if every framework sees a GPU for every rank of a node, with TF32 if asked. Raises UsageError."""
         for gpus in self.seen:
-            what = f"{gpus.framework} {gpus.version}"
+            what = f"{gpus.framework} {gpus.version} of environment {environment}"
             if not gpus.names:
-                raise UsageError(
-                    f"device gpu was asked for, but {what} of environment {environment} sees no GPU; {GPU_HELP}"
-                )
+                raise UsageError(f"device gpu was asked for, but {what} sees no GPU; {GPU_HELP}")
+            check_tf32(what, gpus.without_tf32 if tf32 else ())
             if ranks_per_node > len(gpus.names):
                 raise UsageError(
-                    f"{ranks_per_node} ranks per node were asked for on device gpu, and {what} of environment "
-                    f"{environment} sees {len(gpus.names)} (one each); give at most --ranks {len(gpus.names)}"
+                    f"{ranks_per_node} ranks per node were asked for on device gpu, and {what} sees "
+                    f"{len(gpus.names)} (one each); give at most --ranks {len(gpus.names)}"
                 )
 
     def added_to(self, probe: Probe) -> Probe:
@@ -67,7 +67,8 @@ def with_gpus(installation: Installation, probe: Probe, plan: Plan) -> Probe:
     cells = [case.cell for launch in plan.launches for case in launch.cases]
     seen = ask(installation, sorted({cell.framework for cell in cells}))
     most = max((math.ceil(cell.num_ranks / cell.num_nodes) for cell in cells), default=0)
-    seen.check(installation.name, ranks_per_node=most)
+    rounded = any(cell.precision == "tf32" for cell in cells)
+    seen.check(installation.name, ranks_per_node=most, tf32=rounded)
     return seen.added_to(probe)
 
 
@@ -120,6 +121,7 @@ def _seen(framework: str) -> SeenGpus:
         libraries=gpus.libraries(),
         backend=backend,
         library=library,
+        without_tf32=gpus.without_tf32(),
     )
 
 

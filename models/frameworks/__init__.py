@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import re
+from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from dlscale.base.errors import UsageError, unknown
@@ -107,8 +108,12 @@ class GpuModule(Protocol):
         """The backend between GPUs that the framework was built with, and its library's name; empty without any."""
         ...
 
+    def without_tf32(self) -> list[str]:
+        """Names of the GPUs that this process may use and that do not round to TF32 where they are told to."""
+        ...
+
     def take(self, local_rank: int, *, tf32: bool = False) -> None:
-        """From now on this process computes on its own GPU. Raises UsageError if there is none for it.
+        """From now on this process computes on its own GPU. Raises UsageError if there is none for it, or no TF32.
 
         `tf32`: whether products of float32 may round their factors to TF32, 10 bits after the point in place of 23.
         """
@@ -155,6 +160,18 @@ def repeatable(framework: str, *, device: str) -> contextlib.AbstractContextMana
         return contextlib.nullcontext()
     module = importlib.import_module("dlscale.models.frameworks._torch_gpu")
     return cast(contextlib.AbstractContextManager[None], module.repeatable())
+
+
+TF32_CAPABILITY = (8, 0)  # of NVIDIA's GPUs that have it; frameworks switch nothing of the kind on others
+
+
+def check_tf32(framework: str, without: Sequence[str]) -> None:
+    """Returns if of the GPUs that the framework sees none is `without` TF32. Raises UsageError."""
+    if without:
+        raise UsageError(
+            f"precision tf32 was asked for, but {framework} sees {without[0]}, which has no TF32: NVIDIA's GPUs have "
+            "it from compute capability 8.0 on; choose fp32 or bf16"
+        )
 
 
 def gpu_of(local_rank: int, *, num_gpus: int, framework: str) -> int:

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import ctypes
 import uuid
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
-from dlscale.models.frameworks import gpu_of
+from dlscale.models.frameworks import TF32_CAPABILITY, check_tf32, gpu_of
 
 OWN = "GPU:0"  # the only one that is shown
 
 
 def names() -> list[str]:
     """Names of the GPUs that this process may use, in the driver's order."""
-    details = map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
-    return [str(detail.get("device_name", "unknown")) for detail in details]
+    return [_name(details) for details in _details()]
+
+
+def _details() -> Iterator[dict[str, Any]]:
+    return map(tf.config.experimental.get_device_details, tf.config.list_physical_devices("GPU"))
+
+
+def _name(details: dict[str, Any]) -> str:
+    return str(details.get("device_name", "unknown"))
 
 
 def version() -> str:
@@ -36,13 +45,23 @@ def exchange_library() -> tuple[str, str]:
     return ("nccl", "NCCL") if tf.test.is_built_with_cuda() else ("", "")
 
 
+def without_tf32() -> list[str]:
+    """Names of the GPUs that have no TF32; only those of NVIDIA have a compute capability."""
+    return [
+        _name(details)
+        for details in _details()
+        if details.get("compute_capability", (0, 0)) < TF32_CAPABILITY
+    ]
+
+
 def take(local_rank: int, *, tf32: bool = False) -> None:
-    """From now on this process sees its GPU (`gpu_of`) alone; before it has computed anything.
+    """From now on this process sees its GPU (`gpu_of`) alone; before it has computed anything. Raises UsageError.
 
     Its memory is taken as it is needed, not all at once, and float32 is IEEE's unless `tf32`, TensorFlow's default.
     """
     gpus = tf.config.list_physical_devices("GPU")
     own = gpus[gpu_of(local_rank, num_gpus=len(gpus), framework=f"tensorflow {version()}")]
+    check_tf32(f"tensorflow {version()}", without_tf32() if tf32 else ())
     tf.config.set_visible_devices(own, "GPU")
     tf.config.experimental.set_memory_growth(own, True)
     tf.config.experimental.enable_tensor_float_32_execution(tf32)

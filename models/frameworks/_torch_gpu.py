@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from dlscale.base.errors import UsageError
-from dlscale.models.frameworks import GPU_HELP, gpu_of
+from dlscale.models.frameworks import GPU_HELP, TF32_CAPABILITY, check_tf32, gpu_of
 
 KIND = "xpu" if getattr(torch.version, "xpu", None) else "cuda"  # torch's name of its build's GPUs
 
@@ -55,13 +55,24 @@ def exchange_library() -> tuple[str, str]:
     return ("xccl", "oneCCL") if has_xccl and has_xccl() else ("", "")
 
 
+def without_tf32() -> list[str]:
+    """Names of the GPUs that have no TF32: those of other makers than NVIDIA, and old ones."""
+    nvidias = KIND == "cuda" and not torch.version.hip
+    return [
+        name
+        for index, name in enumerate(names())
+        if not nvidias or torch.cuda.get_device_capability(index) < TF32_CAPABILITY
+    ]
+
+
 def take(local_rank: int, *, tf32: bool = False) -> None:
-    """From now on this process computes on its GPU (`gpu_of`); before it has computed anything.
+    """From now on this process computes on its GPU (`gpu_of`); before it has computed anything. Raises UsageError.
 
     In IEEE float32, unless `tf32`: torch's own default lets convolutions round their factors, and products not.
     """
     num_gpus = _gpus().device_count()
     _gpus().set_device(gpu_of(local_rank, num_gpus=num_gpus, framework=f"torch {version()}"))
+    check_tf32(f"torch {version()}", without_tf32() if tf32 else ())
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
 

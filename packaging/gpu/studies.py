@@ -24,7 +24,7 @@ import click
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.study.study import Study
 from dlscale.models import NAMES
-from dlscale.models.frameworks import check_execution
+from dlscale.models.frameworks import check_execution, check_tf32, gpu_module
 
 LAUNCH_SECONDS = {"no": 16, "yes": 46}  # by `compiled`
 WINDOW_SECONDS = 4  # of budget per launch
@@ -38,6 +38,7 @@ def precisions(device: str) -> list[str]:
     for precision in get_args(Study.model_fields["precision"].annotation):
         try:
             check_execution("torch", device=device, precision=precision)
+            check_tf32("torch", gpu_module("torch").without_tf32() if precision == "tf32" else ())
         except UsageError:
             continue
         found.append(precision)

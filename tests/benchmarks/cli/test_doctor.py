@@ -28,6 +28,7 @@ def test_it_says_whose_gpus_it_looked_for_and_by_what_they_exchange(monkeypatch)
         libraries={},
         backend="nccl",
         library="RCCL 2.22.3",
+        without_tf32=[],
     )
     monkeypatch.setattr(gpus, "makers", lambda: {"NVIDIA": False, "AMD": True, "Intel": False})
     monkeypatch.setattr(gpus, "ask", lambda *_: gpus.Gpus(seen=[seen]))

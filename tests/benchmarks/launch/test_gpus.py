@@ -41,8 +41,8 @@ def plan(**changes):
     return expand(study, environment=".venv", shape=shape(study, system), data=None, policy=system.policy)
 
 
-def seen(framework="torch", num_gpus=2, version="2.13.0"):
-    names = ["NVIDIA A100"] * num_gpus
+def seen(framework="torch", num_gpus=2, version="2.13.0", old=()):
+    names = ["NVIDIA A100"] * num_gpus + list(old)
     return SeenGpus(
         framework=framework,
         version=version,
@@ -50,6 +50,7 @@ def seen(framework="torch", num_gpus=2, version="2.13.0"):
         libraries={f"{framework}_cuda": "13.0"},
         backend="nccl",
         library="NCCL 2.28.9",
+        without_tf32=list(old),
     )
 
 
@@ -136,6 +137,15 @@ def test_too_few_gpus_are_told_in_one_line(monkeypatch, found, ranks, words):
     with pytest.raises(UsageError) as caught:
         with_gpus(Installation(), PROBE, plan(ranks=ranks))
     for word in words:
+        assert word in one_line(caught)
+
+
+def test_tf32_is_refused_where_a_gpu_has_none(monkeypatch):
+    answering(monkeypatch, seen(num_gpus=1, old=["Tesla V100"]))
+    with_gpus(Installation(), PROBE, plan(precision="fp32"))
+    with pytest.raises(UsageError) as caught:
+        with_gpus(Installation(), PROBE, plan(axes={"precision": ["fp32", "tf32"]}))
+    for word in ("precision tf32", "torch 2.13.0 of environment", "Tesla V100", "8.0", "choose fp32 or bf16"):
         assert word in one_line(caught)
 
 

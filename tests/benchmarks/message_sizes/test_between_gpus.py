@@ -25,6 +25,7 @@ def seeing(backend: str, num_gpus: int) -> Callable[[], Gpus]:
         libraries={},
         backend=backend,
         library=LIBRARIES[backend],
+        without_tf32=[],
     )
     return lambda: Gpus(seen=[gpus])
 
@@ -49,7 +50,11 @@ def test_without_a_gpu(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     nothing = SimpleNamespace(
-        names=list, version=lambda: "2.13.0+cpu", libraries=dict, exchange_library=lambda: ("", "")
+        names=list,
+        version=lambda: "2.13.0+cpu",
+        libraries=dict,
+        exchange_library=lambda: ("", ""),
+        without_tf32=list,
     )
     for module in ("models.frameworks", "benchmarks.launch.gpus"):
         monkeypatch.setattr(f"dlscale.{module}.gpu_module", lambda _: nothing)

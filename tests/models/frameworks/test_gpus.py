@@ -135,6 +135,9 @@ class Device:
     def current_device(self):
         return self._own
 
+    def get_device_capability(self, index):
+        return (7, 0) if self._uuids[index] == "old" else (9, 0)
+
     def get_device_properties(self, index):
         return SimpleNamespace(uuid=self._uuids[index], **self._properties)
 
@@ -180,6 +183,27 @@ def test_a_build_of_torch_is_said_by_the_name_of_its_gpus(name, build):
     assert gpus.exchange_library() == (backend, LIBRARIES[name])
     assert gpus.names() == ["GPU 0", "GPU 1"]
     assert gpus.current() == torch.device(kind, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "uuids", "without"),
+    [
+        ("CUDA", ["new", "old"], ["GPU 1"]),
+        ("CUDA", ["new"], []),
+        ("ROCm", ["new"], ["GPU 0"]),
+        ("XPU", ["new", "new"], ["GPU 0", "GPU 1"]),
+    ],
+)
+def test_gpus_without_tf32_are_not_taken_for_it(name, uuids, without, build):
+    gpus = build(name, Device(*uuids))
+    assert gpus.without_tf32() == without
+    gpus.take(0)
+    with (
+        pytest.raises(UsageError, match=f"sees {without[0]}, which has no TF32")
+        if without
+        else contextlib.nullcontext()
+    ):
+        gpus.take(0, tf32=True)
 
 
 def test_a_gpu_without_uuid_has_a_place_on_the_bus(build):
@@ -282,6 +306,8 @@ def test_torch_takes_the_gpu_of_its_local_rank_with_tf32_only_if_asked(tf32, mon
     taken = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"GPU {index}")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     switches = torch.backends.cuda.matmul, torch.backends.cudnn
     before = [switch.allow_tf32 for switch in switches]
     try:
@@ -314,6 +340,11 @@ def test_tensorflow_sees_the_gpu_of_its_local_rank_alone(monkeypatch):
     )
     gpu_module("tensorflow").take(1, tf32=False)
     assert done == [("visible", "gpu 1", "GPU"), ("grows", "gpu 1", True), ("tf32", False)]
+    details = {"gpu 0": {"device_name": "Tesla V100", "compute_capability": (7, 0)}, "gpu 1": {}}
+    monkeypatch.setattr(experimental, "get_device_details", details.get)
+    assert gpu_module("tensorflow").without_tf32() == ["Tesla V100", "unknown"]
+    with pytest.raises(UsageError, match="sees Tesla V100, which has no TF32"):
+        gpu_module("tensorflow").take(1, tf32=True)
 
 
 @pytest.mark.slow
