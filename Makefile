@@ -169,7 +169,7 @@ INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_
 	@echo "setting up $*: 2/3 $(MPI_OF_$*)"
 	@$(INSTALL) $(MPI_OF_$*)
 	@echo "setting up $*: 3/3 TensorFlow, PyTorch, JAX, the other libraries and the native ring (a few minutes)"
-	@$(INSTALL) --config-settings=cmake.define.DLSCALE_WITH_MPI=ON --editable '.[grpc,tensorflow,$(or $(JAX_OF_$*),jax),images,mllog,parquet,dev]'
+	@$(INSTALL) --config-settings=cmake.define.DLSCALE_WITH_MPI=ON --editable '.[mpi,grpc,tensorflow,$(or $(JAX_OF_$*),jax),images,mllog,parquet,dev]'
 	@touch $@
 
 # Of two lines for one package the first one holds.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dlscale.base.launching import aprun, flux, jsrun, pals, srun
+from dlscale.base.launching import aprun, flux, jsrun, pals, srun, torchrun
 from dlscale.base.launching import mpiexec as by_mpiexec
 from dlscale.base.launching.launcher import Launcher, Start
 from dlscale.base.launching.mpiexec import Flavour, flavour_of, mpi_title, mpiexec_here
@@ -24,9 +24,10 @@ __all__ = [
     "one_per_node",
 ]
 
-# A process asks for the first one's variables first. Slurm's come last: a job's script has them too, and another
-# launcher may run inside.
+# A process asks for the first one's variables first. torchrun runs inside all others. Slurm's come last: a job's script
+# has them too, and another launcher may run inside.
 LAUNCHERS = {
+    "torchrun": torchrun.LAUNCHER,
     "mpiexec": by_mpiexec.LAUNCHER,
     "jsrun": jsrun.LAUNCHER,
     "flux": flux.LAUNCHER,

@@ -29,6 +29,7 @@ class Capabilities:
     servers: bool = False
     once: bool = False
     open_ports: bool = False
+    needs_mpi: bool = False  # its ranks must be those of an MPI
     install: str = ""
 
     @property
@@ -59,6 +60,7 @@ TABLE = {
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
             delayed=True,
+            needs_mpi=True,
         ),
         Capabilities(
             name="gloo",
@@ -77,6 +79,7 @@ TABLE = {
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
             delayed=True,
+            needs_mpi=True,
         ),
         Capabilities(
             name="horovod",
@@ -85,6 +88,7 @@ TABLE = {
             devices=("cpu", "gpu"),
             collective=("torch",),
             algorithms=OVER_COLLECTIVES,
+            needs_mpi=True,
             install="make horovod",
         ),
         Capabilities(
@@ -95,6 +99,7 @@ TABLE = {
             asynchronous=True,
             servers=True,
             open_ports=True,
+            needs_mpi=True,
         ),
         Capabilities(
             name="mpi_ps",
@@ -103,6 +108,7 @@ TABLE = {
             algorithms=("sync", "easgd", "downpour"),
             asynchronous=True,
             servers=True,
+            needs_mpi=True,
         ),
         Capabilities(
             name="tf_collective",

@@ -17,10 +17,10 @@ END = "<!-- backends end -->"
 
 
 def markdown() -> str:
-    """A row per backend: summary, frameworks, devices, kinds of updates, algorithms, installation."""
+    """A row per backend: summary, frameworks, devices, MPI, kinds of updates, algorithms, installation."""
     lines = [
-        "| backend | what it is | frameworks | devices | updates | algorithms | install |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| backend | what it is | frameworks | devices | MPI | updates | algorithms | install |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in NAMES:
         row = capabilities(name)
@@ -37,6 +37,7 @@ def markdown() -> str:
             row.summary,
             frameworks,
             ", ".join(row.devices),
+            "needed" if row.needs_mpi else "not needed",
             ", ".join(updates),
             algorithms,
             install,

@@ -25,6 +25,12 @@ class Start:
     launch_options: tuple[str, ...] = ()
     variables: Mapping[str, str]
     program: Sequence[str]
+    folder: str = ""  # of the launch, for the launcher's own files
+
+    @property
+    def is_in_job(self) -> bool:
+        """Whether the nodes are those of a scheduler's job, though it may not have named them yet."""
+        return bool(self.unnamed_nodes or self.nodes)
 
     @property
     def num_nodes(self) -> int:
@@ -40,6 +46,7 @@ class Start:
 class Launcher:
     """A launcher. `schedulers`: in whose jobs it starts programs; empty: in those of all.
 
+    `needs_mpi`: its ranks are those of an MPI, which then carries the control plane.
     `ranks`, `local_ranks` and `sizes` are the variables that tell a process its rank, that on its node, and how many
     processes there are. `death` is what the launcher prints when a rank dies (groups `rank` and `how`).
     """
@@ -47,6 +54,7 @@ class Launcher:
     command: Callable[[Start], list[str]]
     per_node: Callable[[int], list[str]]  # the prefix that starts a program once on each of so many nodes
     schedulers: tuple[str, ...] = ()
+    needs_mpi: bool = True
     ranks: tuple[str, ...] = ()
     local_ranks: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()

@@ -14,16 +14,22 @@ def command(start: Start) -> list[str]:
     No --overlap: a step waits until its predecessor has left the nodes. It has all devices that its job requested (by
     the partition's directives), and each rank takes one of them.
     """
-    options = [
+    options = on_nodes(start, start.num_ranks, per_node=start.ranks_per_node, cpus=start.cpus_per_rank)
+    return [*set_by_env(start.variables), "srun", *options, *start.launch_options, *start.program]
+
+
+def on_nodes(start: Start, num_tasks: int, *, per_node: int, cpus: int) -> list[str]:
+    """Options of a step of so many tasks on the nodes, each with that number of hardware threads."""
+    nodes = [f"--nodelist={compress_hostlist(start.nodes)}"] if start.nodes else []
+    return [
         f"--nodes={start.num_nodes}",
-        f"--ntasks={start.num_ranks}",
-        f"--ntasks-per-node={start.ranks_per_node}",
-        f"--cpus-per-task={start.cpus_per_rank}",
+        f"--ntasks={num_tasks}",
+        f"--ntasks-per-node={per_node}",
+        f"--cpus-per-task={cpus}",
+        *nodes,
+        "--kill-on-bad-exit=1",
+        "--export=ALL",
     ]
-    if start.nodes:
-        options.append(f"--nodelist={compress_hostlist(start.nodes)}")
-    options += ["--kill-on-bad-exit=1", "--export=ALL", *start.launch_options]
-    return [*set_by_env(start.variables), "srun", *options, *start.program]
 
 
 LAUNCHER = Launcher(

@@ -11,6 +11,7 @@ import click
 
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
+from dlscale.base.launchers import LAUNCHERS
 from dlscale.benchmarks.cli import FAILED_USAGE
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import json_option
@@ -50,14 +51,23 @@ def doctor(system: str, name: str | None, require: list[str], as_json: bool) -> 
     installation = find_installation(machine, name or default_environment(machine))
     every = [(backend, framework) for backend in NAMES for framework in capabilities(backend).frameworks]
     probe, threads, visible = _asked(installation, every)
-    problems = _problems(installation, probe, every)
+    machine, line = environment.with_found_launcher(machine, installation, probe)
+    problems = _problems(installation, probe, every, launcher=machine.launcher)
     setup = machine.environments[installation.name].setup
     remedies = {pair: _remedy(pair, probe, setup) for pair in problems}
     if as_json:
         rows = [_row(pair, problems, remedies) for pair in every]
         click.echo(json.dumps({"schema": 1, "rows": rows}))
     else:
-        _print(installation, probe, problems, remedies, threads=threads, visible=visible)
+        _print(
+            installation,
+            probe,
+            problems,
+            remedies,
+            launcher=line or machine.launcher,
+            threads=threads,
+            visible=visible,
+        )
     missing = [pair for pair in required if pair in problems]
     for backend, framework in [] if as_json else missing:
         click.echo(
@@ -107,21 +117,24 @@ def _asked(
 
 
 def _problems(
-    installation: Installation, probe: Probe, every: list[tuple[str, str]]
+    installation: Installation, probe: Probe, every: list[tuple[str, str]], *, launcher: str
 ) -> dict[tuple[str, str], str]:
     """The reason for each pair that is not usable."""
-    try:
-        environment.check_mpi(installation, probe)
-    except UsageError as error:
-        return dict.fromkeys(every, str(error))
+    if LAUNCHERS[launcher].needs_mpi:
+        try:
+            environment.check_mpi(installation, probe, launcher=launcher)
+        except UsageError as error:
+            return dict.fromkeys(every, str(error))
     return {pair: probe.problems["/".join(pair)] for pair in every if "/".join(pair) in probe.problems}
 
 
 def _remedy(pair: tuple[str, str], probe: Probe, setup: str) -> str:
-    """What makes a backend usable: its framework comes first, then its own installation."""
+    """What makes a backend usable: its framework comes first, then MPI, then its own installation."""
     backend, framework = pair
     if framework not in probe.frameworks:
         return environment.framework_remedy(framework)
+    if capabilities(backend).needs_mpi and probe.mpi is None:
+        return setup
     return capabilities(backend).install or setup
 
 
@@ -150,6 +163,7 @@ def _print(
     problems: dict[tuple[str, str], str],
     remedies: dict[tuple[str, str], str],
     *,
+    launcher: str,
     threads: str | None,
     visible: list[gpus.SeenGpus],
 ) -> None:
@@ -159,10 +173,11 @@ def _print(
     click.echo(f"environment {installation.name}: {versions}")
     click.echo(
         f"machine: {node['num_cores']} cores of {node['cpu_model']}, {node['memory_gib']} GiB; "
-        f"MPI thread level: {threads or 'MPI does not start'}"
+        f"MPI thread level: {threads or 'MPI does not start' if probe.mpi else 'no MPI'}"
     )
     shown = [f"{maker} {'yes' if found else 'none'}" for maker, found in gpus.makers().items()]
     click.echo(f"GPUs of this machine: {', '.join(shown)}")
+    click.echo(f"launcher: {launcher}")
     for seen in visible:
         between = f"; between them {seen.library}" if seen.names and seen.library else ""
         click.echo(f"GPUs visible to {seen.framework}: {', '.join(seen.names) or 'none'}{between}")

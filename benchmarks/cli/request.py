@@ -32,6 +32,7 @@ from dlscale.benchmarks.study.settings import SEVERAL, Option, assigned, nested,
 from dlscale.benchmarks.study.sizes import check_slept, shape
 from dlscale.benchmarks.study.study import WHAT, WHERE, Study, load_study
 from dlscale.benchmarks.systems.emulation import with_emulation
+from dlscale.benchmarks.systems.start import with_launcher
 from dlscale.benchmarks.systems.system import System, default_environment, find_installation, load_system
 from dlscale.collectives import with_capability
 from dlscale.models.own import is_file
@@ -60,6 +61,10 @@ class Request(Frozen):
         None,
         description="Links between emulated hosts: link_rate=400Mb/s,queue=2MB,congestion_control=cubic,"
         "slow_link=3:0.5.",
+    )
+    launcher: Text | None = Field(
+        None,
+        description="Launcher: torchrun starts ranks without MPI (docs/comparing.md); default: the system's.",
     )
     environment: Text | None = Field(
         None, description="Environment of the system; default: the current one.", json_schema_extra=WHERE
@@ -223,8 +228,8 @@ def request_of(options: Mapping[str, Any]) -> Request:
 
 
 def system_of(request: Request) -> System:
-    """The system that was asked for, with what `emulation` changes of it. Raises UsageError."""
-    return with_emulation(load_system(request.system), request.emulation)
+    """The system that was asked for, with what `emulation` and `launcher` change of it. Raises UsageError."""
+    return with_launcher(with_emulation(load_system(request.system), request.emulation), request.launcher)
 
 
 def study_of(name: str, machine: System, request: Request, /, **fields: Any) -> Study:
@@ -252,6 +257,8 @@ def study_of(name: str, machine: System, request: Request, /, **fields: Any) -> 
     if study.slept:
         check_slept(study, machine)
     study = _with_files(study, machine, request, from_file=name.endswith(".toml"))
+    if machine.launcher == "torchrun" and not request.allow_open_ports:
+        _check_one_node(study, machine, request)
     if isinstance(compute, ByProfile):
         # Here, because profiles take longer to import than a plan takes.
         from dlscale.benchmarks.cli.profiles import with_profiles
@@ -342,6 +349,16 @@ def _with_open_ports(
         for backend in with_capability("open_ports"):
             by_backend.setdefault(backend, {})["allow_open_ports"] = True
     return by_backend
+
+
+def _check_one_node(study: Study, machine: System, request: Request) -> None:
+    """Raises UsageError where torchrun would start ranks on several nodes, which meet at an open port."""
+    most = max((launch.cell.num_nodes for launch in expanded(study, machine, request).launches), default=1)
+    if most > 1:
+        raise UsageError(
+            f"launcher torchrun on {most} nodes of {machine.name}: torch's store and Gloo ask nobody who connects; "
+            "leave it out, or add --set allow_open_ports=yes on a network of your own"
+        )
 
 
 def _check_placement(system: System, request: Request) -> None:

@@ -89,7 +89,7 @@ def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
         size += f", of which {left if todo else 'none'} are left"
     click.echo(
         f"{size}: about {format_seconds(plan.seconds(todo))} on {campaign.system.title} with "
-        f"{campaign.installation.name} ({campaign.fingerprint.versions.get('mpi', 'MPI')})"
+        f"{campaign.installation.name} ({campaign.fingerprint.versions.get('mpi', campaign.system.launcher)})"
     )
     click.echo(f"records: {campaign.store.folder}")
     for warning in plan.warnings:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dlscale.base import launchers, redaction
 from dlscale.base.files import make_folder
-from dlscale.base.launchers import Flavour
+from dlscale.base.launchers import Flavour, Start
 from dlscale.base.variables import JOB, LAUNCH, Group, passed_on, withheld
 from dlscale.benchmarks.launch import environment, hosts, own_models, supervisor
 from dlscale.benchmarks.launch.configuration import configuration
@@ -49,7 +49,7 @@ class Campaign:
 
     system: System
     installation: Installation
-    flavour: Flavour
+    flavour: Flavour | None  # of MPI; None where ranks start without it
     fingerprint: Fingerprint
     plan: Plan
     unusable: dict[tuple[str, str], str]  # (backend, framework) -> why it cannot be used here
@@ -81,28 +81,32 @@ class Campaign:
         program = [str(self.installation.python), *WORKER, str(self.spool(launch))]
         variables = self.variables(launch)
         if self.system.scheduler == "none":
-            return launchers.mpiexec_here(
-                self.flavour,
-                self.installation.mpiexec,
+            start = Start(
+                nodes=(),
                 num_ranks=cell.num_processes,
-                oversubscribed=self.oversubscribed(launch),
+                ranks_per_node=cell.num_processes,
+                cpus_per_rank=cell.cores_per_rank,
                 variables=variables,
                 program=program,
             )
-        start = start_on(
-            self.system,
-            chosen_partition(self.plan.study, self.system),
-            nodes=self.nodes[: cell.num_nodes],
-            num_ranks=cell.num_processes,
-            variables=variables,
-            program=program,
-            ranks_per_node=self._ranks_per_node(launch),
-        )
+        else:
+            start = start_on(
+                self.system,
+                chosen_partition(self.plan.study, self.system),
+                nodes=self.nodes[: cell.num_nodes],
+                num_ranks=cell.num_processes,
+                variables=variables,
+                program=program,
+                ranks_per_node=self._ranks_per_node(launch),
+            )
+            if not self.nodes:
+                start = replace(start, unnamed_nodes=cell.num_nodes)
         line = launchers.command_line(
             self.system.launcher,
-            start if self.nodes else replace(start, unnamed_nodes=cell.num_nodes),
+            replace(start, folder=str(self.spool(launch))),
             mpiexec_path=self.installation.mpiexec,
             flavour=self.flavour,
+            oversubscribed=self.system.scheduler == "none" and self.oversubscribed(launch),
         )
         if self.system.emulation:
             shape = hosts.hosts_of(self.system, num_hosts=cell.num_nodes)

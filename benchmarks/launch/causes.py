@@ -96,8 +96,8 @@ def _failure_of_an_end(
     if errors:
         _, rank, message = min(errors)
         return Failure(kind="error", rank=rank, message=redact(message))
-    if status not in (0, 3):  # 3: a gate failed
-        message = f"mpiexec ended with exit status {status}; {_progress(spools)}"
+    if status:
+        message = f"the launcher ended with exit status {status}; {_progress(spools)}"
         return Failure(kind="error", rank=None, message=message)
     return None
 
@@ -372,5 +372,5 @@ def who_died(output: str) -> Death | None:
         return Death(rank=int(match["rank"]), how=f"exit status {match['how']}")
     for pattern in (launcher.death for launcher in LAUNCHERS.values()):
         if pattern and (match := pattern.search(output)):
-            return Death(rank=int(match["rank"]), how=(match["how"] or "failed").strip())
+            return Death(rank=int(match["rank"]), how=" ".join((match["how"] or "failed").split()))
     return None

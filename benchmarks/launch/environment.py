@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from dlscale.base.errors import UsageError
-from dlscale.base.launchers import Flavour, flavour_of
+from dlscale.base.launchers import LAUNCHERS, Flavour, flavour_of
 from dlscale.base.launching.pals import is_pals
 from dlscale.base.redaction import SECRET, redact
 from dlscale.base.variables import HELPER, passed_on, shadowing
 from dlscale.benchmarks.launch.asking import PROBE_SECONDS, NoAnswerError, ask
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.records.record import Setting
-from dlscale.benchmarks.systems.system import Installation
+from dlscale.benchmarks.systems.system import DETECT, Installation, System
 
 # Variables of a user's environment that change what runs. No others are recorded, whatever they begin with: what a
 # variable is called that holds a secret, nobody knows.
@@ -135,6 +135,33 @@ def mpi_threads(installation: Installation) -> str | None:
     return f"MPI_{done.stdout.strip()}" if done.returncode == 0 else None
 
 
+def with_found_launcher(system: System, installation: Installation, report: Probe) -> tuple[System, str]:
+    """The system with the launcher that starts its ranks, and a line on one that stands in for mpiexec.
+
+    Raises UsageError where nothing starts them.
+    """
+    problem = "" if installation.mpiexec.exists() else "no mpiexec"
+    problem = report.mpi_problem or problem
+    if system.launcher != DETECT:
+        found = system.launcher
+    elif not problem or "torch" not in report.frameworks:
+        found = "mpiexec"
+    else:
+        found = "torchrun"
+    if not LAUNCHERS[found].needs_mpi and "torch" not in report.frameworks:
+        raise UsageError(
+            f"environment {installation.name} has no torch, whose {found} would start its ranks; "
+            f"{framework_remedy('torch')} there, or choose another launcher"
+        )
+    line = ""
+    if found != system.launcher and problem:
+        line = (
+            f"environment {installation.name} has no MPI that starts ranks ({problem}): {found} does, without MPI; for "
+            "backends over MPI: pip install 'dlscale[mpich]' there"
+        )
+    return system.model_copy(update={"launcher": found}), line
+
+
 def check_mpi(installation: Installation, report: Probe, *, launcher: str = "mpiexec") -> Flavour:
     """The MPI that both mpiexec and mpi4py use; mpi4py's where a system has another launcher.
 
@@ -143,10 +170,15 @@ def check_mpi(installation: Installation, report: Probe, *, launcher: str = "mpi
     if report.mpi is None:
         raise UsageError(
             f"environment {installation.name}: mpi4py finds no MPI ({report.mpi_problem}); "
-            "install one there, e.g. with: pip install mpich"
+            "install one there, e.g. with: pip install 'dlscale[mpich]'"
         )
     if launcher != "mpiexec":
         return _check_declared(installation, report.mpi, "mpi4py uses")
+    if not installation.mpiexec.exists():
+        raise UsageError(
+            f"environment {installation.name} has no mpiexec at {redact(str(installation.mpiexec))}; "
+            "install one there, e.g. with: pip install 'dlscale[mpich]'"
+        )
     return _check_mpiexec(installation, report.mpi)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
+from dlscale.base.launchers import LAUNCHERS
 from dlscale.benchmarks.launch import environment, gpus, hosts
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.configuration import definition_digest
@@ -24,6 +25,7 @@ from dlscale.benchmarks.study.plan import Plan
 from dlscale.benchmarks.study.sizes import chosen_partition, shape
 from dlscale.benchmarks.study.study import STUDY_FILE, Study, StudyFile, read_study_file
 from dlscale.benchmarks.systems.system import Installation, System, default_environment, find_installation
+from dlscale.collectives import capabilities
 
 
 def prepare_campaign(
@@ -37,7 +39,7 @@ def prepare_campaign(
     campaign = campaign_here(system, installation, plan, folder=results)
     if len(campaign.unusable) == len(_pairs(campaign.plan)):
         raise UsageError(next(iter(campaign.unusable.values())))
-    if study.every_backend:
+    if study.every_backend or (campaign.flavour is None and not study.named_backends):
         campaign = replace(campaign, plan=_without(campaign.plan, campaign.unusable), unusable={})
     digests = [campaign.plan.digest, campaign.fingerprint.digest]
     if system.emulation:  # other links are another machine
@@ -108,18 +110,21 @@ def check_startable(campaign: Campaign) -> None:
 def campaign_here(system: System, installation: Installation, plan: Plan, *, folder: Path) -> Campaign:
     """That plan with what the environment says of itself on this machine, its records in `folder`."""
     probe = environment.probe(installation, _pairs(plan), plan.study.backend_options)
-    flavour = environment.check_mpi(installation, probe, launcher=system.launcher)
+    system, line = environment.with_found_launcher(system, installation, probe)
+    has_mpi = LAUNCHERS[system.launcher].needs_mpi
+    flavour = environment.check_mpi(installation, probe, launcher=system.launcher) if has_mpi else None
     plan = _in_installed_frameworks(plan, installation, probe)
+    plan = replace(plan, warnings=(*([line] if line else ()), *plan.warnings))
     probe = gpus.with_gpus(installation, probe, plan)
     store = Store(folder)
     return Campaign(
         system=system,
         installation=installation,
         flavour=flavour,
-        fingerprint=_fingerprint(probe, plan.study),
+        fingerprint=_fingerprint(probe, plan.study, system),
         measured_files=_measured_files(probe, plan.study),
         plan=plan,
-        unusable=_unusable_pairs(plan, probe),
+        unusable=_unusable_pairs(plan, probe, system),
         store=store,
         spool_folder=store.spool_folder,
     )
@@ -134,8 +139,15 @@ def _pairs(plan: Plan) -> list[tuple[str, str]]:
     return sorted({(launch.cell.backend, launch.cell.framework) for launch in plan.launches})
 
 
-def _unusable_pairs(plan: Plan, probe: Probe) -> dict[tuple[str, str], str]:
-    return {pair: probe.problems["/".join(pair)] for pair in _pairs(plan) if "/".join(pair) in probe.problems}
+def _unusable_pairs(plan: Plan, probe: Probe, system: System) -> dict[tuple[str, str], str]:
+    problems = {}
+    for backend, framework in _pairs(plan):
+        reason = probe.problems.get(f"{backend}/{framework}")
+        if capabilities(backend).needs_mpi and not LAUNCHERS[system.launcher].needs_mpi:
+            reason = f"{backend} needs ranks of MPI, which {system.launcher} does not start"
+        if reason:
+            problems[backend, framework] = reason
+    return problems
 
 
 def _in_installed_frameworks(plan: Plan, installation: Installation, probe: Probe) -> Plan:
@@ -182,7 +194,7 @@ def campaign_for_jobs(
     plan = _plan_of(study, system, environment=name, data=data)
     probe = environment.probe(installation)
     plan = _in_installed_frameworks(plan, installation, probe)
-    fingerprint = _fingerprint(probe, plan.study)
+    fingerprint = _fingerprint(probe, plan.study, system)
     software = json.dumps([fingerprint.code_digest, fingerprint.versions], sort_keys=True)
     campaign = _with_folder(
         results / system.name / f"{study.name}-{environment.combine(plan.digest, software)}",
@@ -234,12 +246,13 @@ def _with_folder(
     )
 
 
-def _fingerprint(probe: Probe, study: Study) -> Fingerprint:
+def _fingerprint(probe: Probe, study: Study, system: System) -> Fingerprint:
     return probe.fingerprint(
         environment.commit(),
         workloads=study.workloads,
         frameworks=study.frameworks,
         backends=study.backends,
+        launcher=system.launcher,
     )
 
 

@@ -19,11 +19,12 @@ from importlib import metadata
 from pathlib import Path
 
 from dlscale.base.definitions import Frozen
-from dlscale.base.launchers import Flavour
+from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.strings import Text
 from dlscale.base.variables import shadowing
 from dlscale.benchmarks.launch.measured_code import MeasuredCode, measured_code
 from dlscale.benchmarks.records.record import Fingerprint, Setting
+from dlscale.collectives import capabilities
 from dlscale.collectives.registry import unavailable_because
 from dlscale.models.frameworks import KNOWN
 
@@ -45,6 +46,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 }
 
 
+OF_MPI = ("mpi", "mpi4py", "impi-rt")
 CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -67,8 +69,12 @@ class Probe(Frozen):
         workloads: Collection[str],
         frameworks: Collection[str],
         backends: Collection[str],
+        launcher: str,
     ) -> Fingerprint:
-        """The digest that all records of one curve share, and what it was made of, for a study of these."""
+        """The digest that all records of one curve share, and what it was made of, for a study of these.
+
+        A launcher without MPI is itself part of what is measured, and MPI is not.
+        """
         code = self.code.of_study(workloads=workloads, backends=backends)
         used = {*frameworks, *backends}
         versions = {
@@ -76,6 +82,9 @@ class Probe(Frozen):
             for name, version in self.versions.items()
             if not PACKAGES.get(name) or used.intersection(PACKAGES[name])
         }
+        if not LAUNCHERS[launcher].needs_mpi:
+            versions = {name: version for name, version in versions.items() if name not in OF_MPI}
+            versions["launcher"] = launcher
         text = json.dumps([code.code_digest, versions, self.node], sort_keys=True)
         return Fingerprint(
             digest=hashlib.sha256(text.encode()).hexdigest()[:16],
@@ -95,7 +104,8 @@ def describe(pairs: Iterable[str]) -> Probe:
         pair, _, options = text.partition("?")
         backend, _, framework = pair.partition("/")
         asked = json.loads(options) if options else None
-        if reason := mpi_problem or unavailable_because(backend, framework, asked):
+        needed = mpi_problem if capabilities(backend).needs_mpi else None
+        if reason := needed or unavailable_because(backend, framework, asked):
             problems[pair] = reason
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
@@ -144,6 +154,8 @@ def _describe_mpi() -> tuple[str | None, str | None, str | None]:
 
         mpi4py.rc.initialize = False
         from mpi4py import MPI
+    except ModuleNotFoundError:
+        return None, "mpi4py is not installed", None
     except (ImportError, RuntimeError) as error:
         return None, str(error).splitlines()[0], None
     vendor, numbers = MPI.get_vendor()

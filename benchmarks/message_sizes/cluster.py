@@ -13,7 +13,7 @@ from typing import Literal
 
 from dlscale.base import launchers
 from dlscale.base.errors import UsageError, unknown
-from dlscale.base.launchers import Flavour
+from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.benchmarks.launch import environment, hosts
 from dlscale.benchmarks.launch.probe import Probe
 from dlscale.benchmarks.message_sizes.peers import BETWEEN_GPUS, Peer, PeerSetting
@@ -96,6 +96,11 @@ def cluster_here(
     if num_nodes > len(nodes):
         raise UsageError(
             f"the job has {len(nodes)} nodes, but --nodes asks for {num_nodes}; give fewer, or start a larger job"
+        )
+    if not LAUNCHERS[system.launcher].needs_mpi:
+        raise UsageError(
+            f"launcher {system.launcher} of {system.name} starts no ranks of MPI, which the libraries compared here "
+            "need; name another launcher in the system's file"
         )
     report = environment.probe(installation, [(name, "torch") for name in TITLES])
     per_node = ranks_per_node or (system.placement.ranks_per_node if system.placement else 1)

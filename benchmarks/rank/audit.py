@@ -34,6 +34,7 @@ from dlscale.benchmarks.rank.sample_order import num_wrong_samples
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.collectives.compression.trainer import CompressedTrainer
+from dlscale.collectives.control import Communicator
 from dlscale.models.weights import NUM_DRAWN
 from dlscale.models.workload import Replica, State, Weights
 
@@ -52,7 +53,7 @@ class AuditedTraining:
     trainer: Trainer
     backend: Backend
     make_reference: Callable[[], Replica]  # with the shard and the seed of the trainer's replica; called once
-    control: Any  # mpi4py's communicator of the ranks
+    control: Communicator  # of the ranks
     bounds: Bounds
     passed: Callable[[int], None]  # told of steps outside of the windows
     num_skipped: Callable[[], int]  # samples that this rank left out so far

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from dlscale.benchmarks.rank.measure import BarrierControl, Observer
 from dlscale.benchmarks.records.record import Cell, Gate
@@ -17,6 +17,7 @@ from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, 
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import Backend, Trainer
 from dlscale.collectives.backend import BackedUpTrainer, StaleTrainer
+from dlscale.collectives.control import Communicator
 from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard, Workload
 
 
@@ -26,7 +27,7 @@ class LaunchContext:
 
     backend: Backend
     control: BarrierControl
-    world: Any  # mpi4py's communicator of the workers
+    world: Communicator  # of the workers
     shard: Shard
     rules: Rules
     seed: int

@@ -216,7 +216,7 @@ def _unreadable(path: Path, error: Exception) -> UsageError:
 
 
 def share_checkpoint(control: Any, state: State | None) -> State:
-    """Rank 0's state on all ranks of `control`, an mpi4py communicator; collective."""
+    """Rank 0's state on all ranks of `control`, a `Communicator`; collective."""
     import numpy as np
 
     facts = {name: (value.shape, value.dtype.str) for name, value in state.items()} if state else None
@@ -224,15 +224,9 @@ def share_checkpoint(control: Any, state: State | None) -> State:
     shared = {}
     for name, (shape, kind) in facts.items():
         value = np.ascontiguousarray(state[name]).reshape(shape) if state else np.empty(shape, np.dtype(kind))
-        control.Bcast([value.reshape(-1).view(np.uint8), value.nbytes, _state_bytes()])
+        control.Bcast(value.reshape(-1).view(np.uint8))
         shared[name] = value
     return shared
-
-
-def _state_bytes() -> Any:
-    from mpi4py import MPI
-
-    return MPI.BYTE
 
 
 def _checkpoint_path(folder: Path, step: int, *, rank: int = 0) -> Path:

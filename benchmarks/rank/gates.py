@@ -60,7 +60,7 @@ def gradient_gate(
         if exchanges:
             for gradient in expected:
                 gradient *= accepted
-                control.Allreduce(in_place(), gradient)
+                control.Allreduce(None, gradient)
                 gradient /= num_accepted
         largest = largest_of(expected)
         if backend.wire != "float32":
@@ -82,7 +82,7 @@ def gradient_gate(
     finally:
         trainer.close()
     tolerance = max(RELATIVE_TOLERANCE[precision], WIRE_TOLERANCE[backend.wire])
-    worst = control.allreduce(worst, op=_maximum())
+    worst = control.allreduce(worst, op=max)
     whose = "the ranks'" if num_accepted == shard.count else f"the first {num_accepted} ranks'"
     what = f"the mean of {whose} own gradients" if exchanges else "the rank's own gradient"
     late = f" {delay} step earlier" if delay else ""
@@ -101,7 +101,7 @@ def _after_steps(trainer: Trainer, num_steps: int) -> Weights:
 def _delay_gate(before: Weights, after: Weights, *, control: Any, delay: int) -> Gate:
     """Steps that have no gradients to apply yet leave the weights as they are, bit by bit, on every rank."""
     num_changed = sum(not np.array_equal(old, new) for old, new in zip(before, after, strict=True))
-    num_changed = control.allreduce(num_changed, op=_maximum())
+    num_changed = control.allreduce(num_changed, op=max)
     detail = f"weights that changed in the first {delay} step, where gradients are applied {delay} step late"
     return Gate.at_most(0.0, float(num_changed), name="delay", detail=detail)
 
@@ -180,16 +180,3 @@ def worst_deviation(
             unit = max(scale, floor)
             worst = max(worst, deviation / unit if unit else math.inf)
     return worst
-
-
-def in_place() -> Any:
-    """MPI's word for a result that replaces the input."""
-    from mpi4py import MPI
-
-    return MPI.IN_PLACE
-
-
-def _maximum() -> Any:
-    from mpi4py import MPI
-
-    return MPI.MAX

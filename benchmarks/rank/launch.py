@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
 from dlscale.benchmarks.rank.checks import update_gates
 from dlscale.benchmarks.rank.controls import measure_exchange, measure_loader
 from dlscale.benchmarks.rank.lifeline import boot_id
-from dlscale.benchmarks.rank.measure import MpiBarrierControl
+from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.rank.observers import HostMemoryMeter, observers_of
 from dlscale.benchmarks.rank.other_programs import watch_other_programs
 from dlscale.benchmarks.rank.profile import measure_profile
@@ -25,27 +26,24 @@ from dlscale.benchmarks.rank.training import measure_training
 from dlscale.benchmarks.records.provenance import load_average, node_facts
 from dlscale.benchmarks.records.record import Cell, Control
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
+from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
 from dlscale.collectives.registry import connect, preload, serve
-from dlscale.collectives.ring.mpi_match import require_same_world
 from dlscale.models.frameworks import framework_module, repeatable, taken_gpu
 from dlscale.models.workload import Shard
 
 
 def run_launch_on_rank(
-    spec: LaunchSpec, spool: SpoolWriter, *, cores: list[int], process_start: float
+    spec: LaunchSpec,
+    spool: SpoolWriter,
+    plane: ControlPlane,
+    *,
+    cores: list[int],
+    process_start: float,
 ) -> int:
     """Run the launch on this rank; collective. Returns 0 if every gate passed, else 3."""
-    from mpi4py import MPI
-
-    everyone = MPI.COMM_WORLD.Dup()
     cell = spec.cases[0].cell
-    require_same_world(
-        num_ranks=everyone.Get_size(),
-        loaded=MPI.get_vendor()[0],
-        environment=os.environ,
-        asked=cell.num_processes,
-    )
+    everyone = plane.meet(cell.num_processes)
     require_local_rank(-(-cell.num_processes // cell.num_nodes))
     job = split(everyone, num_servers=cell.num_servers) if cell.num_servers else None
     others = watch_other_programs(everyone, cores=cores, reads=not (job and job.is_server))
@@ -83,7 +81,7 @@ def run_launch_on_rank(
     memory = HostMemoryMeter()
     context = LaunchContext(
         backend=backend,
-        control=MpiBarrierControl(world, patient=spec.patient),
+        control=CommunicatorControl(world, patient=spec.patient),
         world=world,
         shard=Shard(index=world.Get_rank(), count=world.Get_size()),
         rules=spec.rules,
@@ -192,14 +190,12 @@ def _phase(spool: SpoolWriter, name: PhaseName) -> Iterator[None]:
 def _write_rank_info(
     spool: SpoolWriter, everyone: Any, cell: Cell, *, cores: list[int], gpu: str | None = None
 ) -> None:
-    from mpi4py import MPI
-
     spool.write(
         RankInfo(
             rank=everyone.Get_rank(),
             local_rank=local_rank(),
             pid=os.getpid(),
-            node=MPI.Get_processor_name(),
+            node=platform.node(),
             boot_id=boot_id(),
             affinity=cores,
             num_threads=cell.threads_per_rank,

@@ -22,6 +22,7 @@ from dlscale.benchmarks.rank.witness import Witness
 from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.spool import Event, MeasuredWindow
 from dlscale.benchmarks.study.rules import Rules
+from dlscale.collectives.control import Communicator
 from dlscale.collectives.job import rest
 from dlscale.models.frameworks import gpu_module
 
@@ -400,14 +401,11 @@ def _warm_up(
 PATIENT_POLL_SECONDS = 0.0005
 
 
-class MpiBarrierControl:
-    """The control plane over mpi4py, on a communicator of its own (`BarrierControl`)."""
+class CommunicatorControl:
+    """Barriers and maxima of a communicator (`BarrierControl`); `patient` ranks leave their core while they wait."""
 
-    def __init__(self, communicator: Any, *, patient: bool = False) -> None:
-        from mpi4py import MPI
-
+    def __init__(self, communicator: Communicator, *, patient: bool = False) -> None:
         self._communicator, self._patient = communicator, patient
-        self._max = MPI.MAX
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -420,5 +418,5 @@ class MpiBarrierControl:
         """The largest value of all ranks."""
         if self._patient:
             self.barrier()  # then nobody waits for long inside MPI
-        largest: float = self._communicator.allreduce(value, op=self._max)
+        largest: float = self._communicator.allreduce(value, op=max)
         return largest

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dlscale.benchmarks.rank.measure import BarrierControl
 from dlscale.benchmarks.records.target import GradientNoise
 from dlscale.collectives.capabilities import Capabilities
+from dlscale.collectives.control import Communicator
 from dlscale.models.workload import Replica
 
 # Steps per local batch drawn. A draw takes as long as a step, within a tenth: with this many it costs less than 1 %.
@@ -35,7 +36,7 @@ class NoiseMeter:
 
     replica: Replica  # with the trainer's weights whenever `draw` is called
     control: BarrierControl
-    world: Any  # mpi4py's communicator of the workers
+    world: Communicator  # of the workers
     every: int = NOISE_EVERY
     aside: Callable[[], AbstractContextManager[Any]] = (
         nullcontext  # so that nothing else is counted meanwhile

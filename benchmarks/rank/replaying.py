@@ -42,8 +42,6 @@ def mean_over_ranks(
     Where only `num_accepted` ranks count, the others give zeros. In order K arrays are summed as they lie in memory,
     which must be alike on all ranks.
     """
-    from mpi4py import MPI
-
     num_ranks = control.Get_size()
     if num_ranks == 1:
         return list(gradients)
@@ -54,13 +52,13 @@ def mean_over_ranks(
         source, into = gradient.ravel(order=order), mean.ravel(order=order)  # a view: `mean` has no gaps
         if num_ranks == 2:
             np.divide(source, num_accepted or num_ranks, out=into)  # halved without rounding
-            control.Allreduce(MPI.IN_PLACE, into)
+            control.Allreduce(None, into)
             continue
         for begin in range(0, source.size, BLOCK):
             part = slice(begin, begin + BLOCK)
             total = memory[: source[part].size]
             total[:] = source[part]
-            control.Allreduce(MPI.IN_PLACE, total)
+            control.Allreduce(None, total)
             total /= num_accepted or num_ranks
             into[part] = total
     return means

@@ -11,7 +11,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import NonNegativeFloat, PositiveInt
 
@@ -30,6 +30,7 @@ from dlscale.benchmarks.records.record import Cell, Gate
 from dlscale.benchmarks.records.spool import Phase
 from dlscale.benchmarks.records.target import End, Ended, Evaluation, GradientNoise, Target
 from dlscale.collectives import Trainer
+from dlscale.collectives.control import Communicator
 from dlscale.models.frameworks import framework_module
 from dlscale.models.workload import Replica
 
@@ -210,7 +211,7 @@ class TargetTraining:
     trainer: Trainer
     steps: Steppable  # the trainer's, with what each of them has of its own
     control: BarrierControl
-    world: Any  # mpi4py's communicator of the workers
+    world: Communicator  # of the workers
     evaluator: Evaluator
     emit: Emit
     write: Callable[[Evaluation | Ended], None]

@@ -22,6 +22,7 @@ from dlscale.benchmarks.rank.replaying import draw
 from dlscale.benchmarks.rank.sample_order import all_held_out, is_held_out
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.target import End, Evaluation, Target
+from dlscale.collectives.control import Communicator
 from dlscale.models.quality.metric import PIECE, Measured, QualityModule, read_usable
 from dlscale.models.samples import Arrays, Samples
 from dlscale.models.workload import Indices, Replica, Weights
@@ -113,7 +114,7 @@ class TargetAudit:
     """What looks at a training to a target. Collective."""
 
     steps: StretchAudit
-    world: Any  # mpi4py's communicator of the workers
+    world: Communicator  # of the workers
     target: Target
     quality: QualityModule
     samples: Samples  # of the input, opened for this alone

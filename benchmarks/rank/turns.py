@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from dlscale.benchmarks.rank.gates import (
     RELATIVE_TOLERANCE,
     broadcast_gate,
-    in_place,
     largest_of,
     worst_deviation,
 )
@@ -135,7 +134,7 @@ def turns_gate(
                     )
                 if len(turn) > 1:
                     for change in own:
-                        control.Allreduce(in_place(), change)
+                        control.Allreduce(None, change)
                         change /= len(turn)
                 if is_mine:
                     for _ in range(num_first_steps(algorithm)):

@@ -1,6 +1,6 @@
 """What every rank of a launch runs: connect, pass the gates, time the windows, spool everything.
 
-    mpiexec -n P python -m dlscale.benchmarks.rank.worker SPOOL_FOLDER
+    mpiexec -n P python -P -m dlscale.benchmarks.rank.worker SPOOL_FOLDER
 
 The folder holds the launch's specification (`LaunchSpec`); the supervisor wrote it and will read the spools. A launch
 has one backend; its cases are the real training and the controls that share it.
@@ -32,7 +32,11 @@ ABORT_DELAY_SECONDS = 2.0
 
 
 def main() -> NoReturn:
-    """Run the launch of the folder named on the command line; the exit status is 0 if every gate passed."""
+    """Run the launch of the folder named on the command line.
+
+    The exit status is 0 where the spool says how it ended, with gates that failed too: launchers end the other ranks
+    of one that fails.
+    """
     folder = Path(sys.argv[1])
     follow_lifeline(folder)
     tempfile.tempdir = str(folder.absolute())  # what a killed rank leaves goes with the spool
@@ -41,11 +45,11 @@ def main() -> NoReturn:
         int(os.environ["DLSCALE_CORES_PER_RANK"]), num_workers=int(os.environ["DLSCALE_NUM_WORKERS"])
     )
 
-    from mpi4py import MPI
-
     from dlscale.benchmarks.records.spool import SPEC_FILE, Abort, RankEnd, SpoolWriter
+    from dlscale.collectives.control import control_plane
 
-    spool = SpoolWriter(folder, MPI.COMM_WORLD.Get_rank())
+    plane = control_plane(folder)
+    spool = SpoolWriter(folder, plane.rank)
     try:
         note_files(folder)
         from dlscale.base.files import read_regular
@@ -53,8 +57,8 @@ def main() -> NoReturn:
         from dlscale.benchmarks.rank.spec import LaunchSpec
 
         spec = LaunchSpec.model_validate_json(read_regular(folder / SPEC_FILE))
-        status = run_launch_on_rank(spec, spool, cores=cores, process_start=PROCESS_START)
-        MPI.Finalize()
+        status = run_launch_on_rank(spec, spool, plane, cores=cores, process_start=PROCESS_START)
+        plane.leave()
     except BaseException as error:
         _report(spool, error)
         # This may only be the echo of another rank's death (a connection that was closed). The launcher ends
@@ -62,12 +66,11 @@ def main() -> NoReturn:
         time.sleep(ABORT_DELAY_SECONDS)
         spool.write(Abort(time.time()))
         # Otherwise the other ranks may wait for this one inside a collective: only an abort ends them all.
-        MPI.COMM_WORLD.Abort(1)
-        raise
+        plane.abort()
     spool.write(RankEnd(status))
     # All is written. Taking a framework's interpreter down would cost every launch another 0.6 s.
     sys.stdout.flush()
-    os._exit(status)
+    os._exit(0)
 
 
 def _report(spool: SpoolWriter, error: BaseException) -> None:

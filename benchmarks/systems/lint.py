@@ -13,7 +13,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.launchers import LAUNCHERS
 from dlscale.base.parsing import parse_toml
-from dlscale.benchmarks.systems.system import System, facts, load_system
+from dlscale.benchmarks.systems.system import DETECT, System, facts, load_system
 
 FILL_IN = "FILL IN"  # begins every comment of a drafted file that asks a person for something
 DATA_TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
@@ -163,8 +163,8 @@ def _directive(place: str, text: str) -> Iterator[str]:
 
 
 def _start(system: System) -> Iterator[str]:
-    fitting = LAUNCHERS[system.launcher].schedulers
-    if fitting and system.scheduler not in fitting:
+    fitting = () if system.launcher == DETECT else LAUNCHERS[system.launcher].schedulers
+    if fitting and system.has_jobs and system.scheduler not in fitting:
         yield f"launcher: {system.launcher} does not start programs in jobs of {system.scheduler}"
     if system.has_jobs and not system.recognised.hostnames and not system.recognised.variables:
         yield "recognised: neither hostnames nor variables, so it is recognised nowhere and never submitted to"

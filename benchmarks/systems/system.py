@@ -46,7 +46,8 @@ def _among(*names: str) -> AfterValidator:
 
 
 Scheduler = Annotated[str, _among("none", "emulated", *SCHEDULERS)]
-Launcher = Annotated[str, _among(*LAUNCHERS)]
+DETECT = "detect"  # mpiexec where the environment has MPI, else torchrun
+Launcher = Annotated[str, _among(*LAUNCHERS, DETECT)]
 GPU_BACKEND = "nccl"  # where nothing says which
 
 
@@ -240,6 +241,10 @@ class System(Frozen):
             )
         if self.scheduler == "none":
             return self
+        if self.launcher == DETECT:
+            raise ValueError(
+                f"launcher {DETECT} with scheduler {self.scheduler}; name the one that its centre documents"
+            )
         for field in ("partitions", "partition", "placement", *["filesystem"] * self.has_jobs):
             if not getattr(self, field):
                 raise ValueError(f"scheduler {self.scheduler} needs [{field}], which is missing")
@@ -311,7 +316,10 @@ class System(Frozen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """An environment on this machine: the paths of its folder, Python, and mpiexec or other launcher."""
+    """An environment on this machine: the paths of its folder, Python, and mpiexec or other launcher.
+
+    Where nothing says that there must be an mpiexec, there may be none at that path.
+    """
 
     name: str
     prefix: Path
@@ -392,11 +400,13 @@ def find_installation(system: System, name: str) -> Installation:
     launcher = shutil.which(wanted) or (
         shutil.which("mpiexec") if current and not environment.mpiexec else None
     )
-    if system.launcher != "mpiexec":
+    if system.launcher == "mpiexec":
+        launcher = launcher or (shutil.which("mpiexec") if system.has_jobs else None)  # the modules'
+    elif system.has_jobs:
         command, *_ = LAUNCHERS[system.launcher].per_node(1)
         launcher = shutil.which(command) or command
-    elif not launcher and system.has_jobs:
-        launcher = shutil.which("mpiexec")  # the modules'
+    else:
+        launcher = launcher or wanted
     if not launcher:
         raise UsageError(
             f"environment {name} of {system.name} has no mpiexec at {environment.mpiexec or 'bin/mpiexec'}; "

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
+from dlscale.base.launching import torchrun
 
 REINSTALL = "pip install --no-deps --force-reinstall ."  # in a checkout
 
@@ -13,8 +14,7 @@ _MPICH_ABI = {"MPICH", "Cray MPICH", "Intel MPI", "MVAPICH", "MVAPICH2"}  # inte
 
 # How many processes a launcher started, as it tells them.
 _OWN = {"Open MPI": "OMPI_COMM_WORLD_SIZE"}  # of the MPI's own mpiexec; else PMI_SIZE
-_TORCHRUN, _TORCHRUN_SAYS = "TORCHELASTIC_RUN_ID", "WORLD_SIZE"
-_LAUNCHERS_SAY = (*(name for launcher in LAUNCHERS.values() for name in launcher.sizes), _TORCHRUN_SAYS)
+_LAUNCHERS_SAY = tuple(name for launcher in LAUNCHERS.values() for name in launcher.sizes)
 
 
 def require_same_mpi(*, compiled: str, loaded: str) -> None:
@@ -57,7 +57,7 @@ def require_same_world(
     if started == num_ranks:
         return
     alone = "each of them is alone" if num_ranks == 1 else f"there are {num_ranks}"
-    if _TORCHRUN in environment:
+    if torchrun.RUNNING in environment:
         raise UsageError(
             f"torchrun started {started} processes ({name}), but in MPI {alone}: it does not start MPI's ranks; start "
             f"them with the mpiexec of {loaded}: mpiexec -n {started} python ..."
@@ -72,8 +72,8 @@ def require_same_world(
 def _launcher_says(num_ranks: int, *, loaded: str, environment: Mapping[str, str]) -> tuple[str, int]:
     """The variable that says how many processes were started, and that number; no name where none contradicts MPI."""
     own = _OWN.get(loaded, "PMI_SIZE")
-    if _TORCHRUN in environment:  # the innermost launcher, whatever started it
-        names: tuple[str, ...] = (_TORCHRUN_SAYS,)
+    if torchrun.RUNNING in environment:  # the innermost launcher, whatever started it
+        names = torchrun.LAUNCHER.sizes
     elif own in environment:
         names = (own,)
     else:

@@ -210,7 +210,7 @@ def want_threads(collective: Collective, asked: bool | None, *, num_threads: int
 
 
 def threads_may_communicate() -> bool:
-    """Whether MPI allows calls from several threads at once."""
+    """Whether the MPI under a collective allows calls from several threads at once."""
     from mpi4py import MPI
 
     return bool(MPI.Query_thread() >= MPI.THREAD_MULTIPLE)

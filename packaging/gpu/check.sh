@@ -64,7 +64,7 @@ needed += [one for one in project["project"]["optional-dependencies"]["dev"] if 
 needed += project["project"]["optional-dependencies"]["grpc"]
 logs, *wheels = map(pathlib.Path, sys.argv[1:])
 pinned = [] if wheels else [line for line in pathlib.Path("constraints.txt").read_text().split() if "==" in line]
-(logs / "needed.txt").write_text("".join(f"{one}\n" for one in needed if not re.match("torch|mpi4py", one)))
+(logs / "needed.txt").write_text("".join(f"{one}\n" for one in needed if not re.match("torch", one)))
 (logs / "constraints.txt").write_text(
     "".join(f"{line}\n" for line in pinned if not there(line.split("==")[0])) + f"torch=={there('torch')}\n"
 )

@@ -4,6 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ START = Start(
     launch_options=("-u", "--mpi=pmi2"),
     variables={"KMP_AFFINITY": "fine,compact,1,0", "ODD": "a $b {{c}}"},
     program=("python", "x.py"),
+    folder="/s",
 )
 SET = "env KMP_AFFINITY=fine,compact,1,0 'ODD=a $b {{c}}' "
 
@@ -81,6 +83,15 @@ SET = "env KMP_AFFINITY=fine,compact,1,0 'ODD=a $b {{c}}' "
             "-u --mpi=pmi2 python x.py",
         ),
         (
+            "torchrun",
+            SET
+            + "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=272 '--nodelist=nid[00012-00013]' "
+            "--kill-on-bad-exit=1 --export=ALL -u --mpi=pmi2 --cpu-bind=none --gpu-bind=none "
+            "bash -c 'PET_NODE_RANK=$SLURM_PROCID exec \"$@\"' agent python -P -m torch.distributed.run --nnodes=2 "
+            "--nproc-per-node=4 --max-restarts=0 --log-dir=/s/torchrun --rdzv-backend static --master-addr nid00012 "
+            "--master-port 29500 --no-python python x.py",
+        ),
+        (
             "flux",
             SET + "flux run --nodes=2 --ntasks=8 --exclusive '--requires=host:nid[00012-00013]' "
             "--setopt=cpu-affinity=off --setopt=gpu-affinity=off --setopt=exit-on-error -u --mpi=pmi2 python x.py",
@@ -89,6 +100,22 @@ SET = "env KMP_AFFINITY=fine,compact,1,0 'ODD=a $b {{c}}' "
 )
 def test_launchers_of_schedulers(launcher: str, line: str):
     assert shlex.join(command_line(launcher, START)) == line
+
+
+def test_torchrun_on_one_machine_meets_in_a_file_of_the_launch():
+    start = replace(START, nodes=(), num_ranks=4, variables={"A": "1"})
+    agent = (
+        "python -P -m torch.distributed.run --nnodes=1 --nproc-per-node=4 --max-restarts=0 --log-dir=/s/torchrun "
+        "--rdzv-backend c10d --rdzv-endpoint /s/rendezvous --rdzv-conf store_type=file --no-python python x.py"
+    )
+    own = "env A=1 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+    assert shlex.join(command_line("torchrun", start)) == f"{own} {agent}"
+    step = "--nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=272"
+    in_job = shlex.join(command_line("torchrun", replace(start, unnamed_nodes=1)))
+    assert in_job.startswith(f"{own} srun {step} ")
+    assert in_job.endswith(f" agent {agent}")
+    with pytest.raises(ValueError, match="torchrun cannot spread 7 ranks over 2 nodes by 4"):
+        command_line("torchrun", replace(START, num_ranks=7))
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ class TimedLoop:
         from mpi4py import MPI
 
         control, timer = (
-            measure.MpiBarrierControl(MPI.COMM_WORLD.Dup()),
+            measure.CommunicatorControl(MPI.COMM_WORLD.Dup()),
             measure.HostClock() if stamps else None,
         )
         with tempfile.TemporaryDirectory() as folder:

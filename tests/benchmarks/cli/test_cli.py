@@ -56,6 +56,12 @@ def told(mistake, tmp_path):
         ),
         ("run weak-scaling --set backend_options=easgd.rho=1", ["write --set algorithm_options=easgd.rho=1"]),
         ("run weak-scaling --set ring.tems=2", ["(did you mean teams?)"]),
+        ("run weak-scaling --set launcher=torchrn", ["no launcher 'torchrn' (did you mean torchrun?)"]),
+        ("run weak-scaling --set launcher=srun", ["launcher=srun on local", "in jobs of slurm"]),
+        (
+            "run weak-scaling --system cori --set launcher=torchrun --backends none",
+            ["launcher torchrun on 64 nodes of cori", "--set allow_open_ports=yes"],
+        ),
         ("export tydy", ["no verb of export 'tydy' (did you mean tidy?)", "choose one of: ", "markdown"]),
         ("run weakscaling", ["no study 'weakscaling' (did you mean weak-scaling?); choose one of: "]),
         ("run weak-scaling --workloads hepcnn", ["did you mean hep_cnn?"]),

@@ -90,13 +90,13 @@ def test_what_came_first_is_the_cause(status, ends, ranks, blamed, kind, rank, m
 
 def test_ranks_that_ended_well_are_not_dead():
     assert cause(0, [(0, 10.0), (1, 10.0)], [[END], [END]]) is None
-    assert cause(3, [(0, 10.0), (1, 10.0)], [[END], [END]], blamed=100) is None
+    assert cause(0, [(0, 10.0), (1, 10.0)], [[END], [END]], blamed=100) is None
 
 
 def test_a_status_alone_is_reported_with_how_far_the_ranks_came():
     failure = cause(7, [(0, 10.0)], [[END], None])
     assert failure.message == (
-        "mpiexec ended with exit status 7; finished windows per rank, warm-up steps included: 0, 0"
+        "the launcher ended with exit status 7; finished windows per rank, warm-up steps included: 0, 0"
     )
 
 
@@ -197,7 +197,7 @@ NO_HOST = "\nssh: Could not resolve hostname node01: Name or service not known\n
 )
 def test_a_launch_that_ends_before_a_rank_starts_has_the_launchers_last_words(output, words):
     failure = causes.failure_of_an_end(255, output, [], spools(None, None), num_ranks=2)
-    assert failure.message.startswith("mpiexec ended with exit status 255; ")
+    assert failure.message.startswith("the launcher ended with exit status 255; ")
     assert words in failure.message
     stalled = causes.failure_of_a_stall(spools(None, None), 300, output=output)
     assert words.removesuffix("; ") in stalled.message

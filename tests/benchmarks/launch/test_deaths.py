@@ -54,10 +54,36 @@ FLUX_OLD = "python: task rank 5 on host fluke2 failed and exit-on-error is set"
 PALS_DEATH = "x4117c3s3b0n0.hsn.cm.aurora.alcf.anl.gov: rank 0 died from signal 6 and dumped core\n"
 PALS_EXIT = "x3200c0s1b1n0: rank 1 died from signal 15\nx3200c0s19b1n0: rank 0 exited with code 134\n"
 
+# torch 2.13, torch/distributed/elastic/multiprocessing/errors: what it ended itself comes first.
+TORCHRUN = """
+Failures:
+[1]:
+  time      : 2026-01-01_00:00:00
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 3696)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 3696
+------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:00:00
+  host      : localhost
+  rank      : 1 (local_rank: 1)
+  exitcode  : {}
+  error_file: <N/A>
+  traceback : {}
+======================================================
+"""
+TORCHRUN_DEATH = TORCHRUN.format("-9 (pid: 3698)  (SIGKILL)", "Signal 9 (SIGKILL) received by PID 3698")
+TORCHRUN_EXIT = TORCHRUN.format("7 (pid: 3821)", "To enable traceback see: https://pytorch.org/docs")
+
 
 @pytest.mark.parametrize(
     ("text", "death"),
     [
+        (TORCHRUN_DEATH, Death(rank=1, how="Signal 9 (SIGKILL)")),
+        (TORCHRUN_EXIT, Death(rank=1, how="exitcode : 7")),
         (SRUN_DEATH, Death(rank=3, how="Killed")),
         (SRUN_EXIT, Death(rank=2, how="Exited with exit code 255")),
         (SRUN_MEMORY, Death(rank=12, how="Out Of Memory")),

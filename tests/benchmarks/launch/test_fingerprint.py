@@ -31,6 +31,11 @@ PROBE = Probe(
 )
 
 
+def fingerprint(versions, launcher="mpiexec", **changes):
+    study = {"workloads": ["hep_cnn"], "frameworks": ["torch"], "backends": ["none"]} | changes
+    return PROBE.model_copy(update={"versions": versions}).fingerprint("c", launcher=launcher, **study)
+
+
 @pytest.mark.parametrize(
     ("package", "used_by"),
     [
@@ -40,13 +45,16 @@ PROBE = Probe(
     ],
 )
 def test_a_package_counts_where_the_study_uses_it(package, used_by):
-    def fingerprint(versions, **changes):
-        study = {"workloads": ["hep_cnn"], "frameworks": ["torch"], "backends": ["none"]} | changes
-        return PROBE.model_copy(update={"versions": versions}).fingerprint("c", **study)
-
     other = VERSIONS | {package: "9"}
     assert fingerprint(VERSIONS, **used_by).digest != fingerprint(other, **used_by).digest
     assert (fingerprint(VERSIONS).digest == fingerprint(other).digest) == bool(used_by)
+
+
+def test_without_mpi_the_launcher_counts_and_no_mpi():
+    without = fingerprint(VERSIONS, "torchrun")
+    assert without.versions["launcher"] == "torchrun"
+    assert without.digest == fingerprint(VERSIONS | {"mpi": "MPICH 9"}, "torchrun").digest
+    assert without.digest != fingerprint(VERSIONS).digest
 
 
 def test_an_environment_has_its_name_wherever_dlscale_is_started(tmp_path, monkeypatch):

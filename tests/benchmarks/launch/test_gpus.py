@@ -27,7 +27,9 @@ PROBE = Probe(
 
 
 def digest_of(probe):
-    return probe.fingerprint("c", workloads=["hep_cnn"], frameworks=["torch"], backends=["none"]).digest
+    return probe.fingerprint(
+        "c", workloads=["hep_cnn"], frameworks=["torch"], backends=["none"], launcher="mpiexec"
+    ).digest
 
 
 def with_cores(number):

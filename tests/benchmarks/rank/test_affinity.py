@@ -41,6 +41,6 @@ def test_without_a_launchers_variables_ranks_are_not_taken_for_the_first_of_thei
         affinity.require_local_rank(2)
     monkeypatch.delenv("PMI_RANK")
     with pytest.raises(
-        UsageError, match=r"told this process its rank .*PALS_RANKID.*start it with one of: mpiexec"
+        UsageError, match=r"told this process its rank .*PALS_RANKID.*start it with one of: torchrun, mpiexec"
     ):
         affinity.launched_rank()

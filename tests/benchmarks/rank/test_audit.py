@@ -27,8 +27,6 @@ from tests.benchmarks.rank.audited import (
     run,
 )
 
-pytestmark = pytest.mark.usefixtures("mpi_constants")
-
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
 def test_a_training_that_does_what_it_says_passes(num_ranks):

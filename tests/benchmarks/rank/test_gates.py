@@ -14,9 +14,6 @@ from tests.benchmarks.rank.threads import Meeting, on_ranks
 SEED = 5
 
 
-pytestmark = pytest.mark.usefixtures("mpi_constants")
-
-
 class Replica:
     """Two tensors, whose gradients depend on the rank, the weights, and on whether it is the replica of a gate."""
 

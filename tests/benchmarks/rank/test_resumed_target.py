@@ -41,12 +41,6 @@ class KilledError(Exception):
     """The end of a launch."""
 
 
-@pytest.fixture(autouse=True)
-def one_rank(monkeypatch):
-    """Which has nobody to send its state to."""
-    monkeypatch.setattr(checkpoints, "_state_bytes", lambda: None)
-
-
 def launch(folder, *, framework="torch", every=3, killed_after=None, **limits):
     """(events, windows, trainer) of one launch of the training."""
     events, windows = [], []

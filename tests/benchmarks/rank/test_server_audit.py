@@ -17,9 +17,6 @@ from tests.benchmarks.rank.threads import on_ranks
 NUM_WINDOWS, WINDOW_STEPS = 4, 3
 
 
-pytestmark = pytest.mark.usefixtures("mpi_constants")
-
-
 MOMENTUM = np.float32(0.875)
 
 

@@ -1,0 +1,73 @@
+"""The control plane under torchrun says what MPI says."""
+
+import operator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.collectives.control import control_plane
+
+pytestmark = pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+
+
+def planes(monkeypatch, folder, num_ranks):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, str(num_ranks))
+    for rank in range(num_ranks):
+        monkeypatch.setenv("RANK", str(rank))
+        yield control_plane(folder)
+
+
+def said(world):
+    """What one rank hears of all operations."""
+    rank, size = world.Get_rank(), world.Get_size()
+    total, own = np.full((2, 2), float(rank)), np.full(3, rank, np.int16)
+    part = np.empty(1 + rank)
+    world.Allreduce(None, total)
+    world.Bcast(own, root=size - 1)
+    world.Bcast(np.empty(0))
+    world.Reduce_scatter(np.arange(sum(range(size + 1)), dtype=float), part, range(1, size + 1))
+    world.Barrier()
+    barrier = world.Ibarrier()
+    while not barrier.Test():
+        pass
+    return [
+        total.tolist(),
+        own.tolist(),
+        part.tolist(),
+        world.bcast({"of": rank}),
+        world.gather((rank, "x" * rank)),
+        world.allgather(np.arange(rank)),
+        world.allreduce([rank], op=operator.add),
+        world.allreduce(-rank, op=max),
+    ]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+def test_every_operation(monkeypatch, tmp_path, num_ranks):
+    ranks = list(planes(monkeypatch, tmp_path, num_ranks))
+    assert [plane.rank for plane in ranks] == list(range(num_ranks))
+    with ThreadPoolExecutor(num_ranks) as pool:
+        heard = list(pool.map(lambda plane: said(plane.meet(num_ranks)), ranks))
+    everyone = list(range(num_ranks))
+    for rank, (total, own, part, first, gathered, arrays, joined, largest) in enumerate(heard):
+        assert total == [[float(sum(everyone))] * 2] * 2
+        assert own == [num_ranks - 1] * 3
+        begin = sum(range(rank + 1))
+        assert part == [float(num_ranks * (begin + place)) for place in range(rank + 1)]
+        assert first == {"of": 0}
+        assert gathered == (None if rank else [(other, "x" * other) for other in everyone])
+        assert [array.tolist() for array in arrays] == [list(range(other)) for other in everyone]
+        assert (joined, largest) == (everyone, 0)
+
+
+def test_another_number_of_ranks_than_was_asked_for_and_a_variable_that_is_missing(monkeypatch, tmp_path):
+    (plane,) = planes(monkeypatch, tmp_path, 1)
+    with pytest.raises(UsageError, match="asked for 2 ranks, but torchrun started 1"):
+        plane.meet(2)
+    monkeypatch.delenv("RANK")
+    with pytest.raises(UsageError, match="torchrun started this process, but RANK is 'not set'"):
+        control_plane(tmp_path)
