@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # All checks on a machine with GPUs, with the torch that is there (docs/gpu.md):
 #
-#   packaging/gpu/check.sh [--python PYTHON] [--wheels FOLDER] [--logs FOLDER] [--mpich] [--seconds 480]
+#   packaging/gpu/check.sh [--python PYTHON] [--wheels FOLDER] [--logs FOLDER] [--mpich] [--seconds 480] [--rehearse]
 #                          [--only-setup | --only-check | --only-studies]
 #
 # makes .venv-gpu over the packages of PYTHON (python3), which has torch; installs what dlscale needs beyond those, from
 # the wheels in FOLDER alone where one is given (a node without network); compiles the ring for that Python; and runs
-# `make gpu-check`, then studies of all workloads (studies.py) until --seconds are over. Torch is never replaced. The MPI is the one on PATH if mpi4py of PYTHON starts,
-# else, and with --mpich, MPICH's wheel.
+# `make gpu-check`, then studies of all workloads (studies.py) until --seconds are over. Torch is never replaced. The
+# MPI is the one on PATH if mpi4py of PYTHON starts, else, and with --mpich, MPICH's wheel. --rehearse does all of it on
+# cores and small networks, but for the tests of tests/gpu: no GPU is needed.
 # Logs (logs-gpu): machine.txt, setup.log, check.log, studies.log, records.zip, and the outputs of all ranks. Ends with
-# what passed. One H100 took 24 s for the set-up and 403 s for the check; studies have not been timed.
+# what passed. The same command with the same logs goes on with studies that were interrupted; --only-check and
+# --only-studies keep an earlier set-up.
 set -euo pipefail
 
-python=python3 wheels="" logs=logs-gpu mpich="" only="" seconds=480
+python=python3 wheels="" logs=logs-gpu mpich="" only="" seconds=480 device=gpu preset=paper
 while (($#)); do
   case $1 in
     --python) python=$2; shift 2 ;;
@@ -20,6 +22,7 @@ while (($#)); do
     --logs) logs=$2; shift 2 ;;
     --mpich) mpich=yes; shift ;;
     --seconds) seconds=$2; shift 2 ;;
+    --rehearse) device=cpu preset=tiny; shift ;;
     --only-setup | --only-check | --only-studies) only=${1#--only-}; shift ;;
     *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 1 ;;
   esac
@@ -88,11 +91,17 @@ describe() {
 }
 
 SECONDS=0
-# In a shell of its own: bash forgets `set -e` where a status is asked for.
-(set_up) >"$logs/setup.log" 2>&1 &
-wait $! || { tail -25 "$logs/setup.log" >&2; fail "the set-up failed; see $logs/setup.log"; }
+if [[ $only == check || $only == studies ]] && [[ -e $environment/.complete ]]; then
+  echo "$environment is that of an earlier set-up"
+else
+  rm -f $environment/.complete
+  # In a shell of its own: bash forgets `set -e` where a status is asked for.
+  (set_up) >"$logs/setup.log" 2>&1 &
+  wait $! || { tail -25 "$logs/setup.log" >&2; fail "the set-up failed; see $logs/setup.log"; }
+  touch $environment/.complete
+  echo "set up $environment in $SECONDS s"
+fi
 describe >"$logs/machine.txt" 2>&1
-echo "set up $environment in $SECONDS s"
 [[ $only == setup ]] || "$own" -c "import torch, sys; sys.exit(torch.__version__ != '$torch')" || fail "torch is another one in $environment"
 [[ $only == setup ]] && exit
 
@@ -102,7 +111,8 @@ try() {  # NAME COMMAND...: into NAME.log; what failed does not end the script
   "${@:2}" 2>&1 | tee "$logs/$name.log" || outcome=failed
   outcomes+=("$name: $outcome in $((SECONDS - begin)) s")
 }
-[[ $only == studies ]] || try check make gpu-check BIN=$environment/bin LOGS="$logs"
-[[ $only == check ]] || try studies "$own" packaging/gpu/studies.py "$logs" --seconds $((seconds - SECONDS))
+[[ $only == studies ]] || try check timeout $((seconds - SECONDS)) "$own" tests/gpu/check.py "$logs" --device $device
+[[ $only == check ]] || try studies "$own" packaging/gpu/studies.py "$logs" --device $device --preset $preset \
+  --seconds $((seconds - SECONDS))
 printf '%s\n' "${outcomes[@]}"
 [[ ${outcomes[*]} != *failed* ]]

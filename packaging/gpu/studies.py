@@ -1,17 +1,15 @@
-"""Studies of every workload on one GPU: each precision of the device, not compiled and compiled.
+"""Studies of every workload on one GPU in each precision of the device: not compiled, then compiled.
 
 studies.py LOGS [--device gpu] [--preset paper] [--seconds 480]
 
-What matters comes first: all workloads as they are, then compiled. A study that takes longer than its limit is ended,
-and none begins after `--seconds`. Records and pages go into LOGS/records.zip, which is never larger than 64 MiB. Ends
-with a list of what passed, and with 1 if anything did not.
-
-Estimates come from one H100 on 27 November 2026: 16 s per launch of the check's tiny study. How long compiling takes
-there is not known yet: 30 s more per launch are guessed.
+One launch of the shortest windows each. A study that has not ended by `--seconds` is interrupted, and its page drawn of
+what there is; the same command with the same LOGS goes on from there. Records and pages go into LOGS/records.zip, which
+is never larger than 64 MiB. Ends with a list of what passed, and with 1 if anything did not.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -26,8 +24,8 @@ from dlscale.benchmarks.study.study import Study
 from dlscale.models import NAMES
 from dlscale.models.frameworks import check_execution, check_tf32, gpu_module
 
-LAUNCH_SECONDS = {"no": 16, "yes": 46}  # by `compiled`
-WINDOW_SECONDS = 4  # of budget per launch
+LEAST_SECONDS = {"no": 40, "yes": 70}  # by `compiled`: for a study's start, a launch, and its page on an H100
+PAGE_SECONDS = 15
 MOST_BYTES = 64 << 20
 KEPT = (".json", ".jsonl", ".csv", ".html", ".toml", ".txt", ".log")
 
@@ -45,54 +43,47 @@ def precisions(device: str) -> list[str]:
     return found
 
 
-def command(workload: str, compiled: str, logs: Path, *, device: str, preset: str) -> list[str]:
-    """The study of a workload in all precisions, one launch each."""
-    budget = WINDOW_SECONDS * len(precisions(device)) + LAUNCH_SECONDS[compiled]
-    return [
-        *(
-            str(Path(sys.prefix) / "bin" / "dlscale"),
-            "run",
-            "weak-scaling",
-            "--device",
-            device,
-            "--ranks",
-            "1",
-        ),
-        *("--backends", "none", "--frameworks", "torch", "--workloads", workload, "--preset", preset),
-        *(
-            "--precision",
-            "|".join(precisions(device)),
-            "--set",
-            f"compiled={compiled}",
-            "--data",
-            "synthetic",
-        ),
-        *(
-            "--launches",
-            "1",
-            "--budget",
-            f"{budget}s",
-            "--results",
-            str(logs / "studies" / f"{workload}-{compiled}"),
-        ),
+def run(compiled: str, logs: Path, *, device: str, preset: str, seconds: float) -> str:
+    """Run the study of all workloads and precisions, or go on with it; says what came of it."""
+    if seconds < LEAST_SECONDS[compiled]:
+        return f"not begun: {max(seconds, 0.0):.0f} s were left"
+    results, dlscale = str(logs / f"studies-{compiled}"), str(Path(sys.prefix) / "bin" / "dlscale")
+    words = [
+        *(dlscale, "run", "weak-scaling", "--device", device, "--ranks", "1", "--backends", "none"),
+        *("--frameworks", "torch", "--workloads", "all", "--preset", preset, "--data", "synthetic"),
+        *("--precision", "|".join(precisions(device)), "--set", f"compiled={compiled}"),
+        *("--launches", "1", "--set", "repeats=0", "--set", "reference_launches=0", "--results", results),
     ]
-
-
-def run(words: list[str], log: Path, *, seconds: float) -> str:
-    """What came of it: "passed", or why not. An ended study has records of the launches until then."""
-    with log.open("wb") as output:
+    with (logs / f"study-{compiled}.txt").open("ab") as output:
         process = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         try:
-            status = process.wait(seconds)
+            return f"ended with status {process.wait(seconds - PAGE_SECONDS)}"
         except subprocess.TimeoutExpired:
             process.terminate()  # which dlscale hands on to its ranks
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
-            return f"ended after {seconds:.0f} s"
-    last = log.read_text(errors="replace").strip().rpartition("\n")[2]
-    return "passed" if status == 0 else f"failed with status {status}: {last[:200]}"
+        subprocess.run(
+            [dlscale, "report", "--results", results], stdout=output, stderr=subprocess.STDOUT, check=False
+        )
+    return f"interrupted after {seconds - PAGE_SECONDS:.0f} s"
+
+
+def outcomes(logs: Path, device: str) -> dict[str, str]:
+    """What came of each workload, precision and way to run: "passed", the failure, or that there is no record."""
+    found = {
+        f"{workload}, {precision}{', compiled' * (compiled == 'yes')}": "not measured"
+        for compiled in LEAST_SECONDS
+        for workload in NAMES
+        for precision in precisions(device)
+    }
+    for path in sorted(logs.glob("studies-*/*/*/records/*.json")):
+        record = json.loads(path.read_text())
+        cell, failure = record["case"]["cell"], record["failure"]
+        title = f"{cell['workload']}, {cell['precision']}{', compiled' * cell['compiled']}"
+        found[title] = f"failed: {failure['message'][:200]}" if failure else "passed"
+    return found
 
 
 def pack(logs: Path) -> str:
@@ -115,30 +106,22 @@ def pack(logs: Path) -> str:
 @click.argument("logs", type=click.Path(path_type=Path))
 @click.option("--device", default="gpu")
 @click.option("--preset", default="paper")
-@click.option("--seconds", default=480.0, help="No study begins later than that.")
+@click.option("--seconds", default=480.0, help="Seconds until the last study is interrupted.")
 def main(logs: Path, device: str, preset: str, seconds: float) -> None:
-    """Run all studies, pack their records, and list what passed."""
+    """Run both studies, pack their records, and list what passed."""
     logs = logs.resolve()
     logs.mkdir(parents=True, exist_ok=True)
-    begin, outcomes = time.monotonic(), {}
-    for compiled in LAUNCH_SECONDS:
-        for workload in NAMES:
-            title = f"{workload}{', compiled' * (compiled == 'yes')}"
-            estimate = LAUNCH_SECONDS[compiled] * len(precisions(device))
-            left = seconds - (time.monotonic() - begin)
-            if left < LAUNCH_SECONDS[compiled]:
-                outcomes[title] = f"not begun: {max(left, 0.0):.0f} s were left"
-                continue
-            click.echo(f"study of {title} in {', '.join(precisions(device))}: about {estimate} s ...")
-            outcomes[title] = run(
-                command(workload, compiled, logs, device=device, preset=preset),
-                logs / f"study-{workload}-{compiled}.txt",
-                seconds=min(2.0 * estimate, left),
-            )
+    end = time.monotonic() + seconds
+    for compiled in LEAST_SECONDS:
+        title = f"study{', compiled' * (compiled == 'yes')}"
+        click.echo(f"{title}, of {', '.join(NAMES)} in {', '.join(precisions(device))} ...")
+        left = end - time.monotonic()
+        click.echo(f"{title}: {run(compiled, logs, device=device, preset=preset, seconds=left)}")
     click.echo(pack(logs))
-    for title, outcome in outcomes.items():
+    found = outcomes(logs, device)
+    for title, outcome in found.items():
         click.echo(f"study of {title}: {outcome}")
-    sys.exit(any(outcome != "passed" for outcome in outcomes.values()))
+    sys.exit(any(outcome != "passed" for outcome in found.values()))
 
 
 if __name__ == "__main__":

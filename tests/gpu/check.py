@@ -1,11 +1,12 @@
 """Everything about GPUs that only a machine with GPUs can say: `make gpu-check`.
 
-For each framework that sees GPUs: doctor; the tests beside this file; the contract of the backends that train on GPUs,
-on 1 .. #GPUs ranks, and of torch's through host memory on 2 and 3 ranks that share the GPU where there is only one; a
-tiny study; in torch NCCL's operations over message sizes, where there are several GPUs. All of it is tried, and what
-failed is listed; ends with 1 then, or where there is no GPU.
+For each framework that sees GPUs: doctor; the tests beside this file; a tiny study and the contract of the backends
+that train on GPUs, on 1 .. #GPUs ranks, and of torch's through host memory on 2 and 3 ranks that share the GPU where
+there is only one; in torch NCCL's operations over message sizes, where there are several GPUs. What times nothing runs
+side by side, a launch for every two cores. All of it is tried, and what failed is listed; ends with 1 then, or where
+there is no GPU.
 
-check.py [FOLDER]     outputs of ranks and records of studies are kept in FOLDER (one of their own)
+check.py [FOLDER]     outputs, records of studies and what ranks print are kept in FOLDER (one of their own)
 """
 
 import importlib.util
@@ -14,6 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -24,18 +28,32 @@ from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.gpus import ask
 from dlscale.benchmarks.systems.system import GPU_BACKEND, default_environment, find_installation, load_system
 from dlscale.collectives import NAMES, capabilities
-from dlscale.models.frameworks import FRAMEWORKS, GPU_HELP
+from dlscale.models.frameworks import DEVICES, FRAMEWORKS, GPU_HELP
 
 TOP = Path(__file__).parents[2]
 LIMIT_SECONDS = 900
-CASE_SECONDS = 12  # of the study: its windows are short
+REHEARSED_RANKS = 2
 # Ranks that share a GPU are refused by NCCL, and by studies; they show whether exchanges through host memory are right.
 SHARING = ("mpi", "gloo", "ring", "grpc_ps")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 HAS_NCCL = "import horovod.{0} as hvd, sys; sys.exit(not hvd.nccl_built())"
 
 
-def main(logs: Path) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    title: str
+    command: list[str]
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+@click.command()
+@click.argument("folder", default="")
+@click.option(
+    "--device", type=click.Choice(DEVICES), default="gpu", help="cpu: a rehearsal, without tests/gpu."
+)
+def main(folder: str, device: str) -> None:
+    """Run all steps, and list those that failed."""
+    logs = Path(folder or tempfile.mkdtemp(prefix="dlscale-gpu-check-")).resolve()
     logs.mkdir(parents=True, exist_ok=True)
     machine = load_system("local")
     installation = find_installation(machine, default_environment(machine))
@@ -43,13 +61,17 @@ def main(logs: Path) -> int:
     found = ask(installation, installed).seen
     usable = {one.framework: len(one.names) for one in found if one.names}
     between = {one.framework: one.backend or GPU_BACKEND for one in found}
-    if not usable:
+    if device == "cpu":
+        usable = dict.fromkeys(installed, REHEARSED_RANKS)
+    elif not usable:
         what = " and ".join(f"{one.framework} {one.version}" for one in found)
-        return say(f"no GPU: {what} see{'s' * (len(found) == 1)} none; {GPU_HELP}")
+        raise UsageError(f"no GPU: {what} see{'s' * (len(found) == 1)} none; {GPU_HELP}")
     flavour = environment.check_mpi(installation, environment.probe(installation))
     failed = []
     for framework, num_gpus in usable.items():
-        backends = on_gpus(framework, between[framework])
+        backends = [
+            name for name in on_gpus(framework, between[framework]) if device in capabilities(name).devices
+        ]
         left = [name for name in backends if name != "horovod" or has_horovod(framework)]
         if len(left) < len(backends):
             click.echo(f"horovod is left out in {framework}: it is missing here, or was built without NCCL")
@@ -59,41 +81,48 @@ def main(logs: Path) -> int:
                 f"one GPU: 2 and 3 ranks share it, which {between[framework]} cannot: shown on 1 rank only"
             )
             sizes |= {name: range(1, 4) for name in left if name in SHARING}
-        commands = [
-            ("doctor", [dlscale(), "doctor", "--require", f"{between[framework]}/{framework}"], {}),
-            ("tests", pytest(framework), {"DLSCALE_REQUIRE_GPU": framework}),
-            *contracts(framework, sizes, logs, installation, flavour),
-            ("study", study(framework, left, num_gpus, logs), {}),
-            *(
-                [("collectives", collectives(num_gpus, logs), {})]
-                if framework == "torch" and num_gpus > 1 and between[framework] == "nccl"
-                else []
-            ),
+        first, timed = [doctor(framework, between[framework] if device == "gpu" else "none")], []
+        if device == "gpu":
+            first.append(tests(framework))
+            if framework == "torch" and num_gpus > 1 and between[framework] == "nccl":
+                timed.append(collectives(num_gpus, logs))
+        untimed = [
+            study(framework, left, num_gpus, logs, device),
+            *contracts(framework, sizes, logs, installation, flavour, device),
         ]
-        for title, command, variables in commands:
-            click.echo(f"{framework}: {title} ...")
-            begin = time.monotonic()
-            status = run(command, variables)
-            outcome = f"failed with status {status}" if status else "passed"
-            click.echo(f"{framework}: {title} {outcome} in {time.monotonic() - begin:.0f} s")
-            if status:
-                failed.append(f"{framework}: {title}")
-    return say("; ".join(failed), what="failed: ") if failed else 0
+        num_cores = len(os.sched_getaffinity(0))
+        for steps, workers in ((first, 1), (untimed, max(1, num_cores // 2)), (timed, 1)):
+            with ThreadPoolExecutor(workers) as pool:
+                failed += filter(None, pool.map(lambda step: run(step, framework, logs), steps))  # noqa: B023
+    if failed:
+        raise UsageError(f"failed: {'; '.join(failed)}")
 
 
-def say(text: str, what: str = "") -> int:
-    click.echo(f"gpu-check: {what}{text}", err=True)
-    return 1
-
-
-def run(command: list[str], variables: dict[str, str]) -> int:
-    """The command's exit status; 124 if it took too long."""
-    try:
-        return subprocess.run(
-            command, cwd=TOP, env={**os.environ, **variables}, check=False, timeout=LIMIT_SECONDS
-        ).returncode
-    except subprocess.TimeoutExpired:
-        return 124
+def run(step: Step, framework: str, logs: Path) -> str:
+    """The name of a step that failed, whose last lines are printed; empty if it passed."""
+    name = f"{framework}: {step.title}"
+    output = logs / f"{name.replace(': ', '-').replace(' ', '-')}.txt"
+    begin = time.monotonic()
+    with output.open("wb") as file:
+        try:
+            status = subprocess.run(
+                step.command,
+                cwd=TOP,
+                env={**os.environ, **step.variables},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=LIMIT_SECONDS,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            status = 124
+    seconds = f"in {time.monotonic() - begin:.0f} s"
+    if not status:
+        click.echo(f"{name} passed {seconds}")
+        return ""
+    last = output.read_text(errors="replace").rstrip().splitlines()[-15:]
+    click.echo("\n".join([*last, f"{name} failed with status {status} {seconds}; see {logs}"]))
+    return name
 
 
 def on_gpus(framework: str, between: str) -> list[str]:
@@ -111,11 +140,16 @@ def dlscale() -> str:
     return str(Path(sys.prefix) / "bin" / "dlscale")
 
 
-def pytest(framework: str) -> list[str]:
-    return [sys.executable, "-m", "pytest", "tests/gpu", "-q", "-k", framework]
+def doctor(framework: str, backend: str) -> Step:
+    return Step(title="doctor", command=[dlscale(), "doctor", "--require", f"{backend}/{framework}"])
 
 
-def contracts(framework, sizes, logs, installation, flavour):
+def tests(framework: str) -> Step:
+    command = [sys.executable, "-m", "pytest", "tests/gpu", "-q", "-k", framework]
+    return Step(title="tests", command=command, variables={"DLSCALE_REQUIRE_GPU": framework})
+
+
+def contracts(framework, sizes, logs, installation, flavour, device) -> Iterator[Step]:
     """One launch per backend and number of ranks; a rank's own output is in a file of a folder that is kept.
 
     A backend with servers has one, a rank more that takes no GPU.
@@ -123,15 +157,21 @@ def contracts(framework, sizes, logs, installation, flavour):
     for backend, numbers in sizes.items():
         num_servers = int(capabilities(backend).servers)
         for num_ranks in numbers:
-            folder = tempfile.mkdtemp(prefix=f"{backend}-{framework}-{num_ranks}-", dir=logs)
-            program = [sys.executable, "tests/mpi/rank_pytest.py", folder, "tests/contract/test_trainer.py"]
+            folder = logs / f"{framework}-{backend}-{num_ranks}"
+            folder.mkdir(exist_ok=True)
+            program = [
+                sys.executable,
+                "tests/mpi/rank_pytest.py",
+                str(folder),
+                "tests/contract/test_trainer.py",
+            ]
             program += ["-q", "-p", "no:cacheprovider", "--timeout=120", "--timeout-method=thread"]
             program += ["-k", f"{backend}-{framework}"]
             variables = {
                 "DLSCALE_UNDER_MPIEXEC": str(num_ranks),
                 "DLSCALE_CONTRACT_BACKENDS": backend,
                 "DLSCALE_CONTRACT_SERVERS": str(num_servers),
-                "DLSCALE_CONTRACT_DEVICE": "gpu",
+                "DLSCALE_CONTRACT_DEVICE": device,
                 "DLSCALE_REQUIRE": backend,
             }
             command = launchers.mpiexec_here(
@@ -142,32 +182,46 @@ def contracts(framework, sizes, logs, installation, flavour):
                 variables=variables,
                 program=program,
             )
-            yield f"contract of {backend} on {num_ranks} ranks, into {folder}", command, variables
+            title = f"contract of {backend} on {num_ranks} rank{'s' * (num_ranks > 1)}"
+            yield Step(title=title, command=command, variables=variables)
 
 
-def study(framework: str, backends: list[str], num_gpus: int, logs: Path) -> list[str]:
+def study(framework: str, backends: list[str], num_gpus: int, logs: Path, device: str) -> Step:
+    """Once through everything, with the shortest windows, while contracts run: its numbers say nothing."""
     ranks = sorted({1, num_gpus})
-    return [
-        *(dlscale(), "run", "weak-scaling", "--device", "gpu", "--frameworks", framework, "--preset", "tiny"),
+    command = [
+        *(
+            dlscale(),
+            "run",
+            "weak-scaling",
+            "--device",
+            device,
+            "--frameworks",
+            framework,
+            "--preset",
+            "tiny",
+        ),
         *("--backends", ",".join(backends), "--set", "backend_options=horovod.operations=nccl"),
         *("--ranks", ",".join(map(str, ranks)), "--set", "servers=1", "--data", "synthetic"),
-        *("--launches", "1", "--budget", f"{CASE_SECONDS * len(backends) * len(ranks)}s"),
+        *("--launches", "1", "--set", "repeats=0", "--set", "controls=none", "--set", "reference_launches=0"),
         *("--results", str(logs / "results")),
     ]
+    return Step(title="study", command=command)
 
 
-def collectives(num_gpus: int, logs: Path) -> list[str]:
+def collectives(num_gpus: int, logs: Path) -> Step:
     """Every operation is checked before it is timed; exit status 2 if one fails."""
-    return [
+    command = [
         *(dlscale(), "collectives", "--backends", "nccl", "--operations", "all", "--sizes", "4KiB:64MiB:x16"),
         *("--ranks", str(num_gpus), "--launches", "1", "--budget", "1min"),
         *("--results", str(logs / "results")),
     ]
+    return Step(title="collectives", command=command)
 
 
 if __name__ == "__main__":
     try:
-        given = [word for word in sys.argv[1:] if word]
-        sys.exit(main(Path(given[0] if given else tempfile.mkdtemp(prefix="dlscale-gpu-check-")).resolve()))
-    except UsageError as error:
-        sys.exit(say(str(error)))
+        main(standalone_mode=False)
+    except (UsageError, click.ClickException) as error:
+        click.echo(f"gpu-check: {error}", err=True)
+        sys.exit(1)
