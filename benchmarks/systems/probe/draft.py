@@ -52,7 +52,8 @@ def probe_machine(*, name: str | None = None, measure: bool = False) -> str:
     node = read_node(commands)
     slurm = read_slurm(commands.run, node.mpi[0] if node.mpi else None)
     rates = (measure_cores(), measure_gpu()) if measure else (None, None)
-    return draft(node, slurm, name=name, problems=commands.problems, cores=rates[0], gpu=rates[1])
+    problems = [*commands.problems, *(f"--measure: {text}" for one in rates if one for text in one.missing)]
+    return draft(node, slurm, name=name, problems=problems, cores=rates[0], gpu=rates[1])
 
 
 def draft(
@@ -215,11 +216,13 @@ def _why_no_devices(node: ThisNode, slurm: Slurm | None) -> str:
 
 def _rates(rates: Rates, note: str) -> Facts:
     note = f"{rates.how}{'; ' if note else ''}{note}"
+    bandwidth = rates.memory_bytes_per_second
     return {
-        "memory_bandwidth": _fact(quantity(rates.memory_bytes_per_second / 1e9, "GB/s"), "measured", note),
+        "memory_bandwidth": _fact(bandwidth and f"{bandwidth / 1e9:.4g} GB/s", "measured", note),
         "peak": {
             dtype: _fact(f"{rate / 1e12:.3g} TFLOP/s", "measured", note)
             for dtype, rate in rates.peaks.items()
+            if rate
         },
     }
 

@@ -5,6 +5,8 @@ states, and nearer to what a training can get.
 
     memory bandwidth = 3 x bytes of an array / seconds of a = b + 2 c      (STREAM's triad; arrays beyond all caches)
     matrix products  = 2 n^3 / seconds of an n x n product, by data type
+
+A rate of which one call takes too long (bf16 on cores without it, a node that others use) is left out, and named.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 from dlscale.base.errors import UsageError
 
 TRY_SECONDS = 1.0  # of each rate
+MOST_SECONDS = 5.0  # of the call that warms up
 ARRAY_BYTES = 512 << 20  # three of them are needed
 SIDE = {"cpu": 2048, "cuda": 8192}  # of a matrix
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
@@ -27,11 +30,22 @@ MEASURED = "measured with PyTorch {version}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What a node's cores reach, or one GPU. `peaks` are by data type."""
+    """What a node's cores reach, or one GPU. `peaks` are by data type; None: one call took too long."""
 
-    memory_bytes_per_second: float
-    peaks: dict[str, float]  # operations per second
+    memory_bytes_per_second: float | None
+    peaks: dict[str, float | None]  # operations per second
     how: str  # what measured them
+
+    @property
+    def missing(self) -> list[str]:
+        """What took too long, in words."""
+        rates = {"memory bandwidth": self.memory_bytes_per_second}
+        rates |= {f"matrix products in {name}": rate for name, rate in self.peaks.items()}
+        return [
+            f"{name}: one call took more than {MOST_SECONDS:g} s"
+            for name, rate in rates.items()
+            if rate is None
+        ]
 
 
 def measure_cores() -> Rates:
@@ -64,27 +78,32 @@ def _rates(torch: Any, device: str, wait: Callable[[], None]) -> Rates:
     triad = _best_seconds(partial(torch.add, arrays[0], arrays[1], alpha=2.0, out=arrays[2]), wait)
     del arrays
     return Rates(
-        memory_bytes_per_second=3 * ARRAY_BYTES / triad,
+        memory_bytes_per_second=triad and 3 * ARRAY_BYTES / triad,
         peaks={name: _product_rate(torch, device, dtype, wait) for name, dtype in DTYPES.items()},
         how=MEASURED.format(version=torch.__version__),
     )
 
 
-def _product_rate(torch: Any, device: str, dtype: str, wait: Callable[[], None]) -> float:
+def _product_rate(torch: Any, device: str, dtype: str, wait: Callable[[], None]) -> float | None:
     side = SIDE[device]
     left, right, out = (torch.ones(side, side, device=device, dtype=getattr(torch, dtype)) for _ in range(3))
-    return 2 * side**3 / _best_seconds(partial(torch.mm, left, right, out=out), wait)
+    seconds = _best_seconds(partial(torch.mm, left, right, out=out), wait)
+    return seconds and 2 * side**3 / seconds
 
 
-def _best_seconds(work: Callable[[], object], wait: Callable[[], None]) -> float:
-    """The shortest of the calls that fit into a second, after one that warms up."""
-    work()
-    wait()
-    best = float("inf")
-    end = time.perf_counter() + TRY_SECONDS
-    while time.perf_counter() < end or best == float("inf"):
+def _best_seconds(work: Callable[[], object], wait: Callable[[], None]) -> float | None:
+    """The shortest of the calls that fit into a second, after one that warms up; None if that one takes too long."""
+
+    def call() -> float:
         begin = time.perf_counter()
         work()
         wait()
-        best = min(best, time.perf_counter() - begin)
+        return time.perf_counter() - begin
+
+    if call() > MOST_SECONDS:
+        return None
+    end = time.perf_counter() + TRY_SECONDS
+    best = call()
+    while time.perf_counter() < end:
+        best = min(best, call())
     return best
