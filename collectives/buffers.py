@@ -41,6 +41,11 @@ def check_buffer(
     if buffer.dtype not in dtypes:
         known = ", ".join(str(dtype) for dtype in DTYPES + EXTENDED_DTYPES if dtype in dtypes)
         raise TypeError(f"the buffer's dtype is {buffer.dtype}; give {known}")
+    check_layout(buffer, written=written)
+
+
+def check_layout(buffer: NDArray[Any], *, written: bool) -> None:
+    """Return if the array's memory is in one piece, aligned, and may be `written`. Raises ValueError."""
     flags = buffer.flags
     if not flags.c_contiguous:
         raise ValueError("the buffer is not C-contiguous; give numpy.ascontiguousarray(...) and copy back")
@@ -108,12 +113,12 @@ def aligned_zeros(count: int, dtype: str) -> NDArray[Any]:
     return raw[begin : begin + count * kind.itemsize].view(kind)
 
 
-def check_root(root: int, *, size: int) -> None:
+def check_root(root: int, *, size: int, name: str = "root") -> None:
     """Return if `root` is a rank of `size`; raises ValueError, or TypeError for what is no whole number."""
     if not isinstance(root, Integral):
-        raise TypeError(f"root is {root!r}; give a rank's number, 0 .. {size - 1}")
+        raise TypeError(f"{name} is {root!r}; give a rank's number, 0 .. {size - 1}")
     if not 0 <= root < size:
-        raise ValueError(f"root is {root}; give 0 .. {size - 1}")
+        raise ValueError(f"{name} is {root}; give 0 .. {size - 1}")
 
 
 def messages(buffer: NDArray[Any], *, max_bytes: int = MAX_MESSAGE_BYTES) -> Sequence[NDArray[Any]]:

@@ -56,6 +56,22 @@ class NetworkTuning:
 def default_tuning(num_ranks: int) -> NetworkTuning:
     """Switch points that suit this number of ranks between nodes."""
 
+class Message:
+    """A message that was begun by `isend` or `irecv`."""
+
+    def wait(self, seconds: float = 0) -> bool:
+        """Whether it is done within so many seconds; 0: as long as the ring waits for a rank. Raises RuntimeError."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def under_way(self) -> bool:
+        """Neither done nor failed."""
+
+    @property
+    def source(self) -> int:
+        """The rank that it came from, once it is done; of a message that is sent: the rank that it goes to."""
+
 class Engine:
     """The collective operations of one communicator; see src/engine.hpp."""
 
@@ -123,6 +139,10 @@ class Engine:
     def allgather(self, piece: NDArray[Any], output: NDArray[Any], bfloat16: bool = False) -> None: ...
     def broadcast(self, buffer: NDArray[Any], root: int) -> None: ...
     def barrier(self) -> None: ...
+    def send(self, buffer: NDArray[Any], to: int, tag: int) -> None: ...
+    def recv(self, buffer: NDArray[Any], source: int, tag: int) -> int: ...
+    def isend(self, buffer: NDArray[Any], to: int, tag: int) -> Message: ...
+    def irecv(self, buffer: NDArray[Any], source: int, tag: int) -> Message: ...
     def share(self, num_bytes: int) -> NDArray[uint8]:
         """Zeroed bytes in memory that the node shares; collective."""
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.on_ranks(4)
 NUM_OPERATIONS = int(os.environ.get("DLSCALE_STRESS", "300"))
 LIMIT_SECONDS = 60 + NUM_OPERATIONS / 10
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
-KINDS = ("allreduce", "reduce_scatter", "allgather", "broadcast")
+KINDS = ("allreduce", "reduce_scatter", "allgather", "broadcast", "messages")
 OPS = {"sum": np.sum, "average": np.sum, "min": np.min, "max": np.max}
 LARGEST_BYTES = 2**20
 
@@ -87,6 +87,12 @@ def complaint(ring, memory, operation):
     if operation.kind == "allreduce":
         ring.allreduce(buffer, operation.op, **half)
         found, wanted = buffer, expected(operation, size, whole_count)
+    elif operation.kind == "messages":  # round all ranks; both threads use other rings
+        found, before = np.zeros_like(buffer), (rank - 1) % size
+        message = ring.isend(buffer, (rank + 1) % size, tag=operation.root)
+        ring.irecv(found, before, tag=operation.root).wait()
+        message.wait()
+        wanted = stored(numbers_of(operation, before, whole_count), dtype)
     elif operation.kind == "broadcast":
         ring.broadcast(buffer, operation.root)
         found, wanted = buffer, stored(numbers_of(operation, operation.root, whole_count), dtype)

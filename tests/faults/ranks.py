@@ -33,6 +33,7 @@ SIZES = {
     "push": 500_000,
     "network": 100_000,
     "nodes": 200_000,
+    "messages": 100_000,
 }
 NEEDS = {"staged": {"single_copy": False}, "network": {"ranks_per_node": 1}, "nodes": {"ranks_per_node": 2}}
 
@@ -66,8 +67,14 @@ def _reduce(say, ranks, path):
     num_done, next_beat = 0, 0.0
     while True:
         buffer[:] = ranks.rank + num_done % 100
-        ranks.allreduce(buffer)
-        expected = sum(range(ranks.size)) + ranks.size * (num_done % 100)
+        if path == "messages":  # round all ranks
+            message = ranks.isend(buffer.copy(), (ranks.rank + 1) % ranks.size)
+            ranks.recv(buffer, (ranks.rank - 1) % ranks.size)
+            message.wait()
+            expected = (ranks.rank - 1) % ranks.size + num_done % 100
+        else:
+            ranks.allreduce(buffer)
+            expected = sum(range(ranks.size)) + ranks.size * (num_done % 100)
         if not (buffer == expected).all():
             raise AssertionError(f"wrong sum in operation {num_done}")
         num_done += 1

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(180), pytest.mark.slow]
 
-PATHS = ["inline", "one_shot", "staged", "single_copy", "push"]
+PATHS = ["inline", "one_shot", "staged", "single_copy", "push", "messages"]
 # What waits is shown by one path inside a node and one between nodes.
 WAITING = [
     *("single_copy", "network"),

@@ -22,7 +22,7 @@ ENDING_SECONDS = 10  # a killed process is not gone at once where others want th
 # Operations on buffers; all other files train.
 COMMUNICATORS = (
     *("collective", "compressed_collective", "matching", "torch_group"),
-    *("ring", "ring_large", "ring_properties", "ring_safety", "ring_stress", "ring_wire"),
+    *("ring", "ring_large", "ring_messages", "ring_properties", "ring_safety", "ring_stress", "ring_wire"),
 )
 # Trainings over the same calls as the others: of those in both frameworks, the ones in torch tell as much of another
 # MPI.

@@ -19,6 +19,7 @@ RANKS = {
     "gradients_test": (20,),
     "failures_test": (),
     "exchange_test": (3,),
+    "messages_test": (12, 100),
 }
 
 
@@ -39,6 +40,7 @@ def test_nothing_is_found_by_more_of_them(variant, sanitizer):
     programs.check("gradients_test", 20)
     programs.check("failures_test")
     programs.check("exchange_test", 5)
+    programs.check("messages_test", 20, 150)
 
 
 # Each takes away what keeps ranks apart. If the sources no longer read like this, find the new words: a proof

@@ -8,11 +8,15 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "mpi_calls.hpp"
 
 namespace dlscale {
 namespace {
+
+constexpr const char* kFailedBefore = "an earlier operation of this ring communicator failed; end the run";
+constexpr int kFirstMessageTag = 8;  // on `all`, where reports of failures have one of their own
 
 std::atomic<unsigned> process_generation{0};
 
@@ -43,7 +47,28 @@ Engine::Engine(MPI_Comm comm, const EngineOptions& options)
       hierarchy_(std::make_unique<Hierarchy>(topology_, options.node, options.network, options.block_bytes,
                                              kernels_)),
       debug_(options.debug),
-      generation_(generation()) {}
+      generation_(generation()) {
+  int level = MPI_THREAD_SINGLE;
+  check(MPI_Query_thread(&level), "MPI_Query_thread");
+  const bool several_nodes = topology_.num_nodes > 1;
+  if (several_nodes) mpi_link_ = std::make_unique<MpiLink>(topology_.all, kFirstMessageTag);
+  Node& node = hierarchy_->node();
+  Messenger::Setup setup{topology_.rank,         {},
+                         node.message_waiting(), node.bell(),
+                         several_nodes,          !several_nodes || level == MPI_THREAD_MULTIPLE};
+  for (int r = 0; r < topology_.size; ++r) {
+    const bool here = topology_.node_of_rank[static_cast<std::size_t>(r)] == topology_.node_index;
+    setup.links.push_back(r == topology_.rank ? nullptr
+                          : here              ? static_cast<Link*>(&node.message_link())
+                                              : mpi_link_.get());
+  }
+  setup.look = [this] { hierarchy_->raise_reported(); };
+  setup.propagate = [this](const std::exception& error) {
+    failed_ = true;
+    hierarchy_->propagate(error);
+  };
+  messenger_ = std::make_shared<Messenger>(std::move(setup));
+}
 
 const char* Engine::memory_kind() { return hierarchy_ ? hierarchy_->node().memory_kind() : "closed"; }
 
@@ -72,17 +97,20 @@ std::vector<OnlineTuner::Choice> Engine::choices() {
   return hierarchy_ ? hierarchy_->node().choices() : std::vector<OnlineTuner::Choice>();
 }
 
+void Engine::require_own_process() const {
+  if (generation_ == generation()) return;
+  throw std::runtime_error(
+      "this ring communicator belongs to the parent process; start helper processes by spawn or "
+      "forkserver, "
+      "or before the ring is joined");
+}
+
 template <typename Operation>
 void Engine::operate(Operation operation) {
-  if (generation_ != generation()) {
-    throw std::runtime_error(
-        "this ring communicator belongs to the parent process; start helper processes by spawn or "
-        "forkserver, "
-        "or before the ring is joined");
-  }
+  require_own_process();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!hierarchy_) throw std::runtime_error("this ring communicator is closed");
-  if (failed_) throw std::runtime_error("an earlier operation of this ring communicator failed; end the run");
+  if (failed_) throw std::runtime_error(kFailedBefore);
   try {
     operation();
   } catch (const std::invalid_argument&) {
@@ -154,6 +182,33 @@ void Engine::barrier() {
     compare("barrier", Type::float32, Op::sum, 0, 0);
     hierarchy_->barrier();
   });
+}
+
+std::shared_ptr<Messenger> Engine::messenger() {
+  require_own_process();
+  const std::lock_guard<std::mutex> lock(messenger_mutex_);
+  if (!messenger_) throw std::runtime_error("this ring communicator is closed");
+  if (failed_ && !messenger_->failed()) throw std::runtime_error(kFailedBefore);
+  return messenger_;
+}
+
+MessageHandle Engine::send(const std::byte* data, std::size_t num_bytes, int peer, std::int64_t tag,
+                           bool open) {
+  return messenger()->send(peer, tag, data, num_bytes, open);
+}
+
+MessageHandle Engine::receive(std::byte* data, std::size_t num_bytes, int peer, std::int64_t tag, bool open) {
+  return messenger()->receive(peer, tag, data, num_bytes, open);
+}
+
+bool Engine::wait(const Message& message, double seconds) {
+  return message.done || messenger()->wait(message, seconds);
+}
+
+bool Engine::is_under_way(const Message& message) {
+  if (message.done || generation_ != generation()) return false;
+  const std::lock_guard<std::mutex> lock(messenger_mutex_);
+  return messenger_ && !messenger_->failed();
 }
 
 SharedBuffer Engine::share(std::size_t num_bytes) {
@@ -234,13 +289,30 @@ void Engine::compare(const char* name, Type type, Op op, std::size_t count, int 
 
 Engine::~Engine() {
   // In a forked child nothing here is its own: neither the memory nor what MPI has under way.
-  if (generation_ != generation()) (void)hierarchy_.release();
+  if (generation_ == generation()) {
+    close_messages();
+    return;
+  }
+  new std::shared_ptr<Messenger>(std::move(messenger_));
+  (void)mpi_link_.release();
+  (void)hierarchy_.release();
+}
+
+void Engine::close_messages() noexcept {
+  std::shared_ptr<Messenger> closed;
+  {
+    const std::lock_guard<std::mutex> lock(messenger_mutex_);
+    closed = std::exchange(messenger_, nullptr);
+  }
+  if (closed) closed->close();
 }
 
 void Engine::close() {
   if (generation_ != generation()) return;
+  close_messages();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!hierarchy_) return;
+  mpi_link_.reset();
   hierarchy_.reset();
   int finalized = 0;
   MPI_Finalized(&finalized);

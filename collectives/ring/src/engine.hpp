@@ -3,7 +3,9 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -11,6 +13,8 @@
 #include <vector>
 
 #include "hierarchy.hpp"
+#include "messages/messenger.hpp"
+#include "messages/mpi_link.hpp"
 #include "topology.hpp"
 
 namespace dlscale {
@@ -69,6 +73,15 @@ class Engine {
   void broadcast(std::byte* data, std::size_t num_bytes, int root);
   void barrier();
 
+  // A message to another rank, or from one (Messenger). From any thread, beside operations that are under
+  // way; not collective. `open`: the caller does not wait for it at once.
+  MessageHandle send(const std::byte* data, std::size_t num_bytes, int peer, std::int64_t tag, bool open);
+  MessageHandle receive(std::byte* data, std::size_t num_bytes, int peer, std::int64_t tag, bool open);
+  // Whether it is done within so many seconds; 0: wait as for an operation.
+  bool wait(const Message& message, double seconds);
+  // Whether it may still come to be done.
+  bool is_under_way(const Message& message);
+
   // Zeroed memory for `num_bytes`, on every rank; collective. An allreduce of a part of it, the same part on
   // all ranks, needs no staging: see Push. Throws NoMemory on all ranks.
   SharedBuffer share(std::size_t num_bytes);
@@ -84,6 +97,9 @@ class Engine {
   void close();
 
  private:
+  void require_own_process() const;
+  std::shared_ptr<Messenger> messenger();
+  void close_messages() noexcept;
   template <typename Operation>
   void operate(Operation operation);
   void compare(const char* name, Type type, Op op, std::size_t count, int root);
@@ -94,8 +110,11 @@ class Engine {
   MpiBootstrap bootstrap_;
   NodeOptions node_options_;
   std::unique_ptr<Hierarchy> hierarchy_;  // none: closed
+  std::unique_ptr<MpiLink> mpi_link_;     // none: one node alone
+  std::mutex messenger_mutex_;
+  std::shared_ptr<Messenger> messenger_;  // none: closed
   bool debug_;
-  bool failed_ = false;
+  std::atomic<bool> failed_{false};
   unsigned generation_;  // of the process: a fork makes a new one
   std::mutex mutex_;
   std::string obstacle_to_huge_pages_ = "no own memory was made";

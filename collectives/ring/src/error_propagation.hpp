@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@ namespace dlscale {
 // A rank sees the processes of its own node die, but not those of other nodes: the ranks there report them.
 // And in a chain of ranks that wait for each other each reports for whom it waits, so that all name the rank
 // at its end, which reports nothing. Nobody waits for a report; a rank that waits for a message polls now and
-// then.
+// then. Any thread may call.
 class ErrorPropagation {
  public:
   // `comm` stays the caller's; `tag` is used for nothing else on it. Collective, but no messages are sent.
@@ -23,10 +24,10 @@ class ErrorPropagation {
   void send_waiting(std::uint64_t operation, int for_rank) noexcept;
 
   // Receives the reports that have arrived. The first failure that was reported, or nothing.
-  const std::string& poll();
+  std::string poll();
 
   // The rank that holds everybody up in `operation`, if this rank waits for `for_rank`: the end of the chain.
-  int end_of_chain(std::uint64_t operation, int for_rank) const;
+  int end_of_chain(std::uint64_t operation, int for_rank);
 
  private:
   struct Report {
@@ -41,6 +42,7 @@ class ErrorPropagation {
 
   void send(const Report& report) noexcept;
 
+  std::mutex mutex_;
   MPI_Comm comm_;
   int tag_;
   int rank_ = 0;

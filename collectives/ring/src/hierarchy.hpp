@@ -43,6 +43,8 @@ class Hierarchy {
 
   Node& node() { return node_; }
 
+  // Throws RankFailure if a rank of another node has reported one. From any thread, as the next.
+  void raise_reported();
   // After a failure of this rank: tells the ranks of the own node, and those of other nodes, why.
   void propagate(const std::exception& error);
 
@@ -56,7 +58,7 @@ class Hierarchy {
   [[noreturn]] void raise_cause_of(const network::PartnerFailure& failure);
   int rank_on_lane(int node) const;
   int awaited_rank() const;
-  [[noreturn]] void raise_silent(double seconds) const;
+  [[noreturn]] void raise_silent(double seconds);
   void in_blocks(std::size_t count, Type type, const std::function<void(const std::vector<Range>&)>& reduce,
                  const std::function<void(Range)>& start,
                  const std::function<void(const std::vector<Range>&)>& spread);

@@ -62,8 +62,7 @@ void Hierarchy::finish_network() {
     if (now < next_look) continue;
     next_look = now + kLookSeconds;
     waiting.check_others();
-    const std::string& failure = errors_.poll();
-    if (!failure.empty()) throw RankFailure(failure);
+    raise_reported();
     const double idle = patience.look(now);
     if (!reported && idle > waiting.timeout_seconds() / 2) {
       errors_.send_waiting(num_exchanges_, awaited_rank());
@@ -93,8 +92,7 @@ void Hierarchy::raise_cause_of(const network::PartnerFailure& failure) {
   try {
     for (const double end = monotonic_seconds() + patience; monotonic_seconds() < end; sched_yield()) {
       node_.waiting().check_others();
-      const std::string& reported = errors_.poll();
-      if (!reported.empty()) throw RankFailure(reported);
+      raise_reported();
     }
   } catch (const RankFailure&) {
     throw;
@@ -112,7 +110,7 @@ int Hierarchy::rank_on_lane(int node) const {
 
 int Hierarchy::awaited_rank() const { return rank_on_lane(std::max(exchange_->waiting_for(), 0)); }
 
-void Hierarchy::raise_silent(double seconds) const {
+void Hierarchy::raise_silent(double seconds) {
   char text[32];
   std::snprintf(text, sizeof(text), "%g", seconds);
   throw RankFailure(
@@ -120,6 +118,13 @@ void Hierarchy::raise_silent(double seconds) const {
       ", on another node, was silent for " + text +
       " s: it is late, or dead with all of its node; does every rank call the same operations? A "
       "longer wait: timeout_seconds");
+}
+
+// What ranks of other nodes have reported, if anything, as a failure of this one's.
+void Hierarchy::raise_reported() {
+  if (topology_.num_nodes == 1) return;
+  const std::string reported = errors_.poll();
+  if (!reported.empty()) throw RankFailure(reported);
 }
 
 // Where the failure is another rank's, the text names it already.

@@ -11,6 +11,7 @@
 #include "control_block.hpp"
 #include "crew.hpp"
 #include "distance.hpp"
+#include "message_link.hpp"
 #include "online_tuner.hpp"
 #include "push.hpp"
 #include "single_copy.hpp"
@@ -75,6 +76,11 @@ class Node {
   std::vector<OnlineTuner::Choice> choices() const { return tuner_->choices(); }
   Waiting& waiting() { return waiting_; }
   Crew& crew() { return crew_; }
+  // For messages, which go on beside the operations: what carries them, what waits for them, and the bell
+  // that rings for them.
+  MessageLink& message_link() { return message_link_; }
+  Waiting& message_waiting() { return message_waiting_; }
+  Counter* bell() { return &memory_.control_block(rank_).bell; }
   const Kernels& kernels() const { return kernels_; }
 
   // data[0, count) becomes the reduction over ranks in rank order, times `scale`; the same bits on all ranks.
@@ -123,6 +129,8 @@ class Node {
   Watch watch_;
   std::string obstacle_;
   Waiting waiting_;
+  Waiting message_waiting_;
+  MessageLink message_link_;
   Crew crew_;
   Small small_;
   Push push_;

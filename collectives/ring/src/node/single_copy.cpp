@@ -1,6 +1,5 @@
 #include "single_copy.hpp"
 
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "kernel_copy.hpp"
 #include "sources.hpp"
 
 namespace dlscale {
@@ -17,57 +17,10 @@ namespace {
 
 constexpr std::uintptr_t kNothingLent = ~std::uintptr_t{0};
 
-using Transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
-
-// 0, or an error number. The kernel may stop early, at most 2 GiB on.
-int transfer(Transfer move, pid_t process, void* here, std::uintptr_t there, std::size_t num_bytes) {
-  auto* own = static_cast<std::byte*>(here);
-  while (num_bytes) {
-    const iovec mine{own, num_bytes};
-    const iovec theirs{reinterpret_cast<void*>(there), num_bytes};
-    const ssize_t moved = move(process, &mine, 1, &theirs, 1, 0);
-    if (moved < 0) {
-      if (errno == EINTR) continue;
-      return errno;
-    }
-    if (moved == 0) return EFAULT;
-    own += moved;
-    there += static_cast<std::size_t>(moved);
-    num_bytes -= static_cast<std::size_t>(moved);
-  }
-  return 0;
-}
-
-constexpr std::size_t kPage = 4096;
-constexpr std::size_t kShortDistance = 32;
-
-// Whether the kernel's copies (`rep movsb`) take four to seven times as long as others: on AMD's processors,
-// where the target lies, within pages, a few bytes behind what is read.
-bool is_slow(std::uintptr_t from, std::uintptr_t to) {
-  const std::size_t distance = (to - from) % kPage;
-  return distance > 0 && distance < kShortDistance;
-}
-
-// Memory of this thread for piece p of several, which lies within its page as `like` does: between such
-// places the kernel copies whole pages, and never slowly.
-std::byte* scratch(std::size_t p, std::size_t piece_bytes, std::uintptr_t like) {
-  thread_local std::vector<std::byte> memory;
-  const std::size_t apart = piece_bytes / kPage * kPage + 2 * kPage;
-  if (memory.size() < (p + 1) * apart + kPage) memory.resize((p + 1) * apart + kPage);
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-  return memory.data() + (kPage - begin % kPage) % kPage + p * apart + like % kPage;
-}
-
 std::size_t count_of(const std::vector<Range>& blocks) {
   std::size_t count = 0;
   for (const Range& block : blocks) count += block.size();
   return count;
-}
-
-std::vector<pid_t> processes_of(const Watch& watch, int size, bool in_process) {
-  std::vector<pid_t> all;
-  for (int q = 0; q < size; ++q) all.push_back(in_process ? getpid() : watch.process(q));
-  return all;
 }
 
 }  // namespace
@@ -96,16 +49,15 @@ std::string obstacle_to_single_copies(Bootstrap& bootstrap, const Watch& watch) 
   for (std::size_t q = 0; q < size; ++q) {
     if (q == rank) continue;
     std::uint64_t found = 0;
-    char mark = 1;
+    const std::byte mark{1};
     if (!processes[q]) {
       complain("ranks are in different process namespaces");
-    } else if (const int error =
-                   transfer(process_vm_readv, processes[q], &found, offers[q].word_at, sizeof(found))) {
+    } else if (const int error = fetch_from(processes[q], reinterpret_cast<std::byte*>(&found),
+                                            offers[q].word_at, sizeof(found))) {
       complain(std::string("process_vm_readv: ") + std::strerror(error));
     } else if (found != offers[q].word) {
       complain("process_vm_readv read the memory of another process");
-    } else if (const int failed =
-                   transfer(process_vm_writev, processes[q], &mark, offers[q].marks_at + rank, 1)) {
+    } else if (const int failed = store_to(processes[q], &mark, offers[q].marks_at + rank, 1)) {
       complain(std::string("process_vm_writev: ") + std::strerror(failed));
     }
   }
@@ -142,8 +94,7 @@ bool SingleCopy::lend(const Job& job, std::size_t count, std::size_t kind, Refus
   // Where element 0 would be, were it there.
   const auto input = reinterpret_cast<std::uintptr_t>(job.input);
   std::byte first{};
-  const bool lendable =
-      refusal == Refusal::during || !input || transfer(process_vm_readv, getpid(), &first, input, 1) == 0;
+  const bool lendable = refusal == Refusal::during || !input || fetch_from(getpid(), &first, input, 1) == 0;
   own.lending.words[turn % 2] = lendable ? input - job.input_begin * width(job.type) : kNothingLent;
   own.lending.tags[turn % 4].store(tag, std::memory_order_relaxed);
   waiting_.announce(&own.lending, turn + 1);
@@ -189,8 +140,8 @@ void SingleCopy::require(bool copied, int q) const {
 }
 
 bool SingleCopy::fetch(int q, std::byte* to, Range range, std::size_t element) {
-  return has_copied(q, transfer(process_vm_readv, processes_[static_cast<std::size_t>(q)], to,
-                                lent_at(q, range, element), range.size() * element));
+  return has_copied(q, fetch_from(processes_[static_cast<std::size_t>(q)], to, lent_at(q, range, element),
+                                  range.size() * element));
 }
 
 bool SingleCopy::store(int q, const std::byte* from, Range range, std::size_t element) {
@@ -201,8 +152,7 @@ bool SingleCopy::store(int q, const std::byte* from, Range range, std::size_t el
     kernels_.copy(copy, from, num_bytes, {});
     from = copy;
   }
-  return has_copied(q, transfer(process_vm_writev, processes_[static_cast<std::size_t>(q)],
-                                const_cast<std::byte*>(from), to, num_bytes));
+  return has_copied(q, store_to(processes_[static_cast<std::size_t>(q)], from, to, num_bytes));
 }
 
 // Fetched from each rank at a time.

@@ -18,6 +18,7 @@
 
 #include "../bfloat16_wire.hpp"
 #include "../engine.hpp"
+#include "bind_messages.hpp"
 #include "bind_network.hpp"
 #include "c_abi.hpp"
 #include "host_memory.hpp"
@@ -250,7 +251,8 @@ NB_MODULE(_engine, m) {
       });
   m.def("default_tuning", &dlscale::network::default_tuning, "num_ranks"_a);
 
-  nb::class_<Engine>(m, "Engine")
+  nb::class_<Engine> engine(m, "Engine");
+  engine
       .def(
           "__init__",
           [](Engine* self, MPI_Fint comm, const dlscale::network::Tuning& network, double timeout_seconds,
@@ -295,6 +297,7 @@ NB_MODULE(_engine, m) {
       .def("barrier", &Engine::barrier, WithoutLock())
       .def("share", &share, "num_bytes"_a)
       .def("close", &Engine::close, WithoutLock());
+  dlscale::bind_messages(m, engine);
 
   nb::class_<dlscale::CAbi>(m, "CAbi")
       .def(nb::init<Engine&>(), "engine"_a, nb::keep_alive<1, 2>())

@@ -1,0 +1,111 @@
+#include "bind_messages.hpp"
+
+#include <nanobind/stl/unique_ptr.h>
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "host_memory.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace dlscale {
+namespace {
+
+// A message and the array that it comes from or goes to.
+class MessageUnderWay {
+ public:
+  MessageUnderWay(Engine& engine, std::unique_ptr<HostMemory> memory, MessageHandle message)
+      : engine_(engine), memory_(std::move(memory)), message_(std::move(message)) {}
+  // Others may still read or write the array of a message that nobody waited for: it stays.
+  ~MessageUnderWay() {
+    if (engine_.is_under_way(*message_)) (void)memory_.release();
+  }
+  MessageUnderWay(const MessageUnderWay&) = delete;
+  MessageUnderWay& operator=(const MessageUnderWay&) = delete;
+
+  bool wait(double seconds) const { return engine_.wait(*message_, seconds); }
+  bool is_done() const { return message_->done; }
+  bool is_under_way() const { return engine_.is_under_way(*message_); }
+  // Of a receive, once it is done.
+  int source() const { return message_->peer; }
+
+ private:
+  Engine& engine_;
+  std::unique_ptr<HostMemory> memory_;
+  MessageHandle message_;
+};
+
+std::unique_ptr<HostMemory> memory_of(nb::handle array, bool writable) {
+  auto memory = std::make_unique<HostMemory>(array, writable);
+  if (memory->holds_objects()) throw nb::type_error("the array holds Python objects, which cannot travel");
+  return memory;
+}
+
+void check_ranks(const Engine& engine, int peer, std::int64_t tag, bool any_source) {
+  const int size = engine.topology().size;
+  if (peer >= size || peer < (any_source ? Messenger::kAnySource : 0)) {
+    throw nb::value_error(
+        ("rank is " + std::to_string(peer) + "; give 0 .. " + std::to_string(size - 1)).c_str());
+  }
+  if (tag < Messenger::kLeastTag) {
+    throw nb::value_error(("tag is " + std::to_string(tag) + "; give 0 or more").c_str());
+  }
+}
+
+void send(Engine& engine, nb::handle array, int to, std::int64_t tag) {
+  check_ranks(engine, to, tag, false);
+  const auto memory = memory_of(array, false);
+  const nb::gil_scoped_release without_lock;
+  engine.wait(*engine.send(memory->bytes(), memory->num_bytes(), to, tag, false), 0);
+}
+
+int receive(Engine& engine, nb::handle array, int source, std::int64_t tag) {
+  check_ranks(engine, source, tag, true);
+  const auto memory = memory_of(array, true);
+  const nb::gil_scoped_release without_lock;
+  const MessageHandle message = engine.receive(memory->bytes(), memory->num_bytes(), source, tag, false);
+  engine.wait(*message, 0);
+  return message->peer;
+}
+
+std::unique_ptr<MessageUnderWay> begin_send(Engine& engine, nb::handle array, int to, std::int64_t tag) {
+  check_ranks(engine, to, tag, false);
+  auto memory = memory_of(array, false);
+  MessageHandle message;
+  {
+    const nb::gil_scoped_release without_lock;
+    message = engine.send(memory->bytes(), memory->num_bytes(), to, tag, true);
+  }
+  return std::make_unique<MessageUnderWay>(engine, std::move(memory), std::move(message));
+}
+
+std::unique_ptr<MessageUnderWay> begin_receive(Engine& engine, nb::handle array, int source,
+                                               std::int64_t tag) {
+  check_ranks(engine, source, tag, true);
+  auto memory = memory_of(array, true);
+  MessageHandle message;
+  {
+    const nb::gil_scoped_release without_lock;
+    message = engine.receive(memory->bytes(), memory->num_bytes(), source, tag, true);
+  }
+  return std::make_unique<MessageUnderWay>(engine, std::move(memory), std::move(message));
+}
+
+}  // namespace
+
+void bind_messages(nb::module_& m, nb::class_<Engine>& engine) {
+  nb::class_<MessageUnderWay>(m, "Message")
+      .def("wait", &MessageUnderWay::wait, "seconds"_a = 0.0, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("done", &MessageUnderWay::is_done)
+      .def_prop_ro("under_way", &MessageUnderWay::is_under_way)
+      .def_prop_ro("source", &MessageUnderWay::source);
+  engine.def("send", &send, "buffer"_a, "to"_a, "tag"_a)
+      .def("recv", &receive, "buffer"_a, "source"_a, "tag"_a)
+      .def("isend", &begin_send, "buffer"_a, "to"_a, "tag"_a, nb::keep_alive<0, 1>())
+      .def("irecv", &begin_receive, "buffer"_a, "source"_a, "tag"_a, nb::keep_alive<0, 1>());
+}
+
+}  // namespace dlscale
