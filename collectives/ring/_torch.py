@@ -62,6 +62,11 @@ def words_of(tensor: torch.Tensor) -> NDArray[Any]:
     return words
 
 
+def bytes_of(tensor: torch.Tensor) -> NDArray[np.uint8]:
+    """The memory of `tensor` as bytes, to be moved. Raises as `array_of`."""
+    return array_of(tensor).reshape(-1).view(np.uint8)
+
+
 def fill(tensor: torch.Tensor, words: NDArray[Any]) -> None:
     """Copy bytes that `words_of` laid out into a tensor, unless they are there already."""
     data = array_of(tensor).reshape(-1).view(np.uint8)

@@ -7,6 +7,7 @@ members alone.
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -20,7 +21,8 @@ from mpi4py import MPI
 from torch.distributed import Store, register_rendezvous_handler  # type: ignore[attr-defined]
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.ring._torch import allreduce, array_of, fill, reduce_scatter, words_of
+from dlscale.collectives.ring._engine import Message
+from dlscale.collectives.ring._torch import allreduce, array_of, bytes_of, fill, reduce_scatter, words_of
 from dlscale.collectives.ring.engine import Ring
 from dlscale.collectives.training.communication import Teams, want_threads
 
@@ -73,6 +75,62 @@ class RingWork(dist.Work):
         return done.then(lambda future: future.value())
 
 
+class MessageWork(dist.Work):
+    """A message that is sent or received; `wait` raises its error. It goes on whether anybody waits or not."""
+
+    def __init__(self, message: Message, tensors: Any) -> None:
+        super().__init__()
+        self._message, self._tensors = message, tensors
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Return True when the message is done; raises TimeoutError after `timeout`, where 0 means the ring's own."""
+        if not self._message.wait(timeout.total_seconds()):
+            raise TimeoutError(f"the message is not done after {timeout.total_seconds():g} s")
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, successfully or not."""
+        return not self._message.under_way
+
+    def is_success(self) -> bool:
+        """Whether it has ended successfully."""
+        return self._message.done
+
+    def exception(self) -> Any:
+        """Its error; None while it is under way."""
+        if self._message.under_way:
+            return None
+        try:
+            self._message.wait()
+        except RuntimeError as error:
+            return error
+        return None
+
+    def result(self) -> Any:
+        """The tensors."""
+        return self._tensors
+
+    def synchronize(self) -> None:
+        """Like `wait`."""
+        self.wait()
+
+    def _source_rank(self) -> int:
+        return self._message.source
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """A future of the tensors; a thread waits for the message."""
+        done: Future[Any] = Future()
+
+        def wait() -> None:
+            try:
+                done.set_result(self.wait())
+            except RuntimeError as error:
+                done.set_exception(error)
+
+        threading.Thread(target=wait, name="dlscale-message", daemon=True).start()
+        return RingWork(done, self._tensors).get_future()
+
+
 class NoStore(Store):
     """Refuses to be used: what ranks have to tell each other goes through the ring.
 
@@ -102,11 +160,8 @@ _MISSING = (
     "alltoall_base",
     "all_to_all_single",
     "gather",
-    "recv",
-    "recv_anysource",
     "reduce",
     "scatter",
-    "send",
 )
 
 Tensors = list[torch.Tensor]
@@ -216,6 +271,21 @@ class RingGroup(dist.ProcessGroup):
         """Wait for all ranks."""
         return self._each(lambda ring, _: ring.barrier(), [None], results=[])
 
+    def send(self, tensors: Tensors, dstRank: int, tag: int = 0) -> MessageWork:  # noqa: N803
+        """Send one tensor to a rank; of any dtype, also to this rank itself."""
+        (tensor,) = tensors
+        return MessageWork(self._ring().isend(bytes_of(tensor), dstRank, tag=tag), tensors)
+
+    def recv(self, tensors: Tensors, srcRank: int, tag: int = 0) -> MessageWork:  # noqa: N803
+        """Receive one tensor, of the length that the rank sends."""
+        (tensor,) = tensors
+        return MessageWork(self._ring().irecv(bytes_of(tensor), srcRank, tag=tag), tensors)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> MessageWork:
+        """Receive one tensor from whichever rank sends one with that tag."""
+        (tensor,) = tensors
+        return MessageWork(self._ring().irecv(bytes_of(tensor), tag=tag), tensors)
+
     def shutdown(self) -> None:
         """Finish what is under way and free the ring; collective. Torch may keep the group itself for ever."""
         if self._teams:
@@ -227,6 +297,9 @@ class RingGroup(dist.ProcessGroup):
         if self._teams is None:
             raise RuntimeError("this process group is closed")
         return self._teams
+
+    def _ring(self) -> Ring:
+        return self._open().collective(0)
 
     def _each(
         self, operation: Callable[[Ring, Any], None], items: Sequence[Any], *, results: Any
@@ -256,8 +329,8 @@ def _allgather(ring: Ring, pair: tuple[Tensors, torch.Tensor]) -> None:
 def _refusal(name: str) -> Callable[..., Any]:
     def refuse(*_arguments: Any, **_options: Any) -> Any:
         raise NotImplementedError(
-            f"backend {NAME!r} has no {name}; it has all_reduce, broadcast, all_gather, reduce_scatter and barrier. "
-            "For the rest form a gloo group"
+            f"backend {NAME!r} has no {name}; it has all_reduce, broadcast, all_gather, reduce_scatter, send, recv and "
+            "barrier. For the rest form a gloo group"
         )
 
     return refuse

@@ -1,6 +1,7 @@
 """torch.distributed over the ring: backend "dlscale", on however many ranks this was started."""
 
 import sys
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -157,6 +158,73 @@ def test_a_work_is_waited_for_and_has_a_future(group, world):
         expected = torch.full((1000,), float(i * p + p * (p - 1) // 2))
         torch.testing.assert_close(future.wait()[0], expected)
         torch.testing.assert_close(work.result()[0], expected)
+
+
+def of(rank, count, dtype=torch.float32, number=0):
+    return torch.from_numpy(np.random.default_rng([rank, count, number]).standard_normal(count)).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.bool])
+@pytest.mark.parametrize("count", [1, 100_003])
+def test_messages_go_round_in_a_batch(group, world, dtype, count):
+    rank, p = world.Get_rank(), world.Get_size()
+    received = torch.zeros(count, dtype=dtype)
+    works = dist.batch_isend_irecv(
+        [
+            dist.P2POp(dist.isend, of(rank, count, dtype), (rank + 1) % p),
+            dist.P2POp(dist.irecv, received, (rank - 1) % p),
+        ]
+    )
+    for work in works:
+        work.wait()
+    assert torch.equal(received, of((rank - 1) % p, count, dtype))
+    assert all(work.is_completed() and work.is_success() and work.exception() is None for work in works)
+
+
+@pytest.mark.parametrize("count", [10, 100_003])
+def test_messages_that_are_waited_for(group, world, count):
+    rank, p = world.Get_rank(), world.Get_size()
+    if p == 1:
+        pytest.skip("torch lets no rank send to itself and wait")
+    if rank == 0:
+        for other in range(1, p):
+            dist.send(of(0, count, number=other), other, tag=3)
+        sources = []
+        for _ in range(1, p):
+            received = torch.zeros(count)
+            sources.append(dist.recv(received, tag=5))
+            assert torch.equal(received, of(sources[-1], count))
+        assert sorted(sources) == list(range(1, p))
+    else:
+        received = torch.zeros(count)
+        assert dist.recv(received, 0, tag=3) == 0
+        assert torch.equal(received, of(0, count, number=rank))
+        dist.send(of(rank, count), 0, tag=5)
+
+
+def test_messages_of_a_group_of_some(group, world):
+    rank, p = world.Get_rank(), world.Get_size()
+    if p < 2:
+        pytest.skip("needs two ranks")
+    ends = dist.new_group([0, p - 1])
+    if rank == 0:
+        dist.send(of(0, 50_000), p - 1, group=ends)
+    if rank == p - 1:
+        received = torch.zeros(50_000)
+        assert dist.recv(received, 0, group=ends) == 0
+        assert torch.equal(received, of(0, 50_000))
+
+
+def test_a_message_has_a_future_and_a_wait_a_limit(group, world):
+    rank, received = world.Get_rank(), torch.zeros(50_000)
+    work = dist.irecv(received, rank)
+    with pytest.raises(TimeoutError, match=r"not done after 0\.01 s"):
+        work.wait(timedelta(seconds=0.01))
+    assert not work.is_completed()
+    future = work.get_future()
+    dist.isend(of(rank, 50_000), rank)  # nobody waits for it
+    assert torch.equal(future.wait()[0], of(rank, 50_000))
+    assert torch.equal(work.result()[0], of(rank, 50_000))
 
 
 def test_a_barrier_and_several_tensors_at_once(group, world):
