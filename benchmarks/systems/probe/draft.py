@@ -13,6 +13,7 @@ import shutil
 import textwrap
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -24,7 +25,7 @@ from dlscale.base.batch import load_all
 from dlscale.base.redaction import home_folder
 from dlscale.base.strings import LONGEST_NAME, visible
 from dlscale.benchmarks.systems.lint import FILL_IN
-from dlscale.benchmarks.systems.probe.measure import Rates, measure_cores, measure_gpu
+from dlscale.benchmarks.systems.probe.measure import Rates, measure_cores, measure_gpu, torchs_gpus
 from dlscale.benchmarks.systems.probe.node import Commands, ThisNode, quantity, read_node
 from dlscale.benchmarks.systems.probe.slurm import NodeKind, Slurm, SlurmPartition, read_slurm
 from dlscale.benchmarks.systems.system import System
@@ -36,6 +37,7 @@ SCRATCH = ("SCRATCH", "PSCRATCH", "MEMBERWORK", "WORK")
 SOURCES = {
     "node": "psutil, py-cpuinfo and /sys/devices/system",
     "gpus": "NVML, the library of NVIDIA's driver",
+    "torch": "PyTorch",
     "network": "/sys/class",
     "scheduler": "scontrol show config, partition and node of Slurm",
     "measured": "dlscale system probe --measure: STREAM's triad and matrix products, the best of a second each",
@@ -46,12 +48,14 @@ Facts = dict[str, Any]  # name -> a fact as a table, or None where it is unknown
 def probe_machine(*, name: str | None = None, measure: bool = False) -> str:
     """The draft for the machine that this runs on. Starts nothing on other nodes, and submits nothing.
 
-    With `measure` this node's memory bandwidth and matrix products are measured, which takes some seconds.
+    With `measure` this node's memory bandwidth and matrix products are measured, which takes some seconds; PyTorch
+    then also says of GPUs that NVML does not know.
     """
     commands = Commands()
     node = read_node(commands)
     slurm = read_slurm(commands.run, node.mpi[0] if node.mpi else None)
     rates = (measure_cores(), measure_gpu()) if measure else (None, None)
+    node = replace(node, gpus=node.gpus or torchs_gpus()) if measure else node
     problems = [*commands.problems, *(f"--measure: {text}" for one in rates if one for text in one.missing)]
     return draft(node, slurm, name=name, problems=problems, cores=rates[0], gpu=rates[1])
 
@@ -189,7 +193,10 @@ def _node(node: ThisNode, kind: NodeKind | None, note: str, *, is_that_node: boo
 
 
 def _devices(node: ThisNode, kind: NodeKind | None, note: str, *, is_that_node: bool) -> tuple[Facts, bool]:
-    """Slurm's number of GPUs with NVML's model and memory, and whether NVML saw those; nothing where there is none."""
+    """Slurm's number of GPUs with their model and memory by NVML or PyTorch, and whether that saw them.
+
+    Nothing where there is none.
+    """
     gpus = node.gpus
     if kind and kind.num_gpus and not (gpus and gpus.count == kind.num_gpus and is_that_node):
         unknown = "" if kind.gpu_model else "Slurm does not name it"
@@ -201,15 +208,16 @@ def _devices(node: ThisNode, kind: NodeKind | None, note: str, *, is_that_node: 
         return {}, False
     note = f"counted with: {', '.join(gpus.others)}" if gpus.others else note
     return {
-        "per_node": _fact(gpus.count, "scheduler" if kind else "gpus", note),
-        "model": _fact(gpus.gpu.model, "gpus", note),
-        "memory": _fact(quantity(gpus.gpu.memory_gib, "GiB"), "gpus", note),
+        "per_node": _fact(gpus.count, "scheduler" if kind else gpus.source, note),
+        "model": _fact(gpus.gpu.model, gpus.source, note),
+        "memory": _fact(quantity(gpus.gpu.memory_gib, "GiB"), gpus.source, note),
+        **({"backend": gpus.backend} if gpus.backend else {}),
     }, True
 
 
 def _why_no_devices(node: ThisNode, slurm: Slurm | None) -> str:
     if not slurm:
-        return "NVML lists no GPU, and GPUs of other makers are not read"
+        return "NVML lists no GPU, and only --measure asks PyTorch for those of other makers"
     here = f"; this machine has {node.gpus.count} of {node.gpus.gpu.model}" if node.gpus else ""
     return f"Slurm has no GPUs on the nodes of the default partition{here}"
 

@@ -16,15 +16,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.systems.probe.node import Gpu, Gpus, most_common
+from dlscale.models.frameworks import gpu_module
 
 TRY_SECONDS = 1.0  # of each rate
 MOST_SECONDS = 5.0  # of the call that warms up
 ARRAY_BYTES = 512 << 20  # three of them are needed
-SIDE = {"cpu": 2048, "cuda": 8192}  # of a matrix
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+SIDE = {"cpu": 2048, "cuda": 8192, "xpu": 8192}  # of a matrix
+DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16"}
 MEASURED = "measured with PyTorch {version}"
 
 
@@ -54,15 +56,26 @@ def measure_cores() -> Rates:
     before = torch.get_num_threads()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     try:
-        return _rates(torch, "cpu", lambda: None)
+        return _rates(torch, "cpu", lambda: None, has_tf32=False)
     finally:
         torch.set_num_threads(before)
 
 
+def torchs_gpus() -> Gpus | None:
+    """The GPUs of any maker that PyTorch sees; None where it sees none. Raises UsageError without PyTorch."""
+    gpus: Any = gpu_module("torch")
+    kind = getattr(_torch(), gpus.KIND)
+    memory = [kind.get_device_properties(index).total_memory for index in range(kind.device_count())]
+    found = [Gpu(name, size / 2**30) for name, size in zip(gpus.names(), memory, strict=True)]
+    return most_common(found, source="torch", backend=gpus.exchange_library()[0])
+
+
 def measure_gpu() -> Rates | None:
     """The rates of the first GPU; None where PyTorch sees none. Raises UsageError without PyTorch."""
-    torch = _torch()
-    return _rates(torch, "cuda", torch.cuda.synchronize) if torch.cuda.is_available() else None
+    torch, gpus = _torch(), cast(Any, gpu_module("torch"))
+    if not gpus.names():
+        return None
+    return _rates(torch, gpus.KIND, getattr(torch, gpus.KIND).synchronize, has_tf32=not gpus.without_tf32())
 
 
 def _torch() -> Any:
@@ -73,21 +86,28 @@ def _torch() -> Any:
     return torch
 
 
-def _rates(torch: Any, device: str, wait: Callable[[], None]) -> Rates:
+def _rates(torch: Any, device: str, wait: Callable[[], None], *, has_tf32: bool) -> Rates:
     arrays = [torch.ones(ARRAY_BYTES // 4, device=device) for _ in range(3)]
     triad = _best_seconds(partial(torch.add, arrays[0], arrays[1], alpha=2.0, out=arrays[2]), wait)
     del arrays
     return Rates(
         memory_bytes_per_second=triad and 3 * ARRAY_BYTES / triad,
-        peaks={name: _product_rate(torch, device, dtype, wait) for name, dtype in DTYPES.items()},
+        peaks={
+            name: _product_rate(torch, device, name, wait) for name in DTYPES if has_tf32 or name != "tf32"
+        },
         how=MEASURED.format(version=torch.__version__),
     )
 
 
-def _product_rate(torch: Any, device: str, dtype: str, wait: Callable[[], None]) -> float | None:
-    side = SIDE[device]
-    left, right, out = (torch.ones(side, side, device=device, dtype=getattr(torch, dtype)) for _ in range(3))
-    seconds = _best_seconds(partial(torch.mm, left, right, out=out), wait)
+def _product_rate(torch: Any, device: str, name: str, wait: Callable[[], None]) -> float | None:
+    side, dtype = SIDE[device], getattr(torch, DTYPES[name])
+    left, right, out = (torch.ones(side, side, device=device, dtype=dtype) for _ in range(3))
+    switch = torch.backends.cuda.matmul
+    before, switch.allow_tf32 = switch.allow_tf32, name == "tf32"
+    try:
+        seconds = _best_seconds(partial(torch.mm, left, right, out=out), wait)
+    finally:
+        switch.allow_tf32 = before
     return seconds and 2 * side**3 / seconds
 
 

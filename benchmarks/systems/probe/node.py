@@ -109,28 +109,32 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpus:
-    """A node's GPUs by the model that most of them are of."""
+    """A node's GPUs by the model that most of them are of; `backend` exchanges between them, where that is known."""
 
     count: int
     gpu: Gpu
     others: tuple[str, ...] = ()  # models of the rest, which are counted too
+    source: str = "gpus"
+    backend: str = ""
+
+
+def most_common(gpus: Sequence[Gpu], **known: str) -> Gpus | None:
+    """All of a node's; None without any."""
+    if not gpus:
+        return None
+    (gpu, _), *rest = Counter(gpus).most_common()
+    others = {other.model for other, _ in rest} - {gpu.model}
+    return Gpus(count=len(gpus), gpu=gpu, others=tuple(sorted(others)), **known)
 
 
 def read_gpus() -> Gpus | None:
     """NVIDIA's GPUs of this node; None if NVML lists none."""
     try:
         pynvml.nvmlInit()
-        gpus = [
-            _gpu(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(pynvml.nvmlDeviceGetCount())
-        ]
+        count = pynvml.nvmlDeviceGetCount()
+        return most_common([_gpu(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(count)])
     except pynvml.NVMLError:
         return None
-    if not gpus:
-        return None
-    (gpu, _), *rest = Counter(gpus).most_common()
-    return Gpus(
-        count=len(gpus), gpu=gpu, others=tuple(sorted({other.model for other, _ in rest} - {gpu.model}))
-    )
 
 
 def _gpu(handle: object) -> Gpu:

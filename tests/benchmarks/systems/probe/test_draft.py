@@ -5,8 +5,10 @@ import re
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import main
@@ -18,6 +20,7 @@ from dlscale.benchmarks.systems.probe.draft import draft, duration, host_pattern
 from dlscale.benchmarks.systems.probe.node import Cpu, Gpu, Gpus, Network, ThisNode
 from dlscale.benchmarks.systems.probe.slurm import read_slurm
 from dlscale.benchmarks.systems.system import System, facts, load_system
+from dlscale.models.frameworks import gpu_module
 
 NODE = ThisNode(
     hostname="login03.cluster.example.org",
@@ -349,6 +352,42 @@ def test_measured_rates_name_their_source_and_fill_bandwidth_and_peaks(small_tri
     told = " ".join(text.replace("#", " ").split())
     assert ("dlscale collectives --system THIS.toml --nodes 2" in told) == ("[fabric]" in text)
     assert "measured = " not in probe_machine(name="mine")
+
+
+class Xpus:
+    """torch.xpu of a node, whose work is done by the host."""
+
+    def __init__(self):
+        self.get_device_properties = lambda _: SimpleNamespace(total_memory=64 << 30)
+        self.get_device_name, self.device_count = lambda _: "Data Center GPU Max 1550", lambda: 12
+        self.synchronize = lambda: None
+
+
+def test_gpus_that_nvml_does_not_know_are_those_of_pytorch(small_tries, monkeypatch):
+    monkeypatch.setattr(drafting, "read_node", lambda _: NODE)
+    monkeypatch.setattr(drafting, "read_slurm", lambda *_: None)
+    monkeypatch.setattr(torch, "xpu", Xpus())
+    monkeypatch.setattr(torch.distributed, "is_xccl_available", lambda: True, raising=False)
+    monkeypatch.setattr(gpu_module("torch"), "KIND", "xpu")
+    monkeypatch.setitem(measure.SIDE, "xpu", 64)
+    make = torch.ones
+    monkeypatch.setattr(torch, "ones", lambda *sizes, **how: make(*sizes, dtype=how.get("dtype")))
+    text = probe_machine(name="mine", measure=True)
+    devices = loaded(text).devices
+    assert (devices.per_node.value, devices.memory.number, devices.backend) == (12, 64 << 30, "xccl")
+    assert devices.model.source == "torch"
+    assert set(devices.peak) == {"fp32", "bf16"}, "no TF32 on GPUs of Intel"
+    assert probe_machine(name="mine").count("only --measure asks PyTorch") == 1
+
+
+@pytest.mark.parametrize("name", ["fp32", "tf32", "bf16"])
+def test_products_are_rounded_to_tf32_only_for_its_rate(name, small_tries, monkeypatch):
+    seen = []
+    switch = torch.backends.cuda.matmul
+    before = switch.allow_tf32
+    monkeypatch.setattr(measure, "_best_seconds", lambda *_: seen.append(switch.allow_tf32) or 1.0)
+    measure._product_rate(torch, "cpu", name, lambda: None)
+    assert (seen, switch.allow_tf32) == ([name == "tf32"], before)
 
 
 def test_a_rate_that_takes_too_long_is_left_out_aloud(small_tries, monkeypatch):
