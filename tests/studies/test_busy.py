@@ -32,7 +32,7 @@ def test_a_busy_machine_is_told_before_during_and_after(bench, hog):
     assert time.monotonic() - begin < 60
     done = bench.run("--backends", "none", "--ranks", "1")
     assert done.returncode == 0, done.stderr
-    assert "warning: other programs use" in done.stdout
+    assert "the machine is busy (other programs use" in done.stdout
     assert "repeated (machine was busy)" in done.stdout
     assert "The machine was busy: other programs took" in done.stdout
     trained = [record for record in bench.records() if record.case.cell.control == "train"]
