@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dlscale.base.launchers import Start, command_line
 from dlscale.benchmarks.launch.hosts import WITH_PARENT, HostsShape, addresses
 
 NUM_HOSTS, RANKS_PER_HOST = 4, 2
@@ -91,3 +92,35 @@ def test_the_ring_between_hosts_does_what_it_does_between_nodes_of_one(tmp_path)
         ranks_per_host=1,
         variables={"DLSCALE_UNDER_MPIEXEC": str(NUM_HOSTS)},
     )
+
+
+AGENT = "import os, sys; os.environ['PET_NODE_RANK'] = os.environ['PMI_RANK']; os.execv(sys.argv[1], sys.argv[1:])"
+OF_THE_PLANE = """
+import os, socket, sys
+from pathlib import Path
+from dlscale.collectives.control import control_plane
+plane = control_plane(Path(sys.argv[1]))
+world = plane.meet(8)
+told = world.gather((socket.gethostname(), plane.rank, world.allreduce(plane.rank)))
+world.Barrier()
+if told:
+    print(repr(told), flush=True)
+os._exit(0)  # as ranks of a launch do
+"""
+
+
+def test_ranks_of_torchrun_meet_at_the_first_host(tmp_path):
+    """mpiexec stands in for srun, which starts an agent on every host."""
+    start = Start(
+        nodes=addresses(NUM_HOSTS),
+        num_ranks=RANKS_PER_HOST * NUM_HOSTS,
+        ranks_per_node=RANKS_PER_HOST,
+        cpus_per_rank=1,
+        variables={},
+        program=(sys.executable, "-P", "-c", OF_THE_PLANE, str(tmp_path)),
+        folder=str(tmp_path),
+    )
+    line = command_line("torchrun", start)
+    said = run_on_hosts("-c", AGENT, *line[line.index("agent") + 1 :], ranks_per_host=1)
+    (told,) = [line for line in said.splitlines() if line.startswith("[(")]
+    assert eval(told) == [(f"h{1 + rank // 2}", rank, 28) for rank in range(8)]  # noqa: S307  our own words

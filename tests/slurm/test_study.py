@@ -171,6 +171,24 @@ def test_a_study_survives_a_killed_job_a_cancelled_one_and_another_controller(cl
     assert "nothing to submit: all cases are done" in nothing.stdout
 
 
+@pytest.mark.nightly
+def test_torchrun_starts_the_ranks_of_a_job(cluster, tmp_path):
+    """On one node: Slurm's names of nodes mean nothing to the network here."""
+    elsewhere = tmp_path / "results"
+    done = run(
+        *(cluster, "--results", str(elsewhere), "--backends", "gloo", "--nodes", "1", "--launches", "1"),
+        *("--set", "allocations=1", "--set", "launcher=torchrun"),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    wait_for(lambda: idle(cluster), "the job")
+    records = records_of(elsewhere)
+    assert records
+    for record in records:
+        assert record.good, record.failure
+        assert " srun --nodes=1 --ntasks=1 " in record.command
+        assert " agent " in record.command
+
+
 def test_a_requeued_job_goes_on_with_a_training_to_a_target(cluster, tmp_path):
     """What a preemption does: the job is stopped, queued again under its number, and started again.
 
