@@ -2,9 +2,9 @@
 
 For each framework that sees GPUs: doctor; the tests beside this file; a tiny study and the contract of the backends
 that train on GPUs, on 1 .. #GPUs ranks, and of torch's through host memory on 2 and 3 ranks that share the GPU where
-there is only one; in torch NCCL's operations over message sizes, where there are several GPUs. What times nothing runs
-side by side, a launch for every two cores. All of it is tried, and what failed is listed; ends with 1 then, or where
-there is no GPU.
+there is only one; in torch the operations between GPUs over message sizes, where there are several. What times nothing
+runs side by side, a launch for every two cores. All of it is tried, and what failed is listed; ends with 1 then, or
+where there is no GPU.
 
 check.py [FOLDER]     outputs, records of studies and what ranks print are kept in FOLDER (one of their own)
 """
@@ -84,8 +84,8 @@ def main(folder: str, device: str) -> None:
         first, timed = [doctor(framework, between[framework] if device == "gpu" else "none")], []
         if device == "gpu":
             first.append(tests(framework))
-            if framework == "torch" and num_gpus > 1 and between[framework] == "nccl":
-                timed.append(collectives(num_gpus, logs))
+            if framework == "torch" and num_gpus > 1:
+                timed.append(collectives(between[framework], num_gpus, logs))
         untimed = [
             study(framework, left, num_gpus, logs, device),
             *contracts(framework, sizes, logs, installation, flavour, device),
@@ -209,11 +209,11 @@ def study(framework: str, backends: list[str], num_gpus: int, logs: Path, device
     return Step(title="study", command=command)
 
 
-def collectives(num_gpus: int, logs: Path) -> Step:
+def collectives(backend: str, num_gpus: int, logs: Path) -> Step:
     """Every operation is checked before it is timed; exit status 2 if one fails."""
     command = [
-        *(dlscale(), "collectives", "--backends", "nccl", "--operations", "all", "--sizes", "4KiB:64MiB:x16"),
-        *("--ranks", str(num_gpus), "--launches", "1", "--budget", "1min"),
+        *(dlscale(), "collectives", "--backends", backend, "--operations", "all"),
+        *("--sizes", "4KiB:64MiB:x16", "--ranks", str(num_gpus), "--launches", "1", "--budget", "1min"),
         *("--results", str(logs / "results")),
     ]
     return Step(title="collectives", command=command)

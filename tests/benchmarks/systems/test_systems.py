@@ -173,6 +173,7 @@ SITE = '[environments.site]\nprefix = "$SCRATCH/dlscale-site"'
             "partitions.standard.max_nodes: 181",
         ),
         ("peak.bf16", "peak.half", "devices.peak.half: no data type"),
+        ('backend = "nccl"', 'backend = "gloo"', "devices.backend: 'gloo' is not one of: nccl, xccl"),
         ("setup = \"pip install 'dlscale[tensorflow]'\"", 'setup = ""', "environments.current.setup: empty"),
         (SITE, SITE.replace("site]", "centre]"), "environments.site: missing"),
         ("aliases = []", 'aliases = ["daint"]', "aliases: 'daint' is the name of another system, piz-daint"),
