@@ -76,7 +76,7 @@ class _ControlPlane:
         self.rank: int = control.Get_rank()
         self.size: int = control.Get_size()
 
-    def gather(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
+    def allgather_bytes(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
         messages: list[NDArray[np.uint8]] = self._control.allgather(message)
         return messages
 

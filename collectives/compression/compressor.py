@@ -63,7 +63,7 @@ class Gathered:
         """One message from each rank to all others."""
         residual = residual_of(state, bucket, error_feedback=self._error_feedback)
         state.setdefault(RANK, np.array([links.rank]))
-        messages = links.gather(self._codec.encode(bucket, residual, state))
+        messages = links.allgather_bytes(self._codec.encode(bucket, residual, state))
         for message in messages:
             self._codec.add(message, bucket, np.float32(1 / len(messages)))
 

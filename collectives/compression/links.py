@@ -27,7 +27,7 @@ class Transport(Protocol):
         """The number of ranks, P."""
         ...
 
-    def gather(self, message: NDArray[np.uint8]) -> Sequence[NDArray[np.uint8]]:
+    def allgather_bytes(self, message: NDArray[np.uint8]) -> Sequence[NDArray[np.uint8]]:
         """The messages of all ranks, in order of rank; their lengths may differ. They are valid until the next call."""
         ...
 
@@ -48,10 +48,10 @@ class Links:
         self.rank, self.size = transport.rank, transport.size
         self.num_bytes = 0.0
 
-    def gather(self, message: NDArray[np.uint8]) -> Sequence[NDArray[np.uint8]]:
+    def allgather_bytes(self, message: NDArray[np.uint8]) -> Sequence[NDArray[np.uint8]]:
         """The transport's, counted."""
         self.num_bytes += (self.size - 1) * message.nbytes
-        return self._transport.gather(message)
+        return self._transport.allgather_bytes(message)
 
     def average_halves(self, values: NDArray[Any]) -> None:
         """The transport's, counted."""

@@ -55,7 +55,7 @@ class MpiCollective:
         """Wait for all ranks."""
         self._open().Barrier()
 
-    def gather(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
+    def allgather_bytes(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
         """The messages of all ranks, in order of rank, of whatever lengths (`compression.links.Transport`)."""
         communicator = self._open()
         lengths = communicator.allgather(message.size)

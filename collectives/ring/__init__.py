@@ -8,6 +8,7 @@
 
 src/          the engine and its binding, the extension module `_engine`
 engine.py     the engine in Python, `Ring`
+messages.py   messages between two of its ranks, and what is made of them
 settings.py   the user's settings
 bfloat16.py   gradients as bfloat16 on the wire, with error feedback
 pieces.py     nodes cut into NUMA domains, or every so many ranks

@@ -46,6 +46,11 @@ def allreduce(ring: Ring, tensor: torch.Tensor, op: str, *, bucket: int | None =
     ring.allreduce(array_of(tensor), op, bfloat16=tensor.dtype == torch.bfloat16, bucket=bucket)
 
 
+def reduce(ring: Ring, tensor: torch.Tensor, op: str, root: int) -> None:
+    """Root's tensor becomes the sum, average, min or max over ranks; collective."""
+    ring.reduce(array_of(tensor), op, root, bfloat16=tensor.dtype == torch.bfloat16)
+
+
 def reduce_scatter(ring: Ring, whole: torch.Tensor, piece: torch.Tensor, op: str) -> None:
     """Fill `piece` with this rank's part of the sum, average, min or max over ranks of `whole`; collective."""
     bfloat16 = piece.dtype == torch.bfloat16

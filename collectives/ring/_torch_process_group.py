@@ -7,11 +7,8 @@ members alone.
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -21,114 +18,19 @@ from mpi4py import MPI
 from torch.distributed import Store, register_rendezvous_handler  # type: ignore[attr-defined]
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.ring._engine import Message
-from dlscale.collectives.ring._torch import allreduce, array_of, bytes_of, fill, reduce_scatter, words_of
+from dlscale.collectives.ring._torch import (
+    allreduce,
+    array_of,
+    bytes_of,
+    fill,
+    reduce,
+    reduce_scatter,
+    words_of,
+)
+from dlscale.collectives.ring._torch_works import MessageWork, RingWork
 from dlscale.collectives.ring.engine import Ring
+from dlscale.collectives.ring.messages import Parts
 from dlscale.collectives.training.communication import Teams, want_threads
-
-
-class RingWork(dist.Work):
-    """An operation of the ring; `wait` raises its error."""
-
-    def __init__(self, operation: Future[Any], results: Any) -> None:
-        super().__init__()
-        self._operation, self._results = operation, results
-
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Return True when the operation is done; raises TimeoutError after `timeout`, where 0 means never."""
-        self._operation.result(timeout.total_seconds() or None)
-        return True
-
-    def is_completed(self) -> bool:
-        """Whether it has ended, successfully or not."""
-        return self._operation.done()
-
-    def is_success(self) -> bool:
-        """Whether it has ended successfully."""
-        return self._operation.done() and self._operation.exception() is None
-
-    def exception(self) -> Any:
-        """Its error; None while it is under way."""
-        return self._operation.exception() if self._operation.done() else None
-
-    def result(self) -> Any:
-        """The tensors that hold the result."""
-        return self._results
-
-    def synchronize(self) -> None:
-        """Like `wait`: on a CPU there is no stream to order work after."""
-        self.wait()
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        """A future of the tensors that hold the result."""
-        done: torch.futures.Future[Any] = torch.futures.Future()
-
-        def complete(operation: Future[Any]) -> None:
-            error = operation.exception()
-            if isinstance(error, Exception):
-                done.set_exception(error)
-            else:
-                done.set_result(self._results)
-
-        self._operation.add_done_callback(complete)
-        # A future that fails in C++ too: only one whose callback raised does.
-        return done.then(lambda future: future.value())
-
-
-class MessageWork(dist.Work):
-    """A message that is sent or received; `wait` raises its error. It goes on whether anybody waits or not."""
-
-    def __init__(self, message: Message, tensors: Any) -> None:
-        super().__init__()
-        self._message, self._tensors = message, tensors
-
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Return True when the message is done; raises TimeoutError after `timeout`, where 0 means the ring's own."""
-        if not self._message.wait(timeout.total_seconds()):
-            raise TimeoutError(f"the message is not done after {timeout.total_seconds():g} s")
-        return True
-
-    def is_completed(self) -> bool:
-        """Whether it has ended, successfully or not."""
-        return not self._message.under_way
-
-    def is_success(self) -> bool:
-        """Whether it has ended successfully."""
-        return self._message.done
-
-    def exception(self) -> Any:
-        """Its error; None while it is under way."""
-        if self._message.under_way:
-            return None
-        try:
-            self._message.wait()
-        except RuntimeError as error:
-            return error
-        return None
-
-    def result(self) -> Any:
-        """The tensors."""
-        return self._tensors
-
-    def synchronize(self) -> None:
-        """Like `wait`."""
-        self.wait()
-
-    def _source_rank(self) -> int:
-        return self._message.source
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        """A future of the tensors; a thread waits for the message."""
-        done: Future[Any] = Future()
-
-        def wait() -> None:
-            try:
-                done.set_result(self.wait())
-            except RuntimeError as error:
-                done.set_exception(error)
-
-        threading.Thread(target=wait, name="dlscale-message", daemon=True).start()
-        return RingWork(done, self._tensors).get_future()
 
 
 class NoStore(Store):
@@ -154,16 +56,6 @@ _OPERATIONS = {
     dist.ReduceOp.MIN: "min",
     dist.ReduceOp.MAX: "max",
 }
-_MISSING = (
-    "allgather_coalesced",
-    "alltoall",
-    "alltoall_base",
-    "all_to_all_single",
-    "gather",
-    "reduce",
-    "scatter",
-)
-
 Tensors = list[torch.Tensor]
 
 
@@ -236,6 +128,20 @@ class RingGroup(dist.ProcessGroup):
         ]
         return self._each(_allgather, pairs, results=outputs)
 
+    def allgather_coalesced(
+        self,
+        output_lists: list[Tensors],
+        inputs: Tensors,
+        opts: Any = None,  # noqa: ARG002
+    ) -> RingWork:
+        """Like `allgather`, for several tensors: a list of them for each rank."""
+        pairs = []
+        for index, given in enumerate(inputs):
+            outputs = [of_rank[index] for of_rank in output_lists]
+            _check_pieces(outputs, given, size=self.size())
+            pairs.append((outputs, given))
+        return self._each(_allgather, pairs, results=output_lists)
+
     def reduce_scatter(  # type: ignore[override]
         self, output_tensors: Tensors, input_tensors: list[Tensors], opts: Any = None
     ) -> RingWork:
@@ -271,6 +177,57 @@ class RingGroup(dist.ProcessGroup):
         """Wait for all ranks."""
         return self._each(lambda ring, _: ring.barrier(), [None], results=[])
 
+    def reduce(self, tensors: Tensors, opts: Any = None) -> RingWork:  # type: ignore[override]
+        """Sum, average, min or max over ranks in the root's tensors; the others' are of no meaning afterwards."""
+        op, root = _operation(opts), opts.rootRank if opts else 0
+        for tensor in tensors:
+            array_of(tensor)
+        return self._each(lambda ring, tensor: reduce(ring, tensor, op, root), tensors, results=tensors)
+
+    def gather(self, output_tensors: list[Tensors], input_tensors: Tensors, opts: Any = None) -> RingWork:  # type: ignore[override]
+        """Every rank's tensor, into the root's list of tensors."""
+        (given,) = input_tensors
+        root, outputs = _root_list(output_tensors, opts)
+        if outputs:
+            _check_pieces(outputs, given, size=self.size())
+        return self._exchange(
+            "gather", [(root, given)], list(enumerate(outputs)), results=[outputs], root=root
+        )
+
+    def scatter(self, output_tensors: Tensors, input_tensors: list[Tensors], opts: Any = None) -> RingWork:  # type: ignore[override]
+        """This rank's tensor of the root's list."""
+        (output,) = output_tensors
+        root, inputs = _root_list(input_tensors, opts)
+        if inputs:
+            _check_pieces(inputs, output, size=self.size())
+        return self._exchange(
+            "scatter", list(enumerate(inputs)), [(root, output)], results=[output], root=root
+        )
+
+    def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> RingWork:  # noqa: ARG002
+        """One tensor to each rank, and one from each; of any lengths that agree."""
+        for tensors in (output_tensors, input_tensors):
+            if len(tensors) != self.size():
+                raise ValueError(
+                    f"there are {len(tensors)} tensors for {self.size()} ranks; give one per rank"
+                )
+        sends, receives = list(enumerate(input_tensors)), list(enumerate(output_tensors))
+        return self._exchange("all_to_all", sends, receives, results=output_tensors)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,  # noqa: A002
+        output_split_sizes: Sequence[int],
+        input_split_sizes: Sequence[int],
+        opts: Any = None,
+    ) -> RingWork:
+        """Like `alltoall`, of tensors cut along their first dimension: equally where no sizes are given."""
+        outputs = _split(output, output_split_sizes, size=self.size())
+        return self.alltoall(outputs, _split(input, input_split_sizes, size=self.size()), opts)
+
+    alltoall_base = all_to_all_single  # type: ignore[assignment]
+
     def send(self, tensors: Tensors, dstRank: int, tag: int = 0) -> MessageWork:  # noqa: N803
         """Send one tensor to a rank; of any dtype, also to this rank itself."""
         (tensor,) = tensors
@@ -301,6 +258,19 @@ class RingGroup(dist.ProcessGroup):
     def _ring(self) -> Ring:
         return self._open().collective(0)
 
+    def _exchange(
+        self,
+        name: str,
+        sends: list[tuple[int, torch.Tensor]],
+        receives: list[tuple[int, torch.Tensor]],
+        *,
+        results: Any,
+        root: int = 0,
+    ) -> RingWork:
+        going: Parts = [(rank, bytes_of(tensor)) for rank, tensor in sends]
+        coming: Parts = [(rank, bytes_of(tensor)) for rank, tensor in receives]
+        return self._each(lambda ring, _: ring.exchange(name, going, coming, root), [None], results=results)
+
     def _each(
         self, operation: Callable[[Ring, Any], None], items: Sequence[Any], *, results: Any
     ) -> RingWork:
@@ -326,20 +296,6 @@ def _allgather(ring: Ring, pair: tuple[Tensors, torch.Tensor]) -> None:
         fill(output, words)
 
 
-def _refusal(name: str) -> Callable[..., Any]:
-    def refuse(*_arguments: Any, **_options: Any) -> Any:
-        raise NotImplementedError(
-            f"backend {NAME!r} has no {name}; it has all_reduce, broadcast, all_gather, reduce_scatter, send, recv and "
-            "barrier. For the rest form a gloo group"
-        )
-
-    return refuse
-
-
-for _name in _MISSING:
-    setattr(RingGroup, _name, _refusal(_name))
-
-
 def _operation(opts: Any) -> str:
     if opts is None:
         return "sum"
@@ -349,6 +305,26 @@ def _operation(opts: Any) -> str:
     raise NotImplementedError(
         f"backend {NAME!r} cannot reduce by {opts.reduceOp.op.name}; choose SUM, AVG, MIN or MAX"
     )
+
+
+def _root_list(lists: list[Tensors], opts: Any) -> tuple[int, Tensors]:
+    """The root, and its list of tensors; none on the other ranks."""
+    return opts.rootRank if opts else 0, lists[0] if lists else []
+
+
+def _split(whole: torch.Tensor, sizes: Sequence[int], *, size: int) -> Tensors:
+    """`whole` cut along its first dimension, into one piece per rank."""
+    array_of(whole)
+    length = whole.shape[0] if whole.dim() else 1
+    if not sizes:
+        if length % size:
+            raise ValueError(f"a first dimension of {length} has no {size} equal parts; give split sizes")
+        sizes = [length // size] * size
+    if len(sizes) != size or sum(sizes) != length:
+        raise ValueError(
+            f"split sizes are {', '.join(map(str, sizes))}; give one per rank, {size} in all, that add up to {length}"
+        )
+    return list(whole.split(list(sizes)))  # type: ignore[no-untyped-call]
 
 
 def _pieces(whole: torch.Tensor, piece: torch.Tensor, *, size: int) -> Tensors:

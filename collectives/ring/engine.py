@@ -16,12 +16,12 @@ from dlscale.collectives.buffers import (
     EXTENDED_DTYPES,
     check_array,
     check_buffer,
-    check_layout,
     check_length,
     check_operation,
     check_overlap,
     check_root,
 )
+from dlscale.collectives.ring.messages import Messages
 from dlscale.collectives.ring.mpi_match import (
     REINSTALL,
     require_same_library,
@@ -62,8 +62,6 @@ BLOCK_BYTES = 8 * 1024 * 1024
 WORD_BYTES = 4
 NO_LIMIT = 2**63
 MOST_BYTES = 2**60  # far more than there is, and still a number for C++
-ANY_RANK = -1
-MOST_MESSAGES = 64  # that are kept when they may be done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +78,11 @@ class Choice:
     gigabytes_per_second: dict[str, float]
 
 
-class Ring:
+class Ring(Messages):
     """Collective operations over the ranks of `control`, on a communicator of their own (`Collective`).
 
     Every method but the properties is collective and blocking: all ranks call the same ones in the same
-    order, with buffers equal in dtype and length; only messages (`send`, `recv` and their kin) are between two ranks.
+    order, with buffers equal in dtype and length; only messages are between two ranks (`Messages`).
     Buffers are C-contiguous NumPy arrays of float32, float64,
     float16, int32 or int64, or uint16 arrays that hold bfloat16 (`bfloat16=True`). Threads may share a ring:
     their calls take turns.
@@ -125,10 +123,8 @@ class Ring:
         if self._settings.cores != 1:
             self._engine.num_cores = self._settings.cores
         self._num_reserved = 0
-        self._messages: list[_engine.Message] = []  # whose memory must stay, though nobody may wait for them
         self._c_abi = _engine.CAbi(self._engine)
-        self.rank: int = self._engine.rank
-        self.size: int = self._engine.size
+        super().__init__(self._engine)
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """Its findings and decisions: nodes, lanes between them, the kind of shared memory, the instruction set."""
@@ -189,6 +185,22 @@ class Ring:
             check_bfloat16(bfloat16)
             raise
 
+    def reduce(self, buffer: NDArray[Any], op: str = "sum", root: int = 0, *, bfloat16: bool = False) -> None:
+        """Replace root's buffer by its sum, average, min or max over ranks; what the others' hold then does not count.
+
+        It is done as an allreduce: inside a node the ranks share the additions in either case.
+        """
+        try:
+            if type(buffer) is not np.ndarray:
+                _check_arrays(buffer)
+            self._engine.reduce(buffer, op, root, bfloat16)
+        except REFUSALS:
+            check_buffer(buffer, dtypes=RING_DTYPES)
+            check_operation(op, buffer)
+            check_root(root, size=self.size)
+            check_bfloat16(bfloat16)
+            raise
+
     def reduce_scatter(
         self, buffer: NDArray[Any], output: NDArray[Any], op: str = "sum", *, bfloat16: bool = False
     ) -> None:
@@ -224,7 +236,7 @@ class Ring:
             check_overlap(output, piece, place=self.rank)
             raise
 
-    def gather(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
+    def allgather_bytes(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
         """The messages of all ranks, in order of rank (`compression.links.Transport`).
 
         Shorter ones travel as if they were as long as the longest.
@@ -273,54 +285,6 @@ class Ring:
     def barrier(self) -> None:
         """Wait for all ranks."""
         self._engine.barrier()
-
-    def send(self, buffer: NDArray[Any], to: int, *, tag: int = 0) -> None:
-        """Send an array of any dtype to another rank, which receives one of the same length in bytes; not collective.
-
-        Messages are matched by source and tag, in the order in which they are sent. Up to 8 KiB (less from 16 ranks of
-        a node on) wait with the receiver; of longer ones it returns when the receiver has taken them.
-        """
-        self._check_message(buffer, to, waits=True)
-        self._engine.send(buffer, to, tag)
-
-    def recv(self, buffer: NDArray[Any], source: int | None = None, *, tag: int = 0) -> int:
-        """Receive into an array the next message with that tag, of `source` or of any rank; its source."""
-        self._check_message(buffer, source, waits=True, written=True)
-        return self._engine.recv(buffer, ANY_RANK if source is None else source, tag)
-
-    def isend(self, buffer: NDArray[Any], to: int, *, tag: int = 0) -> _engine.Message:
-        """Begin to send; the array must not change before the message is done. To this rank itself, too."""
-        self._check_message(buffer, to)
-        return self._keep(self._engine.isend(buffer, to, tag))
-
-    def irecv(self, buffer: NDArray[Any], source: int | None = None, *, tag: int = 0) -> _engine.Message:
-        """Begin to receive; the array must not be used before the message is done."""
-        self._check_message(buffer, source, written=True)
-        return self._keep(self._engine.irecv(buffer, ANY_RANK if source is None else source, tag))
-
-    def _keep(self, message: _engine.Message) -> _engine.Message:
-        if len(self._messages) >= MOST_MESSAGES:
-            self._messages = [other for other in self._messages if other.under_way]
-        self._messages.append(message)
-        return message
-
-    def _check_message(
-        self, buffer: NDArray[Any], peer: int | None, *, waits: bool = False, written: bool = False
-    ) -> None:
-        if type(buffer) is not np.ndarray:
-            check_array(buffer)
-        flags = buffer.flags
-        if not flags.c_contiguous or not flags.aligned or (written and not flags.writeable):
-            check_layout(buffer, written=written)
-        if buffer.dtype.hasobject:
-            raise TypeError("the array holds Python objects, which cannot travel; give numbers")
-        if peer is None:
-            return
-        check_root(peer, size=self.size, name="rank")
-        if waits and peer == self.rank:
-            raise ValueError(
-                f"rank {peer} would wait for itself; begin with isend or irecv, and wait for the message"
-            )
 
     def close(self) -> None:
         """Free memory and communicators; a second call does nothing. Arrays from `empty` stay valid."""

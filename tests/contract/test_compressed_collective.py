@@ -27,7 +27,7 @@ def values(rank, count):
 
 @pytest.mark.parametrize("lengths", [(0, 0, 0), (5, 0, 1000), (1, 2, 3)])
 def test_messages_of_any_length_arrive_in_order_of_rank(carrier, lengths):
-    messages = carrier.gather(np.full(lengths[carrier.rank], carrier.rank + 1, np.uint8))
+    messages = carrier.allgather_bytes(np.full(lengths[carrier.rank], carrier.rank + 1, np.uint8))
     assert [message.tolist() for message in messages] == [
         [rank + 1] * lengths[rank] for rank in range(carrier.size)
     ]

@@ -183,6 +183,78 @@ def test_a_wait_may_have_a_limit(ring, world):
     assert message.wait(30)
 
 
+# ---- operations made of messages ----
+
+DTYPES = ("float32", "complex128", "int8")
+
+
+def part(count, dtype, *seed):
+    return bits(count * 16, *seed).view(np.uint8)[: count * np.dtype(dtype).itemsize].view(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [0, 1, 1000, 50_001])
+def test_all_to_all_of_equal_parts(ring, count, dtype):
+    mine = np.concatenate([part(count, dtype, ring.rank, to) for to in range(ring.size)])
+    output = np.zeros_like(mine)
+    ring.all_to_all(mine, output)
+    expected = np.concatenate([part(count, dtype, source, ring.rank) for source in range(ring.size)])
+    assert output.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("unit", [1, 30_000])
+def test_all_to_all_of_uneven_parts(ring, unit):
+    def count(source, to):  # some are empty
+        return (source * 2 + to) % 3 * unit
+
+    ranks = range(ring.size)
+    mine = np.concatenate([part(count(ring.rank, to), "int32", ring.rank, to) for to in ranks])
+    expected = np.concatenate(
+        [part(count(source, ring.rank), "int32", source, ring.rank) for source in ranks]
+    )
+    output = np.zeros_like(expected)
+    ring.all_to_all(
+        mine, output, [count(ring.rank, to) for to in ranks], [count(s, ring.rank) for s in ranks]
+    )
+    assert output.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [0, 1, 1000, 50_001])
+def test_gather_and_scatter(ring, count, dtype):
+    for root in range(ring.size):
+        mine = part(count, dtype, ring.rank)
+        whole = np.zeros(ring.size * count, dtype) if ring.rank == root else None
+        ring.gather(mine, whole, root)
+        piece = np.zeros(count, dtype)
+        ring.scatter(whole, piece, root)
+        assert piece.tobytes() == mine.tobytes()
+        if whole is not None:
+            expected = np.concatenate([part(count, dtype, rank) for rank in range(ring.size)])
+            assert whole.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000, 50_001])
+def test_reduce(ring, count):
+    p = ring.size
+    for root in range(p):
+        buffer = (np.arange(count) * p + ring.rank).astype(np.float32)
+        ring.reduce(buffer, "max", root)
+        if ring.rank == root:
+            np.testing.assert_array_equal(buffer, (np.arange(count) * p + p - 1).astype(np.float32))
+
+
+def test_exchanges_and_messages_do_not_meet(ring):
+    """A receive from any rank that is under way leaves the parts of an exchange alone."""
+    received, output = np.zeros(4, np.int64), np.zeros(ring.size, np.int64)
+    message = ring.irecv(received)
+    ring.all_to_all(np.full(ring.size, ring.rank), output)
+    np.testing.assert_array_equal(output, np.arange(ring.size))
+    ring.isend(np.full(4, 7), (ring.rank + 1) % ring.size)
+    message.wait()
+    assert received.tolist() == [7] * 4
+
+
 def read_only():
     array = np.zeros(4)
     array.flags.writeable = False
@@ -197,6 +269,28 @@ REFUSED = {
     "rank": (lambda ring: ring.isend(np.zeros(4), ring.size), ValueError, r"rank is \d; give 0 .. "),
     "no rank": (lambda ring: ring.recv(np.zeros(4), -1), ValueError, "rank is -1; give 0 .. "),
     "tag": (lambda ring: ring.isend(np.zeros(4), 0, tag=-1), ValueError, "tag is -1; give 0 or more"),
+    "unequal parts": (
+        lambda ring: ring.all_to_all(np.zeros(7), np.zeros(7), [6] * ring.size),
+        ValueError,
+        "counts",
+    ),
+    "overlap": (lambda ring: ring.all_to_all(*[np.zeros(6)] * 2), ValueError, "overlap"),
+    "other dtypes": (lambda ring: ring.all_to_all(np.zeros(6), np.zeros(6, "f4")), TypeError, "one dtype"),
+    "no root": (
+        lambda ring: ring.gather(np.zeros(4), None, ring.size),
+        ValueError,
+        r"rank is \d; give 0 .. ",
+    ),
+    "root's array": (
+        lambda ring: ring.gather(np.zeros(4), None if ring.rank == 0 else np.zeros(4)),
+        ValueError,
+        "root is rank 0; it gives an array for all pieces, the other ranks None",
+    ),
+    "root's length": (
+        lambda ring: ring.scatter(np.zeros(5 * ring.size), np.zeros(4), ring.rank),
+        ValueError,
+        r"do not hold \d pieces of 4 float64",
+    ),
     "itself": (
         lambda ring: ring.send(np.zeros(4), ring.rank),
         ValueError,
@@ -262,6 +356,43 @@ def test_a_rank_that_does_not_send_is_named(failing, world):
     assert all(
         "rank 1 is late: it did not send a message with tag 4 to rank 0" in text for _, text in found
     ), found
+
+
+def test_parts_that_differ_are_an_error_on_all_ranks(failing, world):
+    counts = [1] * failing.size
+    mine = [2, *counts[1:]] if failing.rank == 1 else counts  # for rank 0, which expects 1
+
+    def use():
+        failing.all_to_all(np.zeros(sum(mine)), np.zeros(failing.size), mine, counts)
+        failing.barrier()
+
+    for kind, text in raised(world, use):
+        assert kind == "RuntimeError"
+        assert (
+            "rank 1 sent 16 bytes to rank 0, which expected 8; give lengths that agree on all ranks" in text
+        )
+
+
+def test_debug_names_operations_that_differ(world):
+    from dlscale.collectives.ring import Settings, join
+
+    if world.Get_size() == 1:
+        pytest.skip("needs two ranks")
+    ring = join(world, Settings(debug=True))
+    whole = np.zeros(ring.size)
+
+    def use():
+        if ring.rank == 1:
+            ring.scatter(None, whole[:1])
+        else:
+            ring.all_to_all(whole, whole.copy())
+
+    for kind, text in raised(world, use):
+        assert kind == "ValueError"
+        assert "rank 0 called all_to_all" in text
+        assert "rank 1 called scatter" in text
+    ring.barrier()
+    ring.close()
 
 
 def test_nothing_can_be_sent_over_a_closed_ring(world):

@@ -227,6 +227,69 @@ def test_a_message_has_a_future_and_a_wait_a_limit(group, world):
     assert torch.equal(work.result()[0], of(rank, 50_000))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.bool])
+@pytest.mark.parametrize("count", [1, 10_003])
+def test_all_to_all_gather_and_scatter(group, world, dtype, count):
+    rank, p = world.Get_rank(), world.Get_size()
+    mine = [of(rank, count, dtype, number=to) for to in range(p)]
+    theirs = [of(source, count, dtype, number=rank) for source in range(p)]
+    outputs, whole = [torch.zeros_like(t) for t in mine], torch.zeros(p * count, dtype=dtype)
+    dist.all_to_all(outputs, mine)
+    dist.all_to_all_single(whole, torch.cat(mine))
+    assert all(map(torch.equal, outputs, theirs))
+    assert torch.equal(whole, torch.cat(theirs))
+    for root in range(p):
+        gathered = [torch.zeros_like(t) for t in mine] if rank == root else None
+        piece = torch.zeros(count, dtype=dtype)
+        dist.gather(mine[root], gathered, dst=root)
+        dist.scatter(piece, gathered, src=root)
+        assert torch.equal(piece, mine[root])
+        assert gathered is None or all(
+            map(torch.equal, gathered, [of(r, count, dtype, root) for r in range(p)])
+        )
+
+
+def test_all_to_all_of_uneven_rows_begun_and_waited_for(group, world):
+    rank, p = world.Get_rank(), world.Get_size()
+    rows = [[(source + 2 * to) % 3 for to in range(p)] for source in range(p)]
+    mine = torch.cat([of(rank, 2 * rows[rank][to], number=to).reshape(-1, 2) for to in range(p)])
+    theirs = torch.cat([of(s, 2 * rows[s][rank], number=rank).reshape(-1, 2) for s in range(p)])
+    output = torch.zeros_like(theirs)
+    sizes = [row[rank] for row in rows], rows[rank]
+    work = dist.all_to_all_single(output, mine, *sizes, async_op=True)
+    work.wait()
+    assert torch.equal(output, theirs)
+    assert torch.equal(work.get_future().wait()[0], theirs[: rows[0][rank]])
+
+
+@pytest.mark.parametrize("op", ["SUM", "MAX", "AVG"])
+def test_reduce(group, world, op):
+    rank, p = world.Get_rank(), world.Get_size()
+    for root in range(p):
+        tensor = ramp(1000, rank, p)
+        dist.reduce(tensor, root, getattr(dist.ReduceOp, op))
+        if rank == root:
+            torch.testing.assert_close(tensor, OPERATIONS[op](torch.arange(1000) * p, p).float())
+
+
+def test_several_tensors_are_gathered_at_once(group, world):
+    rank, p = world.Get_rank(), world.Get_size()
+    outputs = [[torch.zeros(n) for n in (1, 1000)] for _ in range(p)]
+    with pytest.warns(FutureWarning):
+        dist.all_gather_coalesced(outputs, [of(rank, n) for n in (1, 1000)])
+    assert all(torch.equal(outputs[r][i], of(r, n)) for r in range(p) for i, n in enumerate((1, 1000)))
+
+
+def test_objects_are_gathered_and_scattered(group, world):
+    rank, p = world.Get_rank(), world.Get_size()
+    everyones = [None] * p if rank == 0 else None
+    dist.gather_object({"rank": rank}, everyones, dst=0)
+    mine = [None]
+    dist.scatter_object_list(mine, [("for", r) for r in range(p)] if rank == 0 else None, src=0)
+    assert mine == [("for", rank)]
+    assert everyones is None or everyones == [{"rank": r} for r in range(p)]
+
+
 def test_a_barrier_and_several_tensors_at_once(group, world):
     dist.barrier()
     tensors = [torch.full((n,), float(world.Get_rank())) for n in (1, 2)]
@@ -285,12 +348,12 @@ REFUSED = {
         "by PRODUCT",
     ),
     "sizes": (lambda: dist.all_gather_single(torch.ones(1), torch.ones(3)), ValueError, "one piece per rank"),
-    "reduce": (lambda: dist.reduce(torch.ones(3), 0), NotImplementedError, "has no reduce; it has"),
-    "all to all": (
-        lambda: dist.all_to_all_single(torch.ones(6), torch.ones(6)),
-        NotImplementedError,
-        "no all_to_all",
+    "split sizes": (
+        lambda: dist.all_to_all_single(torch.ones(6), torch.ones(6), None, [1]),
+        ValueError,
+        "give one per rank",
     ),
+    "message": (lambda: dist.isend(torch.ones(3, 4).t(), 0), ValueError, "not contiguous"),
 }
 
 

@@ -16,6 +16,7 @@ namespace dlscale {
 namespace {
 
 constexpr const char* kFailedBefore = "an earlier operation of this ring communicator failed; end the run";
+constexpr std::int64_t kExchangeTag = Messenger::kLeastTag - 1;
 constexpr int kFirstMessageTag = 8;  // on `all`, where reports of failures have one of their own
 
 std::atomic<unsigned> process_generation{0};
@@ -116,8 +117,7 @@ void Engine::operate(Operation operation) {
   } catch (const std::invalid_argument&) {
     throw;  // refused before anything was sent, by all ranks
   } catch (const std::exception& error) {
-    failed_ = true;
-    hierarchy_->propagate(error);
+    if (!failed_.exchange(true)) hierarchy_->propagate(error);  // of messages it is told already
     throw;
   }
 }
@@ -168,12 +168,44 @@ void Engine::allgather(const std::byte* input, std::byte* output, std::size_t co
 
 void Engine::broadcast(std::byte* data, std::size_t num_bytes, int root) {
   operate([&] {
-    if (root < 0 || root >= topology_.size) {
-      throw std::invalid_argument("root is " + std::to_string(root) + "; give 0 .. " +
-                                  std::to_string(topology_.size - 1));
-    }
+    check_root(root);
     compare("broadcast", Type::float32, Op::sum, num_bytes, root);
     if (num_bytes) hierarchy_->broadcast(data, num_bytes, root);
+  });
+}
+
+void Engine::check_root(int root) const {
+  if (root >= 0 && root < topology_.size) return;
+  throw std::invalid_argument("root is " + std::to_string(root) + "; give 0 .. " +
+                              std::to_string(topology_.size - 1));
+}
+
+void Engine::reduce(std::byte* data, std::size_t count, Type type, Op op, int root) {
+  check_root(root);
+  allreduce(data, count, type, op);
+}
+
+// Nearest ranks behind this one first, so that not all send to the same one.
+void Engine::exchange(const char* name, const std::vector<Part>& sends, const std::vector<Part>& receives,
+                      int root) {
+  operate([&] {
+    check_root(root);
+    compare(name, Type::float32, Op::sum, 0, root);
+    const std::shared_ptr<Messenger> messenger = this->messenger();
+    std::vector<MessageHandle> messages;
+    for (const Part& part : receives) {
+      messages.push_back(messenger->receive(part.rank, kExchangeTag, part.data, part.num_bytes, false));
+    }
+    std::vector<Part> ordered = sends;
+    const auto distance = [&](const Part& part) {
+      return (part.rank - topology_.rank + topology_.size) % topology_.size;
+    };
+    std::stable_sort(ordered.begin(), ordered.end(),
+                     [&](const Part& a, const Part& b) { return distance(a) < distance(b); });
+    for (const Part& part : ordered) {
+      messages.push_back(messenger->send(part.rank, kExchangeTag, part.data, part.num_bytes, false));
+    }
+    for (const MessageHandle& message : messages) messenger->wait(*message);
   });
 }
 

@@ -27,6 +27,13 @@ struct EngineOptions {
   bool debug = false;                         // compare the arguments of all ranks before every operation
 };
 
+// A part of this rank's memory that goes to another rank, or comes from one.
+struct Part {
+  int rank;
+  std::byte* data;
+  std::size_t num_bytes;
+};
+
 // A buffer of every rank in memory that its node shares. It outlives the engine if somebody still holds it.
 using SharedBuffer = std::shared_ptr<SharedArray>;
 
@@ -72,6 +79,12 @@ class Engine {
   void allgather(const std::byte* input, std::byte* output, std::size_t count, Type type);
   void broadcast(std::byte* data, std::size_t num_bytes, int root);
   void barrier();
+  // An allreduce of which only the root's result counts.
+  void reduce(std::byte* data, std::size_t count, Type type, Op op, int root);
+  // Each rank's parts for the others, to where these want them: an all-to-all, a gather, a scatter, by
+  // `name`. Every part that is sent is received, in the order of those of one rank to one other.
+  void exchange(const char* name, const std::vector<Part>& sends, const std::vector<Part>& receives,
+                int root);
 
   // A message to another rank, or from one (Messenger). From any thread, beside operations that are under
   // way; not collective. `open`: the caller does not wait for it at once.
@@ -97,6 +110,7 @@ class Engine {
   void close();
 
  private:
+  void check_root(int root) const;
   void require_own_process() const;
   std::shared_ptr<Messenger> messenger();
   void close_messages() noexcept;

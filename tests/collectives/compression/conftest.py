@@ -56,7 +56,7 @@ class _Meeting:
         self._ranks, self._rank = ranks, rank
         self.rank, self.size = rank, ranks.num_ranks
 
-    def gather(self, message):
+    def allgather_bytes(self, message):
         return self._ranks.exchange(self._rank, message.copy())
 
     def average_halves(self, values):

@@ -256,7 +256,8 @@ void Messenger::begin(const MessageHandle& receive, int source, const Packet& pa
     throw std::runtime_error("rank " + std::to_string(source) + " sent " + std::to_string(packet.num_bytes) +
                              " bytes to rank " + std::to_string(setup_.rank) + ", which expected " +
                              std::to_string(receive->num_bytes) +
-                             "; give buffers of the same length to send and recv");
+                             (packet.tag < kLeastTag ? "; give lengths that agree on all ranks"
+                                                     : "; give buffers of the same length to send and recv"));
   }
   if (own || packet.kind == Packet::Kind::whole) {
     if (packet.num_bytes) std::memcpy(receive->data, own ? own->data : payload, packet.num_bytes);

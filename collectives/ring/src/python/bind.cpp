@@ -66,6 +66,14 @@ void allreduce(Engine& engine, nb::handle array, const char* op, bool bfloat16) 
   engine.allreduce(buffer.bytes(), buffer.count(), type, chosen);
 }
 
+void reduce(Engine& engine, nb::handle array, const char* op, int root, bool bfloat16) {
+  const HostMemory buffer(array, true);
+  const Type type = buffer.type(bfloat16);
+  const Op chosen = op_called(op);
+  const nb::gil_scoped_release without_lock;
+  engine.reduce(buffer.bytes(), buffer.count(), type, chosen, root);
+}
+
 // `part` lies apart from `whole`, or is the rank's part of it.
 void check_overlap(const Engine& engine, const HostMemory& whole, const HostMemory& part) {
   const std::byte *begin = whole.bytes(), *end = begin + whole.num_bytes();
@@ -291,6 +299,7 @@ NB_MODULE(_engine, m) {
       .def("choices", &choices)
       .def_prop_ro("instruction_set", [](const Engine& e) { return std::string(e.instruction_set()); })
       .def("allreduce", &allreduce, "buffer"_a, "op"_a = "sum", "bfloat16"_a = false)
+      .def("reduce", &reduce, "buffer"_a, "op"_a, "root"_a, "bfloat16"_a = false)
       .def("reduce_scatter", &reduce_scatter, "buffer"_a, "output"_a, "op"_a = "sum", "bfloat16"_a = false)
       .def("allgather", &allgather, "piece"_a, "output"_a, "bfloat16"_a = false)
       .def("broadcast", &broadcast, "buffer"_a, "root"_a)

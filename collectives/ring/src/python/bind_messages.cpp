@@ -3,8 +3,10 @@
 #include <nanobind/stl/unique_ptr.h>
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "host_memory.hpp"
 
@@ -94,6 +96,27 @@ std::unique_ptr<MessageUnderWay> begin_receive(Engine& engine, nb::handle array,
   return std::make_unique<MessageUnderWay>(engine, std::move(memory), std::move(message));
 }
 
+// Ranks and their arrays, which `memories` holds.
+std::vector<Part> parts_of(const Engine& engine, const nb::list& pairs, bool writable,
+                           std::vector<std::unique_ptr<HostMemory>>* memories) {
+  std::vector<Part> parts;
+  for (const nb::handle pair : pairs) {
+    const int rank = nb::cast<int>(pair[0]);
+    check_ranks(engine, rank, Messenger::kLeastTag, false);
+    memories->push_back(memory_of(pair[1], writable));
+    parts.push_back({rank, memories->back()->bytes(), memories->back()->num_bytes()});
+  }
+  return parts;
+}
+
+void exchange(Engine& engine, const char* name, const nb::list& sends, const nb::list& receives, int root) {
+  std::vector<std::unique_ptr<HostMemory>> memories;
+  const std::vector<Part> going = parts_of(engine, sends, false, &memories);
+  const std::vector<Part> coming = parts_of(engine, receives, true, &memories);
+  const nb::gil_scoped_release without_lock;
+  engine.exchange(name, going, coming, root);
+}
+
 }  // namespace
 
 void bind_messages(nb::module_& m, nb::class_<Engine>& engine) {
@@ -102,7 +125,8 @@ void bind_messages(nb::module_& m, nb::class_<Engine>& engine) {
       .def_prop_ro("done", &MessageUnderWay::is_done)
       .def_prop_ro("under_way", &MessageUnderWay::is_under_way)
       .def_prop_ro("source", &MessageUnderWay::source);
-  engine.def("send", &send, "buffer"_a, "to"_a, "tag"_a)
+  engine.def("exchange", &exchange, "name"_a, "sends"_a, "receives"_a, "root"_a)
+      .def("send", &send, "buffer"_a, "to"_a, "tag"_a)
       .def("recv", &receive, "buffer"_a, "source"_a, "tag"_a)
       .def("isend", &begin_send, "buffer"_a, "to"_a, "tag"_a, nb::keep_alive<0, 1>())
       .def("irecv", &begin_receive, "buffer"_a, "source"_a, "tag"_a, nb::keep_alive<0, 1>());
