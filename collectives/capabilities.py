@@ -31,6 +31,7 @@ class Capabilities:
     open_ports: bool = False
     needs_mpi: bool = False  # its ranks must be those of an MPI
     install: str = ""
+    untried: str = ""  # what nobody has seen of it, in words
 
     @property
     def between_gpus(self) -> bool:
@@ -128,7 +129,8 @@ TABLE = {
         ),
         Capabilities(
             name="xccl",
-            summary="oneCCL between Intel's GPUs, by torch's xccl under DistributedDataParallel; no GPU has run it yet",
+            summary="oneCCL between Intel's GPUs, by torch's xccl under DistributedDataParallel",
+            untried="never tried: no GPU of Intel has run it yet",
             frameworks=("torch",),
             devices=("gpu",),
             once=True,

@@ -34,7 +34,7 @@ def markdown() -> str:
         algorithms = ", ".join(f"`{algorithm}`" for algorithm in row.algorithms) if row.exchanges else "none"
         cells = (
             f"`{name}`",
-            row.summary,
+            "; ".join(filter(None, (row.summary, row.untried))),
             frameworks,
             ", ".join(row.devices),
             "needed" if row.needs_mpi else "not needed",

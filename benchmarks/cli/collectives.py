@@ -20,7 +20,7 @@ from dlscale.benchmarks.cli.option_kinds import Counts, Time, Words
 from dlscale.benchmarks.cli.options import YES, json_option, results_option
 from dlscale.benchmarks.cli.streams import live_console
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES, OPERATIONS
-from dlscale.collectives import with_capability
+from dlscale.collectives import capabilities, with_capability
 
 if TYPE_CHECKING:
     from dlscale.benchmarks.message_sizes.cluster import Cluster
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_SIZES = "4KiB:256MiB:x4,25MiB,32MiB"
-ON_GPUS = ", ".join(with_capability("between_gpus"))
-EVERY_PEER = f"ring, mpi (mpich, openmpi, intelmpi), gloo, horovod; on GPUs {ON_GPUS}"
+ON_GPUS = (capabilities(name) for name in with_capability("between_gpus"))
+EVERY_PEER = "ring, mpi (mpich, openmpi, intelmpi), gloo, horovod; on GPUs " + ", ".join(
+    f"{row.name} ({row.untried})" if row.untried else row.name for row in ON_GPUS
+)
 
 
 class Sizes(click.ParamType[list[int]]):

@@ -23,7 +23,7 @@ from dlscale.benchmarks.systems.system import (
     find_installation,
     load_system,
 )
-from dlscale.collectives import NAMES, capabilities
+from dlscale.collectives import NAMES, capabilities, with_capability
 from dlscale.models.frameworks import FRAMEWORKS, KNOWN
 
 
@@ -199,7 +199,9 @@ def _print(
         click.echo(f"  {backend:{width}}" + "".join(f"{cell:14}" for cell in cells))
     for (reason, install), number in marks.items():
         click.echo(f"  ({number}) {_with_remedy(reason, install)}")
-    open_ports = [name for name in NAMES if capabilities(name).open_ports]
+    for backend in with_capability("untried"):
+        click.echo(f"  {backend}: {capabilities(backend).untried}")
+    open_ports = with_capability("open_ports")
     click.echo(
         f"\n{', '.join(open_ports)}: unauthenticated sockets on all interfaces (grpc_ps in torch: with a "
         "token, on the job's interface only); across machines they need allow_open_ports"

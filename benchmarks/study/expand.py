@@ -39,22 +39,25 @@ from dlscale.models.frameworks import COMPILES_ALWAYS, KNOWN, check_execution, c
 def backends_on_device(study: Study) -> tuple[list[str], list[str]]:
     """(the study's backends that support its device, a warning for each other one that `all` included).
 
-    Raises UsageError for a named backend that does not support the device.
+    One that was never tried has a warning, too. Raises UsageError for a named backend that does not support the device.
     """
-    backends, left_out = [], []
+    backends, warnings = [], []
     for backend in study.backends:
-        devices = capabilities(one_of("backend", backend, BACKENDS)).devices
+        row = capabilities(one_of("backend", backend, BACKENDS))
+        devices = row.devices
         if study.device in devices:
             backends.append(backend)
+            if row.untried and not study.every_backend:
+                warnings.append(f"backend {backend}: {row.untried}")
         elif study.every_backend:
-            left_out.append(f"backend {backend} does not support device {study.device}: left out")
+            warnings.append(f"backend {backend} does not support device {study.device}: left out")
         else:
             others = ", ".join(name for name in BACKENDS if study.device in capabilities(name).devices)
             raise UsageError(
                 f"backend {backend} does not support device {study.device}, only {', '.join(devices)}; "
                 f"change --device, or choose --backends for {study.device} from: {others}"
             )
-    return backends, left_out
+    return backends, warnings
 
 
 def expand(study: Study, *, environment: str, shape: Shape, data: str | None, policy: Policy) -> Plan:

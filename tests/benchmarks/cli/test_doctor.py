@@ -46,3 +46,4 @@ def test_it_says_whose_gpus_it_looked_for_and_by_what_they_exchange(monkeypatch)
     lines = CliRunner().invoke(cli, ["doctor"], catch_exceptions=False).output.splitlines()
     assert "GPUs of this machine: NVIDIA none, AMD yes, Intel none" in lines
     assert "GPUs visible to torch: AMD Instinct MI250X; between them RCCL 2.22.3" in lines
+    assert "  xccl: never tried: no GPU of Intel has run it yet" in lines

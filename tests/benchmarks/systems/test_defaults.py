@@ -32,6 +32,17 @@ def test_where_nodes_have_gpus_ranks_train_on_them(name):
     assert {cell.device for cell in cells(name, nodes=[1], device="cpu")} == {"cpu"}
 
 
+def test_a_plan_says_that_a_backend_was_never_tried(dlscale, tmp_path):
+    for words, told in (("--device gpu --backends xccl", 1), ("--device gpu --backends nccl", 0)):
+        status, out, err = dlscale(
+            *["plan", "weak-scaling", "--system", "aurora", "--nodes", "1", "--results"],
+            tmp_path,
+            *words.split(),
+        )
+        assert status == 0
+        assert " ".join((out + err).split()).count("backend xccl: never tried") == told
+
+
 def test_cori_trains_what_was_published_there():
     (found,) = {
         (cell.framework, cell.preset, cell.local_batch, cell.cores_per_rank)
