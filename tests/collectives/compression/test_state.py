@@ -16,7 +16,7 @@ SIZES = (600, 7)
 def trainer_of(*sizes, num_teams=2):
     """(the trainer, its buckets, its collectives, what the trainer in it was given)."""
     buckets = [np.zeros(size, np.float32) for size in sizes]
-    carrier = SimpleNamespace(rank=0, size=2, gather=lambda message: [message, message])
+    carrier = SimpleNamespace(rank=0, size=2, allgather_bytes=lambda message: [message, message])
     compressor = Compression(compression="qsgd", qsgd_levels=1).compressor()
     collectives = [CompressedCollective(carrier, compressor) for _ in range(num_teams)]
     given = []
