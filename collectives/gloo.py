@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,9 @@ class GlooCollective:
         import torch.distributed as dist
 
         self._group: Any = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        # The group's threads let go of a tensor after its operation is done. If theirs is the last reference they need
+        # Python's lock for that, under which torch 2.4 waits for them when the group ends: both would wait for ever.
+        self._held: deque[Any] = deque(maxlen=16)
         self.rank: int = dist.get_rank()
         self.size: int = dist.get_world_size()
 
@@ -103,4 +107,6 @@ class GlooCollective:
         if self._group is None:
             raise RuntimeError(f"{operation} on a closed gloo collective")
         check_buffer(buffer)
-        getattr(dist, operation)(torch.from_numpy(buffer), group=self._group, **arguments)
+        tensor = torch.from_numpy(buffer)
+        self._held.append(tensor)
+        getattr(dist, operation)(tensor, group=self._group, **arguments)
