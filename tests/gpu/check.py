@@ -3,8 +3,8 @@
 For each framework that sees GPUs: doctor; the tests beside this file; a tiny study and the contract of the backends
 that train on GPUs, on 1 .. #GPUs ranks, and of torch's through host memory on 2 and 3 ranks that share the GPU where
 there is only one; in torch the operations between GPUs over message sizes, where there are several. What times nothing
-runs side by side, a launch for every two cores. All of it is tried, and what failed is listed; ends with 1 then, or
-where there is no GPU.
+runs side by side, as far as every rank has a core: MPI's wait busily. All of it is tried, and what failed is listed;
+ends with 1 then, or where there is no GPU.
 
 check.py [FOLDER]     outputs, records of studies and what ranks print are kept in FOLDER (one of their own)
 """
@@ -90,8 +90,9 @@ def main(folder: str, device: str) -> None:
             study(framework, left, num_gpus, logs, device),
             *contracts(framework, sizes, logs, installation, flavour, device),
         ]
-        num_cores = len(os.sched_getaffinity(0))
-        for steps, workers in ((first, 1), (untimed, max(1, num_cores // 2)), (timed, 1)):
+        largest = 1 + max(max(numbers) for numbers in sizes.values())  # with a server
+        at_once = max(1, len(os.sched_getaffinity(0)) // largest)
+        for steps, workers in ((first, 1), (untimed, at_once), (timed, 1)):
             with ThreadPoolExecutor(workers) as pool:
                 failed += filter(None, pool.map(lambda step: run(step, framework, logs), steps))  # noqa: B023
     if failed:

@@ -38,7 +38,7 @@ def site(tmp_path_factory):
     wheels.mkdir()
     write_wheel(wheels, "torch", "2.11.0", program="__version__ = '2.11.0+cu130'\n")
     write_wheel(wheels, "mpich", "5.0.2", program="")
-    mpich = ("Provides-Extra: mpich", 'Requires-Dist: mpich>=5; extra == "mpich"')
+    mpich = ("Provides-Extra: mpi", "Provides-Extra: mpich", 'Requires-Dist: mpich>=5; extra == "mpich"')
     write_wheel(wheels, "dlscale", "0.1.0", "Requires-Dist: torch>=2.4", *mpich, program="")
     venv.EnvBuilder(with_pip=True).create(folder / "env")
     run(folder, "pip install torch==2.11.0")
