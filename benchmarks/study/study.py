@@ -68,9 +68,13 @@ HOW_LONG: JsonDict = {"panel": "How long"}
 
 
 def _controls(value: Any) -> Any:
-    """Names without repetition; `none` alone stands for no control."""
+    """`none` alone stands for no control."""
     names = split_list(value) if isinstance(value, str) else value
-    return [] if names == ["none"] else list(dict.fromkeys(names)) if isinstance(names, list) else names
+    return [] if names == ["none"] else names
+
+
+def _without_repetition(controls: list[StudyControl]) -> list[StudyControl]:
+    return list(dict.fromkeys(controls))
 
 
 class Study(Frozen):
@@ -172,9 +176,9 @@ class Study(Frozen):
         description="Wall time for the study, e.g. 240s, 4min or 1h; default: the shortest windows.",
         json_schema_extra=HOW_LONG,
     )
-    controls: Annotated[list[StudyControl], BeforeValidator(_controls)] = Field(
-        [], description="Controls beside the trainings, or none."
-    )
+    controls: Annotated[
+        list[StudyControl], BeforeValidator(_controls), AfterValidator(_without_repetition)
+    ] = Field([], description="Controls beside the trainings, or none.")
     reference_launches: int = Field(
         0, ge=0, le=MOST_LAUNCHES, description="Launches of 1 rank on all cores, as a reference."
     )

@@ -19,6 +19,7 @@ HOSTILE = [
     pytest.param(b'title = "x"\n' + b"#" * (17 << 20), id="17 MiB"),
     pytest.param(b"budget = inf", id="infinity"),
     pytest.param(b'name = "\xff"', id="no UTF-8"),
+    pytest.param(b"controls = [{}]", id="a table for a name"),
     pytest.param(b"\x00" * 100, id="zeros"),
 ]
 
