@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.collectives.buffers import check_array, check_layout, check_root
+from dlscale.collectives.buffers import check_array, check_layout, check_overlap, check_root
 
 if TYPE_CHECKING:
     from dlscale.collectives.ring import _engine
@@ -104,14 +104,20 @@ class Messages:
         )
 
     def gather(self, piece: NDArray[Any], output: NDArray[Any] | None = None, root: int = 0) -> None:
-        """Fill root's `output` with the pieces of all ranks, equal in length, one after the other in order of rank."""
+        """Fill root's `output` with the pieces of all ranks, equal in length, one after the other in order of rank.
+
+        Root's piece may be its part of `output`.
+        """
         self._check_message(piece, root)
         self._check_root_array(output, piece, root, written=True)
         receives = [] if output is None else _parts(output, None, size=self.size)
         self.exchange("gather", [(root, piece)], receives, root)
 
     def scatter(self, buffer: NDArray[Any] | None, piece: NDArray[Any], root: int = 0) -> None:
-        """Fill `piece` with this rank's part of root's `buffer`: the rank-th of `size` equal ones."""
+        """Fill `piece` with this rank's part of root's `buffer`: the rank-th of `size` equal ones.
+
+        Root's piece may be its part of `buffer`.
+        """
         self._check_message(piece, root, written=True)
         self._check_root_array(buffer, piece, root)
         sends = [] if buffer is None else _parts(buffer, None, size=self.size)
@@ -134,8 +140,7 @@ class Messages:
             raise ValueError(
                 f"{whole.size} elements of {whole.dtype} do not hold {self.size} pieces of {piece.size} {piece.dtype}"
             )
-        if np.may_share_memory(whole, piece):
-            raise ValueError("the piece lies in the array of all pieces; give memory that does not")
+        check_overlap(whole, piece, place=root)
 
 
 def _parts(whole: NDArray[Any], counts: Sequence[int] | None, *, size: int) -> Parts:

@@ -226,6 +226,9 @@ def test_gather_and_scatter(ring, count, dtype):
         mine = part(count, dtype, ring.rank)
         whole = np.zeros(ring.size * count, dtype) if ring.rank == root else None
         ring.gather(mine, whole, root)
+        if whole is not None:  # in place, too
+            mine = whole.reshape(ring.size, -1)[root]
+        ring.gather(mine, whole, root)
         piece = np.zeros(count, dtype)
         ring.scatter(whole, piece, root)
         assert piece.tobytes() == mine.tobytes()

@@ -16,6 +16,7 @@ from dlscale.benchmarks.message_sizes import peers as setup
 from dlscale.benchmarks.message_sizes import schedule
 from dlscale.benchmarks.message_sizes.launch import DRIVER
 from dlscale.benchmarks.message_sizes.peers import Peer, choose_peers, place_of
+from dlscale.benchmarks.records.collective_operations import COLLECTIVES
 
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 KIB = 2**10
@@ -142,8 +143,8 @@ def test_a_settings_thread_level_reaches_the_library(tmp_path: Path, asked: str)
 @pytest.mark.parametrize(
     ("backend", "operations"),
     [
-        ("mpi", "mpi,mpi-copy,stream,mpi:reduce_scatter,mpi:allgather,mpi:broadcast"),
-        ("ring", "ring,ring-shared,stream,ring:reduce_scatter,ring:allgather,ring:broadcast"),
+        ("mpi", "mpi,mpi-copy,stream," + ",".join(f"mpi:{name}" for name in COLLECTIVES[1:])),
+        ("ring", "ring,ring-shared,stream," + ",".join(f"ring:{name}" for name in COLLECTIVES[1:])),
     ],
 )
 def test_every_call_of_every_rank_is_there(tmp_path: Path, backend: str, operations: str):
@@ -233,7 +234,7 @@ def test_a_wrong_result_is_a_failure_and_no_number(tmp_path: Path):
 
 def test_tensors_of_a_device_go_through_the_same_loop(tmp_path: Path):
     """As NCCL's on GPUs, with Gloo and the host in their places; what the device is waited for is counted."""
-    words = "nccl,stream,nccl:reduce_scatter,nccl:allgather,nccl:broadcast"
+    words = "nccl,stream," + ",".join(f"nccl:{name}" for name in COLLECTIVES[1:])
     done, lines = driver(
         tmp_path,
         "import atexit, torch\n"

@@ -260,7 +260,8 @@ void Messenger::begin(const MessageHandle& receive, int source, const Packet& pa
                                                      : "; give buffers of the same length to send and recv"));
   }
   if (own || packet.kind == Packet::Kind::whole) {
-    if (packet.num_bytes) std::memcpy(receive->data, own ? own->data : payload, packet.num_bytes);
+    const std::byte* from = own ? own->data : payload;
+    if (packet.num_bytes && receive->data != from) std::memcpy(receive->data, from, packet.num_bytes);
     if (own) complete(own);
     return complete(receive);
   }
