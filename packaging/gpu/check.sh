@@ -7,7 +7,7 @@
 # makes .venv-gpu over the packages of PYTHON (python3), which has torch; installs what dlscale needs beyond those, from
 # the wheels in FOLDER alone where one is given (a node without network); compiles the ring for that Python; and runs
 # `make gpu-check`, then studies of all workloads (studies.py) until --seconds are over. Torch is never replaced. The
-# MPI is the one on PATH if mpi4py of PYTHON starts, else, and with --mpich, MPICH's wheel. --rehearse does all of it on
+# MPI is the one on PATH if mpi4py of PYTHON starts there, else, and with --mpich, MPICH's wheel. --rehearse does all of it on
 # cores and small networks, but for the tests of tests/gpu: no GPU is needed.
 # Logs (logs-gpu): machine.txt, setup.log, check.log, studies.log, records.zip, and the outputs of all ranks. Ends with
 # what passed. The same command with the same logs goes on with studies that were interrupted; --only-check and
@@ -72,7 +72,7 @@ pinned = [] if wheels else [line for line in pathlib.Path("constraints.txt").rea
     "".join(f"{line}\n" for line in pinned if not there(line.split("==")[0])) + f"torch=={there('torch')}\n"
 )
 PYTHON
-  if [[ ! $mpich ]] && command -v mpiexec && command -v mpicxx && "$python" -c 'from mpi4py import MPI'; then
+  if [[ ! $mpich ]] && command -v mpiexec && command -v mpicxx && "$own" -c 'from mpi4py import MPI'; then
     echo "MPI: the one on PATH"
   else
     "${install[@]}" --no-deps --ignore-installed mpich mpi4py "${pinned[@]}"
