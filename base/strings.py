@@ -11,7 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator
@@ -61,7 +61,7 @@ Text = Annotated[str, AfterValidator(visible)]
 
 def _moment(value: str) -> str:
     try:
-        datetime.fromisoformat(value).timestamp()
+        datetime.fromisoformat(value).astimezone(UTC)
     except (ValueError, OverflowError):
         raise ValueError(f"{value[:80]!r} is no date and time; write 2026-11-22T21:31:23+00:00") from None
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -69,6 +70,7 @@ REMOVED = {
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
 LONGEST_NAME = 200  # of a file in a message
+SCREEN_SIZE = ("COLUMNS", "LINES")
 BY_SIGNAL = 128  # the shell's own number of what a signal ended, less the signal: 130 for Ctrl-C
 
 
@@ -178,6 +180,9 @@ def _run(arguments: list[str] | None) -> int:
         _check_working_directory()
         sys.path[:] = without_working_folder(sys.path)
         os.environ.pop("MPLBACKEND", None)  # a notebook's own, and nothing here draws on a screen
+        for name in SCREEN_SIZE:
+            if not re.fullmatch("[1-9][0-9]{0,3}", os.environ.get(name, "")):
+                os.environ.pop(name, None)  # rich makes a number of all digits, as many as there are
         return run_command(cli, "dlscale", arguments)
     except OSError as error:
         if error.filename is None:

@@ -121,6 +121,8 @@ def test_on_a_terminal_too(tmp_path):
     ("variable", "value", "words", "complaint"),
     [
         ("MPLBACKEND", "module://matplotlib_inline.backend_inline", ("figures", "--help"), ""),
+        ("COLUMNS", "9" * 5000, ("system", "list"), ""),
+        ("LINES", "\N{SUPERSCRIPT TWO}", ("system", "list"), ""),
         ("PYTHONPATH", ":", ("figures", "--help"), ""),
         ("HDF5_DRIVER", "none", ("plan", "weak-scaling"), "; unset HDF5_DRIVER"),
     ],

@@ -45,6 +45,7 @@ def test_lists_name_invalid_files_as_readers_of_all_do(store, make_record, conte
         (("ranks", 0, "rank"), lambda _: 7, "ranks are [7, 1], of a case of 2"),
         (("ranks", 0, "rank"), lambda _: 1, "ranks are [1, 1], of a case of 2"),
         (("started_at",), lambda _: "noon", "started_at: 'noon' is no date and time; write "),
+        (("started_at",), lambda _: "9999-12-31T23:59:59-10:00", "-10:00' is no date and time; write "),
         (("case", "cell", "framework"), lambda _: "mx", "no framework 'mx'; known are: "),
         (("final_loss",), lambda each: each[:1], "final_loss is that of 1 ranks"),
         (("skipped_samples",), lambda each: each * 2, "skipped_samples is that of 4 ranks"),
