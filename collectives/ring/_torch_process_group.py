@@ -27,7 +27,7 @@ from dlscale.collectives.ring._torch import (
     reduce_scatter,
     words_of,
 )
-from dlscale.collectives.ring._torch_works import MessageWork, RingWork
+from dlscale.collectives.ring._torch_works import MessageWork, RingWork, Unwaited
 from dlscale.collectives.ring.engine import Ring
 from dlscale.collectives.ring.messages import Parts
 from dlscale.collectives.training.communication import Teams, want_threads
@@ -68,6 +68,7 @@ class RingGroup(dist.ProcessGroup):
 
     def __init__(self, ring: Ring, *, threads: bool | None) -> None:
         super().__init__(ring.rank, ring.size)  # type: ignore[call-arg]  # as a subclass is made
+        self._unwaited = Unwaited()
         self._teams: Teams[Ring] | None = Teams(
             [ring], threads=want_threads(ring, threads, num_threads=torch.get_num_threads())
         )
@@ -231,17 +232,17 @@ class RingGroup(dist.ProcessGroup):
     def send(self, tensors: Tensors, dstRank: int, tag: int = 0) -> MessageWork:  # noqa: N803
         """Send one tensor to a rank; of any dtype, also to this rank itself."""
         (tensor,) = tensors
-        return MessageWork(self._ring().isend(bytes_of(tensor), dstRank, tag=tag), tensors)
+        return MessageWork(self._ring().isend(bytes_of(tensor), dstRank, tag=tag), tensors, self._unwaited)
 
     def recv(self, tensors: Tensors, srcRank: int, tag: int = 0) -> MessageWork:  # noqa: N803
         """Receive one tensor, of the length that the rank sends."""
         (tensor,) = tensors
-        return MessageWork(self._ring().irecv(bytes_of(tensor), srcRank, tag=tag), tensors)
+        return MessageWork(self._ring().irecv(bytes_of(tensor), srcRank, tag=tag), tensors, self._unwaited)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> MessageWork:
         """Receive one tensor from whichever rank sends one with that tag."""
         (tensor,) = tensors
-        return MessageWork(self._ring().irecv(bytes_of(tensor), tag=tag), tensors)
+        return MessageWork(self._ring().irecv(bytes_of(tensor), tag=tag), tensors, self._unwaited)
 
     def shutdown(self) -> None:
         """Finish what is under way and free the ring; collective. Torch may keep the group itself for ever."""
@@ -278,7 +279,7 @@ class RingGroup(dist.ProcessGroup):
             for item in items:
                 operation(ring, item)
 
-        return RingWork(self._open().submit(0, operate), results)
+        return RingWork(self._open().submit(0, operate), results, self._unwaited)
 
 
 def _broadcast(ring: Ring, tensor: torch.Tensor, root: int) -> None:

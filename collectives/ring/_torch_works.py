@@ -13,16 +13,27 @@ import torch.distributed as dist
 from dlscale.collectives.ring._engine import Message
 
 
-class RingWork(dist.Work):
-    """An operation of the ring; `wait` raises its error."""
+class Unwaited(set[dist.Work]):
+    """Work that somebody may still wait for.
 
-    def __init__(self, operation: Future[Any], results: Any) -> None:
+    C++ keeps its own half of work alone: torch 2.4, from C++, would then wait for ever.
+    """
+
+
+class RingWork(dist.Work):
+    """An operation of the ring; `wait` raises its error. It is `unwaited` until somebody has it, or its future."""
+
+    def __init__(self, operation: Future[Any], results: Any, unwaited: Unwaited) -> None:
         super().__init__()
-        self._operation, self._results = operation, results
+        self._operation, self._results, self._unwaited = operation, results, unwaited
+        unwaited.add(self)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Return True when the operation is done; raises TimeoutError after `timeout`, where 0 means never."""
-        self._operation.result(timeout.total_seconds() or None)
+        try:
+            self._operation.result(timeout.total_seconds() or None)
+        finally:
+            self._unwaited.discard(self)
         return True
 
     def is_completed(self) -> bool:
@@ -47,6 +58,7 @@ class RingWork(dist.Work):
 
     def get_future(self) -> torch.futures.Future[Any]:
         """A future of the tensors that hold the result."""
+        self._unwaited.discard(self)
         done: torch.futures.Future[Any] = torch.futures.Future()
 
         def complete(operation: Future[Any]) -> None:
@@ -64,14 +76,18 @@ class RingWork(dist.Work):
 class MessageWork(dist.Work):
     """A message that is sent or received; `wait` raises its error. It goes on whether anybody waits or not."""
 
-    def __init__(self, message: Message, tensors: Any) -> None:
+    def __init__(self, message: Message, tensors: Any, unwaited: Unwaited) -> None:
         super().__init__()
-        self._message, self._tensors = message, tensors
+        self._message, self._tensors, self._unwaited = message, tensors, unwaited
+        unwaited.add(self)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Return True when the message is done; raises TimeoutError after `timeout`, where 0 means the ring's own."""
-        if not self._message.wait(timeout.total_seconds()):
-            raise TimeoutError(f"the message is not done after {timeout.total_seconds():g} s")
+        try:
+            if not self._message.wait(timeout.total_seconds()):
+                raise TimeoutError(f"the message is not done after {timeout.total_seconds():g} s")
+        finally:
+            self._unwaited.discard(self)
         return True
 
     def is_completed(self) -> bool:
@@ -114,4 +130,4 @@ class MessageWork(dist.Work):
                 done.set_exception(error)
 
         threading.Thread(target=wait, name="dlscale-message", daemon=True).start()
-        return RingWork(done, self._tensors).get_future()
+        return RingWork(done, self._tensors, self._unwaited).get_future()
