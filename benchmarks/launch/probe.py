@@ -104,7 +104,8 @@ def describe(pairs: Iterable[str]) -> Probe:
         pair, _, options = text.partition("?")
         backend, _, framework = pair.partition("/")
         asked = json.loads(options) if options else None
-        needed = mpi_problem if capabilities(backend).needs_mpi else None
+        here = importlib.util.find_spec(framework)  # else that is the first thing to say
+        needed = mpi_problem if here and capabilities(backend).needs_mpi else None
         if reason := needed or unavailable_because(backend, framework, asked):
             problems[pair] = reason
     versions = {"python": platform.python_version()}

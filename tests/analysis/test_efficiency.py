@@ -6,6 +6,7 @@ import pytest
 from dlscale.analysis.findings import scaling, waterfall
 from dlscale.analysis.findings.scaling import rows_of, scaling_row
 from dlscale.analysis.measured import measure
+from dlscale.benchmarks.records.record import GpuMemory
 from dlscale.models.slept import Slept
 from tests.analysis.reading import data_of, row_of
 from tests.made_records import make_record, make_study
@@ -289,9 +290,14 @@ def test_memory_is_the_largest_launch_s():
 def test_memory_of_windows_is_the_largest_rank_s_where_it_is_known():
     record = make_record(num_ranks=2)
     assert row_of(measure([record])).window_rss_bytes is None
-    ranks = [rank.model_copy(update={"window_rss_bytes": 7 + rank.rank}) for rank in record.ranks]
-    row = row_of(measure([record.model_copy(update={"ranks": ranks})]))
-    assert scaling_row(row)["window_rss_bytes"] == 8
+    ranks = [
+        rank.model_copy(
+            update={"window_rss_bytes": 7 + rank.rank, "gpu_memory": GpuMemory(allocated_bytes=5 + rank.rank)}
+        )
+        for rank in record.ranks
+    ]
+    row = scaling_row(row_of(measure([record.model_copy(update={"ranks": ranks})])))
+    assert (row["window_rss_bytes"], row["gpu_allocated_bytes"]) == (8, 6)
 
 
 def test_kinds_of_evidence_have_rows_of_their_own():
