@@ -46,7 +46,8 @@ class Start:
 class Launcher:
     """A launcher. `schedulers`: in whose jobs it starts programs; empty: in those of all.
 
-    `needs_mpi`: its ranks are those of an MPI, which then carries the control plane.
+    `needs_mpi`: its ranks are those of an MPI, which then carries the control plane. `needs_job`: it starts nothing
+    outside a scheduler's job. `open_ports`: over several nodes its ranks meet at a port that asks nobody who connects.
     `ranks`, `local_ranks` and `sizes` are the variables that tell a process its rank, that on its node, and how many
     processes there are. `death` is what the launcher prints when a rank dies (groups `rank` and `how`).
     """
@@ -55,6 +56,8 @@ class Launcher:
     per_node: Callable[[int], list[str]]  # the prefix that starts a program once on each of so many nodes
     schedulers: tuple[str, ...] = ()
     needs_mpi: bool = True
+    needs_job: bool = True
+    open_ports: bool = False
     ranks: tuple[str, ...] = ()
     local_ranks: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ()

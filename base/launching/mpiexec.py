@@ -123,6 +123,7 @@ def _only_with_flavour(_: object) -> list[str]:
 LAUNCHER = Launcher(
     command=_only_with_flavour,
     per_node=_only_with_flavour,
+    needs_job=False,
     ranks=("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"),
     local_ranks=("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK"),
     sizes=("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"),

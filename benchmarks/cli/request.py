@@ -22,6 +22,7 @@ from dlscale.analysis.statistics import blocks_needed
 from dlscale.base import definitions
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
+from dlscale.base.launchers import LAUNCHERS
 from dlscale.base.quantities import Duration
 from dlscale.base.strings import Data, Text
 from dlscale.benchmarks.launch import own_models
@@ -33,7 +34,13 @@ from dlscale.benchmarks.study.sizes import check_slept, shape
 from dlscale.benchmarks.study.study import WHAT, WHERE, Study, load_study
 from dlscale.benchmarks.systems.emulation import with_emulation
 from dlscale.benchmarks.systems.start import with_launcher
-from dlscale.benchmarks.systems.system import System, default_environment, find_installation, load_system
+from dlscale.benchmarks.systems.system import (
+    DETECT,
+    System,
+    default_environment,
+    find_installation,
+    load_system,
+)
 from dlscale.collectives import with_capability
 from dlscale.models.own import is_file
 from dlscale.models.slept import ByProfile, Slept, read_slept
@@ -257,8 +264,8 @@ def study_of(name: str, machine: System, request: Request, /, **fields: Any) -> 
     if study.slept:
         check_slept(study, machine)
     study = _with_files(study, machine, request, from_file=name.endswith(".toml"))
-    if machine.launcher == "torchrun" and not request.allow_open_ports:
-        _check_one_node(study, machine, request)
+    if not request.allow_open_ports:
+        _check_launcher(study, machine, request)
     if isinstance(compute, ByProfile):
         # Here, because profiles take longer to import than a plan takes.
         from dlscale.benchmarks.cli.profiles import with_profiles
@@ -351,13 +358,15 @@ def _with_open_ports(
     return by_backend
 
 
-def _check_one_node(study: Study, machine: System, request: Request) -> None:
-    """Raises UsageError where torchrun would start ranks on several nodes, which meet at an open port."""
+def _check_launcher(study: Study, machine: System, request: Request) -> None:
+    """Raises UsageError where ranks on several nodes would meet at an open port of the launcher's."""
+    if machine.launcher == DETECT or not LAUNCHERS[machine.launcher].open_ports:
+        return
     most = max((launch.cell.num_nodes for launch in expanded(study, machine, request).launches), default=1)
     if most > 1:
         raise UsageError(
-            f"launcher torchrun on {most} nodes of {machine.name}: torch's store and Gloo ask nobody who connects; "
-            "leave it out, or add --set allow_open_ports=yes on a network of your own"
+            f"launcher {machine.launcher} on {most} nodes of {machine.name}: its ranks meet at a port that asks nobody "
+            "who connects; leave it out, or add --set allow_open_ports=yes on a network of your own"
         )
 
 

@@ -140,8 +140,7 @@ def with_found_launcher(system: System, installation: Installation, report: Prob
 
     Raises UsageError where nothing starts them.
     """
-    problem = "" if installation.mpiexec.exists() else "no mpiexec"
-    problem = report.mpi_problem or problem
+    problem = report.mpi_problem or ("" if installation.mpiexec.exists() else "no mpiexec")
     if system.launcher != DETECT:
         found = system.launcher
     elif not problem or "torch" not in report.frameworks:

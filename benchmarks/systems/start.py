@@ -8,8 +8,6 @@ from dlscale.base.errors import UsageError, unknown
 from dlscale.base.launchers import LAUNCHERS, Start
 from dlscale.benchmarks.systems.system import Partition, System
 
-HERE = ("mpiexec", "torchrun")  # launchers that need no scheduler
-
 
 def with_launcher(system: System, name: str | None) -> System:
     """The system with that launcher in place of its file's. Raises UsageError where it starts nothing."""
@@ -17,16 +15,17 @@ def with_launcher(system: System, name: str | None) -> System:
         return system
     if name not in LAUNCHERS:
         raise UsageError(unknown("launcher", name, LAUNCHERS))
-    fitting = LAUNCHERS[name].schedulers
+    launcher = LAUNCHERS[name]
+    fitting = launcher.schedulers
     if system.emulation:
         starts = name == system.launcher
     elif not system.has_jobs:
-        starts = name in HERE
+        starts = not launcher.needs_job
     else:
         starts = not fitting or system.scheduler in fitting
     if not starts:
         places = [f"in jobs of {scheduler}" for scheduler in fitting] or ["in jobs"]
-        places = ["on one machine", *places] if name in HERE else places
+        places = places if launcher.needs_job else ["on one machine", *places]
         raise UsageError(
             f"launcher={name} on {system.name}, whose scheduler is {system.scheduler}: it starts programs "
             f"{' and '.join(places)}; leave it out"
