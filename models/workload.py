@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,14 +50,15 @@ class Preset:
     """One size of a workload. Batches are samples; `source` says where shape and batches come from."""
 
     name: str
-    input_shape: tuple[int, ...]  # (C, H, W); of a user's own model whatever its first input has
+    input_shape: tuple[int, ...]  # (C, H, W), (T,) tokens; of a user's own model its first input's
     num_parameters: int  # trainable
-    forward_flops_per_sample: int  # 2 per multiply-add; convolutions and dense layers only
+    forward_flops_per_sample: int  # 2 per multiply-add of convolutions and matrix products, no others
     local_batch: int  # per rank, held constant in weak scaling
     global_batch: int  # over all ranks, held constant in strong scaling
     source: str
     learning_rate: float  # of every objective's optimizer
     num_classes: int = 0  # labels are 0 .. num_classes - 1; 0 where there are no labels
+    tokens_per_sample: int = 0  # 0 where a sample is no sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +260,7 @@ class Workload:
     target_metric: str
     optimizer: str = ""  # of all objectives, by MLPerf's names; empty: not stated
     running_statistics: bool = True  # whether batch norm keeps some, which are no trainable weights
+    at_length: Callable[[Preset, int], Preset] | None = None  # a preset at another length; None: no sequences
     references: tuple[str, ...]
 
     @property
@@ -275,10 +277,10 @@ class Workload:
                 f"{self.name} has no network in {framework}; choose --frameworks from: {', '.join(self.frameworks)}"
             )
 
-    def preset(self, name: str | None = None) -> Preset:
-        """The preset of that name; without a name, the default.
+    def preset(self, name: str | None = None, sequence_length: int | None = None) -> Preset:
+        """The preset of that name; without a name, the default. With `sequence_length` at that many tokens per sample.
 
-        Raises UsageError for an unknown name.
+        Raises UsageError for an unknown name, and for a length that the preset's network does not take.
         """
         wanted = name or self.default_preset
         if wanted not in self.presets:
@@ -286,10 +288,28 @@ class Workload:
             raise UsageError(
                 f"{self.name} has no preset {wanted!r}{hint}; choose one of: {', '.join(self.presets)}"
             )
-        return self.presets[wanted]
+        preset = self.presets[wanted]
+        if sequence_length is None:
+            return preset
+        if self.at_length is None:
+            raise UsageError(
+                f"sequence_length {sequence_length} was asked for, but samples of {self.name} are no sequences; leave "
+                "it out"
+            )
+        if sequence_length < 1:
+            raise UsageError(
+                f"sequence_length {sequence_length} of {self.name} is no number of tokens; give 1 or more"
+            )
+        return self.at_length(preset, sequence_length)
 
     def input(
-        self, preset: str, path: Path | None = None, *, num_samples: int = 1, skip_bad: bool = False
+        self,
+        preset: str,
+        path: Path | None = None,
+        *,
+        num_samples: int = 1,
+        skip_bad: bool = False,
+        sequence_length: int | None = None,
     ) -> Input:
         """The checked input for a preset: `path`, or the sample that ships with dlscale.
 
@@ -299,11 +319,9 @@ class Workload:
         """
         if path == SYNTHETIC:
             return Input()
-        data = self.data()
-        source = replace(
-            Input(path=path) if path else data.default_input(self.preset(preset)), skip_bad=skip_bad
-        )
-        data.check_input(source, self.preset(preset), num_samples=num_samples)
+        data, facts = self.data(), self.preset(preset, sequence_length)
+        source = replace(Input(path=path) if path else data.default_input(facts), skip_bad=skip_bad)
+        data.check_input(source, facts, num_samples=num_samples)
         return source
 
     def data(self) -> Any:
@@ -341,6 +359,7 @@ class Workload:
         local_batch: int,
         source: Input,
         execution: Execution | None = None,
+        sequence_length: int | None = None,
     ) -> ReplicaFactory:
         """Imports the framework and returns what builds this workload's replicas in it. Raises UsageError."""
         execution = execution or Execution()
@@ -350,7 +369,7 @@ class Workload:
         factory: ReplicaFactory = shared.replica_factory(
             self.program(framework, execution),
             self.data(),
-            preset=self.preset(preset),
+            preset=self.preset(preset, sequence_length),
             local_batch=local_batch,
             source=source,
             execution=execution,

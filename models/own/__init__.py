@@ -76,10 +76,16 @@ class OwnWorkload(Workload):
         return (self.model.framework,)
 
     def input(
-        self, preset: str, path: Path | None = None, *, num_samples: int = 1, skip_bad: bool = False
+        self,
+        preset: str,
+        path: Path | None = None,
+        *,
+        num_samples: int = 1,
+        skip_bad: bool = False,
+        sequence_length: int | None = None,
     ) -> Input:
         """The samples of the file. Raises UsageError for another input, and if they are too few."""
-        self.preset(preset)
+        self.preset(preset, sequence_length)
         if path == SYNTHETIC:
             return Input()
         if path is not None:
