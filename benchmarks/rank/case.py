@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from dlscale.benchmarks.rank.measure import BarrierControl, Observer
-from dlscale.benchmarks.records.record import Cell, Gate
+from dlscale.benchmarks.records.record import Cell, Gate, StateBytes
 from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, SpoolWriter
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import Backend, Trainer
@@ -118,6 +118,11 @@ class CaseRun:
         `evaluated_without` so many held-out samples, for they were bad.
         """
         backend = self.context.backend
+        if measure := getattr(trainer, "state_bytes", None):
+            held = measure()
+            self.write(
+                StateBytes(parameters=held.parameters, gradients=held.gradients, optimizer=held.optimizer)
+            )
         stale = cast(StaleTrainer, trainer).staleness() if backend.asynchronous else {}
         backed_up = backend.in_step and backend.num_accepted is not None
         self.write(

@@ -31,6 +31,7 @@ from dlscale.benchmarks.records.record import (
     Record,
     Resumption,
     Setting,
+    StateBytes,
 )
 from dlscale.benchmarks.records.required_gates import missing_gates
 from dlscale.benchmarks.records.spool import (
@@ -295,6 +296,7 @@ def _rank_facts(info: RankInfo, spool: RankSpool, index: int) -> RankFacts:
         peak_rss_bytes=end.peak_rss_bytes if end else 0,
         window_rss_bytes=end.window_rss_bytes if end else None,
         gpu_memory=spool.first(GpuMemory, index),
+        state_bytes=spool.first(StateBytes, index),
     )
 
 

@@ -56,6 +56,8 @@ class Configuration(Frozen):
 
 SCHEMA_VERSION = 5
 
+WHOLE = "none"  # of `Cell.shard`: each rank has all of the training's state
+
 
 Control = Literal["train", "synthetic", "loader", "exchange", "alone", "profile", "whole_machine", "canary"]
 Base = Literal["1", "node", "smallest"]
@@ -89,12 +91,16 @@ class Cell(Frozen):
     # Of a user's file, after which the workload is named; None: one of dlscale's.
     own: OwnModel | None = where_given(None)
     preset: Name
+    # Tokens per sample, where it is not the preset's own.
+    sequence_length: PositiveInt | None = where_given(None)
     framework: Framework
     backend: Name
     backend_options: dict[Text, Setting] = {}
     # Not written, like its options, where gradients are averaged in every step.
     algorithm: Name = Field(SYNC, exclude_if=lambda name: name == SYNC)
     algorithm_options: dict[Text, Setting] = where_given({})
+    # What of the training's state each rank has a part of alone; not written where each has all.
+    shard: Name = where_given(WHOLE)
     environment: Text
     # Of the environment, that the study sets; not written where it sets none.
     variables: dict[Text, Text] = where_given({})
@@ -295,12 +301,22 @@ class GpuMemory(Frozen):
     total_bytes: NonNegativeInt | None = None  # of the GPU; None likewise
 
 
+class StateBytes(Frozen):
+    """The memory that a training's state takes on one rank, in bytes; None: the framework does not tell."""
+
+    parameters: NonNegativeInt
+    gradients: NonNegativeInt | None
+    optimizer: NonNegativeInt | None
+
+
 class RankFacts(RankPlace):
     """A rank of a case."""
 
     peak_rss_bytes: NonNegativeInt  # over the launch so far
     window_rss_bytes: NonNegativeInt | None = where_given(None)  # while windows ran; None: it is not known
     gpu_memory: GpuMemory | None = where_given(None)
+    # At the end of a training; None: it has none, or its trainer does not tell.
+    state_bytes: StateBytes | None = where_given(None)
 
 
 class Fingerprint(Frozen):

@@ -34,7 +34,15 @@ from dlscale.base.parsing import parse_json_object
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.nodes import EnergyReading, NodeSettings
 from dlscale.benchmarks.records.profile import StepProfile
-from dlscale.benchmarks.records.record import Checkpoint, Gate, GpuMemory, RankPlace, Resumption, Setting
+from dlscale.benchmarks.records.record import (
+    Checkpoint,
+    Gate,
+    GpuMemory,
+    RankPlace,
+    Resumption,
+    Setting,
+    StateBytes,
+)
 from dlscale.benchmarks.records.target import Ended, Evaluation
 from dlscale.benchmarks.records.windows import Count, CountFromZero, Seconds, Start
 
@@ -157,6 +165,7 @@ Event = (
     | Ended
     | EnergyReading
     | GpuMemory
+    | StateBytes
     | CaseResult
     | CaseEnd
     | RankError
@@ -176,6 +185,7 @@ TYPES: dict[str, type[Event]] = {
     "ended": Ended,
     "energy": EnergyReading,
     "gpu_memory": GpuMemory,
+    "state_bytes": StateBytes,
     "result": CaseResult,
     "case_end": CaseEnd,
     "error": RankError,

@@ -9,7 +9,7 @@ import torch
 from dlscale.benchmarks.rank import observers
 from dlscale.benchmarks.rank.observers import GpuMemoryMeter, HostMemoryMeter
 from dlscale.benchmarks.records.assemble import assemble
-from dlscale.benchmarks.records.record import GpuMemory
+from dlscale.benchmarks.records.record import GpuMemory, StateBytes
 from dlscale.benchmarks.records.spool import CaseEnd, SpoolWriter, read_spools
 from dlscale.models.frameworks import gpu_module
 from tests.benchmarks.records.test_assemble import CASE, METADATA
@@ -52,15 +52,18 @@ def test_the_most_that_windows_took_without_gates_and_audits():
 
 def test_each_rank_of_a_record_has_its_own(tmp_path):
     most = GpuMemory(allocated_bytes=150, reserved_bytes=300, total_bytes=1000)
+    held = StateBytes(parameters=4, gradients=None, optimizer=8)
     for rank in range(2):
         spool = SpoolWriter(tmp_path, rank)
         spool.write(rank_info(rank))
         if rank == 0:
             spool.write(most, case=0)
+            spool.write(held, case=0)
         spool.write(CaseEnd(peak_rss_bytes=1, load=None), case=0)
         spool.close()
     record = assemble(CASE, 0, read_spools(tmp_path, 2), attempt=1, metadata=METADATA, failure=None)
     assert [rank.gpu_memory for rank in record.ranks] == [most, None]
+    assert [rank.state_bytes for rank in record.ranks] == [held, None]
 
 
 def test_torch_tells_what_it_allocated_reserved_and_has(monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 
 from dlscale.benchmarks.records.nodes import EnergyReading
 from dlscale.benchmarks.records.provenance import node_facts
-from dlscale.benchmarks.records.record import Checkpoint, Gate, GpuMemory, Resumption
+from dlscale.benchmarks.records.record import Checkpoint, Gate, GpuMemory, Resumption, StateBytes
 from dlscale.benchmarks.records.spool import (
     NAMES,
     Abort,
@@ -46,6 +46,7 @@ EVENTS = [
     Ended(end="reached", set_up_seconds=1.0, num_held_out=3, num_training=5, noise_every=120),
     EnergyReading(source="rapl", parts="1 package", joules=42.0, seconds=4.0),
     GpuMemory(allocated_bytes=1, reserved_bytes=None, total_bytes=2),
+    StateBytes(parameters=8, gradients=None, optimizer=0),
     CaseResult(steady=True, settings={"a": 1, "b": "c", "d": 0.5, "e": True}, loss=0.5, staleness={0: 3, 2: 1}),
     CaseEnd(peak_rss_bytes=1, load=None),
     RankError(time=1.5, message="m", traceback="t"),
