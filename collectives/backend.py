@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # The setting with the bytes of each exchange of a step, in order: "1048576,26214400".
 BUCKET_SIZES = "bucket_bytes"
+# Likewise of what is gathered, where weights are sharded or updated in parts.
+GATHER_SIZES = "gather_bytes"
 
 SERVED = "served"  # how the names of what servers hold begin, in a trainer's `served_state`
 SERVED_COUNTS = "served.counts"
@@ -90,6 +92,27 @@ class Collective(Protocol):
         ...
 
 
+class PartsCollective(Collective, Protocol):
+    """A collective that also reduces to parts and gathers them; part r, of `size` equal ones, is rank r's."""
+
+    def reduce_scatter(self, buffer: NDArray[Any], output: NDArray[Any], op: str = "sum") -> None:
+        """Fill `output` with this rank's part of the reduction; it may be that part of `buffer`, whose rest is lost."""
+        ...
+
+    def allgather(self, piece: NDArray[Any], output: NDArray[Any]) -> None:
+        """Fill `output` with the pieces of all ranks in order; `piece` may be this rank's part of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateBytes:
+    """Bytes of a training's state on one rank between two steps; None where its framework does not show them."""
+
+    parameters: int
+    gradients: int | None = None
+    optimizer: int | None = None
+
+
 class Trainer(Protocol):
     """A replica wired to a backend. All methods are collective, except for the backend `none`."""
 
@@ -114,14 +137,21 @@ class Trainer(Protocol):
         ...
 
     def state(self) -> State:
-        """All that the next steps depend on, as any rank has it; nothing is under way. Not collective.
+        """All that the next steps depend on, as any rank has it; nothing is under way.
 
-        Raises UsageError where this rank does not have all of it.
+        Not collective, unless the backend shards. Raises UsageError where this rank does not have all of it.
         """
         ...
 
     def held(self, *, slots: bool = True) -> State:
-        """What a step changes, as the replica's `held`: valid until the next step, not to be changed."""
+        """What a step changes, as the replica's `held`: valid until the next step, not to be changed.
+
+        Collective where the backend shards.
+        """
+        ...
+
+    def state_bytes(self) -> StateBytes:
+        """What this rank keeps of the training's state; not collective."""
         ...
 
     def own_state(self) -> State:
@@ -266,6 +296,11 @@ class Backend(Protocol):
         """
         ...
 
+    @property
+    def shard(self) -> str:
+        """What of a training's state is sharded over ranks, of `sharding.NAMES`."""
+        ...
+
     def moved(self) -> Moved | None:
         """What its trainers' steps have exchanged so far, counted where they hand it over; between two steps.
 
@@ -339,6 +374,11 @@ class InStep:
     def rounds(self) -> Any | None:
         """None: gradients travel."""
         return None
+
+    @property
+    def shard(self) -> str:
+        """Nothing: every rank has all."""
+        return "none"
 
     def moved(self) -> Moved | None:
         """None: the library that carries gradients does not count."""

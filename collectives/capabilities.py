@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from dlscale.base.errors import UsageError, unknown
 
@@ -12,7 +13,8 @@ class Capabilities:
     """What a backend can do. `collective`: the frameworks in which it also has operations on host buffers.
 
     `algorithms`: those of `algorithms.registry` that it carries. `delayed`: it can delay gradients by one step when
-    asked to; `Backend.delay` says whether it does. `asynchronous` likewise, `Backend.asynchronous`. `once`: a process
+    asked to; `Backend.delay` says whether it does. `asynchronous` likewise, `Backend.asynchronous`. `shards`: of
+    `sharding.NAMES` those that it carries beside none, by framework. `once`: a process
     can connect it only once, and before the framework computes. `open_ports`: its sockets are unauthenticated.
     `install`: the command that gets it where it is missing; empty means that it comes with the environment.
     """
@@ -23,6 +25,7 @@ class Capabilities:
     devices: tuple[str, ...] = ("cpu",)
     collective: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ("sync",)
+    shards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exchanges: bool = True  # False: the control without any exchange of gradients
     delayed: bool = False
     asynchronous: bool = False
@@ -60,6 +63,7 @@ TABLE = {
             devices=("cpu", "gpu"),
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
+            shards={"torch": ("optimizer",), "tensorflow": ("optimizer",)},
             delayed=True,
             needs_mpi=True,
         ),
@@ -70,6 +74,7 @@ TABLE = {
             devices=("cpu", "gpu"),
             collective=("torch",),
             algorithms=OVER_COLLECTIVES,
+            shards={"torch": ("optimizer", "parameters")},
             open_ports=True,
         ),
         Capabilities(
@@ -79,6 +84,7 @@ TABLE = {
             devices=("cpu", "gpu"),
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
+            shards={"torch": ("optimizer", "parameters"), "tensorflow": ("optimizer",)},
             delayed=True,
             needs_mpi=True,
         ),
@@ -123,6 +129,7 @@ TABLE = {
             summary="NCCL between GPUs, under DistributedDataParallel and MultiWorkerMirroredStrategy",
             frameworks=("torch", "tensorflow"),
             devices=("gpu",),
+            shards={"torch": ("parameters",)},
             once=True,
             open_ports=True,
             install="an environment of GPU builds, then make gpu-check",

@@ -84,6 +84,22 @@ class GlooCollective:
         check_root(root, size=self.size)
         self._call("broadcast", buffer, src=root)
 
+    def reduce_scatter(self, buffer: NDArray[Any], output: NDArray[Any], op: str = "sum") -> None:
+        """Fill `output` with the rank-th of `size` equal parts of the reduction; it may be that part of `buffer`."""
+        import torch.distributed as dist
+
+        check_buffer(buffer, written=False)
+        check_operation(op, output)
+        kinds = {"sum": "SUM", "average": "SUM", "min": "MIN", "max": "MAX"}
+        self._call(_single("reduce_scatter"), output, buffer, op=getattr(dist.ReduceOp, kinds[op]))
+        if op == "average":
+            output /= self.size
+
+    def allgather(self, piece: NDArray[Any], output: NDArray[Any]) -> None:
+        """Fill `output` with the pieces of all ranks in order; `piece` may be this rank's part of it."""
+        check_buffer(piece, written=False)
+        self._call(_single("all_gather"), output, piece)
+
     def barrier(self) -> None:
         """Wait for all ranks."""
         self._call("all_reduce", np.zeros(1, dtype=np.float32))
@@ -100,13 +116,23 @@ class GlooCollective:
             dist.destroy_process_group(self._group)
             self._group = None
 
-    def _call(self, operation: str, buffer: NDArray[Any], **arguments: Any) -> None:
+    def _call(self, operation: str, *buffers: NDArray[Any], **arguments: Any) -> None:
+        """An operation of torch.distributed in place, or from the second buffer to the first."""
         import torch
         import torch.distributed as dist
 
         if self._group is None:
             raise RuntimeError(f"{operation} on a closed gloo collective")
-        check_buffer(buffer)
-        tensor = torch.from_numpy(buffer)
-        self._held.append(tensor)
-        getattr(dist, operation)(tensor, group=self._group, **arguments)
+        check_buffer(buffers[0])
+        tensors = [torch.from_numpy(buffer) for buffer in buffers]
+        self._held.extend(tensors)
+        getattr(dist, operation)(*tensors, group=self._group, **arguments)
+
+
+def _single(operation: str) -> str:
+    """Torch's name of an operation from one tensor to one: before 2.13 it had another."""
+    import torch.distributed as dist
+
+    older = {"reduce_scatter": "reduce_scatter_tensor", "all_gather": "all_gather_into_tensor"}
+    name = f"{operation}_single"
+    return name if hasattr(dist, name) else older[operation]

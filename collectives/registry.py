@@ -21,6 +21,7 @@ from dlscale.collectives.backend import Backend, Setup
 from dlscale.collectives.capabilities import NAMES, TABLE, Capabilities, capabilities
 from dlscale.collectives.job import ServerSplit
 from dlscale.collectives.option_kinds import read_into, read_into_kinds
+from dlscale.collectives.sharding import NONE, check_sharding
 
 
 def connect(
@@ -32,21 +33,27 @@ def connect(
     job: ServerSplit | None = None,
     algorithm: str = SYNC,
     algorithm_options: Mapping[str, str | int | float | bool] | None = None,
+    shard: str = NONE,
 ) -> Backend:
     """Join all ranks of `control`, an mpi4py communicator, over the named backend; collective.
 
-    `framework` is what will be trained in, by `algorithm`. A backend with servers needs `job`, whose workers are the
+    `framework` is what will be trained in, by `algorithm`; `shard`, of `sharding.NAMES`, is what of a training's state
+    is sharded. A backend with servers needs `job`, whose workers are the
     ranks of `control`; its servers call `serve` meanwhile. Raises UsageError for an unknown name, framework,
-    algorithm or option, and if the backend is not installed here.
+    algorithm, sharding or option, and if the backend is not installed here.
     """
     row = capabilities(name)  # an unknown name ends here, with the list of the known ones
     check_framework(row, framework)
     known = dict(options or {})
     check_algorithm(name, known, framework=framework, algorithm=algorithm)
+    check_sharding(name, known, framework=framework, shard=shard, algorithm=algorithm)
     rules = read_algorithm(algorithm, algorithm_options)
     module = _module(name)
     if not row.servers:
         backend: Backend = module.connect(control=control, framework=framework, options=known)
+        if shard != NONE:
+            sharded: Backend = importlib.import_module(f"dlscale.collectives.sharding.{shard}").over(backend)
+            return sharded
         return backend if algorithm == SYNC else RoundsBackend(backend, rules)
     if job is None:
         raise UsageError(f"backend {name} needs servers, which are ranks of their own; give servers")

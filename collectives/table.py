@@ -17,10 +17,10 @@ END = "<!-- backends end -->"
 
 
 def markdown() -> str:
-    """A row per backend: summary, frameworks, devices, MPI, kinds of updates, algorithms, installation."""
+    """A row per backend: summary, frameworks, devices, MPI, kinds of updates, algorithms, shards, installation."""
     lines = [
-        "| backend | what it is | frameworks | devices | MPI | updates | algorithms | install |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| backend | what it is | frameworks | devices | MPI | updates | algorithms | shards | install |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in NAMES:
         row = capabilities(name)
@@ -40,6 +40,7 @@ def markdown() -> str:
             "needed" if row.needs_mpi else "not needed",
             ", ".join(updates),
             algorithms,
+            "; ".join(f"{framework}: {', '.join(own)}" for framework, own in row.shards.items()) or "none",
             install,
         )
         lines.append(f"| {' | '.join(cells)} |")

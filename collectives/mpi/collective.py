@@ -51,6 +51,29 @@ class MpiCollective:
         for message in messages(buffer):
             communicator.Bcast(message, root=root)
 
+    def reduce_scatter(self, buffer: NDArray[Any], output: NDArray[Any], op: str = "sum") -> None:
+        """Fill `output` with the rank-th of `size` equal parts of the reduction; it may be that part of `buffer`."""
+        communicator = self._open()
+        check_buffer(buffer, written=False)
+        check_buffer(output)
+        check_operation(op, output)
+        part = output
+        if np.may_share_memory(buffer, output):
+            part = np.empty_like(output)  # MPI takes no part of what it sends to receive in
+        communicator.Reduce_scatter_block(buffer, part, op=_OPERATIONS[op])
+        if op == "average" and self.size > 1:
+            np.divide(part, self.size, out=output)
+        elif part is not output:
+            output[:] = part
+
+    def allgather(self, piece: NDArray[Any], output: NDArray[Any]) -> None:
+        """Fill `output` with the pieces of all ranks in order; `piece` may be this rank's part of it."""
+        communicator = self._open()
+        check_buffer(piece, written=False)
+        check_buffer(output)
+        own = MPI.IN_PLACE if np.may_share_memory(piece, output) else piece
+        communicator.Allgather(own, output)
+
     def barrier(self) -> None:
         """Wait for all ranks."""
         self._open().Barrier()

@@ -10,7 +10,8 @@ tensors they have nothing to copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dlscale.collectives.backend import BUCKET_SIZES
+from dlscale.collectives.backend import BUCKET_SIZES, StateBytes
 from dlscale.collectives.training.replica_trainer import ReplicaTrainer
 from dlscale.models.frameworks import TORCH_GPUS
 
@@ -190,16 +191,21 @@ def clear_gradients(parameters: Sequence[nn.Parameter]) -> None:
 class TorchTrainer(ReplicaTrainer):
     """A replica's objectives, each differentiated and exchanged, and only then all updated (`Trainer`).
 
-    `exchanges` are those of the objectives, in order; `close` is called when they are closed.
+    `exchanges` are those of the objectives, in order, and so are `updates`; `close` is called when they are closed.
     """
 
     def __init__(
-        self, replica: Any, exchanges: Sequence[Exchange], *, close: Callable[[], None] = lambda: None
+        self,
+        replica: Any,
+        exchanges: Sequence[Exchange],
+        *,
+        updates: Sequence[Update] | None = None,
+        close: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(replica)
         self.exchanges = tuple(exchanges)
         self._close = close
-        self._updates = [Update(objective) for objective in replica.objectives]
+        self._updates = updates or [Update(objective) for objective in replica.objectives]
         devices = {p.device.type for objective in replica.objectives for p in objective.parameters}
         self._gpus = [torch.get_device_module(kind) for kind in devices & {*TORCH_GPUS}]
 
@@ -227,6 +233,12 @@ class TorchTrainer(ReplicaTrainer):
         for gpu in self._gpus:
             gpu.synchronize()
 
+    def state_bytes(self) -> StateBytes:
+        """What the replica holds, and the gradients that are kept between steps, whole buckets of them."""
+        parameters = (p for objective in self._replica.objectives for p in objective.parameters)
+        gradients = storage_bytes(p.grad for p in parameters if p.grad is not None)
+        return replace(super().state_bytes(), gradients=gradients)
+
     def settings(self) -> dict[str, Setting]:
         """The exchanges' own decisions, the last one's where they differ; the buckets of all."""
         decided: dict[str, Setting] = {}
@@ -246,6 +258,12 @@ class TorchTrainer(ReplicaTrainer):
     def _update(self) -> None:
         for update in self._updates:
             update.apply()
+
+
+def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """The bytes of the memory that tensors lie in, each piece of it once."""
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in tensors}
+    return sum(storage.nbytes() for storage in storages.values())
 
 
 def alone(replica: Any) -> TorchTrainer:

@@ -47,7 +47,7 @@ class Bucket:
     ) -> None:
         self.parameters = tuple(parameters)
         self._number, self._teams, self._staging = number, teams, staging
-        count = sum(p.numel() for p in parameters)
+        count = self._length(sum(p.numel() for p in parameters))
         flat = staging.memory(count, parameters[0].dtype, teams.collective(number))
         self.array = flat.numpy()
         self.views: list[torch.Tensor] = []
@@ -62,6 +62,14 @@ class Bucket:
         self.exchange_seconds = [float("inf")] * len(self.parts)  # the shortest of each part so far
         self._missing: set[int] = set()
         self._exchanges: list[Future[Any]] = []
+
+    def _length(self, count: int) -> int:
+        """Elements of the array for so many of gradients."""
+        return count
+
+    def _exchange(self, collective: Collective, part: slice) -> None:
+        """Let a part of the array hold means over ranks; collective."""
+        collective.allreduce(self.array[part], "average")
 
     def clear(self) -> None:
         """A step begins: no gradient is there."""
@@ -93,7 +101,7 @@ class Bucket:
                 end = begin + self.views[index].numel()
                 self.array[max(begin, own.start) : min(end, own.stop)] = 0
             begun = time.perf_counter()
-            collective.allreduce(self.array[own], "average")
+            self._exchange(collective, own)
             seconds = time.perf_counter() - begun
             self.exchange_seconds[part] = min(self.exchange_seconds[part], seconds)
 
@@ -131,6 +139,7 @@ class BucketExchange:
         numbers: Any,
         staging: Staging,
         deferred: bool = False,
+        kind: type[Bucket] = Bucket,
     ) -> None:
         self.loss: nn.Module = objective.loss
         self._teams, self._training, self._staging = teams, training, staging
@@ -139,7 +148,7 @@ class BucketExchange:
         own = [next(numbers) for _ in groups]
         self._sets = [
             [
-                Bucket(parameters, number, teams, staging=staging, part_bytes=PART_BYTES if deferred else 0)
+                kind(parameters, number, teams, staging=staging, part_bytes=PART_BYTES if deferred else 0)
                 for parameters, number in zip(groups, own, strict=True)
             ]
             for _ in range(1 + training.delay)

@@ -20,7 +20,7 @@ from dlscale.collectives.compression.trainer import BucketTrainer, CompressedTra
 from dlscale.collectives.training.communication import Training
 from dlscale.collectives.training.counting import CountedCollective, Moved, moved_by
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
-from dlscale.models.workload import ReplicaFactory, Shard
+from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
 
 class CollectiveBackend(InStep):
@@ -44,6 +44,11 @@ class CollectiveBackend(InStep):
         self._framework = ""  # of the last replica
 
     @property
+    def training(self) -> Training:
+        """The options of the exchange."""
+        return self._training
+
+    @property
     def delay(self) -> int:
         """Steps by which the use of gradients is delayed."""
         return self._training.delay
@@ -65,11 +70,7 @@ class CollectiveBackend(InStep):
         """
         replica = factory(shard=shard, seed=seed, gate=gate)
         first, self._framework = self._first, replica.framework
-        weights = replica.weights()
-        for weight in weights:
-            first.broadcast(weight.reshape(-1), 0)
-        replica.load(weights)
-        check_buffers_match(first, replica.weights(), names=replica.names())
+        take_first_weights(replica, first)
         training = replace(self._training, pipelined_until_step=0) if gate else self._training
         integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}_buckets")
         compressor = self.compressor
@@ -102,6 +103,15 @@ class CollectiveBackend(InStep):
         """Free the communicators of the gradients."""
         for collective in self._gradients:
             collective.close()
+
+
+def take_first_weights(replica: Replica, collective: Collective) -> None:
+    """All ranks' replicas hold the weights of rank 0's; collective. Raises BuffersDifferError if they do not."""
+    weights = replica.weights()
+    for weight in weights:
+        collective.broadcast(weight.reshape(-1), 0)
+    replica.load(weights)
+    check_buffers_match(collective, replica.weights(), names=replica.names())
 
 
 class CheckedTrainer(WrappedTrainer):

@@ -14,7 +14,7 @@ from dlscale.collectives.backend import Collective
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """Averages so far, over all collectives. None where who carries them does not tell."""
+    """Operations on gradients and sharded weights so far, over all collectives; None where nobody tells."""
 
     num_calls: int
     num_bytes: int | None = None
@@ -22,7 +22,7 @@ class Moved:
 
 
 class CountedCollective:
-    """Another collective, whose averages are counted; all else is its own (`Collective`)."""
+    """Another collective, whose averages and gathers are counted; all else is its own (`Collective`)."""
 
     def __init__(self, collective: Collective) -> None:
         self._collective = collective
@@ -32,10 +32,23 @@ class CountedCollective:
     def allreduce(self, buffer: NDArray[Any], op: str = "sum", **named: Any) -> None:
         """Count the call if it is of gradients, and do it."""
         if op == "average":
-            self.num_calls += 1
-            self.num_bytes += buffer.nbytes
-            self.threads.add(threading.get_ident())
+            self._count(buffer)
         self._collective.allreduce(buffer, op, **named)
+
+    def reduce_scatter(self, buffer: NDArray[Any], output: NDArray[Any], op: str = "sum") -> None:
+        """Count the call, with the bytes of all parts, and do it."""
+        self._count(buffer)
+        self._collective.reduce_scatter(buffer, output, op)  # type: ignore[attr-defined]
+
+    def allgather(self, piece: NDArray[Any], output: NDArray[Any]) -> None:
+        """Likewise."""
+        self._count(output)
+        self._collective.allgather(piece, output)  # type: ignore[attr-defined]
+
+    def _count(self, whole: NDArray[Any]) -> None:
+        self.num_calls += 1
+        self.num_bytes += whole.nbytes
+        self.threads.add(threading.get_ident())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._collective, name)

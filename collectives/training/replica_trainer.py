@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.backend import Trainer
+from dlscale.collectives.backend import StateBytes, Trainer
+from dlscale.models.weights import WEIGHT
 from dlscale.models.workload import State, Weights
 
 
@@ -40,6 +41,10 @@ class ReplicaTrainer:
         held: State = self._replica.held(slots=slots)
         return held
 
+    def state_bytes(self) -> StateBytes:
+        """What the replica holds; a subclass knows of the gradients, where its framework shows them."""
+        return bytes_of(self.held())
+
     def own_state(self) -> State:
         """Nothing: what trains by synchronous steps is the same on all ranks."""
         return {}
@@ -47,6 +52,13 @@ class ReplicaTrainer:
     def restore(self, state: State) -> None:
         """Resume from `state`."""
         self._replica.restore(state)
+
+
+def bytes_of(held: State) -> StateBytes:
+    """The bytes of what a rank holds, without gradients."""
+    weights = sum(value.nbytes for name, value in held.items() if name.startswith(f"{WEIGHT}."))
+    slots = sum(value.nbytes for name, value in held.items() if name.startswith("optimizer"))
+    return StateBytes(parameters=weights, optimizer=slots)
 
 
 class KeptByServers:
@@ -100,6 +112,10 @@ class WrappedTrainer:
     def held(self, *, slots: bool = True) -> State:
         """What a step changes of the other trainer."""
         return self._trainer.held(slots=slots)
+
+    def state_bytes(self) -> StateBytes:
+        """What the other trainer keeps."""
+        return self._trainer.state_bytes()
 
     def own_state(self) -> State:
         """What the other trainer has of this rank's own."""

@@ -51,7 +51,7 @@ def write_state(
             owner, place, key = name.split(".", 2)
             if owner == f"optimizer{index}":
                 _check_slot(name, value, parameters[int(place)])
-                slots.setdefault(int(place), {})[key] = _restored(value, parameters[int(place)])
+                slots.setdefault(int(place), {})[key] = restored_slot(value, parameters[int(place)])
         if len({frozenset(values) for values in slots.values()}) > 1:
             raise UsageError(
                 f"the checkpoint belongs to another training: optimizer{index} keeps more of one weight than of another"
@@ -87,7 +87,8 @@ def _check_slot(name: str, value: NDArray[Any], parameter: torch.Tensor) -> None
         )
 
 
-def _restored(value: NDArray[Any], parameter: torch.Tensor) -> Any:
+def restored_slot(value: NDArray[Any], parameter: torch.Tensor) -> Any:
+    """What an optimizer keeps of a parameter, from its array."""
     if not value.ndim and value.dtype.name in NUMBERS:
         return value.item()
     return _laid_out(torch.from_numpy(value.copy()), parameter)

@@ -1,0 +1,86 @@
+"""Optimizers' state in parts, over any backend whose collective reduces to parts and gathers them (`PartsCollective`).
+
+A step reduce-scatters the gradients, updates this rank's part of the weights, and gathers the parts: the bytes of an
+allreduce, and 1/P of the optimizers' state and work.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, cast
+
+import numpy as np
+
+from dlscale.base.errors import UsageError
+from dlscale.collectives.backend import Backend, Collective, InStep, PartsCollective, Trainer
+from dlscale.collectives.capabilities import Capabilities
+from dlscale.collectives.sharding import OPTIMIZER
+from dlscale.collectives.training.collective_backend import take_first_weights
+from dlscale.collectives.training.communication import Training
+from dlscale.collectives.training.counting import CountedCollective, Moved, moved_by
+from dlscale.models.workload import ReplicaFactory, Shard
+
+
+def over(backend: Backend) -> OptimizerShardingBackend:
+    """The backend's ranks, each with its part of the optimizers' state; collective.
+
+    Raises UsageError if what is installed cannot reduce to parts.
+    """
+    return OptimizerShardingBackend(backend)
+
+
+class OptimizerShardingBackend(InStep):
+    """Another backend's ranks, which update weights in parts over its collectives (`Backend`)."""
+
+    shard = OPTIMIZER
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._training: Training = getattr(backend, "training", Training())
+        own = [backend.collective() for _ in range(max(self._training.teams, 1))]
+        self._first = cast(PartsCollective, own[0])  # for what is no part of a step
+        self._counted = [CountedCollective(collective) for collective in own]
+        _check_reduces(self._first, backend.capabilities.name)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The other backend's row of the table."""
+        return self._backend.capabilities
+
+    def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
+        """A replica with the weights of rank 0, whose optimizers have this rank's part of their state.
+
+        Raises UsageError for an optimizer that does not update element by element.
+        """
+        replica = factory(shard=shard, seed=seed, gate=gate)
+        take_first_weights(replica, self._first)
+        integration: Any = importlib.import_module(
+            f"dlscale.collectives.sharding._{replica.framework}_optimizer"
+        )
+        trainer: Trainer = integration.over(replica, self._counted, self._training, gathering=self._first)
+        return trainer
+
+    def moved(self) -> Moved | None:
+        """What went through the counted collectives."""
+        return moved_by(self._counted)
+
+    def collective(self) -> Collective:
+        """The other backend's operations on host buffers."""
+        return self._backend.collective()
+
+    def close(self) -> None:
+        """Leave the group; collective."""
+        for collective in self._counted:
+            collective.close()
+        self._backend.close()
+
+
+def _check_reduces(collective: PartsCollective, backend: str) -> None:
+    """Returns if a small sum arrives in parts; collective. Raises UsageError: Gloo of torch 2.4 refuses it."""
+    try:
+        collective.reduce_scatter(np.zeros(collective.size, np.float32), np.zeros(1, np.float32))
+    except RuntimeError as error:
+        raise UsageError(
+            f"shard={OPTIMIZER} over {backend}: {str(error).splitlines()[0]}; choose another backend, or a newer "
+            "library"
+        ) from None
