@@ -7,7 +7,7 @@ import importlib
 from dlscale.base.errors import UsageError, unknown
 from dlscale.models.workload import Workload
 
-NAMES = ("hep_cnn", "cosmogan", "resnet50", "inception_v3")
+NAMES = ("hep_cnn", "cosmogan", "resnet50", "inception_v3", "gpt")
 
 
 def load_workload(name: str) -> Workload:

@@ -4,10 +4,11 @@
     per rank              = throughput x operations per sample / ranks
     MFU, share of peak    = per rank / (the node's peak x cores per rank / cores, or a GPU's peak), by the data type
 
-Only convolutions and dense layers are counted, as each preset states them, so this is the model's use ("MFU") and not
-the hardware's: what is computed twice counts once. The peak is what the system's file states, with its source: the file
-that comes with dlscale, or else that of the study. Where it states none, a sentence says what to write; where it states
-less than was measured, there is no share. An adversarial training has two networks and no such count.
+Only convolutions and products of matrices are counted, those of attention with all pairs of tokens, as each preset
+states them, so this is the model's use ("MFU") and not the hardware's: what is computed twice counts once. The peak is
+what the system's file states, with its source: the file that comes with dlscale, or else that of the study. Where it
+states none, a sentence says what to write; where it states less than was measured, there is no share. An adversarial
+training has two networks and no such count.
 """
 
 from __future__ import annotations
@@ -174,8 +175,9 @@ HARDWARE = TableOf[HardwareUse](
     ),
     data=to_hardware_row,
     legend=(
-        "Use of the hardware: operations of the model, three forward passes per sample, convolutions and dense layers "
-        "only. MFU: per rank / peak, which the system's file states for the precision, of a GPU or of the rank's cores."
+        "Use of the hardware: operations of the model, three forward passes per sample, convolutions and products of "
+        "matrices only. MFU: per rank / peak, which the system's file states for the precision, of a GPU or of the "
+        "rank's cores."
     ),
     tags=lambda use: tags_of(use.cell),
 )

@@ -150,6 +150,7 @@ def _of_layers(layers: Sequence[Any], ready: Iterable[float]) -> list[Gradient]:
         Gradient(name=f"{layer.name}.{part}", num_bytes=FLOAT32_BYTES * count, ready_seconds=seconds)
         for layer, seconds in zip(layers, ready, strict=True)
         for part, count in (("bias", layer.bias), ("weight", layer.kernel))
+        if count
     ]
 
 

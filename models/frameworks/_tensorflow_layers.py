@@ -23,6 +23,9 @@ class Network(tf.Module):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
+        self.dtype = (
+            tf.float32
+        )  # to compute in, where inputs are no real numbers that say it; the replica sets it
         self.ordered: list[Any] = []
         self.names: list[str] = []
 

@@ -74,6 +74,8 @@ class TensorFlowReplica(BatchedReplica):
         super().__init__(batches, execution, program.schedule)
         self._program = program
         self._dtype = tf.bfloat16 if execution.precision == "bf16" else tf.float32
+        for network in program.networks:
+            network.dtype = self._dtype
         self._only_gradients: Any = None  # a function of a batch, traced once
 
     def _as_batch(self, arrays: Sequence[NDArray[Any]]) -> Batch:
@@ -307,13 +309,16 @@ def flops_in(network: Callable[..., Any], inputs: Sequence[Any]) -> int:
 
 
 def _flops(operation: Any) -> int:
-    """2 per multiply-add of convolutions and dense layers."""
+    """2 per multiply-add of convolutions and products of matrices."""
     if operation.type == "Conv2D":
         kernel, result = operation.inputs[1].shape, operation.outputs[0].shape
     elif operation.type == "Conv2DBackpropInput":  # a transposed convolution
         kernel, result = operation.inputs[1].shape, operation.inputs[2].shape
     elif operation.type == "MatMul":
         rows = 0 if operation.get_attr("transpose_a") else 1
+        return 2 * int(np.prod(operation.outputs[0].shape)) * int(operation.inputs[0].shape[rows])
+    elif operation.type == "BatchMatMulV2":
+        rows = -2 if operation.get_attr("adj_x") else -1
         return 2 * int(np.prod(operation.outputs[0].shape)) * int(operation.inputs[0].shape[rows])
     else:
         return 0

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from dlscale.models.frameworks import _torch_gpu, gpu_module
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
@@ -282,7 +282,7 @@ class TorchReplica(BatchedReplica):
     def forward_flops(self) -> int:
         """Floating-point operations of `outputs` per sample, as torch counts them."""
         batch = self.next_batch()
-        with self._statistics_kept(), FlopCounterMode(display=False) as counter, torch.no_grad():
+        with self._statistics_kept(), flop_counter() as counter, torch.no_grad():
             self._program.outputs(*batch)
         return int(counter.get_total_flops()) // len(batch[0])
 
@@ -297,6 +297,16 @@ class TorchReplica(BatchedReplica):
 
     def _parameters(self) -> list[nn.Parameter]:
         return [parameter for objective in self.objectives for parameter in objective.parameters]
+
+
+def flop_counter() -> FlopCounterMode:
+    """Torch's own, which knows attention's kernels of GPUs and not that of CPUs; all count as T x T products."""
+
+    def attention(queries: Any, keys: Any, values: Any, *_: Any, **__: Any) -> int:
+        return int(sdpa_flop_count(queries, keys, values))  # type: ignore[no-untyped-call]
+
+    on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return FlopCounterMode(display=False, custom_mapping={on_cpu: attention})
 
 
 def _lay_out(network: nn.Module, memory_format: torch.memory_format) -> None:

@@ -15,10 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
-from torch.utils.flop_counter import FlopCounterMode
 
 from dlscale.base.errors import UsageError
-from dlscale.models.frameworks._torch import SHARE, TorchProgram, canonical, objective
+from dlscale.models.frameworks._torch import SHARE, TorchProgram, canonical, flop_counter, objective
 from dlscale.models.own import OwnModel
 from dlscale.models.own.data import SEED_LIMIT
 from dlscale.models.own.file import SAME, SUM, UNREPEATABLE, OwnFile
@@ -352,7 +351,7 @@ def _found(loss: Any) -> str:
 
 def _flops(network: nn.Module, inputs: Sequence[torch.Tensor]) -> int:
     """The operations that torch counts, without the fused layers of CPUs that it does not know."""
-    with warnings.catch_warnings(), torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with warnings.catch_warnings(), torch.no_grad(), flop_counter() as counter:
         warnings.simplefilter("ignore")  # the switch warns of GPUs that nobody asked for
         with torch.backends.mkldnn.flags(enabled=False):
             network(*inputs)

@@ -1,0 +1,194 @@
+"""GPT: a decoder-only transformer that predicts each next token of a text. `paper` is GPT-2's smallest network.
+
+The network is that of OpenAI's published code (github.com/openai/gpt-2, src/model.py): layer norm before attention and
+before the MLP (pre-norm) and once behind the last block, learned positions, GELU by tanh, one kernel for queries, keys
+and values, and an embedding that is also the output layer's kernel. It has no dropout. `tiny` and `small` are the same
+network with other sizes, on bytes.
+
+First weights are that code's: normal with standard deviation 0.02, positions 0.01, biases 0; and the kernels that add
+to the residual are scaled by 1 / sqrt(number of such layers), two in a block (Radford et al. 2019, section 2.3).
+
+A sample is a sequence of T tokens and, as labels, the T tokens that follow each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.base.errors import UsageError
+from dlscale.models.weights import normal
+from dlscale.models.workload import Preset, Workload
+
+EPSILON = 1e-5  # of layer norm
+STD, POSITIONS_STD = 0.02, 0.01  # of first weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """The sizes of a network. `num_positions` is the longest sequence that it takes."""
+
+    num_layers: int  # blocks of attention and MLP
+    width: int  # features of a token
+    num_heads: int
+    num_positions: int
+    vocabulary: int
+
+    @property
+    def num_hidden(self) -> int:
+        """Units of an MLP."""
+        return 4 * self.width
+
+    @property
+    def residual_std(self) -> float:
+        """Standard deviation of the first kernels that add to the residual."""
+        return STD / math.sqrt(2 * self.num_layers)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer with trainable weights: numbers of elements, and operations per sample."""
+
+    name: str
+    kernel: int
+    bias: int
+    forward_flops: int
+
+
+NETWORKS = {
+    "paper": Network(num_layers=12, width=768, num_heads=12, num_positions=1024, vocabulary=50_257),
+    "small": Network(num_layers=4, width=256, num_heads=4, num_positions=256, vocabulary=256),
+    "tiny": Network(num_layers=2, width=64, num_heads=2, num_positions=128, vocabulary=256),
+}
+
+
+def forward_flops(network: Network, sequence_length: int) -> int:
+    """Operations of a forward pass over one sequence of T tokens: 2 per multiply-add of all products of matrices.
+
+    Attention's two products count with all T x T pairs, also those that causal attention masks: kernels differ in how
+    many of them they skip.
+    """
+    width = network.width
+    kernels = network.num_layers * (4 * width * width + 2 * width * network.num_hidden)
+    attention = network.num_layers * 2 * sequence_length * width
+    return 2 * sequence_length * (kernels + attention + width * network.vocabulary)
+
+
+def at_length(preset: Preset, sequence_length: int) -> Preset:
+    """The preset with samples of so many tokens. Raises UsageError for more than the network has positions."""
+    network = NETWORKS[preset.name]
+    if sequence_length > network.num_positions:
+        raise UsageError(
+            f"sequence_length {sequence_length} was asked for, but the network of gpt {preset.name} has "
+            f"{network.num_positions} positions; give at most as many"
+        )
+    return replace(
+        preset,
+        input_shape=(sequence_length,),
+        tokens_per_sample=sequence_length,
+        forward_flops_per_sample=forward_flops(network, sequence_length),
+    )
+
+
+WORKLOAD = Workload(
+    name="gpt",
+    title="GPT",
+    presets={
+        "paper": Preset(
+            name="paper",
+            input_shape=(1024,),
+            num_parameters=124_439_808,
+            forward_flops_per_sample=291_648_307_200,
+            local_batch=8,  # ours
+            global_batch=512,
+            learning_rate=6e-4,
+            num_classes=50_257,
+            tokens_per_sample=1024,
+            source="network: openai/gpt-2, src/model.py, and Radford et al. 2019, section 2.3, as is the global batch; "
+            "learning rate: karpathy/nanoGPT, train.py",
+        ),
+        "small": Preset(
+            name="small",
+            input_shape=(256,),
+            num_parameters=3_290_624,
+            forward_flops_per_sample=1_912_602_624,
+            local_batch=2,  # ours: about 0.1 s per step on one core
+            global_batch=8,
+            learning_rate=1e-3,
+            num_classes=256,
+            tokens_per_sample=256,
+            source="the published network with 4 layers of width 256, on 256 bytes: ours, not published",
+        ),
+        "tiny": Preset(
+            name="tiny",
+            input_shape=(128,),
+            num_parameters=124_672,
+            forward_flops_per_sample=37_748_736,
+            local_batch=4,
+            global_batch=8,
+            learning_rate=2e-3,
+            num_classes=256,
+            tokens_per_sample=128,
+            source="the published network with 2 layers of width 64, on 128 bytes: for tests, not published",
+        ),
+    },
+    default_preset="small",
+    target_metric="bits per byte of held-out text",
+    optimizer="adam",
+    running_statistics=False,
+    at_length=at_length,
+    references=(
+        "A. Radford et al., Language Models are Unsupervised Multitask Learners, OpenAI 2019",
+        "OpenAI, github.com/openai/gpt-2, src/model.py",
+    ),
+)
+
+
+def layers(preset: str) -> list[Layer]:
+    """A preset's layers in forward order, with what training and `Preset` count: 2 operations per multiply-add.
+
+    The embedding comes first, with the operations of the output layer, whose kernel it is: its gradient is complete
+    last. Attention's products of activations count with the kernel before them.
+    """
+    network, (length,) = NETWORKS[preset], WORKLOAD.preset(preset).input_shape
+    width, hidden = network.width, network.num_hidden
+
+    def dense(name: str, inputs: int, outputs: int, *, more: int = 0) -> Layer:
+        kernel = inputs * outputs
+        return Layer(name, kernel=kernel, bias=outputs, forward_flops=2 * length * (kernel + more))
+
+    def norm(name: str) -> Layer:
+        return Layer(name, kernel=width, bias=width, forward_flops=0)
+
+    logits = 2 * length * width * network.vocabulary
+    found = [
+        Layer("embedding", kernel=network.vocabulary * width, bias=0, forward_flops=logits),
+        Layer("positions", kernel=network.num_positions * width, bias=0, forward_flops=0),
+    ]
+    for index in range(network.num_layers):
+        block = f"blocks.{index}"
+        found += [
+            norm(f"{block}.attention.norm"),
+            dense(f"{block}.attention.inputs", width, 3 * width, more=2 * length * width),
+            dense(f"{block}.attention.projection", width, width),
+            norm(f"{block}.mlp.norm"),
+            dense(f"{block}.mlp.hidden", width, hidden),
+            dense(f"{block}.mlp.projection", hidden, width),
+        ]
+    return [*found, norm("norm")]
+
+
+def initial(
+    network: Network, rng: np.random.Generator, name: str, shape: tuple[int, ...]
+) -> NDArray[np.float32]:
+    """`weights.Initial` of all frameworks' networks, once it is bound to a network."""
+    if name.endswith("bias"):
+        return np.zeros(shape, np.float32)
+    if name.endswith("norm.weight"):
+        return np.ones(shape, np.float32)
+    if name.endswith("projection.weight"):
+        return normal(rng, shape, std=network.residual_std)
+    return normal(rng, shape, std=POSITIONS_STD if name == "positions.weight" else STD)
