@@ -1,4 +1,4 @@
-"""Curves over ranks, and their names: the backend and the algorithm, and of their options those that differ in a study.
+"""Curves over ranks, and their names: backend, algorithm, what is sharded, and of the options those that differ.
 
 Cells are named together (`named_cells`), because what differs is known only of all. A cell that was not named shows
 all options that it was given.
@@ -16,9 +16,10 @@ from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name
 from dlscale.benchmarks.records.record import Case, Cell, Record, Setting
 from dlscale.benchmarks.records.tuning import configuration_of
+from dlscale.collectives.sharding import NONE
 
 # Settings of a cell that separate families, beside the options of backends.
-SETTINGS = ("batch", "precision", "compiled", "memory_format")
+SETTINGS = ("batch", "sequence_length", "precision", "compiled", "memory_format")
 
 
 def setting_of(cell: Cell, name: str) -> Setting | None:
@@ -27,8 +28,8 @@ def setting_of(cell: Cell, name: str) -> Setting | None:
         return cell.local_batch if cell.scaling_mode == "weak" else cell.global_batch
     if name == "learning_rate":
         return cell.target.learning_rate if cell.target else None
-    if name in SETTINGS:
-        value: Setting = getattr(cell, name)
+    if name in SETTINGS or name == "shard":
+        value: Setting | None = getattr(cell, name)
         return value
     owner, dot, option = name.partition(".")
     if dot and owner == cell.algorithm:
@@ -39,13 +40,17 @@ def setting_of(cell: Cell, name: str) -> Setting | None:
 
 
 def setting_text(name: str, value: object) -> str:
-    """`cycle_time_ms=5`, `batch 32`, `compiled`, `bf16`: a value in a curve's name."""
+    """`cycle_time_ms=5`, `batch 32`, `compiled`, `optimizer sharded`: a value in a curve's name."""
     if name == "compiled":
         return "compiled" if value else "not compiled"
     if name in ("precision", "memory_format"):
         return str(value)
     if name == "batch":
         return f"batch {value}"
+    if name == "sequence_length":
+        return f"{value} tokens"
+    if name == "shard":
+        return "not sharded" if value == NONE else f"{value} sharded"
     if name == "learning_rate":
         return f"learning rate {value:g}"
     return f"{name.partition('.')[2] or name}={value}"

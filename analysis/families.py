@@ -52,6 +52,7 @@ class Family:
     device: str
     # What computation is replaced by; empty: nothing. Names of files have it, digests of families need not.
     slept: str = field(default="", repr=False)
+    sequence_length: int = field(default=0, repr=False)  # likewise; 0: the preset's own, or no sequences
     data: str
     cores_per_rank: int
     threads_per_rank: int
@@ -86,11 +87,12 @@ class Family:
 
     @property
     def _variants(self) -> list[str]:
-        """The settings that differ from the defaults: compilation, memory format, device, sleep."""
+        """The settings that differ from the defaults: compilation, memory format, device, length, sleep."""
         return [
             *(["compiled"] if self.compiled else []),
             *([self.memory_format] if self.memory_format != DEFAULT_MEMORY_FORMAT else []),
             *([self.device] if self.device != DEFAULT_DEVICE else []),
+            *([f"{self.sequence_length} tokens"] if self.sequence_length else []),
             *([self.slept] if self.slept else []),
         ]
 
@@ -114,9 +116,10 @@ class SeveralFamilies(Family):
 
 
 def common_family(family: Family) -> SeveralFamilies:
-    """The family without batch, precision, compilation, memory format and variables."""
+    """The family without batch, length, precision, compilation, memory format and variables."""
     fields = {name: getattr(family, name) for name in Family.__dataclass_fields__}
-    own = {"batch": 1, "precision": "", "compiled": False, "memory_format": DEFAULT_MEMORY_FORMAT}
+    own: dict[str, object] = {"batch": 1, "precision": "", "compiled": False}
+    own |= {"memory_format": DEFAULT_MEMORY_FORMAT, "sequence_length": 0}
     return SeveralFamilies(**fields | own | {"environment": family.environment.split(", ")[0]})
 
 
@@ -141,6 +144,7 @@ def family_of(cell: Cell, *, system: str) -> Family:
         memory_format=cell.memory_format,
         device=cell.device,
         slept=cell.slept.text if cell.slept else "",
+        sequence_length=cell.sequence_length or 0,
         data=cell.data,
         cores_per_rank=cell.cores_per_rank,
         threads_per_rank=cell.threads_per_rank,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dlscale.analysis.curves import SETTINGS, setting_of, setting_text
 from dlscale.benchmarks.records.record import Cell, Setting
+from dlscale.collectives import capabilities
 
 CURVE, STEP = "curve", "step"  # factors of a declaration: of any setting, of a ladder
 PLAIN = "plain"
@@ -27,10 +28,10 @@ class Variants:
 
     @property
     def factor(self) -> str:
-        """What is compared: steps; backends and their options, which one family has; or curves of several families."""
+        """What is compared: steps; backends with what belongs to them, in one family; or curves of several families."""
         if self.ladder:
             return STEP
-        return "backend" if all("." in name for name in self.axes) else CURVE
+        return "backend" if all("." in name or name == "shard" for name in self.axes) else CURVE
 
     @property
     def settings(self) -> Sequence[str]:
@@ -72,7 +73,9 @@ class Variants:
 
 
 def concerns(name: str, cell: Cell) -> bool:
-    """Whether a setting is one of this cell: any but the options of other backends and algorithms."""
+    """Whether a setting is one of this cell: any but the options of others, and what `none` cannot shard."""
+    if name == "shard":
+        return capabilities(cell.backend).exchanges
     return "." not in name or name.partition(".")[0] in (cell.backend, cell.algorithm)
 
 

@@ -33,6 +33,7 @@ from dlscale.analysis.text import backend_name, listed, plural, size_text
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.sharding import PARAMETERS
 
 # Bytes per gradient as it is sent; float32 unless the backend reports otherwise.
 FLOAT32_BYTES, BFLOAT16_BYTES = 4, 2
@@ -89,7 +90,7 @@ def gradient_bytes(record: Record) -> int | None:
     """Bytes of one rank's gradients as they are sent; None for an unknown workload."""
     cell = record.case.cell
     try:
-        parameters = cell.facts.preset(cell.preset).num_parameters
+        parameters = cell.preset_facts.num_parameters
     except UsageError:
         return None
     if "wire_bytes" in record.backend_settings and (share := wire_share(record)) is not None:
@@ -113,6 +114,8 @@ def _exchanged(record: Record, compute: float | None) -> Exchange | str:
         return "nothing is exchanged"
     if cell.algorithm != SYNC:
         return "gradients are not exchanged: weights are, in some of the steps"
+    if cell.shard == PARAMETERS:
+        return "weights are gathered, too: bounds are of gradients alone"
     if cell.num_servers:
         return "servers: what goes over a link depends on where they are"
     if num_bytes is None:

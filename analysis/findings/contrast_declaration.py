@@ -28,6 +28,7 @@ FACTORS = (
     *(
         "backend",
         "algorithm",
+        "shard",
         "framework",
         "environment",
         "precision",
@@ -265,7 +266,7 @@ def _training_name(cell: Cell, factor: str) -> str:
 
 
 # What neither an axis nor a backend changes is equal in all curves that are compared.
-_VARIED = {"local_batch", "global_batch", "precision", "compiled", "memory_format"}
+_VARIED = {"local_batch", "global_batch", "sequence_length", "precision", "compiled", "memory_format"}
 
 
 def declare_variants(
@@ -312,14 +313,14 @@ def step_name(cell: Cell, variants: Variants) -> str:
     step = variants.step(cell)
     if step is None:
         return level_of(cell, "backend")
-    return f"{cell.method} step {step} ({'+ ' if step else ''}{variants.step_text(step)})"
+    return f"{cell.carrier} step {step} ({'+ ' if step else ''}{variants.step_text(step)})"
 
 
 def _steps(group: Sequence[Side], variants: Variants) -> list[Declared]:
     """Each step versus the one before it, which of a backend's steps were measured."""
     pairs = []
-    for key in dict.fromkeys((side.cell.method, side.cell.num_servers) for side in group):
-        own = [side for side in group if (side.cell.method, side.cell.num_servers) == key]
+    for key in dict.fromkeys((side.cell.carrier, side.cell.num_servers) for side in group):
+        own = [side for side in group if (side.cell.carrier, side.cell.num_servers) == key]
         on = {step: side for side in own if (step := variants.step(side.cell)) is not None}
         pairs += [
             Declared(contender=on[step], reference=on[step - 1]) for step in sorted(on) if step - 1 in on

@@ -204,6 +204,8 @@ def _row(contrast: Contrast) -> dict[str, Any]:
         "backend_options": options_text(side.cell),
         "algorithm": side.cell.algorithm,
         "algorithm_options": algorithm_text(side.cell),
+        "shard": side.cell.shard,
+        "sequence_length": side.cell.sequence_length,
         "environment": environment_text(side.cell),
         "evidence": side.evidence,
         "num_blocks": contrast.num_blocks,

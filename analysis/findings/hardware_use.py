@@ -85,7 +85,7 @@ def _flops_per_sample(cell: Cell) -> int | None:
     if cell.slept:
         return None
     try:
-        preset = cell.facts.preset(cell.preset)
+        preset = cell.preset_facts
     except (UsageError, ImportError):  # of another version's records
         return None
     known = preset.num_classes and preset.forward_flops_per_sample

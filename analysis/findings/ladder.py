@@ -117,7 +117,7 @@ def ladder_steps(study: Measured) -> list[Step]:
 
 def _ladder_of(side: Side) -> tuple[object, ...]:
     cell = side.cell
-    return cell.workload, cell.framework, cell.method, cell.num_servers, cell.num_ranks, side.evidence
+    return cell.workload, cell.framework, cell.carrier, cell.num_servers, cell.num_ranks, side.evidence
 
 
 def ladders(steps: Iterable[Step]) -> list[list[Step]]:
@@ -160,7 +160,7 @@ def ladder_title(steps: Sequence[Step]) -> str:
     kind = "" if first.side.evidence == "measured" else f" ({first.side.evidence})"
     ranks = plural(first.cell.num_ranks, "rank")
     return (
-        f"Ladder of {first.cell.method} on {ranks}{kind}: {family.workload} {family.preset}, {family.framework}, "
+        f"Ladder of {first.cell.carrier} on {ranks}{kind}: {family.workload} {family.preset}, {family.framework}, "
         f"{family.scaling_mode} scaling on {family.system}"
     )
 

@@ -43,6 +43,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.prediction import HARMLESS, Band, PredictionRecord
 from dlscale.benchmarks.records.record import Setting
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.sharding import NONE
 
 
 class Place(NamedTuple):
@@ -185,7 +186,7 @@ def _placed(record: PredictionRecord, family: Family, trained: Iterable[ScalingR
 def _same_backend(record: PredictionRecord, row: ScalingRow) -> bool:
     cell = row.cell
     return (
-        (cell.backend, cell.algorithm) == (record.backend, SYNC)
+        (cell.backend, cell.algorithm, cell.shard) == (record.backend, SYNC, NONE)
         and not record.exchange_algorithm
         and _modelled(cell.backend_options) == _modelled(record.backend_options)
     )

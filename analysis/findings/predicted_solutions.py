@@ -51,6 +51,7 @@ from dlscale.analysis.text import (
 )
 from dlscale.benchmarks.records.record import Cell
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.sharding import NONE
 
 OWN_RATES = "the trainings' own rates"
 
@@ -154,6 +155,7 @@ def _study_rates(noise: NoiseScale, weak: WeakScaling) -> list[CellRates]:
         if launches.family == noise.family
         and launches.evidence == noise.rows[0].evidence
         and launches.cell.algorithm == SYNC
+        and launches.cell.shard == NONE
     ]
 
 

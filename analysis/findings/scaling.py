@@ -47,6 +47,7 @@ from dlscale.analysis.text import (
 )
 from dlscale.benchmarks.records.record import Cell, GpuMemory
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.sharding import NONE
 
 
 def scaling_row(row: ScalingRow) -> dict[str, Any]:
@@ -339,7 +340,15 @@ def _row_order(row: ScalingRow) -> tuple[object, ...]:
     cell = row.cell
     control = CONTROLS.index(cell.control)
     return (
-        *(row.family, cell.backend != "none", cell.backend, cell.algorithm != SYNC, cell.algorithm),
+        *(
+            row.family,
+            cell.backend != "none",
+            cell.backend,
+            cell.algorithm != SYNC,
+            cell.algorithm,
+            cell.shard != NONE,
+            cell.shard,
+        ),
         options_order(cell),
         *(control, cell.num_ranks, cell.num_servers, cell.num_nodes, row.evidence or ""),
     )

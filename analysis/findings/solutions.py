@@ -25,6 +25,7 @@ from dlscale.benchmarks.records.target import Target
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.registry import has_other_updates
+from dlscale.collectives.sharding import NONE
 from dlscale.models.quality.metric import Metric
 
 
@@ -248,6 +249,8 @@ def times_to_solution(measured: Sequence[CellLaunches], *, base: Base) -> tuple[
                 row.cell.backend,
                 row.cell.algorithm != SYNC,
                 row.cell.algorithm,
+                row.cell.shard != NONE,
+                row.cell.shard,
                 options_order(row.cell),
                 row.target.learning_rate,
             ),

@@ -132,6 +132,8 @@ def _rows(launches: CellLaunches) -> list[dict[str, Any]]:
         "backend_options": options_text(launches.cell),
         "algorithm": launches.cell.algorithm,
         "algorithm_options": algorithm_text(launches.cell),
+        "shard": launches.cell.shard,
+        "sequence_length": launches.cell.sequence_length,
         "evidence": launches.evidence,
         "num_launches": len(launches.cases),
         "num_windows": len(pooled),

@@ -67,6 +67,8 @@ def _part_row(waterfall: Waterfall, part: Part | None) -> dict[str, Any]:
         "backend_options": options_text(waterfall.cell),
         "algorithm": waterfall.cell.algorithm,
         "algorithm_options": algorithm_text(waterfall.cell),
+        "shard": waterfall.cell.shard,
+        "sequence_length": waterfall.cell.sequence_length,
         "evidence": waterfall.evidence,
         **interval_columns("efficiency", waterfall.efficiency),
         **attributes(waterfall, "ideal_seconds measured_seconds"),

@@ -40,6 +40,7 @@ from dlscale.benchmarks.records.message_sizes import (
 )
 from dlscale.benchmarks.records.record import Cell, Record, Setting
 from dlscale.benchmarks.systems.system import System
+from dlscale.collectives.sharding import NONE
 
 # Servers have no exchange among ranks. What links are, another backend over the same sockets or MPI says.
 LINKS_OF = {"grpc_ps": "ring", "mpi_ps": "mpi"}
@@ -356,7 +357,7 @@ def measured_steps(scenario: Scenario, records: Iterable[Record]) -> Iterator[Me
 def _is_of(scenario: Scenario, cell: Cell) -> bool:
     profile, rule = scenario.profile, scenario.rule
     per_node = scenario.ranks_per_node
-    if cell.num_nodes < 2 or scenario.scaling_mode != "weak":
+    if cell.num_nodes < 2 or scenario.scaling_mode != "weak" or cell.shard != NONE:
         return False
     if (cell.workload, cell.preset, cell.framework, cell.backend, cell.local_batch) != (
         profile.workload,

@@ -44,6 +44,8 @@ def launch(record: Record) -> Columns:
         "backend_options": options_text(cell),
         "algorithm": cell.algorithm,
         "algorithm_options": algorithm_text(cell),
+        "shard": cell.shard,
+        "sequence_length": cell.sequence_length,
         "environment": environment_text(cell),
         "target": goal_text(cell.target) if cell.target else "",
         "learning_rate": cell.target.learning_rate if cell.target else None,

@@ -28,7 +28,7 @@ from dlscale.benchmarks.cli.options import choose_study
 from dlscale.benchmarks.launch.measured_code import changed_files, changed_text
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records, read_record
 from dlscale.benchmarks.records.record import Parity, Record
-from dlscale.benchmarks.study.study import read_study_file
+from dlscale.benchmarks.study.study_file import read_study_file
 
 
 def compare_two(names: Sequence[str], results: Path, *, factor: Sequence[str] | None, as_json: bool) -> int:

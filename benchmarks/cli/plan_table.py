@@ -23,6 +23,7 @@ from dlscale.benchmarks.study.axes import PLAIN
 from dlscale.benchmarks.study.plan import Launch, Plan, num_comparisons
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.sharding import NAMES as SHARDS
 
 if TYPE_CHECKING:  # a report counts cases, and needs nothing that launches them
     from dlscale.benchmarks.jobs.jobs import Job
@@ -87,7 +88,8 @@ def planned_cells(plan: Plan, todo: Sequence[Launch]) -> list[PlannedCells]:
             *(workloads.index(cell.workload), frameworks.index(cell.framework)),
             *(cell.control != "train", backends.index(cell.backend)),
             algorithms.index(cell.algorithm),
-            *(cell.num_ranks, cell.num_servers, row.controls, cell.local_batch),
+            SHARDS.index(cell.shard),
+            *(cell.num_ranks, cell.num_servers, row.controls, cell.local_batch, cell.sequence_length or 0),
             *(cell.precision != study.precision, cell.compiled, cell.memory_format != study.memory_format),
             options_order(cell),
             cell.target.learning_rate if cell.target else 0.0,
@@ -143,7 +145,7 @@ def plan_json(plan: Plan, todo: Sequence[Launch]) -> dict[str, Any]:
 _JSON_FIELDS = (
     *("workload", "preset", "framework", "backend", "backend_options", "algorithm", "algorithm_options"),
     *("num_servers", "num_ranks", "num_nodes", "cores_per_rank", "local_batch", "precision", "compiled"),
-    *("memory_format", "variables", "device"),
+    *("memory_format", "variables", "device", "shard", "sequence_length"),
 )
 
 

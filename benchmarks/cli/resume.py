@@ -15,7 +15,7 @@ from dlscale.benchmarks.cli.run_here import run_here
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.preparing import campaign_for_jobs, differences, prepare_campaign
-from dlscale.benchmarks.study.study import StudyFile, read_study_file
+from dlscale.benchmarks.study.study_file import StudyFile, read_study_file
 
 
 @click.command()

@@ -15,7 +15,8 @@ from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
 from dlscale.benchmarks.records.record import BASES, Base, Setting
 from dlscale.benchmarks.study.axes import TARGET_FIELDS, stated
-from dlscale.benchmarks.study.study import STUDY_FILE, Study
+from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.study.study_file import STUDY_FILE
 from dlscale.benchmarks.systems.system import System
 
 

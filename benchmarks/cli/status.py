@@ -19,7 +19,7 @@ from dlscale.benchmarks.cli.plan_table import counts_text
 from dlscale.benchmarks.jobs.jobs import JobFiles, all_jobs
 from dlscale.benchmarks.records.files import summaries
 from dlscale.benchmarks.records.record import is_canary
-from dlscale.benchmarks.study.study import read_study_file
+from dlscale.benchmarks.study.study_file import read_study_file
 
 
 class _Named(BaseModel):

@@ -12,7 +12,7 @@ from dlscale.analysis.findings.tuning import RateSearch
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.study_report import Loaded
 from dlscale.benchmarks.records.tuning import configuration_of
-from dlscale.benchmarks.study.study import read_study_file
+from dlscale.benchmarks.study.study_file import read_study_file
 from dlscale.benchmarks.study.tuned import TUNED_FILE, ClosestRate, Tuned, TunedRate, write_tuned
 
 

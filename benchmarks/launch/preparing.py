@@ -23,7 +23,8 @@ from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Plan
 from dlscale.benchmarks.study.sizes import chosen_partition, shape
-from dlscale.benchmarks.study.study import STUDY_FILE, Study, StudyFile, read_study_file
+from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.study.study_file import STUDY_FILE, StudyFile, read_study_file
 from dlscale.benchmarks.systems.system import Installation, System, default_environment, find_installation
 from dlscale.collectives import capabilities
 

@@ -75,11 +75,10 @@ def measure_exchange(case: CaseRun) -> list[Gate]:
                 copy_rate=copy_rate(context.world),
             )
         )
-        facts = case.cell.facts.preset(case.cell.preset)
         compressed = backend.compressor is not None
         return [
             exchange.gate(context.world, wire=backend.wire, compressed=compressed),
-            exchange.bytes_gate(ELEMENT_BYTES * facts.num_parameters),
+            exchange.bytes_gate(ELEMENT_BYTES * case.cell.preset_facts.num_parameters),
         ]
     finally:
         collective.close()
@@ -136,10 +135,8 @@ class LoaderOnly:
 def _read_anew(case: CaseRun, indices: Indices) -> Sequence[NDArray[Any]]:
     """What the input has at those places; nothing where each reading draws at random, as crops."""
     facts = case.facts or case.cell.facts
-    preset = facts.preset(case.cell.preset)
-    readings = [
-        facts.data().open_samples(case.source, preset, seed=(seed, 0)).read(indices) for seed in range(2)
-    ]
+    preset, data = case.cell.preset_facts, facts.data()
+    readings = [data.open_samples(case.source, preset, seed=(seed, 0)).read(indices) for seed in range(2)]
     same = all(map(np.array_equal, *readings))
     found: Sequence[NDArray[Any]] = readings[0] if same else ()
     return found

@@ -92,9 +92,7 @@ class Evaluator:
         facts: Workload | None = None,  # with a user's file, where the cell has one
     ) -> None:
         facts = facts or cell.facts
-        self._held_out = HeldOut(
-            facts.data(), facts.quality(), preset=facts.preset(cell.preset), source=source
-        )
+        self._held_out = HeldOut(facts.data(), facts.quality(), preset=cell.preset_facts, source=source)
         self.replica, self._world, self._shard = replica, world, shard
         self.evaluated: EvaluatedPieces | None = None  # this rank's part of the last evaluation
         self._by_state = not cell.num_servers

@@ -77,6 +77,7 @@ def run_launch_on_rank(
             job=job,
             algorithm=cell.algorithm,
             algorithm_options=cell.algorithm_options,
+            shard=cell.shard,
         )
     memory = HostMemoryMeter()
     context = LaunchContext(

@@ -74,9 +74,8 @@ def measure_profile(case: CaseRun) -> list[Gate]:
                 profile=profile,
             )
         )
-        facts = case.cell.facts.preset(case.cell.preset)
         return [
-            profile_gate(profile, ELEMENT_BYTES * facts.num_parameters),
+            profile_gate(profile, ELEMENT_BYTES * case.cell.preset_facts.num_parameters),
             *training_gates(context.backend, trainer, control=context.world, first_losses=None),
         ]
     finally:

@@ -124,7 +124,7 @@ def _audit(
         world=context.world,
         target=target,
         quality=facts.quality(),
-        samples=facts.data().open_samples(case.source, facts.preset(cell.preset), seed=None),
+        samples=facts.data().open_samples(case.source, cell.preset_facts, seed=None),
         skip_bad=case.source.skip_bad,
         replica=evaluator.replica,
         load=lambda: evaluator.load(steps.trainer),

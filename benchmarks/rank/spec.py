@@ -70,6 +70,7 @@ class LaunchSpec(Frozen):
         return self.facts(cell).factory(
             framework=cell.framework,
             preset=cell.preset,
+            sequence_length=cell.sequence_length,
             local_batch=cell.local_batch,
             source=self.source(cell),
             execution=Execution(

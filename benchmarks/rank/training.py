@@ -104,4 +104,4 @@ def _audit(
 
 def _has_labels(case: CaseRun) -> bool:
     """Whether the loss is that of a classification: adversaries' losses need not fall, and sleep learns nothing."""
-    return case.cell.slept is None and case.cell.facts.preset(case.cell.preset).num_classes > 0
+    return case.cell.slept is None and case.cell.preset_facts.num_classes > 0

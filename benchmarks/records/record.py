@@ -32,11 +32,12 @@ from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
 from dlscale.benchmarks.records.windows import Start, Window, WindowArrays, arrays_of
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.capabilities import NAMES
+from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
 from dlscale.models.frameworks import KNOWN
 from dlscale.models.own import OwnModel, own_workload
 from dlscale.models.slept import UNCHECKED, Slept
-from dlscale.models.workload import Workload
+from dlscale.models.workload import Preset, Workload
 
 Setting = Text | int | float | bool
 
@@ -55,8 +56,6 @@ class Configuration(Frozen):
 
 
 SCHEMA_VERSION = 5
-
-WHOLE = "none"  # of `Cell.shard`: each rank has all of the training's state
 
 
 Control = Literal["train", "synthetic", "loader", "exchange", "alone", "profile", "whole_machine", "canary"]
@@ -99,8 +98,8 @@ class Cell(Frozen):
     # Not written, like its options, where gradients are averaged in every step.
     algorithm: Name = Field(SYNC, exclude_if=lambda name: name == SYNC)
     algorithm_options: dict[Text, Setting] = where_given({})
-    # What of the training's state each rank has a part of alone; not written where each has all.
-    shard: Name = where_given(WHOLE)
+    # What of the training's state each rank has only its part of; not written where it has all.
+    shard: Name = where_given(NONE)
     environment: Text
     # Of the environment, that the study sets; not written where it sets none.
     variables: dict[Text, Text] = where_given({})
@@ -132,9 +131,19 @@ class Cell(Frozen):
         return UNCHECKED if self.slept else self.own.unchecked if self.own else ""
 
     @property
-    def method(self) -> str:
+    def carrier(self) -> str:
         """How its ranks combine what they learn: the backend, and an algorithm beside synchronous SGD."""
         return self.backend if self.algorithm == SYNC else f"{self.backend} {self.algorithm}"
+
+    @property
+    def method(self) -> str:
+        """Likewise, with what is sharded: `ring, optimizer sharded`."""
+        return self.carrier if self.shard == NONE else f"{self.carrier}, {self.shard} sharded"
+
+    @property
+    def preset_facts(self) -> Preset:
+        """What is known of its preset, at its length of sequences."""
+        return self.facts.preset(self.preset, self.sequence_length)
 
     @property
     def options(self) -> dict[str, Setting]:

@@ -1,7 +1,7 @@
 """Axes of a study: settings with several values, each a curve of its own; and ladders, which turn settings on in steps.
 
-A setting is named as everywhere else: `batch`, `precision`, `compiled` and `memory_format`, a target's `learning_rate`,
-a backend's option `horovod.cycle_time_ms`, an algorithm's `local_sgd.interval`, or an environment variable
+A setting is named as everywhere else: a field such as `batch` or `shard` (`FIELDS`), a target's `learning_rate`, a
+backend's option `horovod.cycle_time_ms`, an algorithm's `local_sgd.interval`, or an environment variable
 `MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM`. In a study's file a list of values makes an axis, on the command line values
 between `|`. Algorithms are no setting but a list, as backends are; options of one concern its own curves alone.
 """
@@ -20,7 +20,7 @@ from dlscale.base.redaction import SECRET
 from dlscale.benchmarks.records.record import Setting
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 
-FIELDS = ("batch", "precision", "compiled", "memory_format")  # of a study
+FIELDS = ("batch", "sequence_length", "precision", "compiled", "memory_format", "shard")  # of a study
 TARGET_FIELDS = ("learning_rate",)  # of a study's target
 MOST_VARIANTS = 64  # of a backend: more make no study that ends
 OPTION = re.compile(r"[a-z_0-9]+\.[A-Za-z_0-9]+")  # of a backend or an algorithm

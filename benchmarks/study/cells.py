@@ -21,6 +21,7 @@ from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import TargetRules, check_held_out, resolved
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.sharding import NONE
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.slept import Slept
 from dlscale.models.workload import SYNTHETIC, Preset, Workload
@@ -47,10 +48,16 @@ class CellMaker:
         facts = study.facts(workload)
         (self._algorithm,) = study.algorithms
         self._study, self._framework, self._environment, self._shape = study, framework, environment, shape
-        self._facts, self._preset = facts, facts.preset(study.preset)
+        self._facts, self._preset = facts, facts.preset(study.preset, study.sequence_length)
         local_batch, num_samples = self._batches(max(shape.ranks))
         check_small(facts, self._preset, local_batch)
-        self._source = facts.input(self._preset.name, path, num_samples=num_samples, skip_bad=study.skip_bad)
+        self._source = facts.input(
+            self._preset.name,
+            path,
+            num_samples=num_samples,
+            skip_bad=study.skip_bad,
+            sequence_length=study.sequence_length,
+        )
         if study.target and self._source.path:
             num_known = facts.num_samples(self._source, self._preset)
             needed = num_samples * study.target.largest_growth
@@ -71,7 +78,7 @@ class CellMaker:
             return ["train"]
         if row.exchanges:
             apart = size.num_ranks > 1 and self._study.device == "cpu" and self._framework in row.collective
-            apart = apart and self._algorithm == SYNC
+            apart = apart and self._algorithm == SYNC and self._study.shard == NONE
             return ["train", "exchange"] if apart and "exchange" in asked else ["train"]
         return [
             "train",
@@ -112,11 +119,13 @@ class CellMaker:
             workload=self._facts.name,
             own=self._study.own_models.get(self._facts.name),
             preset=self._preset.name,
+            sequence_length=self._study.sequence_length,
             framework=self._framework,
             backend=backend,
             backend_options=self._study.backend_options.get(backend, {}),
             algorithm=self._algorithm,
             algorithm_options=self._study.algorithm_options.get(self._algorithm, {}),
+            shard=self._study.shard,
             environment=self._environment,
             variables=self._study.environment_variables,
             scaling_mode=self._study.scaling_mode,

@@ -21,6 +21,7 @@ from dlscale.benchmarks.study.cells import CellMaker, Group, check_profile, chec
 from dlscale.benchmarks.study.owned_options import check_owned_options
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.servers import check_served, server_counts
+from dlscale.benchmarks.study.sharding import check_shards
 from dlscale.benchmarks.study.sizes import Shape, Size, tiers
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import Policy
@@ -33,6 +34,7 @@ from dlscale.collectives import (
 )
 from dlscale.collectives.algorithms.registry import read_algorithm
 from dlscale.collectives.grpc_ps.messages import ELEMENTWISE
+from dlscale.collectives.sharding import check_sharding
 from dlscale.models.frameworks import COMPILES_ALWAYS, KNOWN, check_execution, check_memory_format
 
 
@@ -72,6 +74,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     check_profile(study, shape)
     paths = data_paths(data, study.workloads)
     pairs, left_out = _trainable(study)
+    left_out += check_shards(study, pairs)
     networks, without = _networks(study)
     left_out += without
     study = study.model_copy(
@@ -112,7 +115,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                     raise UsageError(f"{problem}; leave it out, or give --backends all")
                 left_out.append(f"{problem}: left out")
                 continue
-            for index, variant in enumerate(study.variants(backend)):
+            for index, variant in enumerate(study.variants(backend, framework)):
                 if variant.compiled and framework in COMPILES_ALWAYS:
                     continue
                 maker = made(variant)
@@ -164,7 +167,7 @@ def _dividing(study: Study, workload: str, shape: Shape) -> tuple[list[Size], li
     if study.scaling_mode != "strong" or study.ranks or study.nodes:
         return sizes, []
     facts = study.facts(workload)
-    preset = facts.preset(study.preset)
+    preset = facts.preset(study.preset, study.sequence_length)
     batches = {variant.batch or preset.global_batch for variant in study.variants("none")}
     kept = [size for size in sizes if not any(batch % size.num_ranks for batch in batches)]
     warnings = []
@@ -307,7 +310,7 @@ class Started(NamedTuple):
     framework: str
     size: Size
     num_servers: int
-    variant: int  # its place among the backend's
+    variant: int  # its place among those of backend and framework
 
 
 Refused = set[Started]
@@ -325,10 +328,10 @@ def _refused(
     at: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     exchanged: dict[Size, bool] = {}
     launches: Refused = set()
-    variants = {backend: list(enumerate(study.variants(backend))) for backend, _ in pairs}
+    variants = {pair: list(enumerate(study.variants(*pair))) for pair in pairs}
     for (backend, framework), size in product(pairs, shape.sizes):
         for num_servers, (index, variant) in product(
-            _server_numbers(backend, size, servers), variants[backend]
+            _server_numbers(backend, size, servers), variants[backend, framework]
         ):
             setup = Setup(
                 framework=framework,
@@ -374,7 +377,7 @@ def _base_cases_of_nothing(launches: Refused, refused: Refused) -> Refused:
 def _problem(study: Study, backend: str, setup: Setup, *, named: bool) -> str:
     """Why ranks would refuse to train over the backend; empty if they would not. Raises UsageError if it was named.
 
-    Of several algorithms those that can be run: that one is not possible in a framework is no error.
+    Of several algorithms and shards those that can be run: that one is not possible in a framework is no error.
     """
     try:
         check_algorithm(
@@ -382,6 +385,13 @@ def _problem(study: Study, backend: str, setup: Setup, *, named: bool) -> str:
             study.backend_options.get(backend, {}),
             framework=setup.framework,
             algorithm=study.algorithms[0],
+        )
+        check_sharding(
+            backend,
+            study.backend_options.get(backend, {}),
+            framework=setup.framework,
+            shard=study.shard,
+            device=setup.device,
         )
         rules = read_algorithm(study.algorithms[0], study.algorithm_options.get(study.algorithms[0]))
         if hasattr(rules, "check_setup"):

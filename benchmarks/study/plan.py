@@ -178,8 +178,7 @@ def step_seconds(cell: Cell) -> float:
     """A rough estimate of one training step: its sleep, or three forward passes at a usual speed."""
     if cell.slept:
         return cell.slept.forward_seconds + cell.slept.backward_seconds
-    preset = cell.facts.preset(cell.preset)
-    flops = 3 * preset.forward_flops_per_sample * cell.local_batch
+    flops = 3 * cell.preset_facts.forward_flops_per_sample * cell.local_batch
     return flops / (STEP_FLOPS_PER_GPU if cell.device == "gpu" else STEP_FLOPS_PER_CORE * cell.cores_per_rank)
 
 

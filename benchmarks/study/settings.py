@@ -17,7 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from dlscale.base import definitions
-from dlscale.base.errors import UsageError
+from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.benchmarks.study.axes import (
     FIELDS,
     TARGET_FIELDS,
@@ -123,8 +123,8 @@ class Option:
             return SEVERAL[self.name](text)
         if self.name == "ladder":
             return read_ladder(text)
-        if self.several and "|" in text:
-            words = text.split("|")
+        words = text.replace(",", "|").split("|") if get_origin(self.type) is Literal else text.split("|")
+        if self.several and len(words) > 1:
             checked_values(words, what=repr(text))
             return [self._checked(word) for word in words]
         return self._checked(text)
@@ -135,7 +135,8 @@ class Option:
         except ValidationError as error:
             kinds = {problem["type"] for problem in error.errors()}
             if not text.strip() or kinds <= FORM_ERRORS:
-                raise ValueError(f"{self.last} is {self.form}") from None
+                words = map(str, get_args(self.type)) if get_origin(self.type) is Literal else ()
+                raise ValueError(f"{self.last} is {self.form}{did_you_mean(text, words)}") from None
             problem, *_ = definitions.first_problem(error).removeprefix("the file: ").partition(" (found ")
             raise ValueError(f"{problem}; {self.last} is {self.form}") from None
         if isinstance(value, Path) and not text.strip():  # which would be the working folder

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     PositiveInt,
     ValidationError,
@@ -23,12 +22,11 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from dlscale.base import definitions
-from dlscale.base.definitions import Frozen, first_problem, where_given
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError
-from dlscale.base.files import read_regular
 from dlscale.base.quantities import Counts, Duration, Words, split_list
 from dlscale.base.strings import Name, Text
-from dlscale.benchmarks.records.record import Base, Fingerprint, Setting
+from dlscale.benchmarks.records.record import Base, Setting
 from dlscale.benchmarks.study.axes import (
     OPTION_TABLES,
     TARGET_FIELDS,
@@ -43,12 +41,14 @@ from dlscale.benchmarks.study.axes import (
 )
 from dlscale.benchmarks.study.rules import MOST_LAUNCHES, ChoiceRules, NumLaunches, Rules, TuningRules
 from dlscale.benchmarks.study.servers import check_servers
+from dlscale.benchmarks.study.sharding import carried_settings
 from dlscale.benchmarks.study.target import INTERVALS, TargetRules
 from dlscale.benchmarks.systems.system import GPU_BACKEND, System
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 from dlscale.collectives.algorithms.registry import SYNC, read_algorithm
+from dlscale.collectives.sharding import NONE
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.frameworks import FRAMEWORKS
@@ -108,6 +108,12 @@ class Study(Frozen):
     algorithm_options: dict[Text, dict[Text, Setting]] = where_given(
         {}, description="Options of algorithms: local_sgd.interval=1|8|64."
     )
+    shard: Literal["none", "optimizer", "parameters"] = where_given(
+        NONE,
+        description="What of a training's state each rank has only its part of: none, optimizer, parameters; several "
+        "make a curve each.",
+        json_schema_extra=WHAT,
+    )
     servers: Annotated[Words, AfterValidator(check_servers)] = Field(
         ["1/2"],
         description="Parameter servers: numbers, or ratios to the workers, rounded up, e.g. 1/2; several make a sweep.",
@@ -121,6 +127,10 @@ class Study(Frozen):
         None,
         description="Samples per step: per rank (weak) or in total (strong scaling); 16|32: a curve each.",
         json_schema_extra=WHAT,
+    )
+    sequence_length: PositiveInt | None = where_given(
+        None,
+        description="Tokens per sample, of workloads whose samples are sequences; default: the preset's.",
     )
     precision: Literal["fp32", "tf32", "bf16"] = Field(
         description="Precision: fp32, bf16, or on GPUs tf32; fp32|bf16: a curve each.", json_schema_extra=WHAT
@@ -263,14 +273,26 @@ class Study(Frozen):
             self.variants(backend)
         return self
 
-    def variants(self, backend: str) -> list[Study]:
+    def variants(self, backend: str, framework: str | None = None) -> list[Study]:
         """The studies of one value each that this one consists of for a backend; that of all first values first.
 
-        Each has one algorithm, of those that the backend carries; there may be none. Those for `none` have all values
-        but those of backends' options and algorithms. Raises ValueError.
+        Each has one algorithm and one value of `shard`, of those that the backend carries, in that framework if one is
+        given; there may be none. Those for `none` have all values but those of backends' options, algorithms and
+        `shard`. Raises ValueError.
         """
         algorithms = self.algorithms_over(backend)
-        if not (self.axes or self.ladder) and algorithms == self.algorithms and len(algorithms) == 1:
+        settings_of = {
+            algorithm: carried_settings(
+                variant_settings(self.axes, self.ladder, backend=backend, algorithm=algorithm),
+                own=self.shard,
+                backend=backend,
+                algorithm=algorithm,
+                frameworks=[framework] if framework else self.frameworks,
+            )
+            for algorithm in algorithms
+        }
+        nothing_varies = not (self.axes or self.ladder) and len(self.algorithms) == 1
+        if nothing_varies and settings_of == {self.algorithms[0]: [{}]}:
             return [self]
         fields = self.model_dump() | {"axes": {}, "ladder": []}
         try:
@@ -278,8 +300,8 @@ class Study(Frozen):
                 self._at_own_rate(
                     Study.model_validate(placed(fields | {"algorithms": [algorithm]}, settings))
                 )
-                for algorithm in algorithms
-                for settings in variant_settings(self.axes, self.ladder, backend=backend, algorithm=algorithm)
+                for algorithm, several in settings_of.items()
+                for settings in several
             ]
         except ValidationError as error:
             raise ValueError(definitions.first_problem(error)) from None
@@ -411,35 +433,3 @@ def _system_defaults(study: Study, system: System, changes: Mapping[str, Any]) -
             batch = system.defaults.local_batch if study.scaling_mode == "weak" else None
             values |= {"preset": system.defaults.preset, "batch": batch}
     return {field: value for field, value in values.items() if value is not None}
-
-
-STUDY_FILE = "study.json"
-
-
-class StudyFile(Frozen):
-    """What resuming a study needs; the campaign writes it, and `Store.planned` reads its cases."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    study: Study
-    system: System
-    environment: Text
-    plan_digest: Text = ""
-    fingerprint: Fingerprint
-    measured_files: dict[Text, Text] = {}  # name -> digest of what the study runs; empty in older ones
-    data: Text | None = None  # as --data gave it
-    account: Text | None = None
-    walltime: float | None = None  # seconds per job, as --walltime gave it
-
-
-def read_study_file(folder: Path) -> StudyFile:
-    """The study in a folder. Raises UsageError if its file is missing or invalid."""
-    path = folder / STUDY_FILE
-    try:
-        return StudyFile.model_validate_json(read_regular(path))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); give the folder of a study") from None
-    except ValidationError as error:
-        raise UsageError(
-            f"{path} is not a valid file ({first_problem(error)}); run the study again to write a new one"
-        ) from None

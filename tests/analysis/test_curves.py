@@ -1,6 +1,7 @@
 """Curves are named by what tells them apart, and by nothing else."""
 
 from dlscale.analysis.curves import SETTINGS, named_cells, options_order, with_curve_names
+from dlscale.analysis.families import base_cell, family_of
 from dlscale.analysis.text import backend_name
 from tests.made_records import make_record
 
@@ -85,3 +86,27 @@ def test_options_are_ordered_as_numbers_are():
     records = [make_record(backend="gloo", backend_options={"size": size}) for size in (25, 5, 100)]
     cells = sorted((record.case.cell for record in records), key=options_order)
     assert [cell.backend_options["size"] for cell in cells] == [5, 25, 100]
+
+
+def test_what_is_sharded_is_in_a_curves_name_and_is_no_family_of_its_own():
+    shards = ("none", "optimizer", "parameters")
+    records = [
+        make_record(backend="ring", num_ranks=ranks, shard=shard) for shard in shards for ranks in (1, 2)
+    ]
+    base = make_record(backend="none")
+    assert names(records)[::2] == ["ring", "ring, optimizer sharded", "ring, parameters sharded"]
+    families = {family_of(record.case.cell, system="local") for record in [base, *records]}
+    assert len(families) == 1
+    sharded = records[3].case.cell
+    cells = [record.case.cell for record in [base, *records]]
+    assert base_cell(sharded, cells, same_backend=True) == records[2].case.cell
+    assert base_cell(sharded, cells, same_backend=False) == base.case.cell
+
+
+def test_lengths_of_sequences_are_families_and_named_with_their_tokens():
+    records = [make_record(backend="ring", sequence_length=length) for length in (64, 128)]
+    assert names(records, settings=SETTINGS) == ["ring, 64 tokens", "ring, 128 tokens"]
+    first, second = (family_of(record.case.cell, system="local") for record in records)
+    assert first != second
+    assert "64 tokens" in first.title
+    assert first.file_stem != second.file_stem

@@ -16,7 +16,8 @@ from dlscale.benchmarks.cli import main
 from dlscale.benchmarks.cli.study_report import Loaded
 from dlscale.benchmarks.cli.tuned_file import put_tuned
 from dlscale.benchmarks.records.store import Store
-from dlscale.benchmarks.study.study import StudyFile, load_study
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.study.study_file import StudyFile
 from dlscale.benchmarks.study.tuned import read_tuned
 from dlscale.benchmarks.systems.system import load_system
 from tests.analysis.reading import data_of, screen_text

@@ -82,6 +82,42 @@ def test_each_curve_differs_from_its_reference_in_one_setting():
     assert num_comparisons(record.case.cell for record in records) == 5
 
 
+SHARDS = Variants(axes={"shard": ["none", "optimizer", "parameters"]})
+
+
+def test_sharded_curves_are_compared_with_the_unsharded_one_of_their_backend_in_one_family():
+    cells = [(90, {"backend": "none"})]
+    cells += [
+        (rate, {"backend": backend, "shard": shard})
+        for backend, own in (("gloo", SHARDS.axes["shard"]), ("ring", SHARDS.axes["shard"][:2]))
+        for rate, shard in zip((80, 75, 70), own, strict=False)
+    ]
+    assert pairs(launches(cells), SHARDS, order=["gloo", "ring"]) == (
+        "backend",
+        {
+            ("gloo, optimizer sharded", "gloo"),
+            ("gloo, parameters sharded", "gloo"),
+            ("ring", "gloo"),
+            ("ring, optimizer sharded", "ring"),
+        },
+    )
+
+
+def test_a_step_of_a_ladder_may_shard():
+    variants = Variants(ladder=[{}, {"shard": "optimizer"}, {"shard": "parameters"}], own={"shard": "none"})
+    rates = zip((80, 75, 70), SHARDS.axes["shard"], strict=True)
+    cells = [(rate, {"backend": "gloo", "shard": shard}) for rate, shard in rates]
+    assert pairs(launches(cells), variants) == (
+        "step",
+        {
+            ("gloo step 1 (+ optimizer sharded)", "gloo step 0 (plain)"),
+            ("gloo step 2 (+ parameters sharded)", "gloo step 1 (+ optimizer sharded)"),
+        },
+    )
+    (steps,) = ladder.ladders(ladder.ladder_steps(measure(launches(cells), variants=variants)))
+    assert [step.adds for step in steps] == ["plain", "optimizer sharded", "parameters sharded"]
+
+
 def test_the_verdict_on_a_value_is_that_of_its_comparison():
     records = launches([(90, gloo(25)), (70, gloo(1)), (90.05, gloo(5))])
     study = measure(records, order=["gloo"], variants=BUCKETS)

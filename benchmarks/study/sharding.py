@@ -1,0 +1,106 @@
+"""What a study shards: which of its values each backend carries in a framework, and why others are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.record import Setting
+from dlscale.collectives import NAMES as BACKENDS
+from dlscale.collectives import capabilities
+from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.sharding import NONE
+from dlscale.models.frameworks import FRAMEWORKS
+from dlscale.models.optimizers import LAYERWISE
+
+if TYPE_CHECKING:
+    from dlscale.benchmarks.study.study import Study
+
+
+def asked_shards(study: Study) -> list[str]:
+    """All values of `shard` that the study names: its own, those of its axis or of its ladder's steps."""
+    steps = [step["shard"] for step in study.ladder if "shard" in step]
+    return list(dict.fromkeys(map(str, [study.shard, *study.axes.get("shard", ()), *steps])))
+
+
+def carried_shards(backend: str, frameworks: Iterable[str]) -> frozenset[str]:
+    """What a backend carries in any of these frameworks."""
+    shards = capabilities(backend).shards
+    return frozenset([NONE]).union(*(shards.get(framework, ()) for framework in frameworks))
+
+
+def carried_settings(
+    variants: Iterable[Mapping[str, Setting]],
+    *,
+    own: str,
+    backend: str,
+    algorithm: str,
+    frameworks: Iterable[str],
+) -> list[Mapping[str, Setting]]:
+    """Of the settings of a study's variants those that a backend with an algorithm carries; `own` where they name none.
+
+    Without any exchange nothing can be sharded: there each is that of an unsharded one, once.
+    """
+    if backend not in BACKENDS:
+        return list(variants)  # refused where backends are looked at
+    carried = carried_shards(backend, frameworks) if algorithm == SYNC else frozenset([NONE])
+    exchanges = capabilities(backend).exchanges
+    kept: list[Mapping[str, Setting]] = []
+    for settings in variants:
+        if settings.get("shard", own) not in carried:
+            if exchanges:
+                continue
+            settings = {**settings, "shard": NONE}
+        if exchanges or settings not in kept:
+            kept.append(settings)
+    return kept
+
+
+def check_shards(study: Study, pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """A warning for each value of `shard` that one of the (backend, framework) pairs does not carry.
+
+    Raises UsageError for one that none of them carries, and for updates that need whole tensors.
+    """
+    left_out = []
+    exchanging = [pair for pair in pairs if capabilities(pair[0]).exchanges]
+    for shard in asked_shards(study):
+        if shard == NONE:
+            continue
+        lacking = [pair for pair in exchanging if shard not in capabilities(pair[0]).shards.get(pair[1], ())]
+        if len(lacking) == len(exchanging):
+            raise UsageError(_nobody(shard, pairs, device=study.device))
+        left_out += [
+            f"backend {backend} has no shard={shard} in {framework}: left out"
+            for backend, framework in lacking
+        ]
+        others = [name for name in study.algorithms if name != SYNC]
+        if len(others) == len(study.algorithms):
+            raise UsageError(
+                f"shard={shard} with algorithm {', '.join(others)}: there every rank has weights of its own; add "
+                f"{SYNC} to --set algorithms, or choose shard={NONE}"
+            )
+        if others:
+            left_out.append(
+                f"shard={shard} goes with algorithm {SYNC} alone: no curve of {', '.join(others)}"
+            )
+        if study.target and study.target.optimizer in LAYERWISE:
+            raise UsageError(
+                f"shard={shard} with optimizer {study.target.optimizer}, whose updates need norms of whole tensors: a "
+                f"rank has parts of them; choose another target.optimizer, or shard={NONE}"
+            )
+    return left_out
+
+
+def _nobody(shard: str, pairs: Sequence[tuple[str, str]], *, device: str) -> str:
+    """That no pair carries a value, and what to choose."""
+    backends = list(dict.fromkeys(backend for backend, _ in pairs))
+    frameworks = list(dict.fromkeys(framework for _, framework in pairs))
+    there = [name for name in BACKENDS if device in capabilities(name).devices]
+    able = [name for name in there if shard in carried_shards(name, frameworks)]
+    choice = f"--backends from: {', '.join(able)}"
+    if not able:
+        elsewhere = [name for name in FRAMEWORKS if any(shard in carried_shards(b, [name]) for b in there)]
+        choice = f"--frameworks from: {', '.join(elsewhere)}"
+    where = f"over {', '.join(backends)} in {', '.join(frameworks)}"
+    return f"shard={shard} {where}: nothing here carries it; choose {choice}"

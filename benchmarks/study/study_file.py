@@ -1,0 +1,46 @@
+"""study.json: a study as it was resolved, with its system and environment, in the folder of its results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ConfigDict, ValidationError
+
+from dlscale.base.definitions import Frozen, first_problem
+from dlscale.base.errors import UsageError
+from dlscale.base.files import read_regular
+from dlscale.base.strings import Text
+from dlscale.benchmarks.records.record import Fingerprint
+from dlscale.benchmarks.study.study import Study
+from dlscale.benchmarks.systems.system import System
+
+STUDY_FILE = "study.json"
+
+
+class StudyFile(Frozen):
+    """What resuming a study needs; the campaign writes it, and `Store.planned` reads its cases."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    study: Study
+    system: System
+    environment: Text
+    plan_digest: Text = ""
+    fingerprint: Fingerprint
+    measured_files: dict[Text, Text] = {}  # name -> digest of what the study runs; empty in older ones
+    data: Text | None = None  # as --data gave it
+    account: Text | None = None
+    walltime: float | None = None  # seconds per job, as --walltime gave it
+
+
+def read_study_file(folder: Path) -> StudyFile:
+    """The study in a folder. Raises UsageError if its file is missing or invalid."""
+    path = folder / STUDY_FILE
+    try:
+        return StudyFile.model_validate_json(read_regular(path))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); give the folder of a study") from None
+    except ValidationError as error:
+        raise UsageError(
+            f"{path} is not a valid file ({first_problem(error)}); run the study again to write a new one"
+        ) from None

@@ -1,0 +1,132 @@
+"""What a study shards: a curve for each value, over the backends that carry it and nowhere else."""
+
+from typing import get_args
+
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.study.search import search_of
+from dlscale.benchmarks.study.settings import OPTIONS
+from dlscale.benchmarks.study.study import Study, load_study
+from dlscale.collectives.sharding import NAMES
+from tests.benchmarks.study.test_axes import plan, trained
+
+ALL = {"shard": list(NAMES)}
+
+
+def sharded(planned, num_ranks=2):
+    return {(c.backend, c.framework, c.algorithm, c.shard) for c in trained(planned, num_ranks)}
+
+
+def test_the_study_has_the_values_that_collectives_have():
+    assert get_args(Study.model_fields["shard"].annotation) == NAMES
+
+
+def test_each_value_is_a_curve_of_the_backends_that_carry_it_and_none_trains_once():
+    planned = plan(backends=["none", "ring", "mpi"], **ALL)
+    assert sharded(planned) == {
+        ("none", "torch", "sync", "none"),
+        *(("ring", "torch", "sync", shard) for shard in NAMES),
+        *(("mpi", "torch", "sync", shard) for shard in ("none", "optimizer")),
+    }
+    assert len(trained(planned)) == 6
+    assert planned.warnings == ("backend mpi has no shard=parameters in torch: left out",)
+
+
+def test_a_framework_has_only_what_it_carries():
+    planned = plan(backends=["ring"], frameworks=["torch", "tensorflow"], shard="parameters")
+    assert sharded(planned) == {("ring", "torch", "sync", "parameters")}
+    assert planned.warnings == ("backend ring has no shard=parameters in tensorflow: left out",)
+
+
+def test_one_value_alone_leaves_the_backends_out_that_lack_it_but_not_the_base_case():
+    planned = plan(backends=["none", "gloo", "mpi_ps"], shard="optimizer")
+    assert {(backend, shard) for backend, _, _, shard in sharded(planned)} == {
+        ("none", "none"),
+        ("gloo", "optimizer"),
+    }
+    assert planned.warnings == ("backend mpi_ps has no shard=optimizer in torch: left out",)
+
+
+def test_algorithms_with_weights_of_each_rank_are_not_sharded():
+    planned = plan(backends=["ring"], algorithms=["sync", "local_sgd"], shard=["none", "optimizer"])
+    assert sharded(planned) == {
+        ("ring", "torch", "sync", "none"),
+        ("ring", "torch", "sync", "optimizer"),
+        ("ring", "torch", "local_sgd", "none"),
+    }
+    assert planned.warnings == ("shard=optimizer goes with algorithm sync alone: no curve of local_sgd",)
+
+
+def test_options_for_averaged_gradients_leave_the_sharded_curves_out():
+    options = {"ring": {"deferred": 1}}
+    planned = plan(backends=["ring"], shard=["none", "optimizer"], backend_options=options)
+    assert {shard for *_, shard in sharded(planned)} == {"none"}
+    assert "ring.deferred=1 with shard=optimizer" in planned.warnings[0]
+
+
+def test_communication_only_is_a_control_of_averages():
+    cells = [case.cell for launch in plan(backends=["ring"], **ALL).launches for case in launch.cases]
+    assert {cell.shard for cell in cells if cell.control == "exchange"} == {"none"}
+
+
+def test_a_ladder_shards_in_steps():
+    planned = plan(backends=["ring"], ladder=["plain", "shard=optimizer", "shard=parameters"])
+    assert [cell.shard for cell in sorted(trained(planned), key=lambda c: NAMES.index(c.shard))] == [*NAMES]
+
+
+def test_learning_rates_are_searched_unsharded():
+    study = load_study(
+        "time-to-solution", shard=["none", "optimizer"], tuning={"only": True}, backends=["ring"]
+    )
+    search = search_of(study)
+    assert (search.shard, "shard" in search.axes) == ("none", False)
+
+
+@pytest.mark.parametrize("text", ["none,optimizer", "none|optimizer"])
+def test_values_are_separated_by_commas_or_bars(text):
+    assert OPTIONS["shard"].read(text) == ["none", "optimizer"]
+
+
+def test_an_unknown_value_is_told_with_the_nearest():
+    with pytest.raises(ValueError, match=r"one of none, optimizer, parameters .*did you mean optimizer\?"):
+        OPTIONS["shard"].read("optimiser")
+
+
+REFUSED = [
+    (
+        {"backends": ["mpi"], "shard": "parameters"},
+        "over mpi in torch: nothing here .* --backends from: gloo, ring$",
+    ),
+    (
+        {"backends": ["ring"], "frameworks": ["tensorflow"], "shard": ["none", "parameters"]},
+        "over ring in tensorflow: nothing here carries it; choose --frameworks from: torch$",
+    ),
+    ({"backends": ["none"], "shard": "optimizer"}, "shard=optimizer over none in torch: nothing here"),
+    ({"backends": ["mpi_ps"], "shard": "optimizer"}, "shard=optimizer over mpi_ps in torch: nothing here"),
+    (
+        {"backends": ["ring"], "algorithms": ["local_sgd"], "shard": "optimizer"},
+        "shard=optimizer with algorithm local_sgd: there every rank has weights of its own",
+    ),
+    (
+        {"backends": ["ring"], "shard": "optimizer", "backend_options": {"ring": {"deferred": 1}}},
+        "ring.deferred=1 with shard=optimizer: that is for gradients that all ranks average",
+    ),
+    (
+        {
+            "name": "time-to-solution",
+            "backends": ["ring"],
+            "shard": "optimizer",
+            "target": {"optimizer": "lars", "learning_rate": 0.1},
+        },
+        "shard=optimizer with optimizer lars, whose updates need norms of whole tensors",
+    ),
+    ({"backends": ["ring"], "shard": "all"}, "shard"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), REFUSED)
+def test_what_cannot_be_sharded_is_refused_in_one_line(changes, words):
+    with pytest.raises(UsageError, match=words) as caught:
+        plan(**changes)
+    assert "\n" not in str(caught.value)
