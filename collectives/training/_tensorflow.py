@@ -72,7 +72,7 @@ class TensorFlowTrainer(ReplicaTrainer):
         self._exchange = exchange
         self._differentiate: Callable[..., Any] = partial(replica.differentiate, wrapped=tape)
         if replica.compiled:
-            self._differentiate = _compiled(replica.differentiate)
+            self._differentiate = compiled_differentiation(replica.differentiate)
         self._step = tf.function(self._one_step)
         self._waits = on_gpu(replica)
 
@@ -164,7 +164,7 @@ def assign(updates: Sequence[tuple[Any, Any]]) -> None:
         variable.assign(value)
 
 
-def _compiled(differentiate: Callable[..., Any]) -> Callable[..., Any]:
+def compiled_differentiation(differentiate: Callable[..., Any]) -> Callable[..., Any]:
     """`differentiate` by XLA. Only tensors come out of it: the variables to be updated are noted while it is traced."""
     variables: list[Any] = []
 

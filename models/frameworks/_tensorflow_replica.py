@@ -290,7 +290,8 @@ def _slots(objective: TensorFlowObjective) -> Iterator[tuple[str, Any]]:
         return
     for name in optimizer.get_slot_names():
         for place, parameter in enumerate(objective.parameters):
-            yield f"{name}.{place}", optimizer.get_slot(parameter, name)
+            if (slot := optimizer.get_slot(parameter, name)) is not None:  # else a sharded trainer has it
+                yield f"{name}.{place}", slot
     if optimizer.get_slot_names() and isinstance(optimizer, Adam):
         yield from optimizer.powers().items()
 
