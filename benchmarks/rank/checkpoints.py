@@ -39,11 +39,14 @@ class TrainingRun:
         control: BarrierControl,
         world: Any,
         write: Callable[[Checkpoint | Resumption], None],
+        gathers: bool = False,
     ) -> None:
+        """`gathers`: whether a state is gathered from shards, and so asked for on all ranks."""
         self._trainer, self._rules, self._folder = trainer, rules, folder
         self._control, self._world, self._write = control, world, write
         self._step: int = self._world.bcast(last_checkpoint_step(folder) if self._is_first else 0)
         self._saved = self._step
+        self._gathers = gathers
         self.notes = ""
         if self._step:
             self._restore()
@@ -82,8 +85,9 @@ class TrainingRun:
         if own and not self._is_first:
             num_bytes = save_checkpoint(self._folder, own, step=self._step, rank=self._world.Get_rank())
         num_bytes = sum(self._world.allgather(num_bytes))
+        shared = self._trainer.state() if self._is_first or self._gathers else {}
         if self._is_first:
-            state = self._trainer.state() | own
+            state = shared | own
             num_bytes += save_checkpoint(self._folder, state, step=self._step, notes=notes())
         self._control.barrier()
         seconds = time.perf_counter() - start
@@ -134,6 +138,7 @@ def training_run(case: CaseRun, trainer: Trainer) -> TrainingRun | None:
         control=context.control,
         world=context.world,
         write=case.write,
+        gathers=context.backend.shard != "none",
     )
 
 

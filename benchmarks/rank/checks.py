@@ -10,6 +10,7 @@ from dlscale.benchmarks.rank.compressed import compressed_gate
 from dlscale.benchmarks.rank.gates import finite_gate, gradient_gate, identity_gate
 from dlscale.benchmarks.rank.rounds import RoundsAudit, rounds_gate
 from dlscale.benchmarks.rank.server_audit import InStepAudit, ServerAudit
+from dlscale.benchmarks.rank.sharded import sharding_gate
 from dlscale.benchmarks.rank.turns import falling_gate, losses_of_further_steps, turns_gate
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
@@ -21,7 +22,7 @@ StepsAudit = RoundsAudit | ReplayAudit | ServerAudit
 def update_gates(
     backend: Backend, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
 ) -> list[Gate]:
-    """Before any timing: one update of the weights is what the gradients ask for."""
+    """Before any timing: one update of the weights is what the gradients ask for; and of shards the first ones."""
     gate = gradient_gate
     if backend.rounds is not None:
         gate = rounds_gate
@@ -29,7 +30,12 @@ def update_gates(
         gate = compressed_gate
     elif backend.asynchronous:
         gate = turns_gate
-    return gate(backend, factory, control=control, shard=shard, seed=seed, precision=precision)
+    gates = gate(backend, factory, control=control, shard=shard, seed=seed, precision=precision)
+    if backend.shard != "none":
+        gates.append(
+            sharding_gate(backend, factory, control=control, shard=shard, seed=seed, precision=precision)
+        )
+    return gates
 
 
 def training_gates(

@@ -98,6 +98,7 @@ class Evaluator:
         self._by_state = not cell.num_servers
         self._own_weights = cell.algorithm != SYNC  # ranks' states have weights of their own
         self._of_first = facts.running_statistics and cell.num_ranks > 1
+        self._gathers = cell.shard != "none"
         if self._by_state:
             # The optimizers make what they keep in their first step; restoring overwrites all of it.
             replica.apply([np.zeros_like(weight) for weight in replica.weights()])
@@ -132,7 +133,9 @@ class Evaluator:
     def load(self, trainer: Trainer) -> None:
         """The replica gets what the trainer has learnt."""
         if self._by_state:
-            self.replica.restore(network_state(trainer, self._world, of_first=self._of_first))
+            self.replica.restore(
+                network_state(trainer, self._world, of_first=self._of_first, gathers=self._gathers)
+            )
         if not self._by_state or self._own_weights:
             self.replica.load(self.learnt(trainer))
 
@@ -141,8 +144,10 @@ class Evaluator:
         return trainer.weights() if self._by_state else cast(CountingTrainer, trainer).served_weights()
 
 
-def network_state(trainer: Trainer, world: Any, *, of_first: bool) -> State:
-    """The trainer's state on this rank or, if `of_first`, that of rank 0 on all ranks; collective then."""
-    if not of_first:
-        return trainer.state()
-    return share_checkpoint(world, trainer.state() if world.Get_rank() == 0 else None)
+def network_state(trainer: Trainer, world: Any, *, of_first: bool, gathers: bool = False) -> State:
+    """The trainer's state on this rank or, if `of_first`, that of rank 0 on all ranks; collective then.
+
+    Where a state `gathers` shards it is collective in any case.
+    """
+    own = trainer.state() if gathers or not of_first or world.Get_rank() == 0 else None
+    return share_checkpoint(world, own if world.Get_rank() == 0 else None) if of_first else own or {}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlscale.benchmarks.records.record import Gate, Setting
-from dlscale.collectives.backend import BUCKET_SIZES, Backend, Trainer
+from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES, Backend, Trainer
 from dlscale.collectives.training.counting import Moved
 from dlscale.models.weights import WEIGHT
 
@@ -38,6 +38,12 @@ def bucket_sizes(settings: Mapping[str, Setting], gradient_bytes: int) -> list[i
         sizes = [int(size) for size in str(settings[BUCKET_SIZES]).split(",")]
     limit = int(settings.get("staging_bytes", 0) or settings.get("fusion_threshold_bytes", 0))
     return [piece for size in sizes for piece in _pieces_of_buckets(size, limit or size)]
+
+
+def gather_sizes(settings: Mapping[str, Setting]) -> list[int]:
+    """Bytes of each gather of sharded weights in a training's step, in order; none without shards."""
+    sizes = str(settings.get(GATHER_SIZES, ""))
+    return [int(size) for size in sizes.split(",") if size]
 
 
 def _pieces_of_buckets(size: int, limit: int) -> list[int]:
@@ -66,7 +72,7 @@ class ExchangeAudit:
         self._trainer.synchronize()
         after = self._backend.moved()
         settings = self._trainer.settings()
-        sizes = bucket_bytes_of(self._trainer)
+        sizes = [*bucket_bytes_of(self._trainer), *gather_sizes(settings)]
         wrong = math.inf if after is None else _difference(self._before, after, sizes, settings, num_steps)
         self._wrong = max(self._wrong or 0.0, wrong)
         self._num_steps += num_steps
@@ -86,6 +92,7 @@ def _difference(
     before: Moved, after: Moved, sizes: list[int], settings: Mapping[str, Setting], num_steps: int
 ) -> float:
     """Calls, and bytes and threads where they are known, beyond those that the settings say, or missing."""
+    num_buckets = len(sizes) - len(gather_sizes(settings))
     wrong = abs(after.num_calls - before.num_calls - num_steps * len(sizes))
     if after.num_bytes is not None and before.num_bytes is not None:
         wrong += abs(after.num_bytes - before.num_bytes - num_steps * sum(sizes))
@@ -95,5 +102,5 @@ def _difference(
         is_overlapped = threading.get_ident() not in after.threads
         wrong += is_overlapped != bool(settings.get("overlap"))
         teams = int(settings.get("teams", 0))
-        wrong += teams > 0 and len(after.threads) != min(teams, len(sizes))
+        wrong += teams > 0 and len(after.threads) != min(teams, num_buckets)
     return float(wrong)

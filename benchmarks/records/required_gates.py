@@ -40,7 +40,8 @@ def required_gates(
     row = capabilities(cell.backend)
     in_rounds = cell.algorithm != SYNC and not row.servers
     update = ("round" if in_rounds else "gradient", *(["broadcast"] if row.exchanges else []))
-    names = (*update, *WINDOWS[version])
+    sharding = ("sharding",) if cell.shard != "none" else ()
+    names = (*update, *sharding, *WINDOWS[version])
     if cell.control == "loader":
         return (*names, "loader")
     if cell.control == "exchange":
