@@ -110,7 +110,8 @@ class Part:
                 self.pieces.append(Piece(place=place, inside=inside, updated=tf.Variable(value, name=name)))
         if isinstance(self.optimizer, MakesSlots):
             self.optimizer.make_slots([piece.updated for piece in self.pieces])
-        self._update, self._assign = tf.function(self._updated), tf.function(self._assigned)
+        self._apply = tf.function(self._applied)
+        self._read, self._assign = tf.function(self._updated), tf.function(self._assigned)
 
     def row(self, gradients: Sequence[Any]) -> Any:
         """The gradients in a row, as an operation of a graph."""
@@ -121,11 +122,15 @@ class Part:
         """Let the gradients of this part be means over ranks; collective."""
         self._collective.reduce_scatter(row, self.gradients, "average")
 
-    def update(self) -> None:
-        """Update this part, and let the objective's variables be those that all ranks have updated; collective."""
+    def apply(self) -> None:
+        """Update this part with the means that are there."""
+        self._apply(self.gradients)
+
+    def gather(self) -> None:
+        """Let the objective's variables be those that all ranks have updated; collective."""
         row = np.zeros(self.row_bytes // 4, np.float32)  # for a moment: where the row of gradients was
         own = row[self.own]
-        updated = self._update(self.gradients).numpy()
+        updated = self._read().numpy()
         own[: updated.size] = updated
         self._collective.allgather(own, row)
         self._assign(row)
@@ -155,14 +160,17 @@ class Part:
             for piece, slot in zip(self.pieces, values, strict=True):
                 slot.assign(state[f"{SLOTS}{index}.{name}.{piece.place}"].reshape(-1)[piece.inside])
 
-    def _updated(self, gradients: Any) -> Any:
-        """The part of the weights after one update, without the padding."""
+    def _applied(self, gradients: Any) -> None:
         sizes = [piece.inside.stop - piece.inside.start for piece in self.pieces]
         padding = self.own.stop - self.own.start - sum(sizes)
         *parts, _ = tf.split(gradients, [*sizes, padding])
         pairs = [(part, piece.updated) for part, piece in zip(parts, self.pieces, strict=True)]
-        with tf.control_dependencies([self.optimizer.apply_gradients(pairs)] if pairs else []):
-            return tf.concat([tf.zeros([0]), *(piece.updated.read_value() for piece in self.pieces)], 0)
+        if pairs:
+            self.optimizer.apply_gradients(pairs)
+
+    def _updated(self) -> Any:
+        """The part of the weights, without the padding."""
+        return tf.concat([tf.zeros([0]), *(piece.updated.read_value() for piece in self.pieces)], 0)
 
     def _assigned(self, row: Any) -> None:
         *parts, _ = tf.split(row, [*self._sizes, self._padding])
@@ -188,7 +196,9 @@ class OptimizerShardedTrainer(ReplicaTrainer):
         for part, row in zip(self._parts, rows, strict=True):
             part.reduce(row.numpy())
         for part in self._parts:
-            part.update()
+            part.apply()
+        for part in self._parts:
+            part.gather()
 
     def synchronize(self) -> None:
         """A step is done when it returns."""

@@ -140,8 +140,9 @@ class PartUpdate(Update):
         for piece in self.pieces:
             bucket, place = self.places[self.parameters[piece.place]]
             begin = place.start + piece.inside.start
-            kept: torch.Tensor = self._optimizer.state[piece.updated][key]
-            whole[bucket][begin : begin + kept.numel()] = kept.numpy()
+            kept: torch.Tensor | None = self._optimizer.state[piece.updated].get(key)
+            if kept is not None:  # else this rank has not updated it, as the others have: for audits to see
+                whole[bucket][begin : begin + kept.numel()] = kept.numpy()
         for bucket, array in whole.items():
             collective.allgather(array[bucket.own].copy(), array)
         places = [(parameter, *self.places[parameter]) for parameter in self.parameters]

@@ -1,0 +1,140 @@
+"""Trainings whose state lies in parts on the ranks: they do what others do, and faults of parts are seen."""
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.rank.audit import REPLAY_GATES
+from dlscale.benchmarks.rank.checks import make_audit, update_gates
+from dlscale.benchmarks.rank.sharded import sharding_gate
+from dlscale.collectives import NAMES, capabilities
+from dlscale.collectives.training.counting import CountedCollective
+from dlscale.models.weights import WEIGHT
+
+from .conftest import audit_steps, connect_pair, make_factory, mark
+
+pytestmark = pytest.mark.on_ranks(1, 2, 3)
+
+ADAM_SLOTS = 2  # beside each weight
+
+SHARDED = [
+    pytest.param(name, framework, shard, id=f"{name}-{framework}-{shard}", marks=mark(name, framework))
+    for name in NAMES
+    for framework, shards in capabilities(name).shards.items()
+    for shard in shards
+    if "cpu" in capabilities(name).devices
+]
+of_optimizers = pytest.mark.parametrize(
+    ("name", "framework", "sharding"), [case for case in SHARDED if case.values[2] == "optimizer"]
+)
+
+
+@pytest.fixture
+def sharded(world):
+    """sharded(name, framework, sharding): a backend that is closed when the test ends."""
+    opened = []
+
+    def made(name, framework, sharding):
+        opened.append(connect_pair(name, framework, world, None, shard=sharding))
+        return opened[-1]
+
+    yield made
+    for backend in opened:
+        backend.close()
+
+
+@of_optimizers
+def test_gates_and_audits_pass_and_each_rank_keeps_its_part(
+    sharded, name, framework, sharding, audited_training, world, shard
+):
+    backend, factory = sharded(name, framework, sharding), make_factory(framework)
+    found = update_gates(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
+    assert {gate.name: gate.passed for gate in found} == dict.fromkeys(
+        ("broadcast", "gradient", "sharding"), True
+    )
+    trainer = backend.distribute(factory, shard=shard, seed=11 + shard.index)
+    gates = audit_steps(make_audit(audited_training(trainer, backend, factory)), trainer, 3)
+    assert all(gate.passed for gate in gates.values()), gates
+    assert all(gates[name].value is not None for name in REPLAY_GATES)
+    held = trainer.held()
+    weights = sum(value.nbytes for key, value in held.items() if key.startswith(f"{WEIGHT}."))
+    kept = trainer.state_bytes()
+    assert kept.parameters >= weights
+    per_rank = -(-ADAM_SLOTS * weights // world.Get_size())
+    assert (
+        per_rank <= world.allreduce(kept.optimizer, op=max) < per_rank + 1000
+    )  # counts of steps, and padding
+    trainer.close()
+
+
+@pytest.mark.on_ranks(2)
+@of_optimizers
+def test_a_saved_state_goes_on_with_and_without_shards(sharded, name, framework, sharding, world, shard):
+    backend, factory = sharded(name, framework, sharding), make_factory(framework)
+    trainer = backend.distribute(factory, shard=shard, seed=11)
+    trainer.step()
+    state = trainer.state()
+    trainer.step()
+    resumed = backend.distribute(factory, shard=shard, seed=11)
+    resumed.restore(state)
+    resumed.step()
+    assert all(map(np.array_equal, resumed.weights(), trainer.weights()))
+    whole = factory(shard=shard, seed=11)
+    if framework == "tensorflow":
+        whole.make_slots()
+    whole.restore(state)
+    assert all(np.array_equal(value, state[key]) for key, value in whole.state().items())
+    for each in (trainer, resumed):
+        each.close()
+
+
+def never(kind, name, monkeypatch):
+    """The part of one rank is not updated."""
+    monkeypatch.setattr(kind, name, lambda *_: None)
+
+
+def twice(kind, name, monkeypatch):
+    """The part of one rank is updated twice."""
+    update = getattr(kind, name)
+
+    def both(self, *given):
+        update(self, *given)
+        return update(self, *given)
+
+    monkeypatch.setattr(kind, name, both)
+
+
+def stale(_kind, _name, monkeypatch):
+    """One rank gets the other's part as it was a step before."""
+    gather, before = CountedCollective.allgather, {}
+
+    def late(self, piece, output):
+        own = piece.copy()
+        gather(self, piece, output)
+        fresh = output.copy()
+        output[:] = before.get(output.size, fresh)
+        output[self.rank * own.size : (self.rank + 1) * own.size] = own
+        before[output.size] = fresh
+
+    monkeypatch.setattr(CountedCollective, "allgather", late)
+
+
+@pytest.mark.on_ranks(2)
+@pytest.mark.parametrize("fault", [never, twice, stale])
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_fault_of_a_part_is_seen(sharded, framework, fault, monkeypatch, world, shard):
+    if framework == "torch":
+        from dlscale.collectives.sharding._torch_optimizer import PartUpdate
+
+        place = PartUpdate, "apply"
+    else:
+        from dlscale.collectives.sharding._tensorflow_optimizer import Part
+
+        place = Part, "apply"
+    backend = sharded("mpi", framework, "optimizer")
+    if shard.index == 1:
+        fault(*place, monkeypatch)
+    gate = sharding_gate(
+        backend, make_factory(framework), control=world, shard=shard, seed=5, precision="fp32"
+    )
+    assert not gate.passed
+    assert gate.value > 10 * gate.tolerance
