@@ -27,6 +27,7 @@ class MpiCollective:
         self.rank: int = communicator.Get_rank()
         self.size: int = communicator.Get_size()
         self._communicator: MPI.Intracomm | None = communicator
+        self._scratch: NDArray[np.uint8] = np.empty(0, np.uint8)  # kept: new memory costs more than a copy to it
 
     def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
         """Sum, average, min or max over ranks, in place. MPI has no average: it is the sum, divided afterwards."""
@@ -58,8 +59,10 @@ class MpiCollective:
         check_buffer(output)
         check_operation(op, output)
         part = output
-        if np.may_share_memory(buffer, output):
-            part = np.empty_like(output)  # MPI takes no part of what it sends to receive in
+        if np.may_share_memory(buffer, output):  # MPI takes no part of what it sends to receive in
+            if self._scratch.nbytes < output.nbytes:
+                self._scratch = np.empty(output.nbytes, np.uint8)
+            part = self._scratch[: output.nbytes].view(output.dtype)
         communicator.Reduce_scatter_block(buffer, part, op=_OPERATIONS[op])
         if op == "average" and self.size > 1:
             np.divide(part, self.size, out=output)
