@@ -84,6 +84,12 @@ def check_shards(study: Study, pairs: Sequence[tuple[str, str]]) -> list[str]:
             left_out.append(
                 f"shard={shard} goes with algorithm {SYNC} alone: no curve of {', '.join(others)}"
             )
+        for model in study.own_models.values():
+            if model.whole_tensors:
+                raise UsageError(
+                    f"shard={shard} with {model.file}: {model.whole_tensors}, and a rank has parts of them; choose "
+                    f"another optimizer, or shard={NONE}"
+                )
         if study.target and study.target.optimizer in LAYERWISE:
             raise UsageError(
                 f"shard={shard} with optimizer {study.target.optimizer}, whose updates need norms of whole tensors: a "

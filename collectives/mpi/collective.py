@@ -27,7 +27,9 @@ class MpiCollective:
         self.rank: int = communicator.Get_rank()
         self.size: int = communicator.Get_size()
         self._communicator: MPI.Intracomm | None = communicator
-        self._scratch: NDArray[np.uint8] = np.empty(0, np.uint8)  # kept: new memory costs more than a copy to it
+        self._scratch: NDArray[np.uint8] = np.empty(
+            0, np.uint8
+        )  # kept: new memory costs more than a copy to it
 
     def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
         """Sum, average, min or max over ranks, in place. MPI has no average: it is the sum, divided afterwards."""

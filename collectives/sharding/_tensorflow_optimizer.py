@@ -55,7 +55,7 @@ def _check_by_element(optimizer: Any) -> None:
     if hasattr(optimizer, "kept"):
         raise UsageError(
             f"Keras's {name} keeps its state by the network's own variables, and a rank would have parts of them; take "
-            "shard=none in tensorflow, or a network in torch"
+            "shard=none"
         )
     first = np.random.default_rng(1).standard_normal((NUM_STEPS + 1, *PROBE), dtype=np.float32)
     middle = first[0].size // 2

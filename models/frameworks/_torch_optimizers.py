@@ -36,6 +36,49 @@ def named_optimizer(
     return torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, fused=True)
 
 
+PROBE = (4, 4)  # a tensor that some optimizers treat by rows and columns
+NUM_STEPS = 3
+TOLERANCE = 1e-5
+
+
+def obstacle_to_parts(optimizer: torch.optim.Optimizer) -> str:
+    """Why it cannot update a part of a tensor; empty if every element's update follows from its own gradient alone.
+
+    Seen by what it does: twins of it update a small tensor, one as a whole and one in two flat halves.
+    """
+    name = type(optimizer).__name__
+    if optimizer._optimizer_step_pre_hooks:
+        return f"optimizer {name} has a hook before its step, as clip_norm makes one, which needs whole gradients"
+    for group in optimizer.param_groups:
+        options = {key: value for key, value in group.items() if key != "params"}
+        try:
+            alike = _halves_are_alike(type(optimizer), options)
+        except Exception as error:  # of a class that nobody here knows
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            return f"optimizer {name} cannot update a part of a tensor ({reason})"
+        if not alike:
+            return f"optimizer {name} does not update element by element, and needs whole tensors"
+    return ""
+
+
+def _halves_are_alike(kind: Any, options: dict[str, Any]) -> bool:
+    draw = torch.Generator().manual_seed(1)
+    first = torch.randn(PROBE, generator=draw)
+    middle = first.numel() // 2
+    whole = nn.Parameter(first.clone())
+    halves = [nn.Parameter(half.clone()) for half in torch.split(first.view(-1), middle)]
+    twins = [kind([{**options, "params": parameters}]) for parameters in ([whole], halves)]
+    for _ in range(NUM_STEPS):
+        gradient = torch.randn(PROBE, generator=draw)
+        whole.grad = gradient.clone()
+        for half, own in zip(halves, torch.split(gradient.view(-1), middle), strict=True):
+            half.grad = own.clone()
+        for twin in twins:
+            twin.step()
+    together = torch.cat([half.detach() for half in halves])
+    return bool(torch.allclose(whole.detach().view(-1), together, rtol=TOLERANCE, atol=TOLERANCE))
+
+
 def _by_decay(named: Iterable[tuple[str, nn.Parameter]], *, term: str, value: float) -> list[dict[str, Any]]:
     """Groups of parameters: those that decay, and the others."""
     pairs = list(named)

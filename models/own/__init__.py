@@ -42,6 +42,7 @@ class OwnModel(Frozen):
     running_statistics: bool  # whether the network keeps numbers that are no trainable weights
     random: bool  # whether it draws random numbers while training, as dropout does
     skips: bool = where_given(False)  # whether some weights have no gradient in some steps
+    whole_tensors: Text = where_given("")  # why its optimizer cannot update a part of a tensor; empty: it can
     clip_norm: float = where_given(0.0)  # of all gradients together; 0: they are not clipped
     scheduled: bool = where_given(False)  # whether the learning rate changes with the step
     bad_sample: Text = where_given(

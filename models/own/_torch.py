@@ -18,6 +18,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from dlscale.base.errors import UsageError
 from dlscale.models.frameworks._torch import SHARE, TorchProgram, canonical, flop_counter, objective
+from dlscale.models.frameworks._torch_optimizers import obstacle_to_parts
 from dlscale.models.own import OwnModel
 from dlscale.models.own.data import SEED_LIMIT
 from dlscale.models.own.file import SAME, SUM, UNREPEATABLE, OwnFile
@@ -164,6 +165,7 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
         "forward_flops_per_sample": _flops(network, inputs) // len(labels),
         "optimizer": type(optimizer).__name__,
         "learning_rate": float(optimizer.param_groups[0]["lr"]),
+        "whole_tensors": obstacle_to_parts(optimizer),
         "num_classes": num_classes if integer else 0,
         "running_statistics": any(True for _ in network.buffers()),
         "random": random,

@@ -60,6 +60,8 @@ def read_facts(path: Path) -> OwnModel:
         if own.schedule:
             own.schedule(step)
     found = module.facts(own, batch)
+    if own.clip_norm:
+        found["whole_tensors"] = f"clip_norm={own.clip_norm:g} needs the norm of all gradients"
     return OwnModel(
         file=safe_name(own.name),
         digest=own.digest,

@@ -88,9 +88,16 @@ CLIPPED = ("\nloss =", "\nclip_norm = 1\nloss =")
         ),
         ("mpi_ps --set algorithms=downpour", CLIPPED, "do not know the file's clip_norm"),
         ("none,mpi_ps", CLIPPED, None),
+        ("ring --shard optimizer", CLIPPED, "with mine.py: clip_norm=1 needs the norm of all gradients"),
+        (
+            "ring --shard optimizer",
+            ("optim.Adam(", "optim.Adafactor("),
+            "Adafactor does not update element by element",
+        ),
+        ("ring --shard optimizer", ("optim.Adam(", "optim.AdamW("), None),
     ],
 )
-def test_servers_that_cannot_make_a_files_updates_are_refused(
+def test_what_cannot_make_a_files_updates_is_refused(
     tmp_path, dlscale, mistake, monkeypatch, backends, change, why
 ):
     path = tmp_path / "mine.py"
