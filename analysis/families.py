@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.benchmarks.records.record import Base, Cell, Parity
 
 # Titles and file names name only values other than these.
@@ -53,6 +55,9 @@ class Family:
     # What computation is replaced by; empty: nothing. Names of files have it, digests of families need not.
     slept: str = field(default="", repr=False)
     sequence_length: int = field(default=0, repr=False)  # likewise; 0: the preset's own, or no sequences
+    tokens_per_sample: int = field(
+        default=0, repr=False, compare=False
+    )  # follows; 0 where samples are no sequences
     data: str
     cores_per_rank: int
     threads_per_rank: int
@@ -65,7 +70,7 @@ class Family:
         compiler = "XLA" if self.framework == "tensorflow" else "torch.compile"
         return ", ".join(
             [
-                f"{self.batch} sample{'s' * (self.batch > 1)} {whose}",
+                f"{self._samples} {whose}",
                 self.precision,
                 *(compiler if variant == "compiled" else variant for variant in self._variants),
                 f"{self.cores_per_rank} core{'s' * (self.cores_per_rank > 1)} per rank",
@@ -74,27 +79,41 @@ class Family:
         )
 
     @property
+    def _samples(self) -> str:
+        """`8 samples`, or what a sample is: `8 sequences of 128 tokens`."""
+        ending = "s" * (self.batch > 1)
+        if self.tokens_per_sample:
+            return f"{self.batch} sequence{ending} of {self.tokens_per_sample} tokens"
+        return f"{self.batch} sample{ending}"
+
+    @property
     def title(self) -> str:
         """What was trained, in words."""
-        how = " ".join([self.framework, *self._variants])
+        how = " ".join([self.framework, *self._variants, *self._length])
         return f"{self.workload} {self.preset}, {how}, {self.scaling_mode} scaling on {self.system}"
 
     @property
     def file_stem(self) -> str:
         """The start of file names: `hep_cnn-tiny-torch-weak-fp32-compiled`. May be equal for two families."""
         what = (self.workload, self.preset, self.framework, self.scaling_mode, self.precision)
-        return "-".join([*what, *(re.sub(r"[^\w.]+", "-", variant) for variant in self._variants)])
+        return "-".join(
+            [*what, *(re.sub(r"[^\w.]+", "-", variant) for variant in (*self._variants, *self._length))]
+        )
 
     @property
     def _variants(self) -> list[str]:
-        """The settings that differ from the defaults: compilation, memory format, device, length, sleep."""
+        """The settings that differ from the defaults: compilation, memory format, device, sleep."""
         return [
             *(["compiled"] if self.compiled else []),
             *([self.memory_format] if self.memory_format != DEFAULT_MEMORY_FORMAT else []),
             *([self.device] if self.device != DEFAULT_DEVICE else []),
-            *([f"{self.sequence_length} tokens"] if self.sequence_length else []),
             *([self.slept] if self.slept else []),
         ]
+
+    @property
+    def _length(self) -> list[str]:
+        """That of sequences, where it is not the preset's own."""
+        return [f"{self.sequence_length} tokens"] if self.sequence_length else []
 
     def covers(self, reference: Family) -> bool:
         """Whether a whole-machine reference belongs to this family: equal except for resources and batch."""
@@ -145,11 +164,20 @@ def family_of(cell: Cell, *, system: str) -> Family:
         device=cell.device,
         slept=cell.slept.text if cell.slept else "",
         sequence_length=cell.sequence_length or 0,
+        tokens_per_sample=tokens_per_sample(cell),
         data=cell.data,
         cores_per_rank=cell.cores_per_rank,
         threads_per_rank=cell.threads_per_rank,
         batch=cell.local_batch if cell.scaling_mode == "weak" else cell.global_batch,
     )
+
+
+def tokens_per_sample(trained: Cell | PredictionRecord) -> int:
+    """The tokens of a sample; 0 where it is no sequence, or its workload is not known here."""
+    try:
+        return trained.preset_facts.tokens_per_sample
+    except (UsageError, ImportError):  # of another version's records
+        return 0
 
 
 def curve_order(family: Family, cell: Cell, evidence: str) -> tuple[object, ...]:

@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from dlscale.analysis.declare import Column, Sentence, Table, TableOf
+from dlscale.analysis.declare import Column, Sentence, Table, TableOf, Value, shown_number
 from dlscale.analysis.families import Family
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Block, Figure
-from dlscale.analysis.text import cell_name, workload_title
-from dlscale.benchmarks.records.record import Record
+from dlscale.analysis.records import tokens_per_second
+from dlscale.analysis.statistics import Interval
+from dlscale.analysis.text import cell_name, number, workload_title
+from dlscale.benchmarks.records.record import Cell, Record
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -170,6 +172,18 @@ def training_columns(family: Callable[[T], Family]) -> tuple[Column[T], Column[T
         Column("training", name, numeric=False, common=True),
         Column("mode", mode, numeric=False, detail=True, common=True),
     )
+
+
+def tokens_column(
+    cell: Callable[[T], Cell], samples_per_second: Callable[[T], Interval | None], *, detail: bool = False
+) -> Column[T]:
+    """The rate in tokens, beside that in samples, whose interval is the same; empty where samples are no sequences."""
+
+    def show(item: T) -> Value:
+        tokens = tokens_per_second(cell(item), samples_per_second(item))
+        return shown_number(tokens.center, number) if tokens else Value(text="")
+
+    return Column("tokens/s", show, detail=detail)
 
 
 def place_columns(place: Callable[[T], Any]) -> tuple[Column[T], ...]:

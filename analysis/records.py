@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from dlscale.analysis.families import Family, environment_text
-from dlscale.analysis.statistics import median, medians
+from dlscale.analysis.families import Family, environment_text, tokens_per_sample
+from dlscale.analysis.statistics import Interval, median, medians
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.prediction import LOSS, PredictionRecord
 from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting
@@ -240,6 +240,12 @@ def named(cell: Cell, curve: str) -> NamedCell:
     return NamedCell.model_construct(**fields, curve=curve)
 
 
+def tokens_per_second(cell: Cell, samples_per_second: Interval | None) -> Interval | None:
+    """The rate in tokens; None where samples are no sequences."""
+    tokens = tokens_per_sample(cell)
+    return samples_per_second.times(tokens) if samples_per_second and tokens else None
+
+
 def options_text(cell: Cell) -> str:
     """The backend's options, sorted by name: `chunk_bytes=65536, threads=2`; empty without any."""
     return settings_text(cell.backend_options)
@@ -284,6 +290,7 @@ def _uncompressed_bytes(record: Record) -> float | None:
 
 def prediction_row(record: PredictionRecord) -> dict[str, Any]:
     """A prediction as a flat row; `low` and `high` are the efficiency's."""
+    tokens = tokens_per_sample(record)
     return {
         **values_of(record, "system", "workload", "backend", "num_nodes", "num_ranks"),
         "samples_per_second": record.samples_per_second.center,
@@ -301,7 +308,8 @@ def prediction_row(record: PredictionRecord) -> dict[str, Any]:
         "noise": "; ".join(record.noise),
         "noise_not_measured": "; ".join(record.noise_not_measured),
         "backend_options": settings_text(record.backend_options),
-        **values_of(record, "exchange_algorithm", "global_batch"),
+        **values_of(record, "exchange_algorithm", "global_batch", "sequence_length"),
+        "tokens_per_second": record.samples_per_second.center * tokens if tokens else None,
     }
 
 

@@ -107,9 +107,18 @@ def _last_first(names: Sequence[str]) -> list[int]:
     return list(reversed(range(len(names))))
 
 
-def slept_key(*, workload: str, preset: str, framework: str, precision: str, local_batch: int) -> str:
+def slept_key(
+    *,
+    workload: str,
+    preset: str,
+    framework: str,
+    precision: str,
+    local_batch: int,
+    sequence_length: int | None = None,
+) -> str:
     """What a study's profiles are told apart by: `hep_cnn tiny in torch, fp32, batch 8`."""
-    return f"{workload} {preset} in {framework}, {precision}, batch {local_batch}"
+    length = f", {sequence_length} tokens" if sequence_length else ""
+    return f"{workload} {preset} in {framework}, {precision}, batch {local_batch}{length}"
 
 
 class ByProfile(Frozen):

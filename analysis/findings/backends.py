@@ -272,7 +272,7 @@ BACKENDS = TableOf[Contender](
             unit="ms",
         ),
         Column("communication", lambda contender: shown_interval(contender.exposed, points), unit="%"),
-        Column("versus reference", _against_reference, unit="% samples/s"),
+        Column("versus reference", _against_reference, unit="% throughput"),
         Column("n", _count),
         Column("verdict", _verdict_text, numeric=False, detail=True),
     ),

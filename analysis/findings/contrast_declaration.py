@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dlscale.analysis.curves import named_cells
-from dlscale.analysis.families import Family, environment_text
+from dlscale.analysis.families import Family, environment_text, tokens_per_sample
 from dlscale.analysis.findings.record_fields import field_table
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.records import algorithm_text
@@ -85,7 +85,7 @@ def find_level(word: str, levels: Sequence[str], *, factor: str) -> str:
 
 
 T = TypeVar("T", int, str)
-Rates = Mapping[Block, float]  # block -> samples per second
+Rates = Mapping[Block, float]  # block -> samples per second, or tokens where their number differs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +288,8 @@ def declare_variants(
     ]
     names = _names(members, variants)
     sides = [replace(side, name=names[side.cell.id]) for launches in members for side in sides_of(launches)]
+    if len({side.cell.sequence_length for side in sides}) > 1:  # samples of other lengths are other work
+        sides = [replace(side, rates=_in_tokens(side)) for side in sides]
     ignored = _VARIED | fields_of("backend") | fields_of("environment") - {"environment"}
     pairs: list[Declared] = []
     left_out: list[str] = []
@@ -298,6 +300,12 @@ def declare_variants(
         left_out += [f"{side.name}: without its reference" for side in group if side.cell.id not in compared]
     why = "no two curves on as many ranks, more than 1, in these records"
     return _declaration(variants.factor, pairs, left_out, why=why, ranks=ranks, backends=backends)
+
+
+def _in_tokens(side: Side) -> Rates:
+    """Tokens per second; of a workload without sequences samples."""
+    tokens = tokens_per_sample(side.cell) or 1
+    return {block: rate * tokens for block, rate in side.rates.items()}
 
 
 def _names(members: Sequence[CellLaunches], variants: Variants) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dlscale.analysis.declare import NOTHING, Column, Sentence, TableOf, Value, brief, shown_interval, tags_of
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding, training_columns
+from dlscale.analysis.finding import Finding, tokens_column, training_columns
 from dlscale.analysis.findings.contrast_declaration import Side, sides_of
 from dlscale.analysis.findings.contrast_table import probability_text
 from dlscale.analysis.findings.contrasts import Contrast, study_contrasts
@@ -22,7 +22,7 @@ from dlscale.analysis.findings.small_print import solution_origin, span
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Axis, Block, Figure, Guide, Plot, Point, Series
-from dlscale.analysis.records import setting_columns
+from dlscale.analysis.records import setting_columns, tokens_per_second
 from dlscale.analysis.statistics import Interval, block_ratio, median_interval
 from dlscale.analysis.text import (
     RATIO_LIMITS,
@@ -175,6 +175,7 @@ def step_row(step: Step) -> dict[str, Any]:
         "step": step.index,
         "adds": step.adds,
         **interval_columns("samples_per_second", step.throughput),
+        **interval_columns("tokens_per_second", tokens_per_second(step.cell, step.throughput)),
         **interval_columns("gain", step.gain),
         **interval_columns("gain_in_total", step.total),
         "p_value": contrast and contrast.p_value,
@@ -202,6 +203,7 @@ LADDER = TableOf[Step](
         Column("step", lambda step: step.index),
         Column("adds", lambda step: step.adds, numeric=False),
         Column("throughput", lambda step: step.throughput, unit="samples/s"),
+        tokens_column(lambda step: step.cell, lambda step: step.throughput),
         Column("gain", lambda step: shown_interval(step.gain, _signed), unit="%"),
         Column("in total", lambda step: shown_interval(step.total, _signed), unit="%"),
         Column("corrected p", _p, detail=True),

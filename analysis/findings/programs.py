@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dlscale.analysis.declare import Column, TableOf, Value, tags_of
+from dlscale.analysis.finding import tokens_column
 from dlscale.analysis.findings import scaling, solution_table
 from dlscale.analysis.findings.contrast_declaration import Side, sides_of
 from dlscale.analysis.findings.productivity import Change, stored_changes
@@ -23,7 +24,13 @@ from dlscale.analysis.findings.solution_table import evaluation_rows
 from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.findings.trainings import launch_seconds
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.records import named, setting_columns, settings_text, slowest_in_phase
+from dlscale.analysis.records import (
+    named,
+    setting_columns,
+    settings_text,
+    slowest_in_phase,
+    tokens_per_second,
+)
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import gibibytes, interval_columns, plural, workload_title
 from dlscale.base.errors import UsageError
@@ -268,6 +275,7 @@ def to_program_row(item: Program) -> dict[str, Any]:
         "num_launches": item.row.num_launches,
         "num_planned": item.row.num_planned,
         **interval_columns("samples_per_second", item.row.throughput),
+        **interval_columns("tokens_per_second", tokens_per_second(cell, item.row.throughput)),
         **interval_columns("step_seconds", item.step_seconds),
         "epoch_samples": item.epoch_samples,
         **interval_columns("epoch_seconds", item.epoch_seconds),
@@ -341,6 +349,7 @@ SPEED = _table(
     caption="Speed, and time to the target",
     columns=(
         Column("throughput", lambda item: item.row.throughput, unit="samples/s"),
+        tokens_column(lambda item: item.cell, lambda item: item.row.throughput),
         Column("step", lambda item: item.step_seconds and item.step_seconds.times(1e3), unit="ms"),
         Column("epoch", lambda item: item.epoch_seconds or "", unit="s"),
         Column("to target", lambda item: item.solution_seconds or "", unit="s"),

@@ -16,7 +16,7 @@ from typing import Any
 from dlscale.analysis.curves import options_order
 from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, Value, tags_of
 from dlscale.analysis.families import Family, FrameworkPair
-from dlscale.analysis.finding import PLACE_COLUMNS, Finding
+from dlscale.analysis.finding import PLACE_COLUMNS, Finding, tokens_column
 from dlscale.analysis.findings.bounds import (
     CellLimits,
     Limit,
@@ -32,7 +32,7 @@ from dlscale.analysis.findings.outliers import (
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import VERSUS_BACKEND, VERSUS_NONE, CellMetrics, metrics_of
 from dlscale.analysis.outliers import Outliers
-from dlscale.analysis.records import setting_columns
+from dlscale.analysis.records import setting_columns, tokens_per_second
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
     RATIO_LIMITS,
@@ -67,6 +67,7 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
         "evidence": row.evidence,
         "fingerprint": row.fingerprint,
         **interval_columns("samples_per_second", row.throughput),
+        **interval_columns("tokens_per_second", tokens_per_second(cell, row.throughput)),
         **interval_columns("speed_up", row.speed_up),
         **interval_columns("efficiency_none", row.efficiency_none),
         **interval_columns("efficiency_backend", row.efficiency_backend),
@@ -153,6 +154,7 @@ SCALING = TableOf[ScalingRow](
         *PLACE_COLUMNS,
         Column("nodes", lambda row: row.cell.num_nodes, detail=True),
         Column("throughput", lambda row: row.throughput, unit="samples/s"),
+        tokens_column(lambda row: row.cell, lambda row: row.throughput),
         Column("speed-up", lambda row: row.speed_up, detail=True),
         Column(VERSUS_NONE, lambda row: _efficiency(row.efficiency_none), unit="%"),
         Column(VERSUS_BACKEND, lambda row: _efficiency(row.efficiency_backend), unit="%"),

@@ -9,7 +9,7 @@ from typing import Any
 from dlscale.analysis.curves import rates_are_tried
 from dlscale.analysis.declare import Column, Sentence, Shown, Table, TableOf, Value, brief, tags_of
 from dlscale.analysis.families import Family
-from dlscale.analysis.finding import Finding, training_columns
+from dlscale.analysis.finding import Finding, tokens_column, training_columns
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.small_print import parity, warning
@@ -34,7 +34,7 @@ from dlscale.analysis.findings.solutions import (
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Block, Figure
-from dlscale.analysis.records import algorithm_text, options_text
+from dlscale.analysis.records import algorithm_text, options_text, tokens_per_second
 from dlscale.analysis.text import attributes, cell_name, interval_columns, number, training_title
 from dlscale.benchmarks.records.target import Target
 
@@ -88,6 +88,7 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         **interval_columns("synchronous_rate_ratio", row.synchronous.rate_ratio),
         **interval_columns("synchronous_samples_ratio", row.synchronous.samples_ratio),
         **interval_columns("samples_per_second", row.samples_per_second),
+        **interval_columns("tokens_per_second", tokens_per_second(cell, row.samples_per_second)),
         "mean_staleness": row.staleness and row.staleness.mean,
         "staleness_95": row.staleness and row.staleness.quantile(0.95),
         "reference": row.reference and row.reference.method,
@@ -208,6 +209,7 @@ SOLUTIONS = TableOf[TimeToSolution](
         Column("expected", lambda row: row.expected, unit="s", detail=True),
         Column("samples", lambda row: row.samples),
         Column("samples/s", lambda row: _compared(row, row.samples_per_second)),
+        tokens_column(lambda row: row.cell, lambda row: row.samples_per_second, detail=True),
         Column("updates missed", lambda row: _compared(row, row.staleness.mean if row.staleness else None)),
         Column(
             "95 %",

@@ -13,8 +13,9 @@ from dlscale.analysis.findings.scaling import ScalingRow, base_text
 from dlscale.analysis.findings.solution_plots import solution_sentences
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Loss
+from dlscale.analysis.records import tokens_per_second
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import efficiency_text, plural, rate, share_text, training_title
+from dlscale.analysis.text import efficiency_text, number, plural, rate, share_text, training_title
 
 MOST_SENTENCES = 3  # at the head of the page
 
@@ -99,7 +100,7 @@ def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str
         return [ONE_RANK]
     last = _on_most_ranks([row for row in measured if row.cell.num_ranks > 1])
     declared = _declared(last, contrasts)
-    return [_ranking(last, declared), *_differences(declared)]
+    return [_ranking(last, declared) + _tokens(last), *_differences(declared)]
 
 
 ONE_RANK = "Only 1 rank gave numbers: scaling needs a second number of ranks."
@@ -146,6 +147,13 @@ def _ranking(rows: Sequence[ScalingRow], declared: Sequence[Contrast]) -> str:
         f"Scaling efficiency on {ranks}{against}: {efficiency_text(lowest)} to {efficiency_text(highest)}; no backend "
         "is shown to lead."
     )
+
+
+def _tokens(rows: Sequence[ScalingRow]) -> str:
+    """A sentence with the range of throughputs in tokens; empty where samples are no sequences."""
+    found = [tokens for row in rows if (tokens := tokens_per_second(row.cell, row.throughput))]
+    rates = sorted({number(tokens.center) for tokens in found}, key=float)
+    return f" Throughput: {' to '.join(dict.fromkeys((rates[0], rates[-1])))} tokens/s." if rates else ""
 
 
 def _rest(ordered: Sequence[tuple[ScalingRow, Interval]]) -> str:

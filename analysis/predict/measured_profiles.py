@@ -28,7 +28,18 @@ from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS, StepProfile
 from dlscale.benchmarks.records.record import Record
 
 # What two profiles of one workload in one framework can differ in, and what a prediction must therefore say.
-CHOICES = ("preset", "local_batch", "precision", "compiled", "memory_format", "threads_per_rank", "data")
+CHOICES = (
+    *(
+        "preset",
+        "sequence_length",
+        "local_batch",
+        "precision",
+        "compiled",
+        "memory_format",
+        "threads_per_rank",
+        "data",
+    ),
+)
 MIN_RANKS = 4  # in a launch: the spread of fewer is not known to half of itself
 
 
@@ -164,6 +175,7 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:
     return Profile(
         workload=cell.workload,
         preset=cell.preset,
+        sequence_length=cell.sequence_length,
         framework=cell.framework,
         local_batch=cell.local_batch,
         forward_seconds=scaled(profile.forward[0].median for profile in profiles),

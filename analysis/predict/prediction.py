@@ -308,6 +308,7 @@ def prediction_record(
         system=network.name,
         workload=profile.workload,
         preset=profile.preset,
+        sequence_length=profile.sequence_length,
         framework=profile.framework,
         backend=scenario.rule.backend,
         backend_options=dict(scenario.backend_options),
@@ -345,4 +346,9 @@ def prediction_record(
 
 def _digest(value: Any) -> str:
     """12 hexadecimal digits that change with any field of a dataclass."""
-    return hashlib.sha256(json.dumps(asdict(value), sort_keys=True).encode()).hexdigest()[:12]
+    fields = asdict(value)
+    if (
+        fields.get("sequence_length", "") is None
+    ):  # so that profiles of before there was one keep their digests
+        del fields["sequence_length"]
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]

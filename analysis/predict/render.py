@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dlscale.analysis.declare import Column, Table, TableOf
+from dlscale.analysis.families import tokens_per_sample
 from dlscale.analysis.findings.bounds import network_bound
 from dlscale.analysis.findings.waterfall_parts import shown_name
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
@@ -53,6 +54,7 @@ def prediction_table(records: Sequence[PredictionRecord]) -> Table:
             Column("ranks", lambda record: record.num_ranks),
             Column("servers", lambda record: record.num_servers or ""),
             Column("samples/s", lambda record: number(record.samples_per_second.center)),
+            Column("tokens/s", _tokens),
             Column("efficiency", lambda record: _percent(record.efficiency.center), unit="%"),
             Column("low", lambda record: _percent(record.efficiency.low), unit="%"),
             Column("high", lambda record: _percent(record.efficiency.high), unit="%"),
@@ -61,6 +63,12 @@ def prediction_table(records: Sequence[PredictionRecord]) -> Table:
         legend="low and high: 5 to 95 % of the replicates' efficiencies",
         group=lambda record: record.backend,
     ).of(records)
+
+
+def _tokens(record: PredictionRecord) -> str:
+    """The rate in tokens; empty where samples are no sequences."""
+    tokens = tokens_per_sample(record)
+    return number(record.samples_per_second.center * tokens) if tokens else ""
 
 
 def first_line(record: PredictionRecord) -> str:

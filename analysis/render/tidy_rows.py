@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.families import environment_text
+from dlscale.analysis.families import environment_text, tokens_per_sample
 from dlscale.analysis.findings.energy import Reading, reading
 from dlscale.analysis.findings.solutions import goal_text, tuned_text
 from dlscale.analysis.findings.trainings import launch_seconds, seconds_outside
@@ -79,6 +79,8 @@ def launch(record: Record) -> Columns:
         columns["seconds_per_step"] = seconds
         if cell.control != "exchange":
             columns["samples_per_second"] = cell.global_batch / seconds
+            tokens = tokens_per_sample(cell)
+            columns["tokens_per_second"] = tokens * cell.global_batch / seconds if tokens else None
         columns["start_skew_of_window"] = start_skews([record])[0]
     if isinstance(energy, Reading):
         columns["energy_joules"] = energy.joules

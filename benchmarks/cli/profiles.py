@@ -132,7 +132,8 @@ def _measured_for(named: ByProfile, records: Sequence[Record], cell: Cell) -> Pr
     found = list(dict.fromkeys(_key(record.case.cell) for record in records))
     if _key(cell) not in found:
         raise _mismatch(named, cell, "measured there", found)
-    own = {"workload": cell.workload, "framework": cell.framework, "preset": cell.preset}
+    own: dict[str, Any] = {"workload": cell.workload, "framework": cell.framework, "preset": cell.preset}
+    own |= {"sequence_length": cell.sequence_length}
     return _measured(records, **own, local_batch=cell.local_batch, precision=cell.precision)
 
 
@@ -168,6 +169,7 @@ def _key(cell: Cell) -> str:
         framework=cell.framework,
         precision=cell.precision,
         local_batch=cell.local_batch,
+        sequence_length=cell.sequence_length,
     )
 
 

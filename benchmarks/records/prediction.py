@@ -17,6 +17,8 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular, write_atomically
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.record import Setting
+from dlscale.models import load_workload
+from dlscale.models.workload import Preset
 
 PREDICTIONS_FOLDER = "predictions"  # in the system's folder of results
 ENDING = ".jsonl"
@@ -60,6 +62,7 @@ class PredictionRecord(Frozen):
     system: Name
     workload: Name
     preset: Name
+    sequence_length: Count | None = where_given(None)  # None: the preset's own, or no sequences
     framework: Name
     backend: Name
     backend_options: dict[Text, Setting] = {}
@@ -97,6 +100,11 @@ class PredictionRecord(Frozen):
     doubts: tuple[Text, ...]  # why it is not to be trusted, where it was asked for all the same
     commit: Text
     command: Text
+
+    @property
+    def preset_facts(self) -> Preset:
+        """What is known of its preset, as of a cell's. Raises UsageError for an unknown one."""
+        return load_workload(self.workload).preset(self.preset, self.sequence_length)
 
     @property
     def batch(self) -> int:

@@ -234,6 +234,7 @@ class Study(Frozen):
             framework=framework,
             precision=self.precision,
             local_batch=local_batch,
+            sequence_length=self.sequence_length,
         )
         if key not in self.slept_by_profile:
             raise UsageError(
@@ -262,6 +263,10 @@ class Study(Frozen):
             )
         if any(name in TARGET_FIELDS for step in self.ladder for name in step):
             raise ValueError("a learning rate is no step of a ladder: it changes no speed; leave it out")
+        if any("sequence_length" in step for step in self.ladder):
+            raise ValueError(
+                "sequence_length is no step of a ladder: it changes the work; give it as an axis"
+            )
         if self.target and self.target.tuned and "learning_rate" in self.axes:
             raise ValueError("target.tuned says every learning rate; leave out the list of learning rates")
         if self.ladder and self.ranks == [1]:
