@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-
 from dlscale.models.frameworks._torch_optimizers import LayerwiseSgd, obstacle_to_parts
 
 pytestmark = pytest.mark.requires("torch")
