@@ -16,12 +16,13 @@ pytestmark = [
 ]
 
 
-# Each is to be better than what does not learn: one class or one shape for all, or the maps of initial weights.
+# Each is to be better than what does not learn: one class or one shape for all, the maps of initial weights, or the
+# shares of single bytes (4.4 bits).
 STUDY = """
 name = "tiny-target"
 title = "All workloads to a tiny target"
 scaling_mode = "weak"
-workloads = ["hep_cnn", "cosmogan", "resnet50", "inception_v3"]
+workloads = ["hep_cnn", "cosmogan", "resnet50", "inception_v3", "gpt"]
 frameworks = ["torch"]
 backends = ["ring"]
 preset = "tiny"
@@ -38,6 +39,7 @@ goals.hep_cnn.tiny = {metric = "auc", threshold = 0.75, learning_rate = 3e-3}
 goals.cosmogan.tiny = {metric = "pixel_distance", threshold = 0.85}
 goals.resnet50.tiny = {metric = "top1", threshold = 0.2, learning_rate = 0.03}
 goals.inception_v3.tiny = {metric = "top1", threshold = 0.15, learning_rate = 0.03}
+goals.gpt.tiny = {metric = "bits_per_byte", threshold = 4.0}
 """
 
 
@@ -47,7 +49,7 @@ goals.inception_v3.tiny = {metric = "top1", threshold = 0.15, learning_rate = 0.
 @pytest.mark.requires("sklearn")
 @pytest.mark.parametrize(
     ("framework", "names"),
-    [("torch", NAMES), ("tensorflow", ("cosmogan", "resnet50"))],
+    [("torch", NAMES), ("tensorflow", ("cosmogan", "resnet50", "gpt"))],
     ids=["torch", "tensorflow"],
 )
 def test_workloads_reach_a_tiny_target(bench, framework, names):

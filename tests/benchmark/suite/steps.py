@@ -7,7 +7,7 @@ import sys
 from itertools import product
 from pathlib import Path
 
-WORKLOADS, FRAMEWORKS = ("hep_cnn", "cosmogan", "resnet50"), ("torch", "tensorflow")
+WORKLOADS, FRAMEWORKS = ("hep_cnn", "cosmogan", "resnet50", "gpt"), ("torch", "tensorflow")
 EXCHANGES = ("ring", "mpi", "gloo")
 VARIABLES = {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 
