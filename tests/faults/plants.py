@@ -317,6 +317,59 @@ servers_halve = partial(_servers_scale, 0.5)
 servers_shorten = partial(_servers_scale, 0.99)
 
 
+def _part_of_rank_1(change):
+    """The update of its part of the weights is `change(update)` from update LATER on."""
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.Get_rank() != 1:
+        return
+    cell = json.loads((Path(sys.argv[1]) / "launch.json").read_text())["cases"][0]["cell"]
+    if cell["framework"] == "torch":
+        from dlscale.collectives.sharding._torch_optimizer import PartUpdate as Kind
+    else:
+        from dlscale.collectives.sharding._tensorflow_optimizer import Part as Kind
+    num_updates = [0]
+
+    def make(apply):
+        def changed(self):
+            num_updates[0] += 1
+            (change(apply) if num_updates[0] > LATER else apply)(self)
+
+        return changed
+
+    _patch(Kind, "apply", make)
+
+
+part_not_updated = partial(_part_of_rank_1, lambda _: lambda _: None)
+part_updated_twice = partial(_part_of_rank_1, lambda apply: lambda part: (apply(part), apply(part)))
+
+
+def part_gathered_stale():
+    """Rank 1 has the other's part of the weights as it was a step before."""
+    from mpi4py import MPI
+
+    from dlscale.collectives.training.counting import CountedCollective
+
+    if MPI.COMM_WORLD.Get_rank() != 1:
+        return
+    before, num_gathers = {}, [0]
+
+    def make(gather):
+        def late(self, piece, output):
+            own = piece.copy()
+            gather(self, piece, output)
+            fresh = output.copy()
+            num_gathers[0] += 1
+            if num_gathers[0] > LATER:
+                output[:] = before[output.size]
+                output[-own.size :] = own
+            before[output.size] = fresh
+
+        return late
+
+    _patch(CountedCollective, "allgather", make)
+
+
 def audits_timed():
     """No fault: seconds of this rank inside audits, from when all ranks are there, as a file of AUDITS_TIMED."""
     import dlscale.benchmarks.rank.launch  # noqa: F401 - all that has audits

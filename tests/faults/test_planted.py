@@ -52,6 +52,8 @@ SERVERS = [
     served("grpc_ps", "tensorflow"),
     served("grpc_ps", "tensorflow", **ASYNCHRONOUS),
 ]
+SHARDED = [TWO | {"shard": "optimizer", "framework": framework} for framework in ("torch", "tensorflow")]
+OF_PARTS = ["part_not_updated", "part_updated_twice", "part_gathered_stale"]
 OF_SERVERS = ["servers_zero_a_shard", "servers_zero_all", "servers_halve", "servers_shorten"]
 
 # (plant, where: how the launch differs from a timed training of 1 rank without exchange, what stops it)
@@ -81,6 +83,8 @@ FAULTS = [
     ("control_sends_nothing", TWO | EXCHANGE, "exchange"),
     ("loader_reads_nothing", {"control": "loader"}, "loader"),
     ("no_audits", {}, "audit_step"),
+    *(("nothing", where, None) for where in SHARDED),
+    *((plant, where, "audit_step") for plant in OF_PARTS for where in SHARDED),
     *(("nothing", where, None) for where in SERVERS),
     *((plant, where, "audit_step") for plant in OF_SERVERS for where in SERVERS),
 ]
