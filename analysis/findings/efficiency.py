@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dlscale.analysis.curves import Value, curves_of, missing_from
 from dlscale.analysis.declare import Column, Sentence, Table, brief, family_tags
-from dlscale.analysis.families import Family
+from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import ladder, predicted_points, scaling, solution_table
 from dlscale.analysis.findings.bounds import ONE_NODE
@@ -32,7 +32,7 @@ from dlscale.analysis.findings.small_print import family_figure, scaling_lines, 
 from dlscale.analysis.findings.verdict import on_one_rank, verdict
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.metrics import BASE_CASE, VERSUS_BACKEND, VERSUS_NONE
+from dlscale.analysis.metrics import BASE_CASE, VERSUS_BACKEND, VERSUS_NONE, base_of
 from dlscale.analysis.plots import Axis, Block, Figure, Guide, Plot
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
@@ -264,6 +264,7 @@ def _words(
 
 
 FULL = "dlscale report --full"
+MOST_ROWS = 16  # of all tables on a screen; of more those on fewer ranks are left out
 
 
 def _screen(study: Measured) -> Iterator[Block]:
@@ -281,18 +282,24 @@ def _screen(study: Measured) -> Iterator[Block]:
     groups = [[family] for family in trained if family not in alone or len(alone) == 1]
     if len(alone) > 1:
         groups.append(alone)
-    for group in groups:
-        yield from _group(group, [row for family in group for row in trained[family]], study)
     shown = [row for own in trained.values() for row in own]
+    on_most = len(shown) > MOST_ROWS
+    for group in groups:
+        yield from _group(group, [row for family in group for row in trained[family]], study, on_most=on_most)
     if outlying := sum(bool(row.on_launches) for row in shown):
         have = "has" if outlying == 1 else "have"
         yield Sentence(text=f"{plural(outlying, 'cell')} {have} outlying, unsteady or short launches: {FULL}")
     if shown:
-        yield Sentence(text=_legend(shown), quiet=True)
+        yield Sentence(text=_legend(shown, on_most=on_most), quiet=True)
 
 
-def _group(families: Sequence[Family], rows: Sequence[ScalingRow], study: Measured) -> Iterator[Block]:
-    """A family with its verdict and numbers, or several of 1 rank each, which share a table."""
+def _group(
+    families: Sequence[Family], rows: Sequence[ScalingRow], study: Measured, *, on_most: bool
+) -> Iterator[Block]:
+    """A family with its verdict and numbers, or several of 1 rank each, which share a table.
+
+    Those of the most ranks alone where `on_most`.
+    """
     titles, constants = (
         _common([text(family) for family in families]) for text in (training_title, lambda one: one.constants)
     )
@@ -304,7 +311,7 @@ def _group(families: Sequence[Family], rows: Sequence[ScalingRow], study: Measur
     yield from scaling.unchecked(row.cell for row in rows)
     yield from (Sentence(text=text) for text in verdict(rows, study.once(study_contrasts)))
     if rows:
-        yield _table(rows, families)
+        yield _table(on_most_ranks(rows) if on_most else rows, families)
 
 
 def _common(texts: Sequence[str]) -> str:
@@ -337,9 +344,15 @@ def _table(rows: Sequence[ScalingRow], families: Sequence[Family]) -> Table:
         replace(row, notes=tuple(note for note in row.notes if note not in (*row.on_launches, *row.history)))
         for row in rows
     ]
+    if _lacks_none(rows):
+        told = [
+            replace(row, notes=tuple(note for note in row.notes if note != _no_none(row))) for row in told
+        ]
     without = {"memory"} if any(row.notes for row in told) else {"memory", "notes"}
     if not _relates(rows):
         without |= {VERSUS_NONE, VERSUS_BACKEND}
+    elif _lacks_none(rows):
+        without |= {VERSUS_NONE}
     numbers = SCALING
     if len(families) > 1:
         numbers = replace(SCALING, columns=(_own_column(families), *SCALING.columns))
@@ -353,7 +366,7 @@ def _versus(label: str, rows: Sequence[ScalingRow]) -> str:
     return f"vs {base_text(rows)}" if label == VERSUS_NONE else label
 
 
-def _legend(rows: Sequence[ScalingRow]) -> str:
+def _legend(rows: Sequence[ScalingRow], *, on_most: bool) -> str:
     levels = {
         round(row.throughput.level, 3) for row in rows if row.throughput and row.throughput.low is not None
     }
@@ -361,7 +374,21 @@ def _legend(rows: Sequence[ScalingRow]) -> str:
     brackets = f"{100 * LEVEL:.0f} % intervals of typical launches"
     brackets += f" (samples/s: {other_levels})" if other_levels else ""
     vs = f"vs {base_text(rows)}: samples/s per rank, relative to no communication. " if _relates(rows) else ""
-    return f"{vs}[ ]: {brackets}. n: successful / planned launches."
+    if _lacks_none(rows):
+        vs = f"Not relative to no communication: none on {base_text(rows)} was not measured. "
+    others = f" Fewer ranks: {FULL}." if on_most else ""
+    return f"{vs}[ ]: {brackets}. n: successful / planned launches.{others}"
+
+
+def _no_none(row: ScalingRow) -> str:
+    """The note of a row without the base case that has no communication, which the legend says once."""
+    return base_of(row.cell, row.base_ranks).not_measured
+
+
+def _lacks_none(rows: Sequence[ScalingRow]) -> bool:
+    """Whether efficiencies are relative to the same backend alone, as nothing was measured without communication."""
+    without = all(row.cell.backend != "none" and row.efficiency_none is None for row in rows)
+    return without and any(row.efficiency_backend for row in rows)
 
 
 def _relates(rows: Iterable[ScalingRow]) -> bool:

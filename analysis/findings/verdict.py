@@ -18,6 +18,7 @@ from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import efficiency_text, number, plural, rate, share_text, training_title
 
 MOST_SENTENCES = 3  # at the head of the page
+MOST_NAMED = 3  # comparisons without a result that are named
 
 
 def summary(study: Measured) -> tuple[str, ...]:
@@ -60,7 +61,7 @@ def _all_claims(
     claims = {
         family: _claims(_declared(_on_most_ranks(rows), contrasts)) for family, rows in trainings.items()
     }
-    texts = [f"{training_title(family)}: {', '.join(own)}" for family, own in claims.items() if own]
+    texts = [f"{training_title(family)}: {_listed(own)}" for family, own in claims.items() if own]
     if texts:
         yield f"Significant: {'; '.join(texts)}."
 
@@ -183,11 +184,11 @@ def _leads(best: ScalingRow, others: Iterable[ScalingRow], declared: Sequence[Co
 def _differences(declared: Sequence[Contrast]) -> Iterator[str]:
     """Sentences with the results of the comparisons."""
     if claims := _claims(declared):
-        yield f"Significant: {', '.join(claims)}."
+        yield f"Significant: {_listed(claims)}."
     if alike := [_pair(contrast) for contrast in declared if contrast.verdict == "alike"]:
-        yield f"Within {100 * CONTRAST_BAND:.0f} %: {', '.join(alike)}."
+        yield f"Within {100 * CONTRAST_BAND:.0f} %: {_listed(alike)}."
     if not_shown := [_pair(contrast) for contrast in declared if contrast.verdict == "not shown"]:
-        yield f"No significant difference: {', '.join(not_shown)}."
+        yield f"No significant difference: {_listed(not_shown)}."
     reasons: dict[str, list[str]] = {}
     for contrast in declared:
         if contrast.verdict == "cannot be shown":
@@ -200,7 +201,13 @@ def _differences(declared: Sequence[Contrast]) -> Iterator[str]:
                 f"{_side(contrast.contender)} and {contrast.reference.name}"
             )
     for reason, pairs in reasons.items():
-        yield f"Insufficient data to compare {', '.join(pairs)}: {reason}."
+        what = f"for {len(pairs)} comparisons" if len(pairs) > MOST_NAMED else f"to compare {_listed(pairs)}"
+        yield f"Insufficient data {what}: {reason}."
+
+
+def _listed(pairs: Sequence[str]) -> str:
+    """Pairs of curves, whose names may have commas of their own."""
+    return ("; " if any(", " in pair for pair in pairs) else ", ").join(pairs)
 
 
 def _claims(declared: Iterable[Contrast]) -> list[str]:

@@ -298,7 +298,13 @@ def _screen(study: Measured) -> Iterator[Block]:
     """
     waterfalls = [waterfall for waterfall in FINDING.of(study) if not waterfall.cell.target]
     families = dict.fromkeys(waterfall.family for waterfall in waterfalls)
-    for family in () if is_busy(study) or study.variants.factor == STEP else families:
+    if is_busy(study) or study.variants.factor == STEP:
+        return
+    texts = {largest_loss(waterfall) for waterfall in on_most_ranks(waterfalls)}
+    if len(texts) == 1 and not any(waterfall.largest for waterfall in waterfalls):
+        yield Sentence(text=f"Largest loss: {texts.pop()}.")
+        return
+    for family in families:
         last = on_most_ranks(waterfall for waterfall in waterfalls if waterfall.family == family)
         training = f", {training_title(family)}" if len(families) > 1 else ""
         ranks = plural(last[0].cell.num_ranks, "rank")
