@@ -325,6 +325,14 @@ class Backend(Protocol):
         ...
 
 
+class ProcessGroupBackend(Backend, Protocol):
+    """A backend with a process group of torch over its ranks."""
+
+    def process_group(self) -> Any:
+        """Torch's default group, which the backend forms by the first call and leaves when it closes; collective."""
+        ...
+
+
 class InStep:
     """The part of `Backend` that such backends share; one that can do otherwise overrides it."""
 

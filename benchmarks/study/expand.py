@@ -392,6 +392,7 @@ def _problem(study: Study, backend: str, setup: Setup, *, named: bool) -> str:
             framework=setup.framework,
             shard=study.shard,
             device=setup.device,
+            compiled=setup.compiled,
         )
         rules = read_algorithm(study.algorithms[0], study.algorithm_options.get(study.algorithms[0]))
         if hasattr(rules, "check_setup"):

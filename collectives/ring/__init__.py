@@ -20,7 +20,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Setup
@@ -30,6 +30,7 @@ from dlscale.collectives.registry import read_kinds
 from dlscale.collectives.ring.settings import Settings
 from dlscale.collectives.training.collective_backend import CollectiveBackend
 from dlscale.collectives.training.communication import Training
+from dlscale.collectives.training.counting import Moved
 
 if TYPE_CHECKING:
     from dlscale.collectives.ring._torch import DdpHook
@@ -97,7 +98,9 @@ def register_torch_backend(
     from dlscale.collectives.ring import _torch_process_group
 
     _torch_process_group.register(
-        control or MPI.COMM_WORLD, lambda ranks: join(ranks, settings), threads=threads
+        _torch_process_group.Joining(
+            control=control or MPI.COMM_WORLD, join=lambda ranks: join(ranks, settings), threads=threads
+        )
     )
 
 
@@ -155,13 +158,50 @@ def check_setup(options: dict[str, Any], setup: Setup) -> None:
     _read(options, setup.framework)
 
 
-def connect(*, control: Any, framework: str, options: dict[str, Any]) -> CollectiveBackend:
+def connect(*, control: Any, framework: str, options: dict[str, Any]) -> RingBackend:
     """Join the ranks of `control` as a backend; collective. Raises UsageError as `join`.
 
     The options are those of `Settings`, `Training` and `Compression`.
     """
     settings, training, compression = _read(options, framework)
-    return CollectiveBackend("ring", lambda: join(control, settings), training, compression)
+    return RingBackend(control, settings, training, compression)
+
+
+class RingBackend(CollectiveBackend):
+    """Trains over rings of its own, one per team, or over torch's default group (`ProcessGroupBackend`)."""
+
+    def __init__(
+        self, control: Any, settings: Settings, training: Training, compression: Compression
+    ) -> None:
+        self._control, self._settings = control, settings
+        self._group: Any = None
+        super().__init__("ring", lambda: join(control, settings), training, compression)
+
+    def process_group(self) -> Any:
+        """Torch's default group, over a ring of its own; collective."""
+        from dlscale.collectives.ring._torch_process_group import Joining, form_default_group
+
+        if self._group is None:
+            # Without a thread: who works with a group waits for most of its operations at once.
+            joining = Joining(
+                control=self._control, join=lambda ranks: join(ranks, self._settings), threads=False
+            )
+            self._group = form_default_group(joining)
+        return self._group
+
+    def moved(self) -> Moved | None:
+        """What the process group did, if there is one; else what trainers handed to the rings."""
+        return super().moved() if self._group is None else cast("Moved", self._group.moved())
+
+    def close(self) -> None:
+        """Leave the rings, and the process group."""
+        if self._group is not None:
+            import torch.distributed as dist
+
+            self._control.Barrier()
+            dist.destroy_process_group()
+            self._group = None
+        super().close()
 
 
 def _read(options: dict[str, Any], framework: str) -> tuple[Settings, Training, Compression]:

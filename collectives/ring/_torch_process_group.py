@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from mpi4py import MPI
+from numpy.typing import NDArray
 from torch.distributed import Store, register_rendezvous_handler  # type: ignore[attr-defined]
 
 from dlscale.base.errors import UsageError
@@ -31,6 +33,7 @@ from dlscale.collectives.ring._torch_works import MessageWork, RingWork, Unwaite
 from dlscale.collectives.ring.engine import Ring
 from dlscale.collectives.ring.messages import Parts
 from dlscale.collectives.training.communication import Teams, want_threads
+from dlscale.collectives.training.counting import Moved
 
 
 class NoStore(Store):
@@ -69,6 +72,7 @@ class RingGroup(dist.ProcessGroup):
     def __init__(self, ring: Ring, *, threads: bool | None) -> None:
         super().__init__(ring.rank, ring.size)  # type: ignore[call-arg]  # as a subclass is made
         self._unwaited = Unwaited()
+        self._num_calls = self._num_bytes = 0
         self._teams: Teams[Ring] | None = Teams(
             [ring], threads=want_threads(ring, threads, num_threads=torch.get_num_threads())
         )
@@ -89,6 +93,10 @@ class RingGroup(dist.ProcessGroup):
         """For a record: whether operations go on in a thread, and the ring's own."""
         teams = self._open()
         return {"overlap": teams.num_threads > 0, **teams.collective(0).settings()}
+
+    def moved(self) -> Moved:
+        """Gathers to one tensor and reductions to parts of one so far, with the bytes of all ranks' parts."""
+        return Moved(num_calls=self._num_calls, num_bytes=self._num_bytes)
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> RingWork:  # type: ignore[override]
         """Sum, average, min or max over ranks, in place."""
@@ -123,11 +131,11 @@ class RingGroup(dist.ProcessGroup):
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> RingWork:  # noqa: ARG002
         """Like `all_gather_single`, for several tensors."""
-        pairs = [
-            (_pieces(whole, piece, size=self.size()), piece)
-            for whole, piece in zip(outputs, inputs, strict=True)
-        ]
-        return self._each(_allgather, pairs, results=outputs)
+        pairs = list(zip(outputs, inputs, strict=True))
+        for whole, piece in pairs:
+            _check_whole(whole, piece, size=self.size())
+        self._count(outputs)
+        return self._each(_allgather_single, pairs, results=outputs)
 
     def allgather_coalesced(
         self,
@@ -163,7 +171,8 @@ class RingGroup(dist.ProcessGroup):
         op = _operation(opts)
         pairs = list(zip(outputs, inputs, strict=True))
         for piece, whole in pairs:
-            _pieces(whole, piece, size=self.size())
+            _check_whole(whole, piece, size=self.size())
+        self._count(inputs)
         return self._each(
             lambda ring, pair: reduce_scatter(ring, pair[1], pair[0], op), pairs, results=outputs
         )
@@ -259,6 +268,10 @@ class RingGroup(dist.ProcessGroup):
     def _ring(self) -> Ring:
         return self._open().collective(0)
 
+    def _count(self, wholes: Tensors) -> None:
+        self._num_calls += len(wholes)
+        self._num_bytes += sum(whole.nbytes for whole in wholes)
+
     def _exchange(
         self,
         name: str,
@@ -286,6 +299,21 @@ def _broadcast(ring: Ring, tensor: torch.Tensor, root: int) -> None:
     words = words_of(tensor)
     ring.broadcast(words, root)
     fill(tensor, words)
+
+
+def _allgather_single(ring: Ring, pair: tuple[torch.Tensor, torch.Tensor]) -> None:
+    output, given = pair
+    piece, everything = words_of(given), words_of(output)
+    if everything.nbytes != ring.size * piece.nbytes or not np.may_share_memory(everything, array_of(output)):
+        _allgather(ring, (list(output.view(-1).view(ring.size, -1)), given))
+        return
+    if np.may_share_memory(everything, piece) and not _is_own_part(piece, everything, ring):
+        piece = piece.copy()
+    ring.allgather(piece, everything)
+
+
+def _is_own_part(piece: NDArray[Any], everything: NDArray[Any], ring: Ring) -> bool:
+    return piece.ctypes.data == everything.ctypes.data + ring.rank * piece.nbytes
 
 
 def _allgather(ring: Ring, pair: tuple[Tensors, torch.Tensor]) -> None:
@@ -328,16 +356,18 @@ def _split(whole: torch.Tensor, sizes: Sequence[int], *, size: int) -> Tensors:
     return list(whole.split(list(sizes)))  # type: ignore[no-untyped-call]
 
 
-def _pieces(whole: torch.Tensor, piece: torch.Tensor, *, size: int) -> Tensors:
-    """`whole` cut into one piece per rank."""
-    array_of(whole)
+def _check_whole(whole: torch.Tensor, piece: torch.Tensor, *, size: int) -> None:
+    """One tensor of one piece per rank, all alike."""
+    for tensor in (whole, piece):
+        array_of(tensor)
     if whole.numel() != size * piece.numel():
         raise ValueError(
             f"{whole.numel()} elements cannot hold {size} pieces of {piece.numel()}; give one piece per rank"
         )
-    pieces = list(whole.view(-1).view(size, -1))
-    _check_pieces(pieces, piece, size=size)
-    return pieces
+    if whole.dtype != piece.dtype:
+        raise ValueError(
+            f"the whole has elements of {whole.dtype}, this rank's piece of {piece.dtype}; all must be alike"
+        )
 
 
 def _check_pieces(pieces: Sequence[torch.Tensor], piece: torch.Tensor, *, size: int) -> None:
@@ -357,26 +387,62 @@ def _check_pieces(pieces: Sequence[torch.Tensor], piece: torch.Tensor, *, size: 
 SCHEME = "mpi"
 
 
-def register(control: MPI.Intracomm, join: Callable[[MPI.Intracomm], Ring], *, threads: bool | None) -> None:
-    """Make backend "dlscale" and init method "mpi://" known to torch; `join` makes the ring of a communicator.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """The ranks of a default group, and how the ring of a communicator is made and used."""
+
+    control: MPI.Intracomm
+    join: Callable[[MPI.Intracomm], Ring]
+    threads: bool | None
+    store: NoStore = field(
+        default_factory=NoStore
+    )  # kept: torch's C++ holds the half of it that is not Python
+
+    def group(self, options: Any) -> RingGroup:
+        """The group of all ranks, or of some. Raises UsageError for ranks that MPI numbers in another way."""
+        members = list(options.global_ranks_in_group)  # none for the group of all
+        _check_ranks(options.group_rank, options.group_size, members, control=self.control)
+        ring = _ring(self.control, members, self.join, name=str(options.group_id))
+        return RingGroup(ring, threads=self.threads)
+
+
+def register(joining: Joining) -> None:
+    """Make backend "dlscale" and init method "mpi://" known to torch.
 
     Raises UsageError if torch knows them already.
     """
-    if NAME.upper() in dist.Backend._plugins:
+    if _is_known():
         raise UsageError(f"torch knows backend {NAME!r} already; register it once per process")
+    _make_known(joining)
 
-    def create(options: Any, _: object) -> RingGroup:
-        members = list(options.global_ranks_in_group)  # none for the group of all
-        _check_ranks(options.group_rank, options.group_size, members, control=control)
-        return RingGroup(
-            _ring(control, members, join, name=str(options.group_id)),
-            threads=threads,
-        )
 
-    store = NoStore()  # kept here: torch's C++ holds the half of it that is not Python
+def form_default_group(joining: Joining) -> Any:
+    """Torch's default group over all ranks, whoever made the backend known to torch; collective."""
+    if not _is_known():
+        _make_known(joining)
+    control = joining.control
+    dist.init_process_group(
+        NAME,
+        store=joining.store,
+        rank=control.Get_rank(),
+        world_size=control.Get_size(),
+        pg_options=joining,
+    )
+    return dist.group.WORLD
+
+
+def _is_known() -> bool:
+    return NAME.upper() in dist.Backend._plugins
+
+
+def _make_known(joining: Joining) -> None:
+    """`joining` is that of groups that are not told another one."""
+
+    def create(options: Any, told: Joining | None) -> RingGroup:
+        return (told or joining).group(options)
 
     def rendezvous(_url: str, **_options: object) -> Iterator[tuple[NoStore, int, int]]:
-        yield store, control.Get_rank(), control.Get_size()
+        yield joining.store, joining.control.Get_rank(), joining.control.Get_size()
 
     dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
     register_rendezvous_handler(SCHEME, rendezvous)  # type: ignore[no-untyped-call]

@@ -33,6 +33,12 @@ OF_AVERAGES = {
 }
 
 
+COMPILED = (
+    f"shard={PARAMETERS} with compiled networks: a graph of torch.compile ends wherever weights are gathered, and "
+    f"torch's compiler fails at what is left; leave one of the two out, or choose shard={OPTIMIZER}"
+)
+
+
 def check_sharding(
     backend: str,
     options: Mapping[str, Any],
@@ -41,6 +47,7 @@ def check_sharding(
     shard: str,
     algorithm: str = "sync",
     device: str = "cpu",
+    compiled: bool = False,
 ) -> None:
     """Returns if the backend with these options carries that sharding in that framework. Raises UsageError."""
     if shard not in NAMES:
@@ -61,6 +68,8 @@ def check_sharding(
             f"shard={OPTIMIZER} updates weights in host memory, and device {device} was asked for; choose device cpu, "
             f"or shard={PARAMETERS}"
         )
+    if shard == PARAMETERS and compiled:
+        raise UsageError(COMPILED)
     left_alone = OF_AVERAGES | ({"teams": -1} if shard == PARAMETERS else {})
     for option, unchanged in left_alone.items():
         if options.get(option, unchanged) != unchanged:

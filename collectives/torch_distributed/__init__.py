@@ -111,12 +111,15 @@ class TorchDistributedBackend(InStep):
             replica, [DdpExchange(o, bucket_cap_mb=self._bucket_cap_mb) for o in replica.objectives]
         )
 
-    def moved(self) -> Moved | None:
-        """The default group's own number of operations."""
+    def process_group(self) -> Any:
+        """Torch's default group."""
         from torch.distributed.distributed_c10d import _get_default_group
 
-        group: Any = _get_default_group()
-        return Moved(num_calls=group._get_sequence_number_for_group())
+        return _get_default_group()
+
+    def moved(self) -> Moved | None:
+        """The default group's own number of operations."""
+        return Moved(num_calls=self.process_group()._get_sequence_number_for_group())
 
     def collective(self) -> Collective:
         """The library's operations on host buffers. Raises UsageError if it has none."""

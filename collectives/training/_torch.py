@@ -218,8 +218,7 @@ class TorchTrainer(ReplicaTrainer):
         for objective, exchange in zip(self._replica.objectives, self.exchanges, strict=True):
             exchange.begin()
             loss = exchange.loss(*batch)
-            # Only this objective's own parameters: a generator's loss must not reach the discriminator's.
-            loss.backward(inputs=list(objective.parameters), retain_graph=objective.keeps_graph)
+            self._backward(objective, loss)
             exchange.flush()
             losses.append(loss.detach())
         if all(exchange.finish() for exchange in self.exchanges):
@@ -254,6 +253,10 @@ class TorchTrainer(ReplicaTrainer):
         for exchange in self.exchanges:
             exchange.close()
         self._close()
+
+    def _backward(self, objective: Any, loss: torch.Tensor) -> None:
+        # Only this objective's own parameters: a generator's loss must not reach the discriminator's.
+        loss.backward(inputs=list(objective.parameters), retain_graph=objective.keeps_graph)  # type: ignore[no-untyped-call]
 
     def _update(self) -> None:
         for update in self._updates:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
@@ -47,7 +48,8 @@ class Generator(nn.Module):
         """Maps (N, 1, H, W) of z (N, LATENT_SIZE)."""
         # (H, W, C): memory order, and TensorFlow's.
         values = self.dense(z).unflatten(1, (self.grid, self.grid, -1)).permute(0, 3, 1, 2)
-        if next(self.convolutions.parameters()).is_contiguous():  # channels first: layers follow their input
+        weight = cast(torch.Tensor, self.convolutions[0].weight)
+        if weight.is_contiguous():  # channels first: layers follow their input
             values = values.contiguous()
         for norm, convolution in zip(self.norms, self.convolutions, strict=True):
             values = convolution(F.relu(norm(values), inplace=True))
@@ -158,6 +160,7 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
         initial=initial,
         outputs=lambda maps, z, flip: [networks.generator(z), networks.discriminator(maps)],  # noqa: ARG005
         predict=lambda z: networks.generator(z),
+        units=[networks.discriminator, networks.generator],
     )
 
 

@@ -167,7 +167,7 @@ class TensorFlowReplica(BatchedReplica):
         """What a step changes: on a CPU as it lies in TensorFlow's memory, which a step does not overwrite then."""
         values = self._values(self._parameters())
         weights = {f"{WEIGHT}.{place}": value for place, value in enumerate(values)}
-        return self._counted() | weights | (self.slots() if slots else {})
+        return self.counted() | weights | (self.slots() if slots else {})
 
     def slots(self) -> State:
         """What the optimizers keep."""

@@ -17,7 +17,14 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from dlscale.models.frameworks import _torch_gpu, gpu_module
 from dlscale.models.frameworks._torch_optimizers import named_optimizer
 from dlscale.models.frameworks._torch_slept import SleptLoss
-from dlscale.models.frameworks._torch_state import read_state, view_in_memory_order, view_slots, write_state
+from dlscale.models.frameworks._torch_state import (
+    canonical,
+    canonical_axes,
+    read_state,
+    view_in_memory_order,
+    view_slots,
+    write_state,
+)
 from dlscale.models.frameworks.replica import BatchedReplica, Build, as_factory, first_weights
 from dlscale.models.samples import Arrays, LocalBatches
 from dlscale.models.slept import Slept
@@ -59,6 +66,10 @@ class TorchProgram:
     outputs: Callable[..., Sequence[torch.Tensor]]  # (*batch) -> what the networks make of it, while training
     predict: Callable[..., torch.Tensor]  # (*samples) -> (N, ...), by networks in evaluation mode
     schedule: Callable[[int], float] | None = None  # what rates are multiplied by, by the number of the step
+    # Modules whose weights are gathered together where ranks share them, none inside of another, in forward order;
+    # none are named: found among the networks' layers.
+    units: Sequence[nn.Module] = ()
+    skips: bool = False  # whether some steps use only some of the weights
 
 
 def prepare(
@@ -170,7 +181,7 @@ class TorchReplica(BatchedReplica):
                 for objective in program.objectives
             )
         )
-        self._program, self._execution = program, execution
+        self.program, self._execution = program, execution
         super().__init__(batches, execution, program.schedule)
 
     def _as_batch(self, arrays: Arrays) -> Batch:
@@ -222,7 +233,7 @@ class TorchReplica(BatchedReplica):
             )
         ]
         return [
-            _canonical_axes(_laid_out_like(parameter, gradient).cpu()).numpy()
+            canonical_axes(_laid_out_like(parameter, gradient).cpu()).numpy()
             for parameter, gradient in zip(self._parameters(), found, strict=True)
         ]
 
@@ -248,7 +259,7 @@ class TorchReplica(BatchedReplica):
         """The networks' outputs for the next local batch; images come as (N, H, W, C)."""
         batch = self.next_batch()
         with self._statistics_kept(), torch.no_grad(), autocast(self._execution):
-            return [_channels_to_the_end(output) for output in self._program.outputs(*batch)]
+            return [_channels_to_the_end(output) for output in self.program.outputs(*batch)]
 
     def slots(self) -> State:
         """What the optimizers keep, in its own memory."""
@@ -260,22 +271,22 @@ class TorchReplica(BatchedReplica):
             f"{WEIGHT}.{place}": view_in_memory_order(parameter)
             for place, parameter in enumerate(self._parameters())
         }
-        return self._counted() | flat | (self.slots() if slots else {})
+        return self.counted() | flat | (self.slots() if slots else {})
 
     def _read_state(self) -> State:
-        return read_state(self._program.networks, [o.optimizer for o in self.objectives])
+        return read_state(self.program.networks, [o.optimizer for o in self.objectives])
 
     def _write_state(self, state: State) -> None:
-        write_state(self._program.networks, [o.optimizer for o in self.objectives], state)
+        write_state(self.program.networks, [o.optimizer for o in self.objectives], state)
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
         """(N, ...) of samples as `Samples.read` gives them, with running statistics and without dropout."""
         tensors = self._as_batch(samples)
-        for network in self._program.networks:
+        for network in self.program.networks:
             network.eval()
         with torch.no_grad(), autocast(self._execution):
-            outputs = _channels_to_the_end(self._program.predict(*tensors))
-        for network in self._program.networks:
+            outputs = _channels_to_the_end(self.program.predict(*tensors))
+        for network in self.program.networks:
             network.train()
         return outputs
 
@@ -283,13 +294,13 @@ class TorchReplica(BatchedReplica):
         """Floating-point operations of `outputs` per sample, as torch counts them."""
         batch = self.next_batch()
         with self._statistics_kept(), flop_counter() as counter, torch.no_grad():
-            self._program.outputs(*batch)
+            self.program.outputs(*batch)
         return int(counter.get_total_flops()) // len(batch[0])
 
     @contextmanager
     def _statistics_kept(self) -> Iterator[None]:
         """Batch norm remembers nothing of what passes through the networks meanwhile."""
-        buffers = [buffer for network in self._program.networks for buffer in network.buffers()]
+        buffers = [buffer for network in self.program.networks for buffer in network.buffers()]
         before = [buffer.clone() for buffer in buffers]
         yield
         for buffer, value in zip(buffers, before, strict=True):
@@ -309,6 +320,11 @@ def flop_counter() -> FlopCounterMode:
     return FlopCounterMode(display=False, custom_mapping={on_cpu: attention})
 
 
+def has_weights(module: nn.Module) -> bool:
+    """Whether a module has parameters, of its own or inside."""
+    return any(True for _ in module.parameters())
+
+
 def _lay_out(network: nn.Module, memory_format: torch.memory_format) -> None:
     """Weights and buffers of images in that memory format; those of volumes (5 axes) stay as they are."""
     for tensor in (*network.parameters(), *network.buffers()):
@@ -316,28 +332,11 @@ def _lay_out(network: nn.Module, memory_format: torch.memory_format) -> None:
             tensor.data = tensor.data.contiguous(memory_format=memory_format)
 
 
-def canonical(tensor: torch.Tensor) -> NDArray[Any]:
-    """A C-contiguous copy of a weight or gradient on the host, in the canonical layout.
-
-    (O, I, H, W) becomes (H, W, I, O), a transposed convolution's (I, O, H, W) becomes (H, W, O, I), and a
-    dense layer's (O, I) becomes (I, O): by the number of axes alone.
-    """
-    tensor = _canonical_axes(tensor.detach().cpu())
-    copy: NDArray[Any] = tensor.clone(memory_format=torch.contiguous_format).numpy()
-    return copy
-
-
 def _laid_out_like(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     """The gradient, copied only if its elements do not lie in memory as the parameter's do."""
     if gradient.stride() == parameter.stride():
         return gradient
     return torch.empty_like(parameter).copy_(gradient)
-
-
-def _canonical_axes(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.dim() == 4:
-        return tensor.permute(2, 3, 1, 0)
-    return tensor.T if tensor.dim() == 2 else tensor
 
 
 def autocast(execution: Execution) -> torch.autocast:

@@ -17,7 +17,7 @@ from dlscale.models.workload import State
 
 def read_state(networks: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> State:
     """Copies, on the host."""
-    state = {name: tensor.detach().cpu().numpy().copy() for name, tensor in _state_tensors(networks)}
+    state = {name: tensor.detach().cpu().numpy().copy() for name, tensor in state_tensors(networks)}
     return state | {name: value.copy() for name, value in view_slots(optimizers).items()}
 
 
@@ -36,7 +36,7 @@ def write_state(
 ) -> None:
     """Overwrite networks and optimizers. Raises UsageError if they are others."""
     kept = {name: value for name, value in state.items() if name.startswith("optimizer")}
-    tensors = dict(_state_tensors(networks))
+    tensors = dict(state_tensors(networks))
     check_names(
         {name: value for name, value in state.items() if name not in kept},
         {name: tensor.shape for name, tensor in tensors.items()},
@@ -46,17 +46,29 @@ def write_state(
             tensor.copy_(torch.from_numpy(state[name]))
     for index, optimizer in enumerate(optimizers):
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        slots: dict[int, dict[str, Any]] = {}
-        for name, value in kept.items():
-            owner, place, key = name.split(".", 2)
-            if owner == f"optimizer{index}":
-                _check_slot(name, value, parameters[int(place)])
-                slots.setdefault(int(place), {})[key] = restored_slot(value, parameters[int(place)])
-        if len({frozenset(values) for values in slots.values()}) > 1:
-            raise UsageError(
-                f"the checkpoint belongs to another training: optimizer{index} keeps more of one weight than of another"
-            )
+        slots = {
+            place: {key: restored_slot(value, parameters[place]) for key, value in values.items()}
+            for place, values in slots_of(kept, index, [p.numel() for p in parameters]).items()
+        }
         optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
+
+
+def slots_of(kept: State, index: int, sizes: Sequence[int]) -> dict[int, State]:
+    """{place of a parameter: what optimizer number `index` keeps of it}, of parameters with so many elements.
+
+    Raises UsageError for slots of other parameters.
+    """
+    slots: dict[int, State] = {}
+    for name, value in kept.items():
+        owner, place, key = name.split(".", 2)
+        if owner == f"optimizer{index}":
+            _check_slot(name, value, sizes[int(place)])
+            slots.setdefault(int(place), {})[key] = value
+    if len({frozenset(values) for values in slots.values()}) > 1:
+        raise UsageError(
+            f"the checkpoint belongs to another training: optimizer{index} keeps more of one weight than of another"
+        )
+    return slots
 
 
 NUMBERS = (
@@ -78,12 +90,12 @@ def _stored(value: Any) -> NDArray[Any]:
     return view_in_memory_order(value)
 
 
-def _check_slot(name: str, value: NDArray[Any], parameter: torch.Tensor) -> None:
+def _check_slot(name: str, value: NDArray[Any], size: int) -> None:
     """Raises UsageError for a slot of another size than its parameter: torch would read beyond it."""
-    if value.ndim and value.shape != (parameter.numel(),):
+    if value.ndim and value.shape != (size,):
         raise UsageError(
             f"the checkpoint belongs to another training: {name} has shape {value.shape}, and its weight "
-            f"{parameter.numel()} elements"
+            f"{size} elements"
         )
 
 
@@ -101,6 +113,24 @@ def view_in_memory_order(tensor: torch.Tensor) -> NDArray[Any]:
     return flat.cpu().numpy()
 
 
+def canonical(tensor: torch.Tensor) -> NDArray[Any]:
+    """A C-contiguous copy of a weight or gradient on the host, in the canonical layout.
+
+    (O, I, H, W) becomes (H, W, I, O), a transposed convolution's (I, O, H, W) becomes (H, W, O, I), and a
+    dense layer's (O, I) becomes (I, O): by the number of axes alone.
+    """
+    tensor = canonical_axes(tensor.detach().cpu())
+    copy: NDArray[Any] = tensor.clone(memory_format=torch.contiguous_format).numpy()
+    return copy
+
+
+def canonical_axes(tensor: torch.Tensor) -> torch.Tensor:
+    """A view with the axes in canonical order."""
+    if tensor.dim() == 4:
+        return tensor.permute(2, 3, 1, 0)
+    return tensor.T if tensor.dim() == 2 else tensor
+
+
 def _laid_out(slot: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     """A flat slot as its parameter lies in memory."""
     if slot.dim() == 1 and parameter.dim() > 1 and slot.numel() == parameter.numel():
@@ -108,7 +138,8 @@ def _laid_out(slot: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     return slot
 
 
-def _state_tensors(networks: Sequence[nn.Module]) -> Iterator[tuple[str, torch.Tensor]]:
+def state_tensors(networks: Sequence[nn.Module]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and buffers, by the names that they have in a state."""
     for index, network in enumerate(networks):
         for kind in (network.named_parameters(), network.named_buffers()):
             for name, tensor in kind:

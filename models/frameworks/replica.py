@@ -146,7 +146,7 @@ class BatchedReplica:
 
     def state(self) -> State:
         """Copies of all that the next steps depend on."""
-        return self._counted() | self._read_state()
+        return self.counted() | self._read_state()
 
     def slots(self) -> State:
         """What the optimizers keep, as `state` names it: valid until the next step or `restore`."""
@@ -159,17 +159,20 @@ class BatchedReplica:
     def held(self, *, slots: bool = True) -> State:
         """What a step changes: the weights, and `slots`."""
         weights = {f"{WEIGHT}.{place}": weight for place, weight in enumerate(self.weights())}
-        return self._counted() | weights | (self.slots() if slots else {})
+        return self.counted() | weights | (self.slots() if slots else {})
 
-    def _counted(self) -> State:
+    def counted(self) -> State:
+        """The number of batches drawn, as a state has it."""
         return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)}
 
     def restore(self, state: State) -> None:
         """Resume from `state`."""
-        rest = dict(state)
-        drawn = map(int, rest.pop(NUM_DRAWN))
-        self._write_state(rest)
-        self._batches.begin_at(*drawn)
+        self._write_state({name: value for name, value in state.items() if name != NUM_DRAWN})
+        self.resume_batches(state)
+
+    def resume_batches(self, state: State) -> None:
+        """The next batch is that which follows `state`."""
+        self._batches.begin_at(*map(int, state[NUM_DRAWN]))
         self._follow_schedule()
 
 

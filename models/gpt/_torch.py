@@ -113,4 +113,5 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
         initial=partial(initial, sizes),
         outputs=lambda tokens, _labels: [network(tokens)],
         predict=network,
+        units=list(network.blocks),
     )

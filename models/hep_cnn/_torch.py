@@ -80,6 +80,7 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
         initial=initial,
         outputs=lambda images, _labels, *masks: [network(images, masks)],
         predict=lambda images: network(images, []),
+        units=[*network.convolutions[1:], *([network.hidden] if layers.num_hidden else [])],
     )
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import nn
 
-from dlscale.models.frameworks._torch import TorchProgram, objective
+from dlscale.models.frameworks._torch import TorchProgram, has_weights, objective
 from dlscale.models.frameworks._torch_layers import ConvolutionNorm
 from dlscale.models.inception_v3 import (
     AUXILIARY_WEIGHT,
@@ -54,13 +54,13 @@ class InceptionV3(nn.Module):
     def forward(self, images: torch.Tensor, masks: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Logits of images (N, C, H, W), and while training auxiliary ones; without a mask nothing is dropped."""
         values = self.blocks(self.stem(images))
+        # The head comes first, or what adds up the gradients of `values` would have another order where a hook of
+        # `fully_shard` collects those of the last blocks.
+        auxiliary = [self.auxiliary(values).mean(dim=(2, 3))] if self.training else []
         features = self.last_blocks(values).mean(dim=(2, 3))
         for mask in masks:
             features = features * mask * (1 / KEEP_PROBABILITY)
-        logits = [self.classifier(features)]
-        if self.training:
-            logits.append(self.auxiliary_classifier(self.auxiliary(values).mean(dim=(2, 3))))
-        return logits
+        return [self.classifier(features), *map(self.auxiliary_classifier, auxiliary)]
 
 
 class InceptionV3Loss(nn.Module):
@@ -98,6 +98,7 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
         initial=initial,
         outputs=lambda images, _labels, *masks: network(images, masks),
         predict=lambda images: network(images, [])[0],
+        units=[*filter(has_weights, [*network.blocks, network.auxiliary, *network.last_blocks])],
     )
 
 

@@ -17,8 +17,9 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from dlscale.base.errors import UsageError
-from dlscale.models.frameworks._torch import SHARE, TorchProgram, canonical, flop_counter, objective
+from dlscale.models.frameworks._torch import SHARE, TorchProgram, flop_counter, objective
 from dlscale.models.frameworks._torch_optimizers import obstacle_to_parts
+from dlscale.models.frameworks._torch_state import canonical
 from dlscale.models.own import OwnModel
 from dlscale.models.own.data import SEED_LIMIT
 from dlscale.models.own.file import SAME, SUM, UNREPEATABLE, OwnFile
@@ -102,6 +103,7 @@ def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..
             outputs=lambda *batch: [network(*batch[: -2 if model.random else -1])],
             predict=network,
             schedule=None if gate else own.schedule,
+            skips=model.skips,
         )
 
     return program

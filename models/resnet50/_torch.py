@@ -92,4 +92,5 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
         initial=initial_of_gate if gate else initial,
         outputs=lambda images, _labels: [network(images)],
         predict=network,
+        units=[block for stage in network.stages for block in stage.children()],
     )

@@ -15,6 +15,7 @@ from .conftest import audit_steps, connect_pair, make_factory, mark
 pytestmark = pytest.mark.on_ranks(1, 2, 3)
 
 ADAM_SLOTS = 2  # beside each weight
+PADDING = 4000  # bytes on a rank, of short chunks and of counts of steps
 
 SHARDED = [
     pytest.param(name, framework, shard, id=f"{name}-{framework}-{shard}", marks=mark(name, framework))
@@ -23,9 +24,7 @@ SHARDED = [
     for shard in shards
     if "cpu" in capabilities(name).devices
 ]
-of_optimizers = pytest.mark.parametrize(
-    ("name", "framework", "sharding"), [case for case in SHARDED if case.values[2] == "optimizer"]
-)
+of_all = pytest.mark.parametrize(("name", "framework", "sharding"), SHARDED)
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def sharded(world):
         backend.close()
 
 
-@of_optimizers
+@of_all
 def test_gates_and_audits_pass_and_each_rank_keeps_its_part(
     sharded, name, framework, sharding, audited_training, world, shard
 ):
@@ -58,16 +57,19 @@ def test_gates_and_audits_pass_and_each_rank_keeps_its_part(
     held = trainer.held()
     weights = sum(value.nbytes for key, value in held.items() if key.startswith(f"{WEIGHT}."))
     kept = trainer.state_bytes()
-    assert kept.parameters >= weights
-    per_rank = -(-ADAM_SLOTS * weights // world.Get_size())
-    assert (
-        per_rank <= world.allreduce(kept.optimizer, op=max) < per_rank + 1000
-    )  # counts of steps, and padding
+    in_parts = {kept.optimizer: ADAM_SLOTS * weights}
+    if sharding == "parameters":
+        in_parts |= {kept.parameters: weights, kept.gradients: weights}
+    else:
+        assert kept.parameters >= weights
+    for found, expected in in_parts.items():
+        most = world.allreduce(found, op=max)
+        assert expected <= most * world.Get_size() < expected + PADDING * world.Get_size()
     trainer.close()
 
 
 @pytest.mark.on_ranks(2)
-@of_optimizers
+@of_all
 def test_a_saved_state_goes_on_with_and_without_shards(sharded, name, framework, sharding, world, shard):
     backend, factory = sharded(name, framework, sharding), make_factory(framework)
     trainer = backend.distribute(factory, shard=shard, seed=11)

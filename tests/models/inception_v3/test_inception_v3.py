@@ -58,7 +58,7 @@ def test_the_auxiliary_loss_weighs_two_fifths():
 
 def test_dropout_is_an_input_and_keeps_the_mean():
     made = replica()
-    (network,) = made._program.networks
+    (network,) = made.program.networks
     seen = []
     network.classifier.register_forward_hook(lambda _module, given, _found: seen.append(given[0].detach()))
     images, _, mask = made.next_batch()

@@ -1,0 +1,169 @@
+"""How a torch program is prepared for `fully_shard`: which modules are its units, and how it sees the weights.
+
+A *unit* is a module whose weights are gathered together, just before its forward and its backward pass. Workloads name
+theirs; in a network that names none they are found among its layers. What no unit has is gathered for a whole step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.utils import parametrize
+
+from dlscale.base.errors import UsageError
+from dlscale.collectives.sharding import COMPILED
+from dlscale.models.frameworks._torch_state import state_tensors
+
+CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+LEAST_SHARE = 0.01  # of a network's weights, that a single layer has to have in order to be a unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a weight is, before and after it was sharded: as `attribute` of `owner`, a module.
+
+    `size` and `stride` are those of the weight without sharding.
+    """
+
+    name: str  # in a state
+    owner: nn.Module
+    attribute: str
+    size: torch.Size
+    stride: tuple[int, ...]
+
+    @property
+    def registered(self) -> nn.Parameter:
+        """What the module has there: this rank's part, or while a pass needs it the whole weight."""
+        parameter = self.owner._parameters[self.attribute]
+        if parameter is None:
+            raise RuntimeError(f"{self.name} is gone")
+        return parameter
+
+
+def shard(replica: Any, mesh: DeviceMesh) -> tuple[list[nn.Module], dict[nn.Parameter, Place]]:
+    """Shards a replica's weights over the ranks of `mesh`: its FSDP modules, and where each weight now is.
+
+    Raises UsageError for a program that cannot be sharded.
+    """
+    program = replica.program
+    _check(replica)
+    units = list(program.units) or [unit for network in program.networks for unit in _found_in(network)]
+    found = dict(_places(program))
+    places = {parameter: _stored_as_it_lies(parameter, place) for parameter, place in found.items()}
+    # A loss runs all units within its own pass, and has what they leave over. Of several losses each unit stands alone.
+    roots = [replica.objectives[0].loss] if len(replica.objectives) == 1 else []
+    for module in (*units, *roots):
+        fully_shard(module, mesh=mesh)
+    for parameter, place in places.items():
+        if place.registered is parameter:
+            raise UsageError(f"shard=parameters: {place.name} is in no unit; name one that has it")
+        parameter.data = parameter.data.new_empty(0)  # optimizers and objectives still know it
+    return [*units, *roots], places
+
+
+def _check(replica: Any) -> None:
+    """Returns if FSDP can train such a replica. Raises UsageError."""
+    if replica.sleeps:
+        raise UsageError(
+            "shard=parameters with passes that sleep: weights are gathered by the passes of the layers that have them; "
+            "leave one of the two out"
+        )
+    if replica.compiled:
+        raise UsageError(COMPILED)
+    if replica.program.skips:
+        raise UsageError(
+            "shard=parameters: the network leaves weights out in some steps, and ranks would wait for each other's; "
+            "take shard=optimizer"
+        )
+    for name, tensor in state_tensors(replica.program.networks):
+        if isinstance(tensor, nn.Parameter) and not tensor.dim():
+            raise UsageError(
+                f"shard=parameters: {name} is a single number, and weights are cut along their first axis; let it have "
+                "the shape (1,), or take shard=optimizer"
+            )
+
+
+def _found_in(network: nn.Module) -> list[nn.Module]:
+    """Blocks and large layers of a network, in the order of their names. Raises UsageError if there are none."""
+    owners = Counter(
+        id(parameter)
+        for module in network.modules()
+        for parameter in module._parameters.values()
+        if parameter is not None
+    )
+    num_weights = sum(parameter.numel() for parameter in network.parameters())
+
+    def is_unit(module: nn.Module) -> bool:
+        own = list(module.parameters())
+        is_block = any(True for _ in module.children())
+        is_large = sum(parameter.numel() for parameter in own) >= LEAST_SHARE * num_weights
+        shares = any(owners[id(p)] > 1 for p in own)  # with a layer outside, as far as we know
+        return bool(own) and (is_block or is_large) and not shares
+
+    def search(module: nn.Module) -> Iterator[nn.Module]:
+        for child in module.children():
+            if type(child) in CONTAINERS:
+                yield from search(child)
+            elif is_unit(child):
+                yield child
+
+    found = list(dict.fromkeys(search(network)))
+    if not found:
+        raise UsageError(
+            f"shard=parameters: {type(network).__name__} has no layers whose weights could be gathered one after the "
+            "other; make it of modules that have weights, or take shard=optimizer"
+        )
+    return found
+
+
+def _places(program: Any) -> Iterator[tuple[nn.Parameter, Place]]:
+    """All weights with where they are, in the order of a state."""
+    for index, network in enumerate(program.networks):
+        for name, parameter in network.named_parameters():
+            owner, _, attribute = name.rpartition(".")
+            yield (
+                parameter,
+                Place(
+                    name=f"network{index}.{name}",
+                    owner=network.get_submodule(owner),
+                    attribute=attribute,
+                    size=parameter.size(),
+                    stride=parameter.stride(),
+                ),
+            )
+
+
+class _ChannelsLast(nn.Module):
+    """(O, H, W, I) in memory, seen as (O, I, H, W)."""
+
+    def forward(self, stored: torch.Tensor) -> torch.Tensor:
+        return stored.permute(0, 3, 1, 2)
+
+    def right_inverse(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight.permute(0, 2, 3, 1)
+
+
+def _stored_as_it_lies(parameter: nn.Parameter, place: Place) -> Place:
+    """Where the weight is now, contiguous in torch's own sense, as `fully_shard` wants it.
+
+    With channels last it becomes another axis order over the same memory, and the layer sees what it saw before. Copies
+    in torch's own order would cost a step of ResNet-50 a fifth (docs/sharding.md).
+    """
+    if parameter.is_contiguous():
+        return place
+    parametrize.register_parametrization(place.owner, place.attribute, _ChannelsLast())
+    stored: Any = place.owner.parametrizations
+    return Place(
+        name=place.name,
+        owner=stored[place.attribute],
+        attribute="original",
+        size=place.size,
+        stride=place.stride,
+    )

@@ -1,0 +1,61 @@
+"""Weights, gradients and optimizers' state in parts, by torch's `fully_shard` over a backend's process group."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from dlscale.base.errors import UsageError
+from dlscale.collectives.backend import Backend, Collective, InStep, ProcessGroupBackend, Trainer
+from dlscale.collectives.capabilities import Capabilities
+from dlscale.collectives.sharding import PARAMETERS
+from dlscale.collectives.training.counting import Moved
+from dlscale.models.workload import ReplicaFactory, Shard
+
+
+def over(backend: Backend) -> ParameterShardingBackend:
+    """The backend's ranks, each with its part of everything; collective. Raises UsageError if torch is too old."""
+    import torch
+    from torch.distributed import fsdp
+
+    if not hasattr(getattr(fsdp, "FSDPModule", None), "set_custom_all_gather"):
+        raise UsageError(
+            f"shard={PARAMETERS}: the fully_shard of torch {torch.__version__} does not let its operations be counted; "
+            "take torch 2.13"
+        )
+    return ParameterShardingBackend(cast(ProcessGroupBackend, backend))
+
+
+class ParameterShardingBackend(InStep):
+    """Another backend's ranks, which gather weights when they need them, over its process group (`Backend`)."""
+
+    shard = PARAMETERS
+
+    def __init__(self, backend: ProcessGroupBackend) -> None:
+        self._backend, self._group = backend, backend.process_group()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The other backend's row of the table."""
+        return self._backend.capabilities
+
+    def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
+        """A replica with the weights of rank 0, of which this rank keeps its part.
+
+        Raises UsageError for a network that cannot be sharded, and an optimizer that does not update element by
+        element.
+        """
+        from dlscale.collectives.sharding import _torch_parameters
+
+        return _torch_parameters.over(factory(shard=shard, seed=seed, gate=gate), self._group)
+
+    def moved(self) -> Moved | None:
+        """What the process group did, by its own count."""
+        return self._backend.moved()
+
+    def collective(self) -> Collective:
+        """The other backend's operations on host buffers."""
+        return self._backend.collective()
+
+    def close(self) -> None:
+        """Leave the process group; collective. Trainers are closed before."""
+        self._backend.close()
