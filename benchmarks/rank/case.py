@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
@@ -118,11 +118,7 @@ class CaseRun:
         `evaluated_without` so many held-out samples, for they were bad.
         """
         backend = self.context.backend
-        if measure := getattr(trainer, "state_bytes", None):
-            held = measure()
-            self.write(
-                StateBytes(parameters=held.parameters, gradients=held.gradients, optimizer=held.optimizer)
-            )
+        self.write(StateBytes(**asdict(trainer.state_bytes())))
         stale = cast(StaleTrainer, trainer).staleness() if backend.asynchronous else {}
         backed_up = backend.in_step and backend.num_accepted is not None
         self.write(

@@ -58,22 +58,17 @@ def carried_settings(
 
 
 def check_shards(study: Study, pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """A warning for each value of `shard` that one of the (backend, framework) pairs does not carry.
+    """Warnings for the values of `shard` that some of the (backend, framework) pairs do not carry.
 
     Raises UsageError for one that none of them carries, and for updates that need whole tensors.
     """
-    left_out = []
+    left_out = _left_out(study, pairs)
     exchanging = [pair for pair in pairs if capabilities(pair[0]).exchanges]
     for shard in asked_shards(study):
         if shard == NONE:
             continue
-        lacking = [pair for pair in exchanging if shard not in capabilities(pair[0]).shards.get(pair[1], ())]
-        if len(lacking) == len(exchanging):
+        if not any(shard in carried_shards(backend, [framework]) for backend, framework in exchanging):
             raise UsageError(_nobody(shard, pairs, device=study.device))
-        left_out += [
-            f"backend {backend} has no shard={shard} in {framework}: left out"
-            for backend, framework in lacking
-        ]
         others = [name for name in study.algorithms if name != SYNC]
         if len(others) == len(study.algorithms):
             raise UsageError(
@@ -96,6 +91,20 @@ def check_shards(study: Study, pairs: Sequence[tuple[str, str]]) -> list[str]:
                 f"rank has parts of them; choose another target.optimizer, or shard={NONE}"
             )
     return left_out
+
+
+def _left_out(study: Study, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """A warning for what each exchanging backend lacks."""
+    lacking: dict[tuple[str, str], list[str]] = {}  # (backend, values) -> frameworks
+    for backend, framework in pairs:
+        known = carried_shards(backend, [framework])
+        values = ",".join(shard for shard in asked_shards(study) if shard not in known)
+        if values and capabilities(backend).exchanges:
+            lacking.setdefault((backend, values), []).append(framework)
+    return [
+        f"backend {backend} has no shard={values} in {', '.join(frameworks)}: left out"
+        for (backend, values), frameworks in lacking.items()
+    ]
 
 
 def _nobody(shard: str, pairs: Sequence[tuple[str, str]], *, device: str) -> str:

@@ -84,6 +84,11 @@ def check_record(record):
     assert [facts.rank for facts in record.ranks] == list(range(cell.num_ranks))
     assert all(len(facts.affinity) == cell.cores_per_rank for facts in record.ranks)
     assert all(facts.peak_rss_bytes > 50e6 for facts in record.ranks)
+    if cell.control in ("train", "synthetic"):  # in float32, with Adam's two moments
+        num_bytes = 4 * cell.preset_facts.num_parameters
+        held = [(kept.parameters, kept.optimizer) for facts in record.ranks if (kept := facts.state_bytes)]
+        assert all(parameters == num_bytes and optimizer >= 2 * num_bytes for parameters, optimizer in held)
+        assert len(held) == cell.num_ranks
     if cell.num_ranks == 2 and not record.oversubscribed:
         assert not set(record.ranks[0].affinity) & set(record.ranks[1].affinity)
     steady = [window for window in record.windows if window.phase == "steady"]

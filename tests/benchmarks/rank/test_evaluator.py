@@ -24,7 +24,8 @@ def test_ranks_in_rounds_are_judged_by_what_they_learnt_together(algorithm, judg
     )
     own = connect("none", control=None, framework="torch").distribute(factory, shard=SHARD, seed=7)
     learnt = factory(shard=SHARD, seed=11)
-    cell = SimpleNamespace(facts=FACTS, preset="tiny", num_servers=0, num_ranks=1, algorithm=algorithm)
+    known = {"facts": FACTS, "preset_facts": FACTS.preset("tiny"), "shard": "none"}
+    cell = SimpleNamespace(**known, num_servers=0, num_ranks=1, algorithm=algorithm)
     evaluator = Evaluator(cell, source, factory(shard=SHARD, seed=7), world=WORLD, shard=SHARD)
     found = evaluator.metrics(SimpleNamespace(state=own.state, weights=learnt.weights))
     expected = evaluator.metrics(SimpleNamespace(state=own.state, weights=own.weights))

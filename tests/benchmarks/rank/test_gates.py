@@ -48,6 +48,7 @@ class Ranks:
         self.really_accepted = options.get("really_accepted", self.num_accepted)
         self.wire = options.get("wire", "float32")
         self.compressor = self.rounds = None
+        self.shard = "none"
         self.asynchronous = options.get("asynchronous", False)
         self.served = None
         self.broadcasts = options.get("broadcasts", True)
