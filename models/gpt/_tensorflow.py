@@ -68,6 +68,12 @@ def _gelu(values: Any) -> Any:
     return values * gate, gradient
 
 
+def _to_residual(layer: Dense, values: Any) -> Any:
+    """What the layer makes of values, with its bias in float32: its gradient is a sum in the type that it has here."""
+    outputs = tf.matmul(values, tf.cast(layer.weight, values.dtype))
+    return tf.nn.bias_add(tf.cast(outputs, tf.float32), layer.bias)
+
+
 class Attention(tf.Module):  # type: ignore[misc]
     """Layer norm, and causal attention of several heads."""
 
@@ -88,7 +94,7 @@ class Attention(tf.Module):  # type: ignore[misc]
         later = np.triu(np.full((length, length), MASKED, np.float32), k=1)
         shares = tf.nn.softmax(tf.cast(scores, tf.float32) + later)
         attended = tf.transpose(tf.matmul(tf.cast(shares, dtype), heads), (0, 2, 1, 3))
-        return self.projection(tf.reshape(attended, (-1, self._width)))
+        return _to_residual(self.projection, tf.reshape(attended, (-1, self._width)))
 
 
 class Mlp(tf.Module):  # type: ignore[misc]
@@ -102,7 +108,7 @@ class Mlp(tf.Module):  # type: ignore[misc]
 
     def __call__(self, values: Any, dtype: Any) -> Any:
         """(N T, D) of (N T, D)."""
-        return self.projection(_gelu(self.hidden(tf.cast(self.norm(values), dtype))))
+        return _to_residual(self.projection, _gelu(self.hidden(tf.cast(self.norm(values), dtype))))
 
 
 class Gpt(Variables):
@@ -130,8 +136,8 @@ class Gpt(Variables):
         values = tf.gather(tf.transpose(kernel), tokens) + tf.transpose(self.positions)[:length]
         values = tf.reshape(values, (-1, width))
         for attention, mlp in self.blocks:
-            values += tf.cast(attention(values, dtype, length), tf.float32)
-            values += tf.cast(mlp(values, dtype), tf.float32)
+            values += attention(values, dtype, length)
+            values += mlp(values, dtype)
         logits = tf.matmul(tf.cast(self.norm(values), dtype), tf.cast(kernel, dtype))
         return tf.reshape(logits, (-1, length, self._sizes.vocabulary))
 
