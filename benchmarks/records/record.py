@@ -98,7 +98,7 @@ class Cell(Frozen):
     # Not written, like its options, where gradients are averaged in every step.
     algorithm: Name = Field(SYNC, exclude_if=lambda name: name == SYNC)
     algorithm_options: dict[Text, Setting] = where_given({})
-    # What of the training's state each rank has only its part of; not written where it has all.
+    # The state of which a rank holds only its part; not written where it holds all.
     shard: Name = where_given(NONE)
     environment: Text
     # Of the environment, that the study sets; not written where it sets none.

@@ -110,8 +110,8 @@ class Study(Frozen):
     )
     shard: Literal["none", "optimizer", "parameters"] = where_given(
         NONE,
-        description="What of a training's state each rank has only its part of: none, optimizer, parameters; several "
-        "make a curve each.",
+        description="Sharded state: none, optimizer, or parameters (with gradients and optimizer); none,optimizer: a "
+        "curve each.",
         json_schema_extra=WHAT,
     )
     servers: Annotated[Words, AfterValidator(check_servers)] = Field(
