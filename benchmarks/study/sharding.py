@@ -10,7 +10,7 @@ from dlscale.benchmarks.records.record import Setting
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
-from dlscale.collectives.sharding import NONE
+from dlscale.collectives.sharding import NONE, PARAMETERS
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.optimizers import LAYERWISE
 
@@ -84,6 +84,10 @@ def check_shards(study: Study, pairs: Sequence[tuple[str, str]]) -> list[str]:
                 raise UsageError(
                     f"shard={shard} with {model.file}: {model.whole_tensors}, and a rank has parts of them; choose "
                     f"another optimizer, or shard={NONE}"
+                )
+            if shard == PARAMETERS and model.whole_network:
+                raise UsageError(
+                    f"shard={shard} with {model.file}: {model.whole_network}; choose another shard"
                 )
         if study.target and study.target.optimizer in LAYERWISE:
             raise UsageError(

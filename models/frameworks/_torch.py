@@ -69,7 +69,6 @@ class TorchProgram:
     # Modules whose weights are gathered together where ranks share them, none inside of another, in forward order;
     # none are named: found among the networks' layers.
     units: Sequence[nn.Module] = ()
-    skips: bool = False  # whether some steps use only some of the weights
 
 
 def prepare(

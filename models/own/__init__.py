@@ -43,6 +43,7 @@ class OwnModel(Frozen):
     random: bool  # whether it draws random numbers while training, as dropout does
     skips: bool = where_given(False)  # whether some weights have no gradient in some steps
     whole_tensors: Text = where_given("")  # why its optimizer cannot update a part of a tensor; empty: it can
+    whole_network: Text = where_given("")  # why its weights cannot be gathered unit by unit; empty: they can
     clip_norm: float = where_given(0.0)  # of all gradients together; 0: they are not clipped
     scheduled: bool = where_given(False)  # whether the learning rate changes with the step
     bad_sample: Text = where_given(

@@ -20,6 +20,7 @@ from dlscale.base.errors import UsageError
 from dlscale.models.frameworks._torch import SHARE, TorchProgram, flop_counter, objective
 from dlscale.models.frameworks._torch_optimizers import obstacle_to_parts
 from dlscale.models.frameworks._torch_state import canonical
+from dlscale.models.frameworks._torch_units import obstacle_to_units
 from dlscale.models.own import OwnModel
 from dlscale.models.own.data import SEED_LIMIT
 from dlscale.models.own.file import SAME, SUM, UNREPEATABLE, OwnFile
@@ -103,7 +104,6 @@ def programs(own: OwnFile, model: OwnModel, execution: Execution) -> Callable[..
             outputs=lambda *batch: [network(*batch[: -2 if model.random else -1])],
             predict=network,
             schedule=None if gate else own.schedule,
-            skips=model.skips,
         )
 
     return program
@@ -162,6 +162,7 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
     num_classes = outputs.shape[1] if outputs.dim() == 2 and outputs.shape[1] > 1 and labels.dim() == 1 else 0
     integer = not labels.is_floating_point() and labels.dtype != torch.bool
     random = _draws(own, network, [*inputs, labels])
+    skips = _skips(own, network, [*inputs, labels], named)
     return {
         "num_parameters": sum(p.numel() for _, p in named),
         "forward_flops_per_sample": _flops(network, inputs) // len(labels),
@@ -171,7 +172,8 @@ def facts(own: OwnFile, batch: Arrays) -> dict[str, Any]:
         "num_classes": num_classes if integer else 0,
         "running_statistics": any(True for _ in network.buffers()),
         "random": random,
-        "skips": _skips(own, network, [*inputs, labels], named),
+        "skips": skips,
+        "whole_network": obstacle_to_units(network, lambda: network(*inputs), skips=skips),
     }
 
 

@@ -74,6 +74,10 @@ def test_a_path_may_have_blanks_and_accents(tmp_path, dlscale, monkeypatch):
     assert {row["workload"].partition("@")[0] for row in json.loads(out)["rows"]} == {"mon_reseau.py"}
 
 
+ONE_LAYER = """
+def One(*_):
+    return torch.nn.Linear(6, 2)
+"""
 CLIPPED = ("\nloss =", "\nclip_norm = 1\nloss =")
 
 
@@ -95,13 +99,19 @@ CLIPPED = ("\nloss =", "\nclip_norm = 1\nloss =")
             "Adafactor does not update element by element",
         ),
         ("ring --shard optimizer", ("optim.Adam(", "optim.AdamW("), None),
+        (
+            "ring --shard parameters",
+            ("torch.nn.Sequential(", "One("),
+            "with mine.py: the network has no blocks",
+        ),
+        ("ring --shard parameters", ("optim.Adam(", "optim.AdamW("), None),
     ],
 )
 def test_what_cannot_make_a_files_updates_is_refused(
     tmp_path, dlscale, mistake, monkeypatch, backends, change, why
 ):
     path = tmp_path / "mine.py"
-    path.write_text(TORCH.replace(*change))
+    path.write_text(ONE_LAYER + TORCH.replace(*change))
     monkeypatch.setattr(own_models, "ask", lambda path, _: read_facts(path))
     plan = ("plan", "weak-scaling", "--workloads", path, "--ranks", "2", "--backends", *backends.split())
     if why:

@@ -109,6 +109,10 @@ REFUSED = [
         "shard=optimizer with algorithm local_sgd: there every rank has weights of its own",
     ),
     (
+        {"backends": ["ring"], "shard": "parameters", "compiled": True},
+        "shard=parameters with compiled networks: a graph of torch.compile ends wherever weights are gathered",
+    ),
+    (
         {"backends": ["ring"], "shard": "optimizer", "backend_options": {"ring": {"deferred": 1}}},
         "ring.deferred=1 with shard=optimizer: that is for gradients that all ranks average",
     ),
