@@ -324,7 +324,9 @@ def _part_of_rank_1(change):
     if MPI.COMM_WORLD.Get_rank() != 1:
         return
     cell = json.loads((Path(sys.argv[1]) / "launch.json").read_text())["cases"][0]["cell"]
-    if cell["framework"] == "torch":
+    if cell["shard"] == "parameters":
+        from dlscale.collectives.sharding._torch_parameters import PieceUpdate as Kind
+    elif cell["framework"] == "torch":
         from dlscale.collectives.sharding._torch_optimizer import PartUpdate as Kind
     else:
         from dlscale.collectives.sharding._tensorflow_optimizer import Part as Kind
@@ -352,6 +354,10 @@ def part_gathered_stale():
 
     if MPI.COMM_WORLD.Get_rank() != 1:
         return
+    cell = json.loads((Path(sys.argv[1]) / "launch.json").read_text())["cases"][0]["cell"]
+    if cell["shard"] == "parameters":
+        _unit_gathered_stale()
+        return
     before, num_gathers = {}, [0]
 
     def make(gather):
@@ -368,6 +374,31 @@ def part_gathered_stale():
         return late
 
     _patch(CountedCollective, "allgather", make)
+
+
+def _unit_gathered_stale():
+    from dlscale.collectives.sharding._torch_parameters import Gather
+
+    before, num_gathers = {}, [0]
+
+    def make(gather):
+        def late(self, output_tensor, input_tensor, group, async_op=False):
+            place = len(self._log.gathered)  # in the step
+            own = input_tensor.clone()
+            work = gather(self, output_tensor, input_tensor, group, async_op)
+            if work is not None:
+                work.wait()
+            fresh = output_tensor.clone()
+            num_gathers[0] += 1
+            if num_gathers[0] > 20 * LATER:
+                output_tensor.copy_(before[place])
+                output_tensor[-own.numel() :] = own
+            before[place] = fresh
+            return work
+
+        return late
+
+    _patch(Gather, "__call__", make)
 
 
 def audits_timed():

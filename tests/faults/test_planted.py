@@ -52,7 +52,10 @@ SERVERS = [
     served("grpc_ps", "tensorflow"),
     served("grpc_ps", "tensorflow", **ASYNCHRONOUS),
 ]
-SHARDED = [TWO | {"shard": "optimizer", "framework": framework} for framework in ("torch", "tensorflow")]
+SHARDED = [
+    *(TWO | {"shard": "optimizer", "framework": framework} for framework in ("torch", "tensorflow")),
+    TWO | {"backend": "gloo", "shard": "parameters"},
+]
 OF_PARTS = ["part_not_updated", "part_updated_twice", "part_gathered_stale"]
 OF_SERVERS = ["servers_zero_a_shard", "servers_zero_all", "servers_halve", "servers_shorten"]
 
