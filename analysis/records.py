@@ -23,8 +23,11 @@ from dlscale.benchmarks.records.prediction import LOSS, PredictionRecord
 from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting
 from dlscale.benchmarks.records.required_gates import missing_gates
 from dlscale.benchmarks.records.windows import Window, WindowArrays, Windows
-from dlscale.collectives.backend import BUCKET_SIZES
+from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES
+from dlscale.collectives.capabilities import TABLE
 from dlscale.collectives.compression.links import allreduce_bytes
+from dlscale.collectives.sharding import NONE
 
 
 def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
@@ -280,12 +283,31 @@ def wire_share(record: Record) -> float | None:
     return sent / plain if plain and sent is not None else None
 
 
-def _uncompressed_bytes(record: Record) -> float | None:
-    sizes = record.backend_settings.get(BUCKET_SIZES)
-    if sizes is None:
+def sent_bytes(record: Record) -> float | None:
+    """Bytes that a rank sends in a step, without those of messages' heads; None if not known.
+
+    (P - 1)/P of every bucket that is reduce-scattered and of every one that is gathered, as recorded, and an allreduce
+    is both. Of servers, and of algorithms that do not exchange in every step, nothing is known.
+    """
+    cell = record.case.cell
+    row = TABLE.get(cell.backend)
+    if row is None or row.servers or not row.exchanges or cell.algorithm != SYNC:
         return None
-    total = sum(int(size) for size in str(sizes).split(","))
-    return allreduce_bytes(total, num_ranks=record.case.cell.num_ranks)
+    sent = wire_bytes(record)
+    return _uncompressed_bytes(record) if sent is None else sent
+
+
+def _uncompressed_bytes(record: Record) -> float | None:
+    buckets = _sizes(record, BUCKET_SIZES)
+    if not buckets:
+        return None
+    gathered = sum(_sizes(record, GATHER_SIZES)) if record.case.cell.shard != NONE else sum(buckets)
+    return allreduce_bytes(sum(buckets) + gathered, num_ranks=record.case.cell.num_ranks) / 2
+
+
+def _sizes(record: Record, setting: str) -> list[int]:
+    text = str(record.backend_settings.get(setting, ""))
+    return [] if " | " in text else [int(size) for size in text.split(",") if size]  # ranks that differ
 
 
 def prediction_row(record: PredictionRecord) -> dict[str, Any]:

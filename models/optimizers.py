@@ -57,6 +57,11 @@ class OptimizerRule(Frozen):
     weight_decay: Decay | None = None
     trust_coefficient: Trust | None = None
 
+    @property
+    def num_slots(self) -> int:
+        """Numbers that it keeps of each weight."""
+        return 2 if self.name == "adam" else int(bool(self.momentum))
+
 
 def optimizer_rule(name: OptimizerName, **asked: float | None) -> OptimizerRule:
     """The rule of that name with `asked` where it is not None. Raises ValueError for what the rule does not take."""

@@ -259,6 +259,7 @@ class Workload:
     default_preset: str
     target_metric: str
     optimizer: str = ""  # of all objectives, by MLPerf's names; empty: not stated
+    num_slots: int | None = None  # numbers that they keep of each weight; None: not stated
     running_statistics: bool = True  # whether batch norm keeps some, which are no trainable weights
     at_length: Callable[[Preset, int], Preset] | None = None  # a preset at another length; None: no sequences
     references: tuple[str, ...]

@@ -14,6 +14,7 @@ NAMES = (
     "compression",
     "efficiency",
     "waterfall",
+    "memory",
     "stragglers",
     "heat_maps",
     "ladder",

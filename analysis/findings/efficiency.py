@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from dlscale.analysis.curves import Value, curves_of, missing_from
 from dlscale.analysis.declare import Column, Sentence, Table, brief, family_tags
 from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import ladder, predicted_points, scaling, solution_table
+from dlscale.analysis.findings import ladder, memory, predicted_points, scaling, solution_table
 from dlscale.analysis.findings.bounds import ONE_NODE
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.curve_plots import (
@@ -21,6 +21,7 @@ from dlscale.analysis.findings.curve_plots import (
     series_of,
     without_point,
 )
+from dlscale.analysis.findings.memory import MemoryUse, state_column
 from dlscale.analysis.findings.predicted_points import PlacedPrediction, predicted_notes, predicted_series
 from dlscale.analysis.findings.scaling import (
     SCALING,
@@ -37,6 +38,7 @@ from dlscale.analysis.plots import Axis, Block, Figure, Guide, Plot
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import RATIO_LIMITS, backend_name, percent, plural, rate, training_title
+from dlscale.collectives.sharding import NONE as NOT_SHARDED
 
 NONE, BACKEND = "{} without communication", "{} of the same backend"
 PANELS = ((VERSUS_NONE, NONE, against_none), (VERSUS_BACKEND, BACKEND, against_backend))
@@ -264,6 +266,7 @@ def _words(
 
 
 FULL = "dlscale report --full"
+RATES = ("throughput", "tokens/s")  # labels of columns
 MOST_ROWS = 16  # of all tables on a screen; of more those on fewer ranks are left out
 
 
@@ -284,6 +287,8 @@ def _screen(study: Measured) -> Iterator[Block]:
         groups.append(alone)
     shown = [row for own in trained.values() for row in own]
     on_most = len(shown) > MOST_ROWS
+    if on_most and any(row.cell.shard != NOT_SHARDED for row in shown):  # several curves of each backend
+        groups, shown = [list(trained)], [row for own in trained.values() for row in on_most_ranks(own)]
     for group in groups:
         yield from _group(group, [row for family in group for row in trained[family]], study, on_most=on_most)
     if outlying := sum(bool(row.on_launches) for row in shown):
@@ -296,9 +301,9 @@ def _screen(study: Measured) -> Iterator[Block]:
 def _group(
     families: Sequence[Family], rows: Sequence[ScalingRow], study: Measured, *, on_most: bool
 ) -> Iterator[Block]:
-    """A family with its verdict and numbers, or several of 1 rank each, which share a table.
+    """A family with its verdict and numbers, or several that share a table.
 
-    Those of the most ranks alone where `on_most`.
+    Those of the most ranks alone where `on_most`, without what a screen has no room for.
     """
     titles, constants = (
         _common([text(family) for family in families]) for text in (training_title, lambda one: one.constants)
@@ -309,9 +314,19 @@ def _group(
     pairs = (row.pair.verdict for row in rows if row.pair and not row.pair.comparable)
     yield from (Sentence(text=text, strong=True) for text in dict.fromkeys(pairs))
     yield from scaling.unchecked(row.cell for row in rows)
-    yield from (Sentence(text=text) for text in verdict(rows, study.once(study_contrasts)))
-    if rows:
-        yield _table(on_most_ranks(rows) if on_most else rows, families)
+    contrasts, uses = study.once(study_contrasts), memory.FINDING.of(study)
+    together = on_most and len(families) > 1 and any(row.cell.shard != NOT_SHARDED for row in rows)
+    if not together:
+        yield from (Sentence(text=text) for text in verdict(rows, contrasts))
+        if rows:
+            yield _table(on_most_ranks(rows) if on_most else rows, families, uses)
+        return
+    last = {family: on_most_ranks(row for row in rows if row.family == family) for family in families}
+    for family, own in last.items():
+        yield Sentence(text=f"{training_title(family).split(',')[0]}: {verdict(own, contrasts)[0]}")
+    every = [row for own in last.values() for row in own]
+    left_out = ("notes", *(("ranks",) if len({row.cell.num_ranks for row in every}) == 1 else ()))
+    yield _table(every, families, uses, without=(*left_out, *(RATES if _relates(every) else ())))
 
 
 def _common(texts: Sequence[str]) -> str:
@@ -338,8 +353,17 @@ def _own_column(families: Sequence[Family]) -> Column[ScalingRow]:
     return Column("training", name, numeric=False)
 
 
-def _table(rows: Sequence[ScalingRow], families: Sequence[Family]) -> Table:
-    """The numbers with the base case's ranks in the heading; notes on single launches are counted elsewhere."""
+def _table(
+    rows: Sequence[ScalingRow],
+    families: Sequence[Family],
+    uses: Sequence[MemoryUse],
+    *,
+    without: Collection[str] = (),
+) -> Table:
+    """The numbers with the base case's ranks in the heading; notes on single launches are counted elsewhere.
+
+    Where trainings are sharded, a rank's bytes of state stand beside the efficiency.
+    """
     told = [
         replace(row, notes=tuple(note for note in row.notes if note not in (*row.on_launches, *row.history)))
         for row in rows
@@ -348,15 +372,19 @@ def _table(rows: Sequence[ScalingRow], families: Sequence[Family]) -> Table:
         told = [
             replace(row, notes=tuple(note for note in row.notes if note != _no_none(row))) for row in told
         ]
-    without = {"memory"} if any(row.notes for row in told) else {"memory", "notes"}
+    left_out = {*without, *(() if any(row.notes for row in told) else ("notes",))}
     if not _relates(rows):
-        without |= {VERSUS_NONE, VERSUS_BACKEND}
+        left_out |= {VERSUS_NONE, VERSUS_BACKEND}
     elif _lacks_none(rows):
-        without |= {VERSUS_NONE}
+        left_out |= {VERSUS_NONE}
     numbers = SCALING
+    if state := state_column(use for use in uses if use.family in families):
+        left_out |= set() if _lacks_none(rows) else {VERSUS_BACKEND}
+        place = [column.label for column in numbers.columns].index(VERSUS_BACKEND) + 1
+        numbers = replace(numbers, columns=(*numbers.columns[:place], state, *numbers.columns[place:]))
     if len(families) > 1:
-        numbers = replace(SCALING, columns=(_own_column(families), *SCALING.columns))
-    table = brief(numbers.of(told), without=without)
+        numbers = replace(numbers, columns=(_own_column(families), *numbers.columns))
+    table = brief(numbers.of(told), without=left_out)
     columns = tuple(replace(column, label=_versus(column.label, rows)) for column in table.columns)
     return replace(table, columns=columns)
 
@@ -376,8 +404,10 @@ def _legend(rows: Sequence[ScalingRow], *, on_most: bool) -> str:
     vs = f"vs {base_text(rows)}: samples/s per rank, relative to no communication. " if _relates(rows) else ""
     if _lacks_none(rows):
         vs = f"Not relative to no communication: none on {base_text(rows)} was not measured. "
-    others = f" Fewer ranks: {FULL}." if on_most else ""
-    return f"{vs}[ ]: {brackets}. n: successful / planned launches.{others}"
+    others = f" All others: {FULL}." if on_most else ""
+    sharded = any(row.cell.shard != NOT_SHARDED for row in rows)
+    state = "state: a rank's weights, gradients, optimizer. " if sharded else ""
+    return f"{vs}{state}[ ]: {brackets}. n: successful / planned launches.{others}"
 
 
 def _no_none(row: ScalingRow) -> str:

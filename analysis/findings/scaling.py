@@ -38,7 +38,6 @@ from dlscale.analysis.text import (
     RATIO_LIMITS,
     backend_name,
     efficiency_text,
-    gibibytes,
     interval_columns,
     percent,
     plural,
@@ -139,14 +138,6 @@ def _cost(row: ScalingRow) -> float | None:
     return None if row.throughput is None else row.cell.num_nodes * 1e6 / row.throughput.center / 3600
 
 
-def _gpu_memory(row: ScalingRow) -> Value:
-    memory = row.gpu_memory
-    if memory is None:
-        return Value(text="")
-    parts = (memory.allocated_bytes, memory.reserved_bytes, memory.total_bytes)
-    return Value(text=" / ".join(map(gibibytes, filter(None, parts))), order=memory.allocated_bytes)
-
-
 SCALING = TableOf[ScalingRow](
     name="numbers",
     caption="All cells",
@@ -159,21 +150,6 @@ SCALING = TableOf[ScalingRow](
         Column(VERSUS_NONE, lambda row: _efficiency(row.efficiency_none), unit="%"),
         Column(VERSUS_BACKEND, lambda row: _efficiency(row.efficiency_backend), unit="%"),
         Column("cost", _cost, unit="node-hours per million samples", detail=True),
-        Column(
-            "memory",
-            lambda row: Value(text=gibibytes(row.peak_rss_bytes), order=row.peak_rss_bytes),
-            unit="GiB",
-        ),
-        Column(
-            "memory in windows",
-            lambda row: Value(
-                text=gibibytes(row.window_rss_bytes) if row.window_rss_bytes else "",
-                order=row.window_rss_bytes,
-            ),
-            unit="GiB",
-            detail=True,
-        ),
-        Column("GPU memory: taken / reserved / in all", _gpu_memory, unit="GiB", detail=True),
         Column("n", lambda row: Value(text=f"{row.num_launches}/{row.num_planned}", order=row.num_launches)),
         Column("notes", lambda row: Value(text="; ".join(row.notes), notes=row.notes), numeric=False),
     ),
@@ -183,7 +159,7 @@ SCALING = TableOf[ScalingRow](
         f"median launch while the study ran and, from 6 on, its {100 * LEVEL:.0f} % order-statistic interval. "
         f"Efficiency: (T(p)/p) / (T(b)/b), with {RATIO_LIMITS} over blocks, "
         f"{VERSUS_NONE} without communication and {VERSUS_BACKEND} on as many; b is 1, unless another --base is named; "
-        f"speed-up: T(p)/T(b) {VERSUS_NONE}. Memory: the most that a rank's process held."
+        f"speed-up: T(p)/T(b) {VERSUS_NONE}."
     ),
     tags=lambda row: tags_of(row.cell),
     group=lambda row: (row.cell.control == "whole_machine", backend_name(row.cell)),

@@ -46,6 +46,7 @@ from dlscale.analysis.text import (
     workload_title,
 )
 from dlscale.analysis.variants import STEP
+from dlscale.collectives.sharding import NONE
 
 
 def waterfall_rows(waterfalls: Iterable[Waterfall]) -> list[dict[str, Any]]:
@@ -304,8 +305,19 @@ def _screen(study: Measured) -> Iterator[Block]:
     if len(texts) == 1 and not any(waterfall.largest for waterfall in waterfalls):
         yield Sentence(text=f"Largest loss: {texts.pop()}.")
         return
-    for family in families:
-        last = on_most_ranks(waterfall for waterfall in waterfalls if waterfall.family == family)
+    by_family = {
+        family: on_most_ranks(waterfall for waterfall in waterfalls if waterfall.family == family)
+        for family in families
+    }
+    sharded = any(waterfall.cell.shard != NONE for waterfall in waterfalls)
+    if sharded and sum(map(len, by_family.values())) > MOST_LINES:
+        yield Sentence(text="Largest loss of the slowest on most ranks, of the ideal speed", strong=True)
+        for family, last in by_family.items():
+            worst = max(last, key=lambda waterfall: waterfall.loss.center if waterfall.loss else 0.0)
+            name = f"{workload_title(family.workload)}, " if len(families) > 1 else ""
+            yield Sentence(text=f"  {name}{level_of(worst.cell, 'backend')}: {largest_loss(worst)}")
+        return
+    for family, last in by_family.items():
         training = f", {training_title(family)}" if len(families) > 1 else ""
         ranks = plural(last[0].cell.num_ranks, "rank")
         yield Sentence(text=f"Largest loss on {ranks}, of the ideal speed{training}", strong=True)
@@ -317,6 +329,7 @@ def _screen(study: Measured) -> Iterator[Block]:
             yield Sentence(text=f"  {name:<{max(map(len, names))}}  {largest_loss(waterfall)}")
 
 
+MOST_LINES = 8  # of losses on a screen that has several curves of each backend
 MOST_PANELS = 3
 
 

@@ -87,6 +87,7 @@ WORKLOAD = Workload(
     default_preset="small",
     target_metric="Kolmogorov-Smirnov p-values of generated against held-out maps",
     optimizer="adam",
+    num_slots=2,
     references=(
         "M. Mustafa et al., CosmoGAN, Comput. Astrophys. Cosmol. 6:1 (2019), arXiv:1706.02390",
         "T. Kurth et al., TensorFlow at Scale, CUG 2018 (slides)",

@@ -138,6 +138,7 @@ WORKLOAD = Workload(
     default_preset="small",
     target_metric="bits per byte of held-out text",
     optimizer="adam",
+    num_slots=2,
     running_statistics=False,
     at_length=at_length,
     references=(

@@ -101,6 +101,7 @@ WORKLOAD = Workload(
     default_preset="small",
     target_metric="signal efficiency at the published selection's background rejection",
     optimizer="adam",
+    num_slots=2,
     running_statistics=False,
     references=(
         "T. Kurth et al., Deep Learning at 15PF, SC17, arXiv:1708.05256",

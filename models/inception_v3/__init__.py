@@ -69,6 +69,7 @@ WORKLOAD = Workload(
     default_preset="small",
     target_metric="top-1 accuracy on the validation images",
     optimizer="sgd",
+    num_slots=0,
     references=(
         "C. Szegedy et al., Rethinking the Inception Architecture for Computer Vision, CVPR 2016, arXiv:1512.00567",
         "A. Sergeev and M. Del Balso, Horovod, 2018, arXiv:1802.05799",

@@ -124,6 +124,7 @@ WORKLOAD = Workload(
     default_preset="small",
     target_metric="top-1 accuracy on the validation images",
     optimizer="sgd",
+    num_slots=1,  # the momentum
     references=(
         "K. He et al., Deep Residual Learning for Image Recognition, CVPR 2016, arXiv:1512.03385",
         "P. Goyal et al., Accurate, Large Minibatch SGD, 2017, arXiv:1706.02677",

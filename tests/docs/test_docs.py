@@ -142,11 +142,11 @@ def test_the_page_of_backends_names_their_options(name):
 
 def test_the_example_of_a_finding_is_one():
     page = (TOP / "docs" / "adding.md").read_text().partition("\n## A finding\n")[2]
-    names = {"__name__": "memory"}
+    names = {"__name__": "peaks"}
     exec(re.search(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1], names)  # noqa: S102
     (found,) = collect(names["FINDINGS"], measure([]))
     assert not found.error
-    assert found.data == {"memory": []}
+    assert found.data == {"peaks": []}
 
 
 def anchors(page):
