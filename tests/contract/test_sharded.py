@@ -7,6 +7,7 @@ from dlscale.benchmarks.rank.audit import REPLAY_GATES
 from dlscale.benchmarks.rank.checks import make_audit, update_gates
 from dlscale.benchmarks.rank.sharded import sharding_gate
 from dlscale.collectives import NAMES, capabilities
+from dlscale.collectives.backend import GATHER_SIZES
 from dlscale.collectives.training.counting import CountedCollective
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.weights import WEIGHT
@@ -66,6 +67,23 @@ def test_gates_and_audits_pass_and_each_rank_keeps_its_part(
     for found, expected in in_parts.items():
         most = world.allreduce(found, op=max)
         assert expected <= most * world.Get_size() < expected + PADDING * world.Get_size()
+    trainer.close()
+
+
+@pytest.mark.on_ranks(2)
+@pytest.mark.requires("ring-torch")
+@pytest.mark.parametrize(("network", "num_gathers"), [("cosmogan", 3), ("gpt", 2 * 2 + 1)])
+def test_units_are_gathered_for_each_pass_that_needs_them(
+    sharded, network, num_gathers, audited_training, world, shard
+):
+    """GPT's two blocks twice, and the rest once; of CosmoGAN's networks the one that both losses go back through."""
+    backend, factory = sharded("ring", "torch", "parameters"), make_factory("torch", network)
+    found = update_gates(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
+    assert all(gate.passed for gate in found), found
+    trainer = backend.distribute(factory, shard=shard, seed=11 + shard.index)
+    gates = audit_steps(make_audit(audited_training(trainer, backend, factory)), trainer, 3)
+    assert all(gate.passed for gate in gates.values()), gates
+    assert len(str(trainer.settings()[GATHER_SIZES]).split(",")) == num_gathers
     trainer.close()
 
 
