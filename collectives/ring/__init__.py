@@ -95,10 +95,10 @@ def register_torch_backend(
     """
     from mpi4py import MPI
 
-    from dlscale.collectives.ring import _torch_process_group
+    from dlscale.collectives.ring import _torch_default_group
 
-    _torch_process_group.register(
-        _torch_process_group.Joining(
+    _torch_default_group.register(
+        _torch_default_group.Joining(
             control=control or MPI.COMM_WORLD, join=lambda ranks: join(ranks, settings), threads=threads
         )
     )
@@ -179,7 +179,7 @@ class RingBackend(CollectiveBackend):
 
     def process_group(self) -> Any:
         """Torch's default group, over a ring of its own; collective."""
-        from dlscale.collectives.ring._torch_process_group import Joining, form_default_group
+        from dlscale.collectives.ring._torch_default_group import Joining, form_default_group
 
         if self._group is None:
             # Without a thread: who works with a group waits for most of its operations at once.

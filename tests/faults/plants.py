@@ -29,6 +29,10 @@ def _patch_everywhere(original, changed):
                 setattr(module, name, changed)
 
 
+def _cell():
+    return json.loads((Path(sys.argv[1]) / "launch.json").read_text())["cases"][0]["cell"]
+
+
 def _windows(change):
     """Windows are `change(window as it was measured, how it was asked for)`."""
     import dlscale.benchmarks.rank.launch  # noqa: F401 - all that has the loop by its name
@@ -244,7 +248,7 @@ def _servers_scale(part, *, is_last=False):
 
     What they count, and what the worker sees of its push, is as it should be.
     """
-    cell = json.loads((Path(sys.argv[1]) / "launch.json").read_text())["cases"][0]["cell"]
+    cell = _cell()
     if cell["backend"] == "mpi_ps":
         _mpi_servers_scale(part, is_last=is_last)
     elif cell["framework"] == "torch":
@@ -319,11 +323,9 @@ servers_shorten = partial(_servers_scale, 0.99)
 
 def _part_of_rank_1(change):
     """The update of its part of the weights is `change(update)` from update LATER on."""
-    from mpi4py import MPI
-
-    if MPI.COMM_WORLD.Get_rank() != 1:
+    if _is_spared(is_last=True):
         return
-    cell = json.loads((Path(sys.argv[1]) / "launch.json").read_text())["cases"][0]["cell"]
+    cell = _cell()
     if cell["shard"] == "parameters":
         from dlscale.collectives.sharding._torch_parameters import PieceUpdate as Kind
     elif cell["framework"] == "torch":
@@ -348,16 +350,13 @@ part_updated_twice = partial(_part_of_rank_1, lambda apply: lambda part: (apply(
 
 def part_gathered_stale():
     """Rank 1 has the other's part of the weights as it was a step before."""
-    from mpi4py import MPI
-
-    from dlscale.collectives.training.counting import CountedCollective
-
-    if MPI.COMM_WORLD.Get_rank() != 1:
+    if _is_spared(is_last=True):
         return
-    cell = json.loads((Path(sys.argv[1]) / "launch.json").read_text())["cases"][0]["cell"]
-    if cell["shard"] == "parameters":
+    if _cell()["shard"] == "parameters":
         _unit_gathered_stale()
         return
+    from dlscale.collectives.training.counting import CountedCollective
+
     before, num_gathers = {}, [0]
 
     def make(gather):
@@ -385,16 +384,13 @@ def _unit_gathered_stale():
         def late(self, output_tensor, input_tensor, group, async_op=False):
             place = len(self._log.gathered)  # in the step
             own = input_tensor.clone()
-            work = gather(self, output_tensor, input_tensor, group, async_op)
-            if work is not None:
-                work.wait()
+            gather(self, output_tensor, input_tensor, group, False)
             fresh = output_tensor.clone()
             num_gathers[0] += 1
             if num_gathers[0] > 20 * LATER:
                 output_tensor.copy_(before[place])
                 output_tensor[-own.numel() :] = own
             before[place] = fresh
-            return work
 
         return late
 
