@@ -43,7 +43,6 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.prediction import HARMLESS, Band, PredictionRecord
 from dlscale.benchmarks.records.record import Setting
 from dlscale.collectives.algorithms.registry import SYNC
-from dlscale.collectives.sharding import NONE
 
 
 class Place(NamedTuple):
@@ -187,7 +186,7 @@ def _placed(record: PredictionRecord, family: Family, trained: Iterable[ScalingR
 def _same_backend(record: PredictionRecord, row: ScalingRow) -> bool:
     cell = row.cell
     return (
-        (cell.backend, cell.algorithm, cell.shard) == (record.backend, SYNC, NONE)
+        (cell.backend, cell.algorithm, cell.shard) == (record.backend, SYNC, record.shard)
         and not record.exchange_algorithm
         and _modelled(cell.backend_options) == _modelled(record.backend_options)
     )
@@ -202,7 +201,7 @@ def _own_name(record: PredictionRecord) -> str:
     options = dict(record.backend_options)
     if record.exchange_algorithm:
         options["algorithm"] = record.exchange_algorithm
-    return f"{record.backend} ({settings_text(options)})" if options else record.backend
+    return f"{record.carrier} ({settings_text(options)})" if options else record.carrier
 
 
 def _order(point: PlacedPrediction) -> tuple[object, ...]:

@@ -77,7 +77,7 @@ def _headline(records: Sequence[PredictionRecord], *, several: bool) -> str:
     most = max(one.num_nodes for one in records)
     last = [one for one in records if one.num_nodes == most]
     training = f"{workload_title(last[0].workload)} ({last[0].framework}): " if several else ""
-    found = [f"{_efficiency(one)} over {one.backend}" for one in last]
+    found = [f"{_efficiency(one)} over {one.carrier}" for one in last]
     return f"{training}Predicted efficiency on {plural(most, 'node')}: {listed(found)}."
 
 

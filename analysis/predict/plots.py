@@ -18,7 +18,7 @@ def efficiency_plot(
     """The efficiencies of one training."""
     bands: dict[tuple[str, str], dict[int, Band]] = {}
     for record in records:
-        bands.setdefault((record.backend, record.backend), {})[record.num_nodes] = record.efficiency
+        bands.setdefault((record.carrier, record.backend), {})[record.num_nodes] = record.efficiency
     high = max((1.1, *(1.05 * record.efficiency.high for record in records)))
     return plot_over_nodes(
         bands,

@@ -32,9 +32,10 @@ from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION, cost, mean_ji
 from dlscale.analysis.predict.network import Placement, Routing
 from dlscale.analysis.predict.noise import slowest
 from dlscale.analysis.predict.profile import Profile, at_batch
-from dlscale.analysis.predict.scenario import Scenario, changed_scenarios, check_sizes, noise_texts
+from dlscale.analysis.predict.scenario import GATHERS, Scenario, changed_scenarios, check_sizes, noise_texts
 from dlscale.analysis.predict.timeline import BucketExchange, asynchronous_seconds, step_seconds
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
+from dlscale.collectives.sharding import NONE
 
 Floats = NDArray[np.float64]
 
@@ -42,6 +43,7 @@ NUM_STEPS = 20  # the fewest that a study measures
 BAND_PERCENT, LEVEL = (5.0, 95.0), 0.9
 METHOD = "5 to 95 % of replicates"
 IDEAL, BATCH, STRAGGLERS, EXPOSED = "ideal", "batch effect", "stragglers", "exposed communication"
+UPDATE = "update of a part"  # a gain where optimizers are sharded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,14 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     dropped = min(rule.num_dropped, num_ranks - 1)
     factors = beside * slowest(scenario.noise, waits_for, shape, rng, num_dropped=dropped)
     exchanges = _exchanges(draws, profile)
+    whole_update = profile.update_seconds
+    gathers = np.zeros((scenario.num_replicates, 1))
+    if scenario.shard != NONE and exchanges:
+        # Half of an allreduce scatters the sums as gradients become ready, and half of one gathers weights.
+        exchanges = [replace(exchange, seconds=exchange.seconds / 2) for exchange in exchanges]
+        halves = np.sum([exchange.seconds for exchange in exchanges], axis=0)
+        gathers = GATHERS[scenario.shard] * halves
+        profile = replace(profile, update_seconds=whole_update / num_ranks)
     pace = np.ones((scenario.num_replicates, 1))
     if profile.time_factors != (1.0, 1.0):
         pace = _between(profile.time_factors, pace.shape, rng)
@@ -132,11 +142,12 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     if rule.asynchronous:
         seconds = _asynchronous(draws, profile, factors)
     else:
-        seconds = step_seconds(profile, rule, exchanges, factors, rng)
+        seconds = step_seconds(profile, rule, exchanges, factors, rng) + gathers
     mean = seconds.mean(axis=1)
     if scenario.step_error and (num_ranks > 1 or rule.serves):
         mean = mean * np.exp(scenario.step_error * rng.standard_normal(scenario.num_replicates))
-    computing = factors.mean(axis=1) * (profile.backward_seconds + profile.update_seconds)
+    computing = factors.mean(axis=1) * (profile.backward_seconds + whole_update)
+    saved = float(np.median(factors.mean(axis=1) * (whole_update - profile.update_seconds)))
     ideal = base.mean_step_seconds / scenario.batch * local_batch
     step, computes = float(np.median(mean)), float(np.median(computing))
     rates = num_ranks * local_batch / mean
@@ -144,8 +155,10 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     parts = {
         BATCH: (profile.mean_step_seconds - ideal) / step,
         STRAGGLERS: (computes - profile.mean_step_seconds) / step,
-        EXPOSED: (step - computes) / step,
+        EXPOSED: (step - computes + saved) / step,
     }
+    if saved:
+        parts[UPDATE] = -saved / step
     if scenario.scaling_mode == "weak":
         del parts[BATCH]
     return PredictedPoint(
@@ -313,6 +326,7 @@ def prediction_record(
         backend=scenario.rule.backend,
         backend_options=dict(scenario.backend_options),
         exchange_algorithm=scenario.exchange_algorithm,
+        shard=scenario.shard,
         scaling_mode=scenario.scaling_mode,
         num_ranks=point.num_ranks,
         num_servers=point.num_servers,

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dlscale.analysis.curves import setting_text
 from dlscale.analysis.declare import Column, Table, TableOf
 from dlscale.analysis.families import tokens_per_sample
 from dlscale.analysis.findings.bounds import network_bound
+from dlscale.analysis.findings.memory import expected_state, total_bytes
 from dlscale.analysis.findings.waterfall_parts import shown_name
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.analysis.predict.profile import SOURCES, at_batch
 from dlscale.analysis.predict.scenario import Scenario, noise_texts
 from dlscale.analysis.records import prediction_row
-from dlscale.analysis.text import number, seconds_text
+from dlscale.analysis.text import number, plural, seconds_text, size_text
 from dlscale.benchmarks.records.prediction import PredictionRecord
+from dlscale.collectives.sharding import NONE
+from dlscale.models import load_workload
 
 
 def prediction_rows(curves: Sequence[PredictedCurve]) -> list[dict[str, Any]]:
@@ -49,7 +53,7 @@ def prediction_table(records: Sequence[PredictionRecord]) -> Table:
         name="prediction",
         caption=caption,
         columns=(
-            Column("backend", lambda record: record.backend, numeric=False),
+            Column("backend", lambda record: record.carrier, numeric=False),
             Column("nodes", lambda record: record.num_nodes),
             Column("ranks", lambda record: record.num_ranks),
             Column("servers", lambda record: record.num_servers or ""),
@@ -61,7 +65,7 @@ def prediction_table(records: Sequence[PredictionRecord]) -> Table:
         ),
         data=prediction_row,
         legend="low and high: 5 to 95 % of the replicates' efficiencies",
-        group=lambda record: record.backend,
+        group=lambda record: record.carrier,
     ).of(records)
 
 
@@ -111,10 +115,26 @@ def network_line(curve: PredictedCurve) -> str:
     )
 
 
+def state_line(curves: Sequence[PredictedCurve]) -> str:
+    """What a rank keeps on the most ranks, for each shard; empty where nothing is sharded or slots are not known."""
+    profile = curves[0].scenario.profile
+    facts = load_workload(profile.workload)
+    shards = list(dict.fromkeys(curve.scenario.shard for curve in curves))
+    if shards == [NONE] or facts.num_slots is None:
+        return ""
+    num_ranks, num_weights = curves[0].points[-1].num_ranks, facts.preset(profile.preset).num_parameters
+    kept = []
+    for shard in dict.fromkeys([NONE, *shards]):
+        state = expected_state(num_weights, facts.num_slots, shard=shard, num_ranks=num_ranks)
+        kept.append(f"{setting_text('shard', shard)} {size_text(total_bytes(state) or 0)}")
+    return f"state of a rank on {plural(num_ranks, 'rank')}: {', '.join(kept)}; activations come on top"
+
+
 def explanation(curve: PredictedCurve) -> Iterator[str]:
     """Where the last point loses its efficiency, and what other inputs would give it."""
     point, rule = curve.points[-1], curve.scenario.rule
-    where = f"{rule.backend} on {point.num_nodes} nodes"
+    sharded = "" if curve.scenario.shard == NONE else f", {curve.scenario.shard} sharded,"
+    where = f"{rule.backend}{sharded} on {point.num_nodes} nodes"
     parts = ", ".join(
         f"{shown_name(name)} {round(100 * share, 1) + 0.0:.1f}" for name, share in point.parts.items()
     )

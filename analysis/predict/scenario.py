@@ -14,9 +14,11 @@ from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.network import Network, between_gpus, network_of
 from dlscale.analysis.predict.noise import Noise, noise_of
 from dlscale.analysis.predict.profile import Profile
+from dlscale.analysis.text import plural
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
+from dlscale.collectives.sharding import NONE, OPTIMIZER, PARAMETERS, check_sharding
 from dlscale.models import load_workload
 
 NUM_REPLICATES = 2000
@@ -44,6 +46,7 @@ class Scenario:
     doubts: tuple[str, ...] = ()  # why it is not to be trusted, where that was asked for
     backend_options: Mapping[str, Any] = field(default_factory=dict)  # that `rule` was made from
     exchange_algorithm: str = ""  # in the place of the backend's own; empty: its own
+    shard: str = NONE  # what of the training's state each rank has only its part of
     step_error: float = (
         0.0  # of predicted steps where some were measured, as a logarithm (`calibration_records`)
     )
@@ -65,6 +68,7 @@ def scenario_of(
     batch: int | None = None,
     algorithm: Algorithm | None = None,
     assumed: tuple[str, ...] | None = None,
+    shard: str = NONE,
 ) -> Scenario:
     """The scenario of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
 
@@ -91,11 +95,16 @@ def scenario_of(
         num_servers=num_servers(per_node),
         spare_core=machine.has_spare_core(per_node),
     )
+    of_shards = _assumed_of_shards(backend, backend_options, profile.framework, shard, on_gpus=on_gpus)
+    if shard != NONE:  # a deferred exchange is of averages that all ranks have
+        rule = replace(rule, overlap="none" if profile.framework == "tensorflow" else rule.overlap)
+        rule = replace(rule, overlap="thread" if rule.overlap == "next_forward" else rule.overlap)
     own = profile.local_batch
     if scaling_mode == "strong":
         own = load_workload(profile.workload).preset(profile.preset).global_batch
     return Scenario(
-        doubts=tuple(f"{ASSUMED}{text}" for text in assumed or ()),
+        doubts=tuple(f"{ASSUMED}{text}" for text in (*(assumed or ()), *of_shards)),
+        shard=shard,
         network=network,
         profile=profile,
         noise=noise_of(profile),
@@ -106,6 +115,26 @@ def scenario_of(
         num_servers=num_servers,
         backend_options=backend_options,
         exchange_algorithm=algorithm if algorithm and not rule.serves else "",
+    )
+
+
+GATHERS = {NONE: 0, OPTIMIZER: 1, PARAMETERS: 2}  # of all weights in a step
+
+
+def _assumed_of_shards(
+    backend: str, options: Mapping[str, Any], framework: str, shard: str, *, on_gpus: bool
+) -> tuple[str, ...]:
+    """What a prediction of that sharding assumes; nothing without shards. Raises UsageError as `check_sharding`."""
+    check_sharding(backend, options, framework=framework, shard=shard, device="gpu" if on_gpus else "cpu")
+    if shard == NONE:
+        return ()
+    units = (
+        ", of all weights in the buckets of the gradients and not unit by unit" if shard == PARAMETERS else ""
+    )
+    return (
+        f"{shard} sharded: a reduce-scatter and an allgather each take half of an allreduce",
+        f"allgathers{units}, {plural(GATHERS[shard], 'time')} per step and not overlapped with computing",
+        "an update takes 1/P of its time",
     )
 
 

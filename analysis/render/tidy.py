@@ -77,6 +77,7 @@ TABLES = {
                 "framework",
                 "backend",
                 "backend_options",
+                "shard",
                 "exchange_algorithm",
             ),
             *("scaling_mode", "num_ranks", "num_servers", "num_nodes", "local_batch"),

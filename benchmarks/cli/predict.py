@@ -32,10 +32,11 @@ from dlscale.benchmarks.study.servers import check_servers, num_servers
 from dlscale.benchmarks.study.settings import nested
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.collectives import capabilities
+from dlscale.collectives.sharding import NONE
 
 Kind = Literal["weak-scaling", "strong-scaling"]
 ALGORITHMS = tuple(name for name in get_args(Algorithm) if name != "parameter_servers")
-FLAGS = ("system", "workloads", "frameworks", "preset", "backends", "nodes", "batch", "results")
+FLAGS = ("system", "workloads", "frameworks", "preset", "backends", "nodes", "batch", "shard", "results")
 OTHERS = ("backend_options", "ranks_per_node", "servers")
 LATEST_RUN = "collectives"
 
@@ -133,6 +134,8 @@ def predict(
             Requested(calibrated(*it, machine, folders, profiled=folder, force=force), it.sizes)
             for it in trainings
         ]
+    if grid and any(scenario.shard != NONE for scenarios, _ in trainings for scenario in scenarios):
+        raise UsageError("--grid with --shard: its page has no slider of shards; leave one of the two out")
     if grid:
         for scenarios, sizes in trainings:
             check_grid(grid, scenarios, sizes)
@@ -170,6 +173,8 @@ def _trainings(
     except ValueError as error:
         raise UsageError(f"--set servers: {error}") from None
     backends, options = fields["backends"], fields.get("backend_options", {})
+    asked = fields.get("shard", NONE)
+    shards = asked if isinstance(asked, list) else [asked]
     for backend, own in options.items():
         if backend not in backends:
             raise UsageError(
@@ -191,8 +196,10 @@ def _trainings(
                     ranks_per_node=fields.get("ranks_per_node"),
                     batch=_one(fields.get("batch"), "batch"),
                     algorithm=algorithm,
+                    shard=shard,
                 )
                 for backend in backends
+                for shard in shards
             ]
             sizes = fields.get("nodes") or doubled_sizes(scenarios)
             for scenario in scenarios:

@@ -29,6 +29,7 @@ from dlscale.analysis.predict.render import (
     network_line,
     prediction_table,
     profile_lines,
+    state_line,
 )
 from dlscale.analysis.predict.scenario import ASSUMED, Scenario
 from dlscale.analysis.published.catalogue import load_published
@@ -157,7 +158,7 @@ def show_curves(
         for it in load_published().said_of(records[0].system, records[0].workload, scenario.scaling_mode)
     ]
     texts = [first_line(records[0]), *profile_lines(scenario), *(f"published: {it}" for it in published)]
-    texts.append(network_line(curves[0]))
+    texts += filter(None, (network_line(curves[0]), state_line(curves)))
     for curve in curves:
         if curve.scenario.calibrated_nodes:
             from dlscale.analysis.predict.calibration_records import calibration_line

@@ -162,21 +162,33 @@ class Rehearsal:
             row = capabilities(backend)
             if not row.exchanges or profile.framework not in row.frameworks:
                 continue
-            try:
-                scenario = scenario_of(
-                    system,
-                    profile,
-                    backend,
-                    scaling_mode=mode,
-                    backend_options=self.study.backend_options.get(backend, {}),
-                    num_servers=lambda num_ranks: num_servers(self.study.servers[0], num_ranks),
-                    ranks_per_node=self.ranks_per_node,
-                    batch=batch,
-                    assumed=assumed,
-                )
-                yield predict_curve(scenario, nodes)
-            except UsageError as error:
-                click.echo(f"not predicted over {backend}: {error}")
+            for shard in self._shards(profile, backend):
+                try:
+                    scenario = scenario_of(
+                        system,
+                        profile,
+                        backend,
+                        scaling_mode=mode,
+                        backend_options=self.study.backend_options.get(backend, {}),
+                        num_servers=lambda num_ranks: num_servers(self.study.servers[0], num_ranks),
+                        ranks_per_node=self.ranks_per_node,
+                        batch=batch,
+                        assumed=assumed,
+                        shard=shard,
+                    )
+                    yield predict_curve(scenario, nodes)
+                except UsageError as error:
+                    click.echo(f"not predicted over {backend}: {error}")
+
+    def _shards(self, profile: Profile, backend: str) -> list[str]:
+        """What is sharded in the planned trainings over the backend, each once."""
+        cells = (case.cell for launch in self.campaign.plan.launches for case in launch.cases)
+        wanted = (profile.workload, profile.framework, backend, "train")
+        return list(
+            dict.fromkeys(
+                it.shard for it in cells if (it.workload, it.framework, it.backend, it.control) == wanted
+            )
+        )
 
     def _solutions(self, workload: str, trained: list[SamplesToTarget]) -> Iterator[PredictedSolution]:
         """The times at the trained batches, on the numbers of nodes that divide them."""

@@ -17,6 +17,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular, write_atomically
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.records.record import Setting
+from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
 from dlscale.models.workload import Preset
 
@@ -67,6 +68,7 @@ class PredictionRecord(Frozen):
     backend: Name
     backend_options: dict[Text, Setting] = {}
     exchange_algorithm: Text = ""  # between nodes, in the place of the backend's own; empty: its own
+    shard: Name = where_given(NONE)  # what of the training's state each rank has only its part of
     scaling_mode: Literal["weak", "strong"]
     num_ranks: Count
     num_servers: CountFromZero
@@ -105,6 +107,11 @@ class PredictionRecord(Frozen):
     def preset_facts(self) -> Preset:
         """What is known of its preset, as of a cell's. Raises UsageError for an unknown one."""
         return load_workload(self.workload).preset(self.preset, self.sequence_length)
+
+    @property
+    def carrier(self) -> str:
+        """The backend, with what is sharded: `nccl, parameters sharded`."""
+        return self.backend if self.shard == NONE else f"{self.backend}, {self.shard} sharded"
 
     @property
     def batch(self) -> int:

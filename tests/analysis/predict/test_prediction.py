@@ -9,7 +9,8 @@ from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.loggp import mean_jitter
 from dlscale.analysis.predict.network import Groups
 from dlscale.analysis.predict.noise import Noise
-from dlscale.analysis.predict.prediction import predict_curve, predict_point, sensitivity
+from dlscale.analysis.predict.plots import efficiency_plot
+from dlscale.analysis.predict.prediction import predict_curve, predict_point, prediction_records, sensitivity
 from dlscale.analysis.predict.profile import Gradient
 from dlscale.base.errors import UsageError
 from tests.analysis.made_scenarios import NETWORK, PROFILE, scenario
@@ -131,3 +132,28 @@ def test_jitter_of_messages_makes_a_ring_later():
     assert 126 * 5e-6 < extra < 2 * 126 * 5e-6
     slower = predict_point(scenario(network=jittery), 64).step_seconds.center
     assert slower > predict_point(scenario(), 64).step_seconds.center + 126 * 5e-6
+
+
+def test_sharding_moves_the_bytes_of_an_allreduce_and_half_as_many_again_and_cuts_the_update():
+    seconds = {
+        shard: predict_point(scenario(shard=shard), 8).step_seconds.center
+        for shard in ("none", "optimizer", "parameters")
+    }
+    allreduce = seconds["none"] - 0.32
+    assert allreduce == pytest.approx(2 * 7 / 8 * 0.1 + 14 * 10e-6)
+    assert seconds["optimizer"] == pytest.approx(0.3 + allreduce + 0.02 / 8)
+    assert seconds["parameters"] == pytest.approx(0.3 + 1.5 * allreduce + 0.02 / 8)
+    lost = predict_point(scenario(shard="parameters"), 8)
+    assert sum(lost.parts.values()) == pytest.approx(1 - lost.efficiency.center)
+    assert lost.parts["update of a part"] == pytest.approx(-0.02 * 7 / 8 / seconds["parameters"])
+
+
+def test_one_rank_has_nothing_to_shard():
+    points = [predict_point(scenario(shard=shard), 1) for shard in ("none", "parameters")]
+    assert points[0].step_seconds == points[1].step_seconds
+
+
+def test_predictions_of_a_shard_are_a_curve_of_their_own():
+    curves = [predict_curve(scenario(shard=shard), [2]) for shard in ("none", "parameters")]
+    plot = efficiency_plot(list(prediction_records(curves)), says="")
+    assert [series.name for series in plot.series] == ["gloo", "gloo, parameters sharded"]
