@@ -32,6 +32,7 @@ NAMES = (
     "step-time",
     "ecdf",
     "waterfall",
+    "memory",
     "busbw",
     "heatmap",
     "start-up",

@@ -14,7 +14,7 @@ weights take while they are gathered, the framework itself and the data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import median
 from typing import Any
@@ -401,7 +401,7 @@ def _figure(study: Measured, family: Family, form: Form) -> Figure | None:
             "What a rank keeps between steps, the largest rank's over backends and launches: parameters, gradients "
             "and what optimizers keep, as far as the framework shows it.",
         ),
-        panels=(_plot("memory", family, curves),),
+        panels=(replace(_plot("memory", family, curves), title=""),),
         lines=[_memory_row(use) for use in own],
         wide=False,
     )

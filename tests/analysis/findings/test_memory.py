@@ -2,6 +2,7 @@
 
 import pytest
 
+from dlscale.analysis.figures.write import write_figures
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings import load_all, memory
 from dlscale.analysis.findings.memory import expected_state
@@ -121,6 +122,11 @@ def test_a_curve_per_shard_and_the_ideal_from_one_rank():
     ranks, size = ideal.points[0]
     assert ranks * size == pytest.approx(4 * GRADIENTS / 2**20)
     assert plot.series[2].points[-1].y == pytest.approx(2 * GRADIENTS / 2**20, rel=1e-3)
+
+
+def test_the_figure_is_among_those_that_are_written(tmp_path):
+    files = write_figures(study_of(num_blocks=1), tmp_path, only=("memory",))
+    assert {path.suffix for path in files} >= {".png", ".csv"}
 
 
 def test_the_page_says_what_was_saved_and_when_it_pays_as_far_as_intervals_show_it():
