@@ -301,6 +301,10 @@ class Backend(Protocol):
         """What of a training's state is sharded over ranks, of `sharding.NAMES`."""
         ...
 
+    def gather_seconds(self) -> float | None:
+        """Seconds that gathers of weights took on this rank so far, its steps waiting; None if that is not known."""
+        ...
+
     def moved(self) -> Moved | None:
         """What its trainers' steps have exchanged so far, counted where they hand it over; between two steps.
 
@@ -387,6 +391,10 @@ class InStep:
     def shard(self) -> str:
         """Nothing: every rank has all."""
         return "none"
+
+    def gather_seconds(self) -> float | None:
+        """None: weights are not gathered."""
+        return None
 
     def moved(self) -> Moved | None:
         """None: the library that carries gradients does not count."""

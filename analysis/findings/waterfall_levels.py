@@ -39,7 +39,16 @@ from dlscale.benchmarks.records.record import Cell, Control
 # "..._resident" is the same level on tensors in memory; "resident" is that of N ranks. "link" is no level of the
 # staircase: the training through which the base case of another job is reached. Seconds per step.
 Level = Literal[
-    "ideal", "ideal_resident", "alone", "alone_resident", "resident", "mean", "latest", "measured", "link"
+    "ideal",
+    "ideal_resident",
+    "alone",
+    "alone_resident",
+    "resident",
+    "mean",
+    "latest",
+    "gathered",
+    "measured",
+    "link",
 ]
 Terms = dict[Level, int]  # a sum of levels, each with its factor
 ByBlock = Mapping[Block, float]
@@ -260,6 +269,11 @@ def _levels_beside(
     optional: dict[Level, ByBlock] = {}
     if all(case.latest is not None for case in crowd.cases):
         needed["latest"] = crowd.latest
+    if all(len(case.record.gather_seconds) == mine.cell.num_ranks for case in mine.good):
+        # Who comes to a gather last waits least: what others spend beyond that is waiting.
+        optional["gathered"] = {
+            case.block: case.world - min(case.record.gather_seconds) for case in mine.good
+        }
     if resident := _control(crowd, measured, "synthetic"):
         optional["resident"] = resident.mean
     if mine.cell.scaling_mode == "strong":

@@ -15,6 +15,8 @@ Levels form a staircase, in seconds per step; every part is the height of one st
       | stragglers              every step has a latest rank, and all others wait for it
     latest     N ranks of `none`: mean over steps of the latest rank's
       | communication and waiting   the rest
+    gathered   N ranks over the backend, less what the last rank to come spends in gathers (sharded weights only)
+      | gathering weights
     measured   N ranks over the backend
 
 Stragglers and the input stall both occur in `none` on N ranks, where no rank waits for another. They are separated at
@@ -49,7 +51,8 @@ from dlscale.benchmarks.records.record import Cell
 
 BATCH, SHARING, INPUT = "batch effect", "sharing the machine", "input stall"
 STRAGGLERS, WAITING = "stragglers", "communication and waiting"
-NAMES = (BATCH, SHARING, INPUT, STRAGGLERS, WAITING)  # in the order of the staircase
+GATHERING = "gathering weights"
+NAMES = (BATCH, SHARING, INPUT, STRAGGLERS, WAITING, GATHERING)  # in the order of the staircase
 # What JSON of schema 1 and files of predictions call them.
 FIRST_NAMES = {SHARING: "co-running", STRAGGLERS: "late ranks", WAITING: "exposed communication"}
 LEVEL_CONTROLS = {"train", "synthetic", "loader", "alone"}  # controls that measure a level or bound one
@@ -102,7 +105,10 @@ def staircase(known: Set[Level], *, strong: bool, reads: bool, together: bool) -
     else:
         landings.append((SHARING, {"mean": 1}))
     landings.append((STRAGGLERS, {"latest": 1} if together and "latest" in known else None))
-    landings.append((WAITING, {"measured": 1}))
+    if "gathered" in known:
+        landings += [(WAITING, {"gathered": 1}), (GATHERING, {"measured": 1})]
+    else:
+        landings.append((WAITING, {"measured": 1}))
     stairs: list[Stair] = []
     names: list[str] = []
     below: Terms = {"ideal": 1}

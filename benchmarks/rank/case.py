@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from dlscale.benchmarks.rank.measure import BarrierControl, Observer
+from dlscale.benchmarks.rank.observers import GatherMeter
 from dlscale.benchmarks.records.record import Cell, Gate, StateBytes
 from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, SpoolWriter
 from dlscale.benchmarks.study.rules import Rules
@@ -33,6 +34,7 @@ class LaunchContext:
     seed: int
     spool: SpoolWriter
     observers: Sequence[Observer] = ()  # of the node, on the one rank of it that has them
+    gathers: GatherMeter | None = None  # of sharded weights
     # Filled by the first training for the communication-only case of the launch; None where there is no such case:
     # counting gradients copies the weights, which would show in the memory of `none`.
     bucket_bytes: list[int] | None = None
@@ -129,6 +131,7 @@ class CaseRun:
                 dropped=cast(BackedUpTrainer, trainer).num_dropped() if backed_up else None,
                 computed=cast(BackedUpTrainer, trainer).num_computed() if backed_up else None,
                 settings=trainer.settings(),
+                gather_seconds=self.context.gathers.take() if self.context.gathers else None,
                 skipped=sum(replica.num_skipped() for replica in replicas) + evaluated_without,
             )
         )

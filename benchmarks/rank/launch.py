@@ -17,7 +17,7 @@ from dlscale.benchmarks.rank.checks import update_gates
 from dlscale.benchmarks.rank.controls import measure_exchange, measure_loader
 from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.measure import CommunicatorControl
-from dlscale.benchmarks.rank.observers import HostMemoryMeter, observers_of
+from dlscale.benchmarks.rank.observers import GatherMeter, HostMemoryMeter, observers_of
 from dlscale.benchmarks.rank.other_programs import watch_other_programs
 from dlscale.benchmarks.rank.profile import measure_profile
 from dlscale.benchmarks.rank.solution import train_to_target
@@ -29,6 +29,7 @@ from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo
 from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
 from dlscale.collectives.registry import connect, preload, serve
+from dlscale.collectives.sharding import NONE
 from dlscale.models.frameworks import framework_module, repeatable, taken_gpu
 from dlscale.models.workload import Shard
 
@@ -80,6 +81,7 @@ def run_launch_on_rank(
             shard=cell.shard,
         )
     memory = HostMemoryMeter()
+    gathers = GatherMeter(backend) if cell.shard != NONE else None
     context = LaunchContext(
         backend=backend,
         control=CommunicatorControl(world, patient=spec.patient),
@@ -88,7 +90,8 @@ def run_launch_on_rank(
         rules=spec.rules,
         seed=spec.seed,
         spool=spool,
-        observers=[*observers_of(cell, others), memory],
+        observers=[*observers_of(cell, others), memory, *([gathers] if gathers else [])],
+        gathers=gathers,
         bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
     )
     gc.freeze()  # what was imported stays, and no collection need visit it

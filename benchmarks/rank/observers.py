@@ -13,6 +13,7 @@ from dlscale.benchmarks.rank.energy import node_meter
 from dlscale.benchmarks.rank.measure import Observer
 from dlscale.benchmarks.records.record import Cell, GpuMemory
 from dlscale.benchmarks.records.spool import Event, MeasuredWindow
+from dlscale.collectives import Backend
 from dlscale.models.frameworks import GpuModule, gpu_module
 
 
@@ -60,6 +61,42 @@ class GpuMemoryMeter:
         now: dict[str, Any] = self._gpu.peak_memory()
         if now["allocated_bytes"] > self._most.allocated_bytes:
             self._most = GpuMemory(**now)
+
+
+class GatherMeter:
+    """Seconds of gathers of sharded weights in the windows after the warm-up (`measure.Observer`)."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._before: float | None = 0.0
+        self._seconds: float | None = 0.0
+        self._num_steps = 0
+
+    def after(self, window: MeasuredWindow) -> MeasuredWindow:
+        """Count what the window's steps gathered."""
+        now = self._backend.gather_seconds()
+        if window.phase == "steady":
+            known = not (now is None or self._before is None or self._seconds is None)
+            self._seconds = self._seconds + now - self._before if known else None  # type: ignore[operator]
+            self._num_steps += window.num_steps
+        self._before = now
+        return window
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens in the body does not count."""
+        yield
+        self._before = self._backend.gather_seconds()
+
+    def end(self) -> Sequence[Event]:
+        """The case's result has it."""
+        return []
+
+    def take(self) -> float | None:
+        """Seconds per step, of this rank; the next case begins. None where that is not known."""
+        seconds, num_steps = self._seconds, self._num_steps
+        self._seconds, self._num_steps, self._before = 0.0, 0, self._backend.gather_seconds()
+        return None if seconds is None or not num_steps else seconds / num_steps
 
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")

@@ -145,6 +145,9 @@ def assemble(
         steady=first.steady if first else None,
         windows=windows,
         bucket_bytes=first.bucket_bytes if first else [],
+        gather_seconds=[
+            result.gather_seconds for result in results if result and result.gather_seconds is not None
+        ],
         copy_rates=[result.copy_rate for result in results if result and result.copy_rate is not None],
         energy=_energy(spools, index, metadata.configuration),
         checkpoints=workers[0].of(Checkpoint, index),

@@ -17,6 +17,7 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import (
     AfterValidator,
     Field,
+    NonNegativeFloat,
     NonNegativeInt,
     PlainSerializer,
     PositiveFloat,
@@ -364,9 +365,8 @@ class Record(Frozen):
     steady: bool | None  # whether the warm-up met its steady-state test
     windows: Annotated[Sequence[Window], PlainSerializer(list, return_type=list[Window])]
     bucket_bytes: list[PositiveInt] = []  # that a step of control `exchange` averages, in order
-    copy_rates: list[
-        PositiveFloat
-    ] = []  # [P], bytes per second read and written while all ranks copy; likewise
+    gather_seconds: list[NonNegativeFloat] = where_given([])  # [P], per step, of sharded weights
+    copy_rates: list[PositiveFloat] = []  # [P], bytes per second read and written while all copy
     # Of control `profile`; None also if its steps were not finished.
     profile: StepProfile | None = where_given(None)
     energy: list[NodeEnergy] = []  # over the windows after the warm-up; empty if they were not finished

@@ -115,6 +115,7 @@ class CaseResult:
     skipped: NonNegativeInt | None = None  # samples that could not be read
     bucket_bytes: list[PositiveInt] = field(default_factory=list)
     copy_rate: PositiveFloat | None = None
+    gather_seconds: Seconds | None = None  # per step, of gathers of sharded weights while windows ran
     staleness: dict[NonNegativeInt, PositiveInt] = field(default_factory=dict)
     computed: NonNegativeInt | None = None  # local batches, where updates take the first gradients to come
     dropped: NonNegativeInt | None = None  # likewise; gradients that came too late, over all servers

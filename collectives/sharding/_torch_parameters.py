@@ -8,6 +8,7 @@ longer on a CPU than the arithmetic.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -75,13 +76,17 @@ def over(replica: Any, group: dist.ProcessGroup) -> ParameterShardedTrainer:
 
 @dataclass(slots=True)
 class Log:
-    """Bytes of the operations of a step so far, in order: of what is gathered, and of what is reduced."""
+    """Bytes of the operations of a step so far, in order: of what is gathered, and of what is reduced.
+
+    `gather_seconds` are those of all steps; None on GPUs, which gather while they compute.
+    """
 
     gathered: list[int]
     reduced: list[int]
+    gather_seconds: float | None
 
     def __init__(self) -> None:
-        self.gathered, self.reduced = [], []
+        self.gathered, self.reduced, self.gather_seconds = [], [], 0.0
 
 
 class _Communication:
@@ -106,7 +111,14 @@ class Gather(_Communication):
     ) -> dist.Work | None:
         """All ranks' chunks in `output_tensor`, one after the other."""
         self._log.gathered.append(output_tensor.nbytes)
+        begin = time.perf_counter()
         work: dist.Work | None = all_gather(output_tensor, input_tensor, group=group, async_op=async_op)
+        if output_tensor.device.type != "cpu":
+            self._log.gather_seconds = None
+        elif self._log.gather_seconds is not None:
+            if work is not None:  # as torch does next on a CPU
+                work.wait()
+            self._log.gather_seconds += time.perf_counter() - begin
         return work
 
 
@@ -248,15 +260,15 @@ class ParameterShardedTrainer(TorchTrainer):
         exchanges = [NoExchange(objective) for objective in replica.objectives]
         super().__init__(replica, exchanges, updates=updates)
         self._parts, self._pieces, self._group = updates, pieces, group
-        self._log, self._num_units = log, num_units
+        self.log, self._num_units = log, num_units
         by_parameter = {piece.parameter: piece for piece in pieces}
         self._trained = [by_parameter[p] for o in replica.objectives for p in o.parameters]
         self._piece_of = by_parameter
 
     def step(self) -> None:
         """Train on one local batch. Raises UsageError for weights that are used outside of their layers."""
-        self._log.gathered.clear()
-        self._log.reduced.clear()
+        self.log.gathered.clear()
+        self.log.reduced.clear()
         try:
             super().step()
         except RuntimeError as error:
@@ -277,7 +289,7 @@ class ParameterShardedTrainer(TorchTrainer):
 
     def settings(self) -> dict[str, Setting]:
         """The units, the bytes of each operation of the last step in order, and the group's own decisions."""
-        sizes = {GATHER_SIZES: self._log.gathered, BUCKET_SIZES: self._log.reduced}
+        sizes = {GATHER_SIZES: self.log.gathered, BUCKET_SIZES: self.log.reduced}
         settings: Any = getattr(self._group, "settings", dict)
         return {
             "units": self._num_units,

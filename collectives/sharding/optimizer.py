@@ -60,6 +60,10 @@ class OptimizerShardingBackend(InStep):
         trainer: Trainer = integration.over(replica, self._counted, self._training, gathering=self._first)
         return trainer
 
+    def gather_seconds(self) -> float:
+        """Of the team that took longest: teams gather at the same time."""
+        return max(collective.gather_seconds for collective in self._counted)
+
     def moved(self) -> Moved | None:
         """What went through the counted collectives."""
         return moved_by(self._counted)

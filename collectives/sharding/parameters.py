@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Backend, Collective, InStep, ProcessGroupBackend, Trainer
@@ -32,6 +32,7 @@ class ParameterShardingBackend(InStep):
 
     def __init__(self, backend: ProcessGroupBackend) -> None:
         self._backend, self._group = backend, backend.process_group()
+        self._gathers: list[Any] = []  # of all trainers
 
     @property
     def capabilities(self) -> Capabilities:
@@ -46,7 +47,14 @@ class ParameterShardingBackend(InStep):
         """
         from dlscale.collectives.sharding import _torch_parameters
 
-        return _torch_parameters.over(factory(shard=shard, seed=seed, gate=gate), self._group)
+        trainer = _torch_parameters.over(factory(shard=shard, seed=seed, gate=gate), self._group)
+        self._gathers.append(trainer.log)
+        return trainer
+
+    def gather_seconds(self) -> float | None:
+        """Of all trainers; None on GPUs, which gather while they compute."""
+        seconds = [log.gather_seconds for log in self._gathers]
+        return None if None in seconds else sum(seconds)
 
     def moved(self) -> Moved | None:
         """What the process group did, by its own count."""

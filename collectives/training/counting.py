@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ class CountedCollective:
     def __init__(self, collective: Collective) -> None:
         self._collective = collective
         self.num_calls = self.num_bytes = 0
+        self.gather_seconds = 0.0
         self.threads: set[int] = set()
 
     def allreduce(self, buffer: NDArray[Any], op: str = "sum", **named: Any) -> None:
@@ -41,9 +43,11 @@ class CountedCollective:
         self._collective.reduce_scatter(buffer, output, op)  # type: ignore[attr-defined]
 
     def allgather(self, piece: NDArray[Any], output: NDArray[Any]) -> None:
-        """Likewise."""
+        """Likewise, with the time that it takes."""
         self._count(output)
+        begin = time.perf_counter()
         self._collective.allgather(piece, output)  # type: ignore[attr-defined]
+        self.gather_seconds += time.perf_counter() - begin
 
     def _count(self, whole: NDArray[Any]) -> None:
         self.num_calls += 1

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from dlscale.benchmarks.rank import observers
-from dlscale.benchmarks.rank.observers import GpuMemoryMeter, HostMemoryMeter
+from dlscale.benchmarks.rank.observers import GatherMeter, GpuMemoryMeter, HostMemoryMeter
 from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.record import GpuMemory, StateBytes
-from dlscale.benchmarks.records.spool import CaseEnd, SpoolWriter, read_spools
+from dlscale.benchmarks.records.spool import CaseEnd, MeasuredWindow, SpoolWriter, read_spools
 from dlscale.models.frameworks import gpu_module
 from tests.benchmarks.records.test_assemble import CASE, METADATA
 from tests.benchmarks.spools import rank_info
@@ -120,3 +120,34 @@ def test_a_kernel_that_sets_nothing_back_tells_of_the_launch_alone(tmp_path, mon
     launch, windows = meter.take()
     assert launch > 50e6
     assert windows is None
+
+
+class Gathering:
+    """A backend whose gathers took so many seconds so far."""
+
+    seconds: float | None = 0.0
+
+    def gather_seconds(self):
+        return self.seconds
+
+
+def window(phase, num_steps):
+    return MeasuredWindow(phase=phase, num_steps=num_steps, start=0.0, seconds=1.0)
+
+
+def test_gathers_of_timed_windows_alone_count():
+    backend = Gathering()
+    meter = GatherMeter(backend)
+    backend.seconds = 5.0
+    meter.after(window("warmup", 3))
+    backend.seconds = 6.0
+    meter.after(window("steady", 4))
+    with meter.paused():
+        backend.seconds = 60.0
+    backend.seconds = 63.0
+    meter.after(window("steady", 4))
+    assert meter.take() == (1 + 3) / 8
+    assert meter.take() is None, "the next case has no windows yet"
+    backend.seconds = None
+    meter.after(window("steady", 4))
+    assert meter.take() is None, "nobody knows it of a GPU"

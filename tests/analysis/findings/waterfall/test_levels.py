@@ -25,9 +25,10 @@ TRUTH = {  # milliseconds of a step
     "resident": 7.9,
     "mean": 9.6,
     "latest": 10.1,
+    "gathered": 10.6,
     "measured": 11.0,
 }
-PARTS = (0.4, 0.5, 0.7, 0.5, 0.9)
+PARTS = (0.4, 0.5, 0.7, 0.5, 0.5, 0.4)
 
 Noise = Callable[[np.random.Generator, int], np.ndarray]
 NOISES: dict[str, Noise] = {
@@ -46,7 +47,9 @@ def simulate(generator: np.random.Generator, noise: Noise, num_blocks: int, *, p
     levels = {}
     launches: dict[str, np.ndarray] = {}
     for name, seconds in TRUTH.items():
-        launch = {"latest": "mean", "resident": "mean"}.get(name, name.removesuffix("_resident"))
+        launch = {"latest": "mean", "resident": "mean", "gathered": "measured"}.get(
+            name, name.removesuffix("_resident")
+        )
         shared = launches.setdefault(launch, noise(generator, num_blocks))
         own = 0.1 * noise(generator, num_blocks)
         block = drift if paired or not name.startswith("ideal") else far_drift

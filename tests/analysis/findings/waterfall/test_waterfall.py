@@ -74,3 +74,20 @@ def test_the_late_rank_is_found_by_stamps_where_totals_do_not_show_it():
     windows = [record.windows[-1] for record in records if record.case.cell.num_ranks == 4]
     assert all(np.ptp(window.seconds) < 1e-12 for window in windows)
     assert losses(only(records))["stragglers"] == pytest.approx(1.2 * MS / truth.measured)
+
+
+def test_what_the_last_rank_spends_in_gathers_is_a_part_of_its_own():
+    """Of 1.5 ms of exchange; the other ranks wait for it in their gathers, which is no gathering."""
+    truth, gathering = Planted(**LOSSES["exposed"]), 0.4 * MS
+
+    def with_gathers(record):
+        if record.case.cell.backend == "none":
+            return record
+        scale = record.windows[1].seconds[0] / record.windows[1].num_steps / truth.measured
+        waits = [0.3 * MS, 0.0, 0.5 * MS, 0.1 * MS]
+        return record.model_copy(update={"gather_seconds": [(gathering + wait) * scale for wait in waits]})
+
+    found = losses(only(list(map(with_gathers, plant(truth)))))
+    assert found["gathering weights"] == pytest.approx(gathering / truth.measured)
+    assert found["communication and waiting"] == pytest.approx((1.5 * MS - gathering) / truth.measured)
+    assert "gathering weights" not in losses(only(plant(truth)))
