@@ -18,6 +18,7 @@ from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.small_print import family_figure, span
 from dlscale.analysis.findings.waterfall_parts import (
     FIRST_NAMES,
+    GATHERING,
     INPUT,
     Part,
     Waterfall,
@@ -373,6 +374,8 @@ def _words(drawn: Sequence[Waterfall], left_out: Sequence[str]) -> Iterator[str]
         "input stall: longer waiting for samples than on 1 rank; stragglers: every step waits for its latest rank; "
         "communication and waiting: the rest."
     )
+    if any(part.name == GATHERING for part in parts):
+        yield "Gathering weights: of sharded ones, on the rank that waits least in it."
     if any(part.loss.low is None for part in parts):
         yield "No whisker: too few blocks."
     yield from dict.fromkeys(note for waterfall in drawn for note in _notes(waterfall))
