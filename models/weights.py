@@ -54,6 +54,7 @@ def he_normal(
 
 
 WEIGHT = "weight"  # of what a step changes: trainable weights are `weight.<place>`
+SLOTS = "optimizer"  # how names of what optimizers keep begin, with the optimizer's number
 NUM_DRAWN = "num_drawn"  # batches: the number of the next step; and the shard's samples in them
 
 

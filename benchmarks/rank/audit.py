@@ -35,7 +35,6 @@ from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.collectives.compression.trainer import CompressedTrainer
 from dlscale.collectives.control import Communicator
-from dlscale.models.weights import NUM_DRAWN
 from dlscale.models.workload import Replica, State, Weights
 
 Averaging = Callable[[Weights], Weights]
@@ -398,11 +397,13 @@ class ReplayAudit:
 
     def _seen(self, state: State) -> Snapshot:
         """What the trainer holds that its steps change, with what optimizers keep in `state`; collective."""
-        return _changed(deviation.kept_by_optimizers(state) | self._training.trainer.held(slots=False))
+        return deviation.changed(
+            deviation.kept_by_optimizers(state) | self._training.trainer.held(slots=False)
+        )
 
     def _replayed(self, reference: Replica) -> Snapshot:
         """What it ought to hold, after a replay; valid until the next one."""
-        return _changed(reference.held())
+        return deviation.changed(reference.held())
 
     def _replica(self) -> Replica:
         if self._reference is None:
@@ -440,7 +441,3 @@ class ReplayAudit:
     def _noisy(self, gradients: Weights) -> set[str]:
         """Names of what is rounding."""
         return deviation.noisy_weights(gradients, bounds=self._training.bounds)
-
-
-def _changed(held: State) -> Snapshot:
-    return {name: value for name, value in held.items() if name != NUM_DRAWN}

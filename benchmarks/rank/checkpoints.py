@@ -21,6 +21,7 @@ from dlscale.benchmarks.records.record import Checkpoint, Resumption
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import Backend, Trainer
 from dlscale.collectives.backend import OWN
+from dlscale.collectives.sharding import NONE
 from dlscale.models.workload import State
 
 
@@ -138,7 +139,7 @@ def training_run(case: CaseRun, trainer: Trainer) -> TrainingRun | None:
         control=context.control,
         world=context.world,
         write=case.write,
-        gathers=context.backend.shard != "none",
+        gathers=context.backend.shard != NONE,
     )
 
 

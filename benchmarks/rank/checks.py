@@ -7,13 +7,13 @@ from typing import Any
 
 from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
 from dlscale.benchmarks.rank.compressed import compressed_gate
-from dlscale.benchmarks.rank.gates import finite_gate, gradient_gate, identity_gate
+from dlscale.benchmarks.rank.gates import finite_gate, gradient_gate, identity_gate, sharding_gate
 from dlscale.benchmarks.rank.rounds import RoundsAudit, rounds_gate
 from dlscale.benchmarks.rank.server_audit import InStepAudit, ServerAudit
-from dlscale.benchmarks.rank.sharded import sharding_gate
 from dlscale.benchmarks.rank.turns import falling_gate, losses_of_further_steps, turns_gate
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
+from dlscale.collectives.sharding import NONE
 from dlscale.models.workload import ReplicaFactory, Shard
 
 StepsAudit = RoundsAudit | ReplayAudit | ServerAudit
@@ -31,7 +31,7 @@ def update_gates(
     elif backend.asynchronous:
         gate = turns_gate
     gates = gate(backend, factory, control=control, shard=shard, seed=seed, precision=precision)
-    if backend.shard != "none":
+    if backend.shard != NONE:
         gates.append(
             sharding_gate(backend, factory, control=control, shard=shard, seed=seed, precision=precision)
         )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.models.weights import WEIGHT
+from dlscale.models.weights import NUM_DRAWN, SLOTS, WEIGHT
 from dlscale.models.workload import State, Weights
 
 CENTRE = "centre"  # of ranks in rounds
@@ -105,7 +105,12 @@ def snapshot(
 
 def kept_by_optimizers(state: State) -> State:
     """That part of a state."""
-    return {name: value for name, value in state.items() if name.startswith("optimizer")}
+    return {name: value for name, value in state.items() if name.startswith(SLOTS)}
+
+
+def changed(held: State) -> Snapshot:
+    """What a step changes of what a trainer or a replica holds: all but the number of batches."""
+    return {name: value for name, value in held.items() if name != NUM_DRAWN}
 
 
 def noisy_weights(gradients: Weights, *, bounds: Bounds) -> set[str]:

@@ -22,6 +22,7 @@ from dlscale.benchmarks.records.record import Cell, Gate
 from dlscale.benchmarks.records.window_gates import outside
 from dlscale.collectives import CountingTrainer, Trainer
 from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.sharding import NONE
 from dlscale.models.quality.metric import HeldOut, Measured
 from dlscale.models.workload import Indices, Input, Replica, Shard, State, Weights, Workload
 
@@ -98,7 +99,7 @@ class Evaluator:
         self._by_state = not cell.num_servers
         self._own_weights = cell.algorithm != SYNC  # ranks' states have weights of their own
         self._of_first = facts.running_statistics and cell.num_ranks > 1
-        self._gathers = cell.shard != "none"
+        self._gathers = cell.shard != NONE
         if self._by_state:
             # The optimizers make what they keep in their first step; restoring overwrites all of it.
             replica.apply([np.zeros_like(weight) for weight in replica.weights()])

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from dlscale.benchmarks.rank.deviation import Judged, bounds_for, changed, deviation, noisy_weights
+from dlscale.benchmarks.rank.replaying import judged_gate, make_slots, mean_over_ranks
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
@@ -26,6 +28,8 @@ RELATIVE_TOLERANCE = {"fp32": 1e-4, "tf32": 2e-3, "bf16": 1e-2}
 WIRE_TOLERANCE = {"float32": 0.0, "bfloat16": 2e-2}
 
 FLOOR = 1e-3
+
+NUM_SHARDED_STEPS = 3  # a part that is updated from an old one of another rank shows in the second
 
 
 def gradient_gate(
@@ -129,6 +133,41 @@ def _digest(weights: Weights) -> str:
     for weight in weights:
         digest.update(weight.tobytes())
     return digest.hexdigest()
+
+
+def sharding_gate(
+    backend: Backend, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
+) -> Gate:
+    """Weights and what the network's own optimizer keeps, after a few steps; collective.
+
+    Beside them a replica that has everything takes the same steps, with gradients that are averaged over the control
+    plane. A part that is not updated, or twice, or is gathered as it was before a step, deviates.
+    """
+    own_seed = seed + shard.index
+    trainer = backend.distribute(factory, shard=shard, seed=own_seed)
+    try:
+        state = trainer.state()
+        reference = factory(shard=shard, seed=own_seed, drawn=False)
+        make_slots(reference)
+        reference.restore(state)
+        before = {name: value.copy() for name, value in changed(trainer.held()).items()}
+        bounds = bounds_for(precision=precision, wire=backend.wire, device=reference.device)
+        noisy: set[str] = set()
+        for _ in range(NUM_SHARDED_STEPS):
+            trainer.step()
+            gradients = mean_over_ranks(reference.gradients(), control=control, order="K")
+            noisy |= noisy_weights(gradients, bounds=bounds)
+            reference.apply(gradients)
+        trainer.synchronize()
+        judged = Judged(bounds.window)
+        changes = before, changed(trainer.held()), changed(reference.held())
+        judged.add(deviation(*changes, bounds=bounds, noisy=noisy).share)
+    finally:
+        trainer.close()
+    detail = (
+        f"change of each tensor in {NUM_SHARDED_STEPS} steps, gathered, against a training without shards"
+    )
+    return judged_gate("sharding", judged, detail, control=control)
 
 
 def finite_gate(trainer: Trainer, *, control: Any) -> Gate:

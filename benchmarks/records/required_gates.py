@@ -10,6 +10,7 @@ from typing import Final, Literal
 from dlscale.benchmarks.records.record import Cell, Record
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.capabilities import capabilities
+from dlscale.collectives.sharding import NONE
 
 GATES_VERSION: Final = 2
 
@@ -40,7 +41,7 @@ def required_gates(
     row = capabilities(cell.backend)
     in_rounds = cell.algorithm != SYNC and not row.servers
     update = ("round" if in_rounds else "gradient", *(["broadcast"] if row.exchanges else []))
-    sharding = ("sharding",) if cell.shard != "none" else ()
+    sharding = ("sharding",) if cell.shard != NONE else ()
     names = (*update, *sharding, *WINDOWS[version])
     if cell.control == "loader":
         return (*names, "loader")

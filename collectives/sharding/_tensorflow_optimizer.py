@@ -23,9 +23,9 @@ from dlscale.collectives.training._tensorflow import Setting, assign, compiled_d
 from dlscale.collectives.training.communication import Training
 from dlscale.collectives.training.replica_trainer import ReplicaTrainer
 from dlscale.models.frameworks._tensorflow_optimizers import Adam, MakesSlots
+from dlscale.models.weights import SLOTS
 from dlscale.models.workload import State
 
-SLOTS = "optimizer"  # how names of what optimizers keep begin, with the optimizer's number
 PROBE = (4, 4)
 NUM_STEPS, TOLERANCE = 3, 1e-5
 

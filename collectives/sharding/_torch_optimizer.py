@@ -19,16 +19,16 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import GATHER_SIZES, Collective, PartsCollective, StateBytes
-from dlscale.collectives.sharding._torch import check_by_element
 from dlscale.collectives.training._torch import Setting, TorchTrainer, Update, storage_bytes
 from dlscale.collectives.training._torch_exchange import Bucket, BucketExchange
 from dlscale.collectives.training._torch_staging import staging_of
 from dlscale.collectives.training.communication import AUTOMATIC, Teams, Training, want_threads
+from dlscale.models.frameworks._torch_optimizers import obstacle_to_parts
 from dlscale.models.frameworks._torch_state import restored_slot
+from dlscale.models.weights import SLOTS
 from dlscale.models.workload import State
-
-SLOTS = "optimizer"  # how names of what optimizers keep begin, with the optimizer's number
 
 
 def over(
@@ -49,6 +49,13 @@ def over(
         for objective in replica.objectives
     ]
     return OptimizerShardedTrainer(replica, exchanges, teams, gathering)
+
+
+def check_by_element(optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Returns if each updates every element by its own gradient alone. Raises UsageError."""
+    for optimizer in optimizers:
+        if obstacle := obstacle_to_parts(optimizer):
+            raise UsageError(f"{obstacle}; take an elementwise optimizer such as adam or sgd, or shard=none")
 
 
 class PartedBucket(Bucket):

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES, StateBytes
-from dlscale.collectives.sharding._torch import check_by_element
+from dlscale.collectives.sharding._torch_optimizer import check_by_element
 from dlscale.collectives.sharding._torch_units import Place, shard
 from dlscale.collectives.training._torch import (
     NoExchange,
@@ -40,10 +40,8 @@ from dlscale.models.frameworks._torch_state import (
     state_tensors,
     view_in_memory_order,
 )
-from dlscale.models.weights import NUM_DRAWN, WEIGHT, check_names
+from dlscale.models.weights import NUM_DRAWN, SLOTS, WEIGHT, check_names
 from dlscale.models.workload import State, Weights
-
-SLOTS = "optimizer"  # how names of what optimizers keep begin, with the optimizer's number
 
 
 def over(replica: Any, group: dist.ProcessGroup) -> ParameterShardedTrainer:

@@ -5,7 +5,7 @@ import pytest
 
 from dlscale.benchmarks.rank.audit import REPLAY_GATES
 from dlscale.benchmarks.rank.checks import make_audit, update_gates
-from dlscale.benchmarks.rank.sharded import sharding_gate
+from dlscale.benchmarks.rank.gates import sharding_gate
 from dlscale.collectives import NAMES, capabilities
 from dlscale.collectives.backend import GATHER_SIZES
 from dlscale.collectives.training.counting import CountedCollective
