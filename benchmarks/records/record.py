@@ -93,6 +93,8 @@ class Cell(Frozen):
     preset: Name
     # Tokens per sample, where it is not the preset's own.
     sequence_length: PositiveInt | None = where_given(None)
+    # Rows of a sample, likewise.
+    height: PositiveInt | None = where_given(None)
     framework: Framework
     backend: Name
     backend_options: dict[Text, Setting] = {}
@@ -101,6 +103,10 @@ class Cell(Frozen):
     algorithm_options: dict[Text, Setting] = where_given({})
     # The state of which a rank holds only its part; not written where it holds all.
     shard: Name = where_given(NONE)
+    # Ranks per sample, each with rows of it: a replica. Not written where ranks train on whole samples.
+    split: PositiveInt = where_given(1)
+    # What carries halos between a replica's ranks, where it is not the backend.
+    halo: Name | None = where_given(None)
     environment: Text
     # Of the environment, that the study sets; not written where it sets none.
     variables: dict[Text, Text] = where_given({})
@@ -110,7 +116,7 @@ class Cell(Frozen):
     num_nodes: PositiveInt = 1
     cores_per_rank: PositiveInt
     threads_per_rank: PositiveInt
-    local_batch: PositiveInt  # samples per rank and step
+    local_batch: PositiveInt  # samples per replica (a rank, where it has whole samples) and step
     global_batch: PositiveInt  # samples per step over all ranks
     precision: Name
     compiled: bool = False  # torch.compile, or XLA in TensorFlow
@@ -138,8 +144,17 @@ class Cell(Frozen):
 
     @property
     def method(self) -> str:
-        """Likewise, with what is sharded: `ring, optimizer sharded`."""
-        return self.carrier if self.shard == NONE else f"{self.carrier}, {self.shard} sharded"
+        """Likewise, with what is sharded or split: `ring, optimizer sharded`, `ring, split 2`."""
+        parts = [self.carrier]
+        parts += [f"{self.shard} sharded"] if self.shard != NONE else []
+        parts += [f"split {self.split}"] if self.split > 1 else []
+        parts += [f"halos by {self.halo}"] if self.halo else []
+        return ", ".join(parts)
+
+    @property
+    def num_replicas(self) -> int:
+        """How many groups of ranks train on samples of their own."""
+        return self.num_ranks // self.split
 
     @property
     def preset_facts(self) -> Preset:
