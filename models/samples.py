@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.models.held_out import training_samples
+from dlscale.models.parallel import Rows
 from dlscale.models.workload import Indices, Input, Preset, Shard
 
 
@@ -116,10 +117,13 @@ class DataModule(Protocol):
         """Returns if `source` can feed the preset with `num_samples` or more; cheap. Raises UsageError."""
         ...
 
-    def open_samples(self, source: Input, preset: Preset, *, seed: tuple[int, int] | None) -> Samples:
+    def open_samples(
+        self, source: Input, preset: Preset, *, seed: tuple[int, int] | None, rows: Rows | None = None
+    ) -> Samples:
         """`source`, open for reading. `seed` (of the training, the shard) is that of random cropping and the like.
 
         None: what is drawn depends on the samples alone, and they are the same whenever they are read.
+        With `rows`, given only for presets that have `block_rows`, it reads those of each sample.
         """
         ...
 
@@ -145,6 +149,8 @@ class LocalBatches:
     are skipped: then the shard's next sample takes the place, and no rank waits for another.
 
     What a step draws depends on its number alone, so that a training can go on at any step (`begin_at`).
+
+    Ranks that share samples draw the same for whole samples, and arrays (N, H, W, C) are then cut to own rows.
     """
 
     def __init__(
@@ -165,6 +171,7 @@ class LocalBatches:
         self.num_read = 0  # samples in them, of this shard
         self.fixed: Arrays | None = None
         self._data, self._preset, self._local_batch, self._gate = data, preset, local_batch, gate
+        self._rows = preset.rows(shard.neighbours) if shard.neighbours else None
         # Two replicas of a gate start from other weights and must see the same batch.
         self._stream = (SYNTHETIC_SEED if gate else seed, shard.index)
         self._fixed_inputs = self._draw() if gate else None
@@ -172,9 +179,12 @@ class LocalBatches:
         self._bad: set[int] = set()
         if source.synthetic:
             rng = np.random.default_rng((SYNTHETIC_SEED, shard.index))
-            self.fixed = data.synthetic_batch(preset, local_batch, rng)
+            self.fixed = self._cut(data.synthetic_batch(preset, local_batch, rng))
             return
-        self._samples = data.open_samples(source, preset, seed=self._stream)
+        # Whole samples where bad ones are skipped: ranks that share a sample find the same ones bad.
+        rows = {"rows": self._rows} if self._rows and not source.skip_bad else {}
+        self._reads_rows = bool(rows)
+        self._samples = data.open_samples(source, preset, seed=self._stream, **rows)
         self.num_samples = len(self._samples)
         self._places = training_samples(self.num_samples, share=source.held_out)
         self._shard, self._order_seed = shard, ORDER_SEED + source.order
@@ -215,7 +225,10 @@ class LocalBatches:
 
     def _draw(self) -> Arrays:
         rng = np.random.default_rng((*self._stream, self.num_drawn))
-        return self._data.step_inputs(self._preset, self._local_batch, rng, gate=self._gate)
+        return self._cut(self._data.step_inputs(self._preset, self._local_batch, rng, gate=self._gate))
+
+    def _cut(self, arrays: Arrays) -> Arrays:
+        return arrays if self._rows is None else tuple(map(self._rows.cut, arrays))
 
     def _indices(self) -> Iterator[int]:
         batches = shard_indices(
@@ -233,7 +246,8 @@ class LocalBatches:
             wanted = [index if index not in self._bad else self._another() for index in wanted]
             self.last_samples = np.asarray(wanted)
             try:
-                return self._samples.read(self.last_samples)
+                arrays = self._samples.read(self.last_samples)
+                return arrays if self._reads_rows else self._cut(arrays)
             except BadSample as error:
                 if not self._skip_bad:
                     raise

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.models.frameworks import KNOWN, check_memory_format, framework_module
 from dlscale.models.optimizers import OptimizerRule
+from dlscale.models.parallel import Neighbours, Rows, deal_rows
 from dlscale.models.slept import SleepOperations, Slept
 
 SYNTHETIC = Path("synthetic")  # in the place of a data file
@@ -39,10 +40,14 @@ the number of batches drawn. Names and layouts are the framework's own: it fits 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """The part of every global batch that one rank trains on: `index` of `count`."""
+    """The part of every global batch that one rank trains on: `index` of `count`.
+
+    With `neighbours` it is the part of a replica of several ranks, of which each trains on its rows of all samples.
+    """
 
     index: int = 0
     count: int = 1
+    neighbours: Neighbours | None = None  # None: whole samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,25 @@ class Preset:
     learning_rate: float  # of every objective's optimizer
     num_classes: int = 0  # labels are 0 .. num_classes - 1; 0 where there are no labels
     tokens_per_sample: int = 0  # 0 where a sample is no sequence
+    block_rows: int = 0  # the product of all strides, where ranks can share a sample by rows; 0: they cannot
+
+    @property
+    def largest_split(self) -> int:
+        """The most ranks that can share a sample: its blocks of rows; 1 where it stays whole."""
+        return max(1, self.input_shape[1] // self.block_rows) if self.block_rows else 1
+
+    def rows(self, neighbours: Neighbours) -> Rows:
+        """A rank's rows of every sample. Raises UsageError where samples stay whole, or have too few blocks."""
+        if not self.block_rows:
+            raise UsageError(
+                f"split {neighbours.split} was asked for, but samples of preset {self.name} stay whole; leave it out"
+            )
+        return deal_rows(
+            self.input_shape[1],
+            block_rows=self.block_rows,
+            index=neighbours.index,
+            split=neighbours.split,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +286,9 @@ class Workload:
     num_slots: int | None = None  # numbers that they keep of each weight; None: not stated
     running_statistics: bool = True  # whether batch norm keeps some, which are no trainable weights
     at_length: Callable[[Preset, int], Preset] | None = None  # a preset at another length; None: no sequences
+    at_height: Callable[[Preset, int], Preset] | None = (
+        None  # one at other rows; None: the network's are fixed
+    )
     references: tuple[str, ...]
 
     @property
@@ -271,6 +298,15 @@ class Workload:
             name for name in KNOWN if importlib.util.find_spec(f"dlscale.models.{self.name}._{name}")
         )
 
+    @property
+    def splittable(self) -> bool:
+        """True if several ranks can share a sample of one of its presets by rows."""
+        return any(preset.block_rows for preset in self.presets.values())
+
+    def largest_split(self, preset: str, height: int | None = None) -> int:
+        """The most ranks that can share a sample of a preset; 1 where it stays whole."""
+        return self.preset(preset, height=height).largest_split
+
     def check_framework(self, framework: str) -> None:
         """Returns if the network is written in that framework. Raises UsageError."""
         if framework not in self.frameworks:
@@ -278,10 +314,13 @@ class Workload:
                 f"{self.name} has no network in {framework}; choose --frameworks from: {', '.join(self.frameworks)}"
             )
 
-    def preset(self, name: str | None = None, sequence_length: int | None = None) -> Preset:
-        """The preset of that name; without a name, the default. With `sequence_length` at that many tokens per sample.
+    def preset(
+        self, name: str | None = None, sequence_length: int | None = None, *, height: int | None = None
+    ) -> Preset:
+        """The preset of that name; without a name, the default.
 
-        Raises UsageError for an unknown name, and for a length that the preset's network does not take.
+        With `sequence_length` at that many tokens per sample, with `height` at that many rows of the same width.
+        Raises UsageError for an unknown name, and for a length or height that the preset's network does not take.
         """
         wanted = name or self.default_preset
         if wanted not in self.presets:
@@ -290,6 +329,8 @@ class Workload:
                 f"{self.name} has no preset {wanted!r}{hint}; choose one of: {', '.join(self.presets)}"
             )
         preset = self.presets[wanted]
+        if height is not None:
+            preset = self._at_height(preset, height)
         if sequence_length is None:
             return preset
         if self.at_length is None:
@@ -303,6 +344,20 @@ class Workload:
             )
         return self.at_length(preset, sequence_length)
 
+    def _at_height(self, preset: Preset, height: int) -> Preset:
+        if self.at_height is None:
+            raise UsageError(
+                f"height {height} was asked for, but the networks of {self.name} have a fixed number of rows; leave it "
+                "out"
+            )
+        block = preset.block_rows
+        if height < block or height % block:
+            raise UsageError(
+                f"height {height} of {self.name} {preset.name} is not in blocks of {block} rows; give a multiple of "
+                f"{block}"
+            )
+        return self.at_height(preset, height)
+
     def input(
         self,
         preset: str,
@@ -311,6 +366,7 @@ class Workload:
         num_samples: int = 1,
         skip_bad: bool = False,
         sequence_length: int | None = None,
+        height: int | None = None,
     ) -> Input:
         """The checked input for a preset: `path`, or the sample that ships with dlscale.
 
@@ -320,7 +376,7 @@ class Workload:
         """
         if path == SYNTHETIC:
             return Input()
-        data, facts = self.data(), self.preset(preset, sequence_length)
+        data, facts = self.data(), self.preset(preset, sequence_length, height=height)
         source = replace(Input(path=path) if path else data.default_input(facts), skip_bad=skip_bad)
         data.check_input(source, facts, num_samples=num_samples)
         return source
@@ -349,7 +405,10 @@ class Workload:
         return importlib.import_module(f"dlscale.models.{self.name}.quality")
 
     def program(self, framework: str, execution: Execution) -> Any:  # noqa: ARG002
-        """What builds its networks and objectives in that framework: (preset, gate=...) -> the framework's program."""
+        """What builds its networks and objectives in that framework: (preset, gate=...) -> the framework's program.
+
+        Of a preset whose samples can be split it takes `neighbours` too: `Neighbours`, or None for whole samples.
+        """
         return importlib.import_module(f"dlscale.models.{self.name}._{framework}").program
 
     def factory(
@@ -361,6 +420,7 @@ class Workload:
         source: Input,
         execution: Execution | None = None,
         sequence_length: int | None = None,
+        height: int | None = None,
     ) -> ReplicaFactory:
         """Imports the framework and returns what builds this workload's replicas in it. Raises UsageError."""
         execution = execution or Execution()
@@ -370,7 +430,7 @@ class Workload:
         factory: ReplicaFactory = shared.replica_factory(
             self.program(framework, execution),
             self.data(),
-            preset=self.preset(preset, sequence_length),
+            preset=self.preset(preset, sequence_length, height=height),
             local_batch=local_batch,
             source=source,
             execution=execution,

@@ -60,6 +60,7 @@ WORKLOAD = Workload(
             local_batch=64,  # per node
             global_batch=16_384,
             learning_rate=LEARNING_RATE,
+            block_rows=1 << NUM_CONVOLUTIONS,
             source="network and local batch: MustafaMustafa/cosmoGAN, run_dcgan.py; global batch of strong "
             "scaling on Edison: azrael417/cosmoGAN, branch distributed-benchmark, README",
         ),
@@ -71,6 +72,7 @@ WORKLOAD = Workload(
             local_batch=4,  # ours: about 95 ms per step on one core; the full networks take 1.5 s
             global_batch=16,
             learning_rate=LEARNING_RATE,
+            block_rows=1 << NUM_CONVOLUTIONS,
             source="the published networks with half the filters, on maps of half the size: not published",
         ),
         "tiny": Preset(
@@ -81,6 +83,7 @@ WORKLOAD = Workload(
             local_batch=2,
             global_batch=4,
             learning_rate=LEARNING_RATE,
+            block_rows=1 << NUM_CONVOLUTIONS,
             source="the published networks with 4 filters, on 32x32 maps: for tests, not published",
         ),
     },

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.models.cosmogan import FLIP_PROBABILITY, LATENT_SIZE
+from dlscale.models.parallel import Rows
 from dlscale.models.samples import Arrays, BadSample, part_files
 from dlscale.models.workload import Input, Preset
 
@@ -46,7 +47,7 @@ class MapFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """A sample's place: the map, and the row and column at which the tile begins."""
+    """A sample's place: the map, and the row and column at which what is read of the tile begins."""
 
     file: MapFile
     number: int
@@ -55,14 +56,15 @@ class _Place:
 
 
 class MapFiles:
-    """Maps of several files in one row, cut into tiles (H, W) = `tile`: a `samples.Samples`.
+    """Maps of several files in one row, cut into tiles (H, W) = `tile`, or `rows` of them: a `samples.Samples`.
 
     `len()` of it is the number of tiles that the headers promise, `num_whole` that of those that are there.
     Raises ValueError if a file's maps cannot be cut into such tiles.
     """
 
-    def __init__(self, files: Sequence[MapFile], tile: tuple[int, int]) -> None:
+    def __init__(self, files: Sequence[MapFile], tile: tuple[int, int], rows: Rows | None = None) -> None:
         self._files, self._tile = tuple(files), tile
+        self._rows = range(tile[0])[slice(None) if rows is None else rows.own(tile[0])]
         for file in files:
             height, width = file.maps.shape[1:]
             if height % tile[0] or width % tile[1]:
@@ -77,12 +79,12 @@ class MapFiles:
         """Nothing is drawn at random: maps are read as they are."""
 
     def read(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.float32]]:
-        """The N tiles `indices`, (N, H, W, 1) float32, in that order; repeats are allowed.
+        """(N, H, W, 1) float32 of the N tiles `indices`, in that order; repeats are allowed.
 
         Raises BadSample for one with a pixel that is not a finite number or, in a file that is cut off, is not
         there; IndexError for one that does not exist.
         """
-        tiles = np.empty((len(indices), *self._tile, 1), dtype=np.float32)
+        tiles = np.empty((len(indices), len(self._rows), self._tile[1], 1), dtype=np.float32)
         for place, index in enumerate(indices):
             tiles[place, :, :, 0] = self._pixels(self._find(int(index)))
         if not np.isfinite(tiles).all():
@@ -108,12 +110,14 @@ class MapFiles:
                 index=index,
             )
         row, column = divmod(tile, file.maps.shape[2] // self._tile[1])
-        return _Place(file=file, number=number, top=row * self._tile[0], left=column * self._tile[1])
+        top = row * self._tile[0] + self._rows.start
+        return _Place(file=file, number=number, top=top, left=column * self._tile[1])
 
     def _pixels(self, place: _Place) -> NDArray[Any]:
-        height, width = self._tile
         pixels: NDArray[Any] = place.file.maps[
-            place.number, place.top : place.top + height, place.left : place.left + width
+            place.number,
+            place.top : place.top + len(self._rows),
+            place.left : place.left + self._tile[1],
         ]
         return pixels
 
@@ -242,11 +246,17 @@ def check_input(source: Input, preset: Preset, *, num_samples: int = 1) -> None:
         )
 
 
-def open_samples(source: Input, preset: Preset, *, seed: tuple[int, int] | None) -> MapFiles:  # noqa: ARG001
-    """The maps of `source`, open for reading. Nothing about reading them is random. Raises UsageError."""
+def open_samples(
+    source: Input,
+    preset: Preset,
+    *,
+    seed: tuple[int, int] | None,  # noqa: ARG001
+    rows: Rows | None = None,
+) -> MapFiles:
+    """The maps of `source`, or `rows` of them, open for reading. Nothing about it is random. Raises UsageError."""
     if source.path is None:
         raise ValueError("synthetic input has no file to open")
-    return _open(source.path, preset, cut_off=source.skip_bad)
+    return _open(source.path, preset, cut_off=source.skip_bad, rows=rows)
 
 
 def synthetic_batch(preset: Preset, local_batch: int, rng: np.random.Generator) -> Arrays:
@@ -267,7 +277,7 @@ def step_inputs(preset: Preset, local_batch: int, rng: np.random.Generator, *, g
     return z, np.array([flip], dtype=np.float32)
 
 
-def _open(path: Path, preset: Preset, *, cut_off: bool) -> MapFiles:
+def _open(path: Path, preset: Preset, *, cut_off: bool, rows: Rows | None = None) -> MapFiles:
     files = [open_map_file(file, cut_off=cut_off) for file in find_files(path)]
     _, height, width = preset.input_shape
     for file in files:
@@ -277,7 +287,7 @@ def _open(path: Path, preset: Preset, *, cut_off: bool) -> MapFiles:
                 f"{file.path}: preset {preset.name} needs maps of {height}x{width} pixels or multiples of that, "
                 f"found {size[0]}x{size[1]}; choose another --preset, or {_remedy(preset)}"
             )
-    return MapFiles(files, (height, width))
+    return MapFiles(files, (height, width), rows)
 
 
 def _remedy(preset: Preset) -> str:

@@ -37,7 +37,7 @@ def as_factory(
     ) -> ReplicaFactory:
         if execution.learning_rate is not None:
             preset = replace(preset, learning_rate=execution.learning_rate)
-        build = builder(make_program, preset, execution)
+        whole = builder(make_program, preset, execution)
 
         def factory(*, shard: Shard, seed: int, gate: bool = False, drawn: bool = True) -> Any:
             make_batches = partial(
@@ -50,6 +50,10 @@ def as_factory(
                 seed=seed,
                 gate=gate,
             )
+            build = whole
+            if shard.neighbours:
+                preset.rows(shard.neighbours)  # refuses what stays whole
+                build = builder(partial(make_program, neighbours=shard.neighbours), preset, execution)
             return build(make_batches, seed=seed if drawn else None, gate=gate)
 
         return factory

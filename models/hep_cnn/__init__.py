@@ -8,11 +8,12 @@ The 224x224x3 benchmark network is that of the authors' repository, `networks/bi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.base.errors import UsageError
 from dlscale.models.weights import he_normal
 from dlscale.models.workload import Preset, Workload
 
@@ -48,6 +49,21 @@ NETWORKS = {
 }
 KEEP_PROBABILITY = 0.5
 
+
+def at_height(preset: Preset, height: int) -> Preset:
+    """The preset with events of so many rows. Raises UsageError where a dense layer counts them."""
+    network = NETWORKS[preset.name]
+    if network.num_hidden:
+        raise UsageError(
+            f"height {height} was asked for, but the hidden layer of hep_cnn {preset.name} has weights for each row; "
+            "choose preset paper, which ends in a global mean"
+        )
+    channels, before, width = preset.input_shape
+    classifier = 2 * 2 * network.num_filters
+    flops = (preset.forward_flops_per_sample - classifier) * height // before + classifier
+    return replace(preset, input_shape=(channels, height, width), forward_flops_per_sample=flops)
+
+
 WORKLOAD = Workload(
     name="hep_cnn",
     title="HEP-CNN",
@@ -61,6 +77,7 @@ WORKLOAD = Workload(
             global_batch=64,
             learning_rate=1e-3,
             num_classes=2,
+            block_rows=16,
             source="network and local batch: sparticlesteve/hep_cnn_benchmark, cori_knl_224_adam.json; "
             "global batch of strong scaling: Kurth et al., TensorFlow at Scale, CUG 2018, slides",
         ),
@@ -73,6 +90,7 @@ WORKLOAD = Workload(
             global_batch=8,
             learning_rate=1e-5,
             num_classes=2,
+            block_rows=8,
             source="network and global batch: sparticlesteve/hep_cnn_benchmark, *_64.json",
         ),
         "rpv": Preset(
@@ -84,6 +102,7 @@ WORKLOAD = Workload(
             global_batch=8,
             learning_rate=1e-5,
             num_classes=2,
+            block_rows=8,
             source="the small network on the single channel of the published RPV files (group `all_events`)",
         ),
         "tiny": Preset(
@@ -95,6 +114,7 @@ WORKLOAD = Workload(
             global_batch=4,
             learning_rate=1e-3,
             num_classes=2,
+            block_rows=8,
             source="the 64x64x3 network with 8 filters and 16 hidden units: for tests, not published",
         ),
     },
@@ -103,6 +123,7 @@ WORKLOAD = Workload(
     optimizer="adam",
     num_slots=2,
     running_statistics=False,
+    at_height=at_height,
     references=(
         "T. Kurth et al., Deep Learning at 15PF, SC17, arXiv:1708.05256",
         "T. Kurth et al., TensorFlow at Scale, CUG 2018 (slides)",

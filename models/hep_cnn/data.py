@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.models.hdf5 import DAMAGES, Needs, examine, open_file, reason
 from dlscale.models.hep_cnn import NETWORKS, mask_shapes
+from dlscale.models.parallel import Rows
 from dlscale.models.samples import Arrays, BadSample, draw_masks, part_files
 from dlscale.models.workload import Input, Preset
 
@@ -55,20 +56,26 @@ NEEDS = Needs(tuple(layout.names for layout in LAYOUTS), "make a file with `dlsc
 class EventFile:
     """A file of events, open for reading (`samples.Samples`). `len()` of it is the number of events.
 
-    Raises UsageError if it cannot be opened or has neither layout.
+    Images have `rows` of the whole ones. Raises UsageError if it cannot be opened or has neither layout.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, rows: Rows | None = None) -> None:
         self.path = path
         self._file, names = open_file(path, NEEDS)
         self.layout = next(layout for layout in LAYOUTS if layout.names == names)
         self.images: h5py.Dataset = self._file[self.layout.images]
         self.labels = _read_labels(self._file[self.layout.labels], path)
+        self._rows = slice(None) if rows is None else rows.own(self.images.shape[-2])
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """(H, W, C)."""
-        return (*self.images.shape[-2:], 1 if self.layout.axes == "NHW" else self.images.shape[1])
+        """(H, W, C), of what is read."""
+        height, width = self.images.shape[-2:]
+        return (
+            len(range(height)[self._rows]),
+            width,
+            1 if self.layout.axes == "NHW" else self.images.shape[1],
+        )
 
     def __len__(self) -> int:
         return self.labels.shape[0] if self.labels.ndim else 0
@@ -105,7 +112,7 @@ class EventFile:
         if not 0 <= index < len(self):
             raise IndexError(f"event {index} of {len(self)} in {self.path}")
         try:
-            image = self.images[index].astype(np.float32, copy=False)
+            image = self.images[index, ..., self._rows, :].astype(np.float32, copy=False)
         except DAMAGES as error:
             raise self._bad(
                 index, f"cannot be read ({reason(error)}); the file is damaged: copy or make it again"
@@ -130,8 +137,8 @@ class EventFiles:
     Their lengths may differ, the shapes of their images not.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.files = [EventFile(path) for path in paths]
+    def __init__(self, paths: Sequence[Path], rows: Rows | None = None) -> None:
+        self.files = [EventFile(path, rows) for path in paths]
         self._ends = np.cumsum([len(file) for file in self.files])
 
     @property
@@ -266,11 +273,17 @@ def check_input(source: Input, preset: Preset, *, num_samples: int = 1) -> None:
             )
 
 
-def open_samples(source: Input, preset: Preset, *, seed: tuple[int, int] | None) -> EventFiles:  # noqa: ARG001
-    """The events of a checked `source`, open for reading. Nothing about reading them is random."""
+def open_samples(
+    source: Input,
+    preset: Preset,  # noqa: ARG001
+    *,
+    seed: tuple[int, int] | None,  # noqa: ARG001
+    rows: Rows | None = None,
+) -> EventFiles:
+    """The events of a checked `source`, or `rows` of them, open for reading. Nothing about reading them is random."""
     if source.path is None:
         raise ValueError("synthetic input has no file to open")
-    return EventFiles(find_files(source.path))
+    return EventFiles(find_files(source.path), rows)
 
 
 def synthetic_batch(preset: Preset, local_batch: int, rng: np.random.Generator) -> Arrays:

@@ -16,6 +16,7 @@ from dlscale.base.errors import UsageError
 from dlscale.models.images.decode import evaluation_image, training_image
 from dlscale.models.images.opening import open_store
 from dlscale.models.images.store import Encoded, ImageStore, bad_sample
+from dlscale.models.parallel import Rows
 from dlscale.models.samples import BadSample
 from dlscale.models.workload import Input, Preset
 
@@ -49,12 +50,15 @@ def check_input(source: Input, preset: Preset, *, num_samples: int = 1) -> None:
         store.close()
 
 
-def open_samples(source: Input, preset: Preset, *, seed: tuple[int, int] | None) -> ImageSamples:
-    """The images of `source`, open for reading, cropped and mirrored at random. Raises UsageError."""
+def open_samples(
+    source: Input, preset: Preset, *, seed: tuple[int, int] | None, rows: Rows | None = None
+) -> ImageSamples:
+    """The images of `source`, or `rows` of them, cropped and mirrored at random. Raises UsageError."""
     if source.path is None:
         raise UsageError("synthetic images are resident tensors, not samples to be read; name a --data PATH")
     # What is measured is read without drawing.
-    return ImageSamples(open_store(source.path, skip_bad=source.skip_bad), preset, seed=seed or (0, 0))
+    store = open_store(source.path, skip_bad=source.skip_bad)
+    return ImageSamples(store, preset, seed=seed or (0, 0), rows=rows)
 
 
 def synthetic_batch(preset: Preset, local_batch: int, rng: np.random.Generator) -> Images:
@@ -68,10 +72,13 @@ class ImageSamples:
     """Training images of a store in the preset's size. `len()` of it is their number.
 
     Crops are drawn by (seed, number of images read before), so they do not depend on how many threads decode:
-    as many as this process has cores, for a waiting rank's cores are idle.
+    as many as this process has cores, for a waiting rank's cores are idle. With `rows` a whole crop is drawn and cut.
     """
 
-    def __init__(self, store: ImageStore, preset: Preset, *, seed: tuple[int, int]) -> None:
+    def __init__(
+        self, store: ImageStore, preset: Preset, *, seed: tuple[int, int], rows: Rows | None = None
+    ) -> None:
+        self._rows = slice(None) if rows is None else rows.own(preset.input_shape[1])
         self._store, self._preset, self._seed = store, preset, seed
         self._num_read = 0
         num_threads = len(os.sched_getaffinity(0))
@@ -93,14 +100,15 @@ class ImageSamples:
         if np.any((indices < 0) | (indices >= len(self))):
             raise IndexError(f"samples 0 to {len(self) - 1} exist, {indices.tolist()} were asked for")
         channels, height, width = self._preset.input_shape
-        images = np.empty((len(indices), height, width, channels), dtype=np.float32)
+        num_rows = len(range(height)[self._rows])
+        images = np.empty((len(indices), num_rows, width, channels), dtype=np.float32)
         stored = [self._stored(int(index)) for index in indices]
         first = self._num_read
         self._num_read += len(indices)
 
         def decode(place: int) -> None:
             rng = np.random.default_rng((*self._seed, first + place))
-            images[place] = training_image(stored[place], rng, height=height, width=width)
+            images[place] = training_image(stored[place], rng, height=height, width=width)[self._rows]
 
         places = range(len(indices))
         list(self._threads.map(decode, places) if self._threads else map(decode, places))

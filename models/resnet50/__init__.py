@@ -8,7 +8,7 @@ learning rate of 0.1 for 256 images. No convolution has a bias, for batch norm f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ MOMENTUM = 0.9
 WEIGHT_DECAY = 1e-4
 LEARNING_RATE = 0.1  # for REFERENCE_BATCH images over all ranks, and in proportion for other batches
 REFERENCE_BATCH = 256
+BLOCK_ROWS = 32  # five halvings: the stem, the pool, and each stage but the first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,14 @@ def learning_rate(global_batch: int) -> float:
     return LEARNING_RATE * global_batch / REFERENCE_BATCH
 
 
+def at_height(preset: Preset, height: int) -> Preset:
+    """The preset with images of so many rows: its convolutions have as many operations per row."""
+    channels, before, width = preset.input_shape
+    classifier = 2 * NETWORKS[preset.name].num_features * preset.num_classes
+    flops = (preset.forward_flops_per_sample - classifier) * height // before + classifier
+    return replace(preset, input_shape=(channels, height, width), forward_flops_per_sample=flops)
+
+
 WORKLOAD = Workload(
     name="resnet50",
     title="ResNet-50",
@@ -96,6 +105,7 @@ WORKLOAD = Workload(
             global_batch=256,
             learning_rate=learning_rate(256),
             num_classes=1000,
+            block_rows=BLOCK_ROWS,
             source="Goyal et al. 2017, arXiv:1706.02677, section 5.1: n = 32 images per worker, kn = 256",
         ),
         "small": Preset(
@@ -107,6 +117,7 @@ WORKLOAD = Workload(
             global_batch=16,
             learning_rate=learning_rate(16),
             num_classes=1000,
+            block_rows=BLOCK_ROWS,
             source="the published network on 64x64 images, with batches of ours",
         ),
         "tiny": Preset(
@@ -118,6 +129,7 @@ WORKLOAD = Workload(
             global_batch=8,
             learning_rate=learning_rate(8),
             num_classes=10,
+            block_rows=BLOCK_ROWS,
             source="an eighth of the channels and five of the 16 blocks: for tests, not published",
         ),
     },
@@ -125,6 +137,7 @@ WORKLOAD = Workload(
     target_metric="top-1 accuracy on the validation images",
     optimizer="sgd",
     num_slots=1,  # the momentum
+    at_height=at_height,
     references=(
         "K. He et al., Deep Residual Learning for Image Recognition, CVPR 2016, arXiv:1512.03385",
         "P. Goyal et al., Accurate, Large Minibatch SGD, 2017, arXiv:1706.02677",

@@ -1,0 +1,118 @@
+"""One sample on several ranks: who has which rows of it, and what ranks of one sample ask each other for.
+
+The ranks that train on the same samples are a *replica*; `split` is their number. Each has some *rows* of every map,
+rank 0 the top ones, and gets the *halo*, the rows beyond its own that a layer reads, from its neighbours.
+
+The rule: **every exchange has the adjoint of the sum of all ranks' losses.** Going back, a halo adds the edge
+gradients that the neighbours have of it, a sum is a sum, a gather is a sum of which each rank takes its rows, and
+taking one's own rows of what all ranks have is plain slicing. Each rank's gradient then is `split` times its share of
+the gradient of one loss, and the plain mean over all ranks is the gradient of one device: no backend averages in
+another way.
+
+Nothing here imports a framework: `_torch.py` and `_tensorflow.py` have the layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlscale.base.errors import UsageError
+
+
+class Neighbours(Protocol):
+    """What ranks of one replica ask each other for.
+
+    Every method is blocking, and all ranks of the replica call the same ones in the same order. Arrays are C-contiguous
+    NumPy arrays in host memory; where `takes_tensors`, they are contiguous tensors of the framework on its device.
+    """
+
+    index: int  # of this rank in its replica; 0 has the top rows
+    split: int  # ranks of the replica
+    takes_tensors: bool
+
+    def exchange(self, up: Any, down: Any, from_up: Any, from_down: Any) -> None:
+        """Send `up` to rank index - 1 and `down` to index + 1, and fill `from_up` and `from_down` with what they sent.
+
+        Any of the four is None where there is no such rank, or nothing goes that way: what one rank sends as None its
+        neighbour expects as None. Elements of any type of up to 8 bytes (bfloat16 comes as int16) are moved as they
+        are. Both buffers are complete, and both arrays may be changed again, when it returns.
+        """
+        ...
+
+    def sum(self, values: Any) -> None:
+        """Replace `values`, float32 or float64 and of one shape on all ranks, by the sum over the replica, in place.
+
+        All ranks get the same bits.
+        """
+        ...
+
+    def gather(self, own: Any, whole: Any, counts: Sequence[int]) -> None:
+        """Fill `whole` with all ranks' `own`, one behind the other along the first axis, on every rank.
+
+        Rank i's `own` is (counts[i], ...), and `whole` is (sum of counts, ...).
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The rows of one rank, `index` of the `split` ranks of a replica, of every map that a network has of a sample.
+
+    A sample's rows come in `num_blocks` blocks, of as many rows as the product of all strides, so that a block is a
+    whole number of rows in every map. Blocks are dealt out as evenly as they can be, the first ranks having one more:
+    14 blocks on 4 ranks are 4 + 4 + 3 + 3. A map of height h has h / `num_blocks` rows per block.
+    """
+
+    index: int
+    split: int
+    num_blocks: int
+
+    def own(self, height: int) -> slice:
+        """This rank's rows of a map that has `height` rows in the whole sample."""
+        per_block = self._per_block(height)
+        return slice(_begin(self, self.index) * per_block, _begin(self, self.index + 1) * per_block)
+
+    def counts(self, height: int) -> tuple[int, ...]:
+        """How many rows of a map of `height` rows each rank has."""
+        per_block = self._per_block(height)
+        return tuple((_begin(self, rank + 1) - _begin(self, rank)) * per_block for rank in range(self.split))
+
+    def height(self, own: int) -> int:
+        """The rows in the whole sample of a map of which this rank has `own` rows."""
+        num_own = _begin(self, self.index + 1) - _begin(self, self.index)
+        if own % num_own:
+            raise ValueError(f"{own} rows are no whole number of rows for each of {num_own} blocks")
+        return own // num_own * self.num_blocks
+
+    def cut(self, maps: NDArray[Any]) -> NDArray[Any]:
+        """Own rows of whole maps (N, H, W, C), a copy without gaps; an array without these four axes is as it was."""
+        return np.ascontiguousarray(maps[:, self.own(maps.shape[1])]) if maps.ndim == 4 else maps
+
+    def _per_block(self, height: int) -> int:
+        if height % self.num_blocks:
+            raise ValueError(
+                f"{height} rows are no whole number of rows for each of {self.num_blocks} blocks"
+            )
+        return height // self.num_blocks
+
+
+def deal_rows(height: int, *, block_rows: int, index: int, split: int) -> Rows:
+    """Rank `index` of `split` has these of a sample's `height` rows. Raises UsageError if they are too few blocks."""
+    num_blocks = height // block_rows
+    if height % block_rows or not 1 <= split <= num_blocks:
+        raise UsageError(
+            f"split {split} was asked for, but a sample of {height} rows has {num_blocks} blocks of {block_rows} rows, "
+            "and each rank needs one or more; choose fewer ranks per sample or a height of more such blocks"
+        )
+    return Rows(index=index, split=split, num_blocks=num_blocks)
+
+
+def _begin(rows: Rows, rank: int) -> int:
+    """The first block of that rank."""
+    each, more = divmod(rows.num_blocks, rows.split)
+    return rank * each + min(rank, more)

@@ -1,0 +1,104 @@
+"""Which rows each rank of a replica has, and that its batches are those of whole samples, cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.models import load_workload
+from dlscale.models.parallel import deal_rows
+from dlscale.models.samples import LocalBatches
+from dlscale.models.workload import Input, Shard
+
+
+@dataclass(frozen=True)
+class Place:
+    """As much of `Neighbours` as batches need."""
+
+    index: int
+    split: int
+    takes_tensors: bool = False
+
+
+def test_blocks_are_dealt_out_as_evenly_as_they_can_be():
+    rows = [deal_rows(224, block_rows=16, index=index, split=4) for index in range(4)]
+    assert {r.counts(224) for r in rows} == {(64, 64, 48, 48)}
+    assert [r.own(28) for r in rows] == [slice(0, 8), slice(8, 16), slice(16, 22), slice(22, 28)]
+    assert [r.height(own) for r, own in zip(rows, (8, 8, 6, 6), strict=True)] == [28] * 4
+
+
+def test_a_map_that_is_not_in_whole_blocks_is_refused():
+    rows = deal_rows(224, block_rows=16, index=2, split=4)
+    with pytest.raises(ValueError, match="7 rows"):
+        rows.own(7)
+    with pytest.raises(ValueError, match="7 rows"):
+        rows.height(7)
+
+
+@pytest.mark.parametrize(("height", "split"), [(64, 9), (60, 2)])
+def test_more_ranks_than_blocks_and_parts_of_blocks_are_refused(height, split):
+    with pytest.raises(UsageError, match=f"split {split} .*{height} rows"):
+        deal_rows(height, block_rows=8, index=0, split=split)
+
+
+def test_a_workload_says_into_how_many_parts_its_samples_go():
+    hep_cnn = load_workload("hep_cnn")
+    assert [hep_cnn.largest_split(preset) for preset in ("paper", "small", "tiny")] == [14, 8, 8]
+    assert hep_cnn.largest_split("paper", height=448) == 28
+    assert not load_workload("inception_v3").splittable
+    assert load_workload("gpt").largest_split("tiny") == 1
+
+
+@pytest.mark.parametrize(("name", "preset"), [("hep_cnn", "paper"), ("resnet50", "tiny")])
+def test_operations_grow_with_the_rows(name, preset):
+    workload = load_workload(name)
+    facts = workload.preset(preset)
+    double = workload.preset(preset, height=2 * facts.input_shape[1])
+    units = {"hep_cnn": 128 * 2, "resnet50": 256 * 10}[name]
+    assert double.forward_flops_per_sample == 2 * facts.forward_flops_per_sample - 2 * units
+
+
+@pytest.mark.parametrize(("name", "preset", "height"), [("hep_cnn", "tiny", 128), ("cosmogan", "tiny", 64)])
+def test_networks_with_weights_for_each_row_have_one_height(name, preset, height):
+    with pytest.raises(UsageError, match=f"height {height}"):
+        load_workload(name).preset(preset, height=height)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"), [("hep_cnn", "tiny"), ("cosmogan", "tiny"), ("resnet50", "tiny")]
+)
+@pytest.mark.parametrize("skip_bad", [False, True])
+@pytest.mark.parametrize("synthetic", [False, True])
+def test_ranks_of_a_replica_have_the_rows_of_its_batches(name, preset, skip_bad, synthetic):
+    workload = load_workload(name)
+    facts = workload.preset(preset, height=64 if name == "resnet50" else None)
+    source = Input() if synthetic else workload.data().default_input(facts)
+
+    def batch(shard):
+        batches = LocalBatches(
+            workload.data(),
+            preset=facts,
+            local_batch=2,
+            source=replace(source, skip_bad=skip_bad),
+            shard=shard,
+            seed=3,
+        )
+        return (*next(batches.samples()), *batches.step_inputs())
+
+    whole = batch(Shard(index=1, count=2))
+    parts = [batch(Shard(index=1, count=2, neighbours=Place(index, 2))) for index in range(2)]
+    for array, *own in zip(whole, *parts, strict=True):
+        if array.ndim == 4:
+            assert all(len(part[0]) < len(array[0]) and part.flags.c_contiguous for part in own)
+            np.testing.assert_array_equal(np.concatenate(own, axis=1), array)
+        else:
+            assert all(np.array_equal(part, array) for part in own)
+
+
+def test_samples_that_stay_whole_are_refused():
+    facts = load_workload("gpt").preset("tiny")
+    with pytest.raises(UsageError, match="split 2 was asked for"):
+        facts.rows(Place(0, 2))
