@@ -14,7 +14,8 @@ class Capabilities:
 
     `algorithms`: those of `algorithms.registry` that it carries. `delayed`: it can delay gradients by one step when
     asked to; `Backend.delay` says whether it does. `asynchronous` likewise, `Backend.asynchronous`. `shards`: of
-    `sharding.NAMES` those that it carries beside none, by framework. `once`: a process
+    `sharding.NAMES` those that it carries beside none, by framework. `neighbours`: the frameworks in which it carries
+    halos between the ranks of a sample (`neighbours`). `once`: a process
     can connect it only once, and before the framework computes. `open_ports`: its sockets are unauthenticated.
     `install`: the command that gets it where it is missing; empty means that it comes with the environment.
     """
@@ -26,6 +27,7 @@ class Capabilities:
     collective: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ("sync",)
     shards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    neighbours: tuple[str, ...] = ()
     exchanges: bool = True  # False: the control without any exchange of gradients
     delayed: bool = False
     asynchronous: bool = False
@@ -64,6 +66,7 @@ TABLE = {
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
             shards={"torch": ("optimizer",), "tensorflow": ("optimizer",)},
+            neighbours=("torch", "tensorflow"),
             delayed=True,
             needs_mpi=True,
         ),
@@ -75,6 +78,7 @@ TABLE = {
             collective=("torch",),
             algorithms=OVER_COLLECTIVES,
             shards={"torch": ("optimizer", "parameters")},
+            neighbours=("torch",),
             open_ports=True,
         ),
         Capabilities(
@@ -85,6 +89,7 @@ TABLE = {
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
             shards={"torch": ("optimizer", "parameters"), "tensorflow": ("optimizer",)},
+            neighbours=("torch", "tensorflow"),
             delayed=True,
             needs_mpi=True,
         ),
@@ -130,6 +135,7 @@ TABLE = {
             frameworks=("torch", "tensorflow"),
             devices=("gpu",),
             shards={"torch": ("parameters",)},
+            neighbours=("torch",),
             once=True,
             open_ports=True,
             install="an environment of GPU builds, then make gpu-check",

@@ -7,6 +7,7 @@ import gc
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -36,20 +37,51 @@ def form_group(
     """
     import torch.distributed as dist
 
-    one_machine = refuse_open_ports(control, backend=name, allowed=allow_open_ports)
-    folder = _private_folder(name, control) if one_machine else None
-    for variable in interface_variables if one_machine else ():
+    place = meeting_place(name, control=control, allow_open_ports=allow_open_ports)
+    for variable in interface_variables if place.one_machine else ():
         if not (allow_open_ports and variable in os.environ):
             os.environ[variable] = "lo"
     dist.init_process_group(
         name,
-        store=_file_store(folder, control) if folder else _tcp_store(control),
+        store=place.store,
         rank=control.Get_rank(),
         world_size=control.Get_size(),
         timeout=TIMEOUT,
         device_id=device,
     )
-    return folder
+    return place.folder
+
+
+@dataclass(frozen=True, slots=True)
+class MeetingPlace:
+    """Where the ranks of a launch find each other: a file in a private folder on one machine, else rank 0's port."""
+
+    store: Any
+    folder: Path | None
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether all ranks share it."""
+        return self.folder is not None
+
+
+def meeting_place(name: str, *, control: Any, allow_open_ports: bool) -> MeetingPlace:
+    """That of the ranks of `control`; collective. Raises UsageError across machines unless open ports are allowed."""
+    one_machine = refuse_open_ports(control, backend=name, allowed=allow_open_ports)
+    folder = _private_folder(name, control) if one_machine else None
+    return MeetingPlace(_file_store(folder, control) if folder else _tcp_store(control), folder)
+
+
+def remove_meeting_place(folder: Path | None, control: Any) -> None:
+    """Nobody meets there any more; collective.
+
+    The last store to go removes the file. Where one is still held the folder must stay: a store whose file cannot be
+    opened any more waits for it until the timeout.
+    """
+    control.Barrier()
+    if folder and control.Get_rank() == 0:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _private_folder(name: str, control: Any) -> Path:
@@ -139,9 +171,4 @@ class TorchDistributedBackend(InStep):
         gc.collect()
         self._control.Barrier()  # a group that is still forming elsewhere reads the file
         dist.destroy_process_group()
-        self._control.Barrier()
-        if self._folder and self._control.Get_rank() == 0:
-            # The last store to go removes the file. Where one is still held the folder must stay: a store whose
-            # file cannot be opened any more waits for it until the timeout.
-            with contextlib.suppress(OSError):
-                self._folder.rmdir()
+        remove_meeting_place(self._folder, self._control)

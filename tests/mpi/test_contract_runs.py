@@ -23,6 +23,7 @@ ENDING_SECONDS = 10  # a killed process is not gone at once where others want th
 COMMUNICATORS = (
     *("collective", "compressed_collective", "matching", "torch_group"),
     *("ring", "ring_large", "ring_messages", "ring_properties", "ring_safety", "ring_stress", "ring_wire"),
+    "neighbours",
 )
 # Trainings over the same calls as the others: of those in both frameworks, the ones in torch tell as much of another
 # MPI.
@@ -48,8 +49,8 @@ def stop(process):
 
 
 def communicators(num_ranks):
-    """The files of a launch: on 4 ranks what the ring does between two nodes; all else 3 ranks have shown."""
-    names = [name for name in COMMUNICATORS if num_ranks < 4 or name.startswith("ring")]
+    """The files of a launch: on 4 ranks the ring between two nodes, and two replicas; all else 3 ranks have shown."""
+    names = [name for name in COMMUNICATORS if num_ranks < 4 or name.startswith(("ring", "neighbours"))]
     return [f"tests/contract/test_{name}.py" for name in names]
 
 

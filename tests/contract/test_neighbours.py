@@ -1,0 +1,108 @@
+"""Carriers of halos: rows of a sample between the ranks of a replica."""
+
+import numpy as np
+import pytest
+
+from dlscale.collectives.capabilities import TABLE
+from dlscale.collectives.neighbours import NAMES, connect_neighbours
+from dlscale.collectives.neighbours.carried import Call
+
+from .conftest import mark
+
+pytestmark = pytest.mark.on_ranks(1, 2, 3, 4)
+
+CARRIERS = [pytest.param(name, marks=mark(name, "torch")) for name in NAMES if "cpu" in TABLE[name].devices]
+LARGE = 300_000  # elements: longer than what waits with a receiver, and sent by all at once
+
+
+def splits(size):
+    """All that divide the launch into replicas."""
+    return [split for split in range(1, size + 1) if size % split == 0]
+
+
+@pytest.fixture(params=CARRIERS)
+def replicas(request, world):
+    """The replicas of this launch of every size; this rank's (rank, its neighbours)."""
+    found = [connect_neighbours(request.param, control=world, split=s) for s in splits(world.Get_size())]
+    yield [(world.Get_rank(), neighbours) for neighbours in found]
+    for neighbours in found:
+        neighbours.close()
+        neighbours.close()
+
+
+def values(rank, count, dtype):
+    """Different on every rank and place."""
+    return (np.arange(count) * 7 + 1000 * rank).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+@pytest.mark.parametrize("count", [1, 1000, LARGE])
+def test_rows_come_from_the_neighbours_of_the_replica(replicas, count, dtype):
+    for rank, neighbours in replicas:
+        above = neighbours.index > 0
+        below = neighbours.index < neighbours.split - 1
+        # More goes down than up, as of layers with even kernels.
+        up = values(rank, count, dtype).reshape(1, -1) if above else None
+        down = values(-rank, 2 * count, dtype) if below else None
+        from_up, from_down = (
+            np.zeros(2 * count, dtype) if above else None,
+            np.zeros(count, dtype) if below else None,
+        )
+        for _ in range(3):  # another round may not overtake
+            neighbours.exchange(up, down, from_up, from_down)
+            if above:
+                np.testing.assert_array_equal(from_up, values(1 - rank, 2 * count, dtype))
+                from_up[:] = 0
+            if below:
+                np.testing.assert_array_equal(from_down, values(rank + 1, count, dtype))
+                from_down[:] = 0
+        assert neighbours.index == rank % neighbours.split
+
+
+def test_one_way_alone(replicas):
+    """A pool that reads one row more above than below sends nothing up."""
+    for rank, neighbours in replicas:
+        down = values(rank, 5, "float32") if neighbours.index < neighbours.split - 1 else None
+        from_up = np.zeros(5, np.float32) if neighbours.index else None
+        neighbours.exchange(None, down, from_up, None)
+        if from_up is not None:
+            np.testing.assert_array_equal(from_up, values(rank - 1, 5, "float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_sum_is_over_the_replica(replicas, dtype):
+    for rank, neighbours in replicas:
+        found = values(rank, 1001, dtype).reshape(7, 143)
+        neighbours.sum(found)
+        first = rank - neighbours.index
+        expected = sum(values(first + place, 1001, dtype) for place in range(neighbours.split))
+        np.testing.assert_array_equal(found.reshape(-1), expected)
+
+
+def test_uneven_rows_are_gathered_in_order(replicas):
+    for rank, neighbours in replicas:
+        counts = [4 - place for place in range(neighbours.split)]  # 4, 3, 2, 1
+        first = rank - neighbours.index
+        parts = [
+            values(first + place, count * 6, "float32").reshape(count, 2, 3)
+            for place, count in enumerate(counts)
+        ]
+        whole = np.zeros((sum(counts), 2, 3), np.float32)
+        neighbours.gather(parts[neighbours.index], whole, counts)
+        np.testing.assert_array_equal(whole, np.concatenate(parts))
+
+
+def test_what_was_handed_over_is_counted(replicas):
+    for _, neighbours in replicas:
+        rows = np.zeros(10, np.float32)
+        up = rows if neighbours.index else None
+        down = rows if neighbours.index < neighbours.split - 1 else None
+        before = neighbours.seconds
+        neighbours.exchange(
+            up, down, None if up is None else up.copy(), None if down is None else down.copy()
+        )
+        neighbours.sum(np.zeros(3))
+        sent = (40 * (up is not None), 40 * (down is not None))
+        assert neighbours.last_calls(2) == [Call("exchange", sent), Call("sum", (24,))]
+        assert (neighbours.num_calls, neighbours.bytes_sent) == (2, sum(sent) + 24)
+        assert before < neighbours.seconds < before + 10
