@@ -27,27 +27,31 @@ from dlscale.models.cosmogan import (
     initial,
 )
 from dlscale.models.frameworks._torch import TorchProgram, objective
+from dlscale.models.parallel import Neighbours
+from dlscale.models.parallel._torch import WHOLE, Layers, layers_of
 from dlscale.models.workload import Preset
 
 
 class Generator(nn.Module):
     """From z to maps in (-1, 1)."""
 
-    def __init__(self, network: Network, *, size: int) -> None:
+    def __init__(self, network: Network, *, size: int, layers: Layers = WHOLE) -> None:
         super().__init__()
         widths = network.widths[::-1]
         self.grid = size >> NUM_CONVOLUTIONS
         self.dense = nn.Linear(LATENT_SIZE, self.grid**2 * widths[0])
         self.convolutions = nn.ModuleList(
-            nn.ConvTranspose2d(before, after, KERNEL_SIZE, stride=2, padding=2, output_padding=1)
+            layers.conv_transposed(before, after, KERNEL_SIZE, stride=2, padding=2, output_padding=1)
             for before, after in pairwise(widths)
         )
-        self.norms = nn.ModuleList(_norm(width) for width in widths[:-1])
+        self.norms = nn.ModuleList(_norm(layers, width) for width in widths[:-1])
+        self.own_rows = layers.own_rows()
 
     def forward(self, z: torch.Tensor) -> torch.Tensor:
         """Maps (N, 1, H, W) of z (N, LATENT_SIZE)."""
         # (H, W, C): memory order, and TensorFlow's.
         values = self.dense(z).unflatten(1, (self.grid, self.grid, -1)).permute(0, 3, 1, 2)
+        values = self.own_rows(values)
         weight = cast(torch.Tensor, self.convolutions[0].weight)
         if weight.is_contiguous():  # channels first: layers follow their input
             values = values.contiguous()
@@ -59,14 +63,14 @@ class Generator(nn.Module):
 class Discriminator(nn.Module):
     """From maps to one logit each; above 0 it takes a map for real."""
 
-    def __init__(self, network: Network, *, size: int) -> None:
+    def __init__(self, network: Network, *, size: int, layers: Layers = WHOLE) -> None:
         super().__init__()
         widths = network.widths
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(before, after, KERNEL_SIZE, stride=2, padding=2) for before, after in pairwise(widths)
+            layers.conv(before, after, KERNEL_SIZE, stride=2, padding=2) for before, after in pairwise(widths)
         )
-        self.norms = nn.ModuleList(_norm(width) for width in widths[2:])
-        self.dense = nn.Linear((size >> NUM_CONVOLUTIONS) ** 2 * widths[-1], 1)
+        self.norms = nn.ModuleList(_norm(layers, width) for width in widths[2:])
+        self.dense = layers.dense((size >> NUM_CONVOLUTIONS) ** 2 * widths[-1], 1)
 
     def forward(self, maps: torch.Tensor) -> torch.Tensor:
         """Logits (N, 1) of maps (N, 1, H, W)."""
@@ -83,10 +87,10 @@ class Discriminator(nn.Module):
 class Networks(nn.Module):
     """Both networks, and the logits of generated maps on their way from the first loss to the second."""
 
-    def __init__(self, network: Network, *, size: int) -> None:
+    def __init__(self, network: Network, *, size: int, layers: Layers = WHOLE) -> None:
         super().__init__()
-        self.discriminator = Discriminator(network, size=size)
-        self.generator = Generator(network, size=size)
+        self.discriminator = Discriminator(network, size=size, layers=layers)
+        self.generator = Generator(network, size=size, layers=layers)
         self.generated: tuple[torch.Tensor, torch.Tensor] | None = None  # (z, logits)
 
 
@@ -129,7 +133,7 @@ class GeneratorLoss(nn.Module):
         return F.softplus(-generated[1].float()).mean()
 
 
-def program(preset: Preset, *, gate: bool) -> TorchProgram:
+def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TorchProgram:
     """Both networks and their objectives, the discriminator's first.
 
     Channels come last in memory: a step then takes 0.95 of the time with 4 samples of `small`, and 0.90 with 8 of
@@ -138,7 +142,8 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
     backward pass always computes the gradients of weights, also where only those of the maps are asked for.
     """
     network = NETWORKS[preset.name]
-    networks = Networks(network, size=preset.input_shape[1])
+    layers = layers_of(preset, neighbours)
+    networks = Networks(network, size=preset.input_shape[1], layers=layers)
 
     def adam(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
         betas = (network.beta1, 0.999)
@@ -158,11 +163,14 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
             objective(GeneratorLoss(networks), networks.generator, adam, gate=gate, prefix="generator."),
         ],
         initial=initial,
-        outputs=lambda maps, z, flip: [networks.generator(z), networks.discriminator(maps)],  # noqa: ARG005
+        outputs=lambda maps, z, _flip: [
+            layers.gathered(networks.generator(z)),
+            networks.discriminator(maps),
+        ],
         predict=lambda z: networks.generator(z),
         units=[networks.discriminator, networks.generator],
     )
 
 
-def _norm(channels: int) -> nn.BatchNorm2d:
-    return nn.BatchNorm2d(channels, eps=EPSILON, momentum=MOMENTUM)
+def _norm(layers: Layers, channels: int) -> nn.BatchNorm2d:
+    return layers.batch_norm(channels, eps=EPSILON, momentum=MOMENTUM)

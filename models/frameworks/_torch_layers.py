@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import nn
 
+from dlscale.models.parallel._torch import WHOLE, Layers
+
 
 class ConvolutionNorm(nn.Module):
     """A convolution without bias, batch norm and, unless `relu` is False, ReLU."""
@@ -20,10 +22,11 @@ class ConvolutionNorm(nn.Module):
         pad: int | tuple[int, int] = 0,
         epsilon: float = 1e-5,
         relu: bool = True,
+        layers: Layers = WHOLE,
     ) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(inputs, outputs, size, stride=stride, padding=pad, bias=False)
-        self.norm = nn.BatchNorm2d(outputs, eps=epsilon)
+        self.convolution = layers.conv(inputs, outputs, size, stride=stride, padding=pad, bias=False)
+        self.norm = layers.batch_norm(outputs, eps=epsilon)
         self.relu = relu
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:

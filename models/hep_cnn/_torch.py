@@ -11,24 +11,27 @@ from torch import nn
 
 from dlscale.models.frameworks._torch import TorchProgram, objective
 from dlscale.models.hep_cnn import KEEP_PROBABILITY, NETWORKS, Network, initial
+from dlscale.models.parallel import Neighbours
+from dlscale.models.parallel._torch import WHOLE, Layers, layers_of
 from dlscale.models.workload import Preset
 
 
 class HepCnn(nn.Module):
     """The network up to its logits, (N, 2)."""
 
-    def __init__(self, network: Network, *, input_shape: tuple[int, ...]) -> None:
+    def __init__(self, network: Network, *, input_shape: tuple[int, ...], layers: Layers = WHOLE) -> None:
         super().__init__()
         channels, height, width = input_shape
         self.num_hidden = network.num_hidden
         widths = [channels, *[network.num_filters] * network.num_convolutions]
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(before, after, kernel_size=3, padding=1) for before, after in pairwise(widths)
+            layers.conv(before, after, 3, padding=1) for before, after in pairwise(widths)
         )
         if network.num_hidden:
             num_pixels = (height >> network.num_convolutions) * (width >> network.num_convolutions)
-            self.hidden = nn.Linear(network.num_filters * num_pixels, network.num_hidden)
+            self.hidden = layers.dense(network.num_filters * num_pixels, network.num_hidden)
         self.classifier = nn.Linear(network.num_hidden or network.num_filters, 2)
+        self.pool, self.global_mean = layers.max_pool(2), layers.global_mean()
 
     def forward(self, images: torch.Tensor, masks: Sequence[torch.Tensor]) -> torch.Tensor:
         """Logits (N, 2) of images (N, C, H, W); without masks no value is dropped."""
@@ -37,9 +40,9 @@ class HepCnn(nn.Module):
         for index, convolution in enumerate(self.convolutions):
             values = F.relu(convolution(values))
             if self.num_hidden is None and index == len(self.convolutions) - 1:
-                values = values.mean(dim=(2, 3))
+                values = self.global_mean(values)
             else:
-                values = _drop(F.max_pool2d(values, 2), kept)
+                values = _drop(self.pool(values), kept)
         if self.num_hidden:
             values = values.permute(0, 2, 3, 1).flatten(1)  # (H, W, C): memory order, and TensorFlow's
             values = _drop(F.relu(self.hidden(values)), kept)
@@ -59,14 +62,17 @@ class HepCnnLoss(nn.Module):
         return F.cross_entropy(self.network(images, masks).float(), labels)
 
 
-def program(preset: Preset, *, gate: bool) -> TorchProgram:
+def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TorchProgram:
     """The network of a preset and its one objective.
 
     Channels come last in memory: forward and backward then take 0.77 of the time at 224x224 and 0.87 at
     64x64 (medians of 30 interleaved pairs, 1 core with AVX-512).
     """
-    layers = NETWORKS[preset.name]
-    network = HepCnn(layers, input_shape=preset.input_shape)
+    network = HepCnn(
+        NETWORKS[preset.name],
+        input_shape=preset.input_shape,
+        layers=layers_of(preset, neighbours),
+    )
     return TorchProgram(
         networks=[network],
         objectives=[
@@ -80,7 +86,7 @@ def program(preset: Preset, *, gate: bool) -> TorchProgram:
         initial=initial,
         outputs=lambda images, _labels, *masks: [network(images, masks)],
         predict=lambda images: network(images, []),
-        units=[*network.convolutions[1:], *([network.hidden] if layers.num_hidden else [])],
+        units=[*network.convolutions[1:], *([network.hidden] if network.num_hidden else [])],
     )
 
 

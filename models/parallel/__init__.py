@@ -101,6 +101,14 @@ class Rows:
         return height // self.num_blocks
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One rank's part of every sample: its rows, and who has the others."""
+
+    rows: Rows
+    neighbours: Neighbours
+
+
 def deal_rows(height: int, *, block_rows: int, index: int, split: int) -> Rows:
     """Rank `index` of `split` has these of a sample's `height` rows. Raises UsageError if they are too few blocks."""
     num_blocks = height // block_rows

@@ -9,6 +9,8 @@ from torch import nn
 from dlscale.models.frameworks._torch import TorchProgram, objective
 from dlscale.models.frameworks._torch_layers import ConvolutionNorm
 from dlscale.models.frameworks._torch_optimizers import momentum_sgd
+from dlscale.models.parallel import Neighbours
+from dlscale.models.parallel._torch import WHOLE, Layers, layers_of
 from dlscale.models.resnet50 import (
     MOMENTUM,
     NETWORKS,
@@ -24,15 +26,17 @@ from dlscale.models.workload import Preset
 class Residual(nn.Module):
     """A bottleneck."""
 
-    def __init__(self, block: Bottleneck) -> None:
+    def __init__(self, block: Bottleneck, layers: Layers) -> None:
         super().__init__()
-        self.reduce = ConvolutionNorm(block.inputs, block.width, size=1)
-        self.spatial = ConvolutionNorm(block.width, block.width, size=3, stride=block.stride, pad=1)
-        self.expand = ConvolutionNorm(block.width, block.outputs, size=1, relu=False)
+        self.reduce = ConvolutionNorm(block.inputs, block.width, size=1, layers=layers)
+        self.spatial = ConvolutionNorm(
+            block.width, block.width, size=3, stride=block.stride, pad=1, layers=layers
+        )
+        self.expand = ConvolutionNorm(block.width, block.outputs, size=1, relu=False, layers=layers)
         self.shortcut: ConvolutionNorm | None = None
         if block.projects:
             self.shortcut = ConvolutionNorm(
-                block.inputs, block.outputs, size=1, stride=block.stride, relu=False
+                block.inputs, block.outputs, size=1, stride=block.stride, relu=False, layers=layers
             )
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
@@ -45,18 +49,21 @@ class Residual(nn.Module):
 class ResNet50(nn.Module):
     """The network up to its logits, (N, classes)."""
 
-    def __init__(self, network: Network, *, num_channels: int, num_classes: int) -> None:
+    def __init__(
+        self, network: Network, *, num_channels: int, num_classes: int, layers: Layers = WHOLE
+    ) -> None:
         super().__init__()
-        self.stem = ConvolutionNorm(num_channels, network.num_filters, size=7, stride=2, pad=3)
+        self.stem = ConvolutionNorm(num_channels, network.num_filters, size=7, stride=2, pad=3, layers=layers)
+        self.pool, self.global_mean = layers.max_pool(3, stride=2, padding=1), layers.global_mean()
         self.stages = nn.Sequential(
-            *(nn.Sequential(*(Residual(block) for block in stage)) for stage in network.stages)
+            *(nn.Sequential(*(Residual(block, layers) for block in stage)) for stage in network.stages)
         )
         self.classifier = nn.Linear(network.num_features, num_classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Logits (N, classes) of images (N, C, H, W)."""
-        values = F.max_pool2d(self.stem(images), 3, stride=2, padding=1)
-        logits: torch.Tensor = self.classifier(self.stages(values).mean(dim=(2, 3)))
+        values = self.stages(self.pool(self.stem(images)))
+        logits: torch.Tensor = self.classifier(self.global_mean(values))
         return logits
 
 
@@ -72,10 +79,13 @@ class ResNet50Loss(nn.Module):
         return F.cross_entropy(self.network(images).float(), labels)
 
 
-def program(preset: Preset, *, gate: bool) -> TorchProgram:
+def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TorchProgram:
     """The network of a preset and its one objective."""
     network = ResNet50(
-        NETWORKS[preset.name], num_channels=preset.input_shape[0], num_classes=preset.num_classes
+        NETWORKS[preset.name],
+        num_channels=preset.input_shape[0],
+        num_classes=preset.num_classes,
+        layers=layers_of(preset, neighbours),
     )
 
     def make_optimizer(_parameters: object) -> torch.optim.Optimizer:
