@@ -21,7 +21,7 @@ from dlscale.collectives.buffers import (
     check_overlap,
     check_root,
 )
-from dlscale.collectives.ring.messages import Messages
+from dlscale.collectives.ring.messages import REFUSALS, Messages
 from dlscale.collectives.ring.mpi_match import (
     REINSTALL,
     require_same_library,
@@ -49,10 +49,6 @@ require_same_library(called=_engine.library_version(), loaded=MPI.Get_library_ve
 
 
 RING_DTYPES = frozenset(DTYPES + EXTENDED_DTYPES)
-
-# By these the engine refuses, in few words, what the checks of `buffers` refuse in better ones. Asked first, those
-# would take longer than a small sum.
-REFUSALS = (BufferError, TypeError, ValueError)
 
 # Inside a node; both leave it to the engine, which finds out what is fastest.
 ONE_SHOT_BYTES = 0

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 ANY_RANK = -1
 MOST_MESSAGES = 64  # that are kept when they may be done
 
+# By these the engine refuses, in few words, what the checks of `buffers` refuse in better ones. Asked first, those
+# would take longer than a small sum or message.
+REFUSALS = (BufferError, TypeError, ValueError)
+
 # Ranks, and the arrays that go to them or come from them.
 Parts = list[tuple[int, NDArray[Any]]]
 
@@ -36,23 +40,35 @@ class Messages:
         Messages are matched by source and tag, in the order in which they are sent. Up to 8 KiB (less from 16 ranks of
         a node on) wait with the receiver; of longer ones it returns when the receiver has taken them.
         """
-        self._check_message(buffer, to, waits=True)
-        self._engine.send(buffer, to, tag)
+        try:
+            self._engine.send(_array(buffer), to, tag)
+        except REFUSALS:
+            self._check_message(buffer, to, waits=True)
+            raise
 
     def recv(self, buffer: NDArray[Any], source: int | None = None, *, tag: int = 0) -> int:
         """Receive into an array the next message with that tag, of `source` or of any rank; its source."""
-        self._check_message(buffer, source, waits=True, written=True)
-        return self._engine.recv(buffer, ANY_RANK if source is None else source, tag)
+        try:
+            return self._engine.recv(_array(buffer), ANY_RANK if source is None else source, tag)
+        except REFUSALS:
+            self._check_message(buffer, source, waits=True, written=True)
+            raise
 
     def isend(self, buffer: NDArray[Any], to: int, *, tag: int = 0) -> _engine.Message:
         """Begin to send; the array must not change before the message is done. To this rank itself, too."""
-        self._check_message(buffer, to)
-        return self._keep(self._engine.isend(buffer, to, tag))
+        try:
+            return self._keep(self._engine.isend(_array(buffer), to, tag))
+        except REFUSALS:
+            self._check_message(buffer, to)
+            raise
 
     def irecv(self, buffer: NDArray[Any], source: int | None = None, *, tag: int = 0) -> _engine.Message:
         """Begin to receive; the array must not be used before the message is done."""
-        self._check_message(buffer, source, written=True)
-        return self._keep(self._engine.irecv(buffer, ANY_RANK if source is None else source, tag))
+        try:
+            return self._keep(self._engine.irecv(_array(buffer), ANY_RANK if source is None else source, tag))
+        except REFUSALS:
+            self._check_message(buffer, source, written=True)
+            raise
 
     def _keep(self, message: _engine.Message) -> _engine.Message:
         if len(self._messages) >= MOST_MESSAGES:
@@ -63,11 +79,8 @@ class Messages:
     def _check_message(
         self, buffer: NDArray[Any], peer: int | None, *, waits: bool = False, written: bool = False
     ) -> None:
-        if type(buffer) is not np.ndarray:
-            check_array(buffer)
-        flags = buffer.flags
-        if not flags.c_contiguous or not flags.aligned or (written and not flags.writeable):
-            check_layout(buffer, written=written)
+        check_array(buffer)
+        check_layout(buffer, written=written)
         if buffer.dtype.hasobject:
             raise TypeError("the array holds Python objects, which cannot travel; give numbers")
         if peer is None:
@@ -158,3 +171,10 @@ def _parts(whole: NDArray[Any], counts: Sequence[int] | None, *, size: int) -> P
     return [
         (rank, flat[end - count : end]) for rank, (count, end) in enumerate(zip(counts, ends, strict=True))
     ]
+
+
+def _array(buffer: NDArray[Any]) -> NDArray[Any]:
+    """The array itself. Raises TypeError if it is none, or its memory is not all of it."""
+    if type(buffer) is not np.ndarray:
+        check_array(buffer)
+    return buffer

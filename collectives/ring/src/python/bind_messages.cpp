@@ -46,8 +46,9 @@ std::unique_ptr<HostMemory> memory_of(nb::handle array, bool writable) {
   return memory;
 }
 
-void check_ranks(const Engine& engine, int peer, std::int64_t tag, bool any_source) {
+void check_ranks(const Engine& engine, int peer, std::int64_t tag, bool any_source, bool waits = false) {
   const int size = engine.topology().size;
+  if (waits && peer == engine.topology().rank) throw nb::value_error("a rank would wait for itself");
   if (peer >= size || peer < (any_source ? Messenger::kAnySource : 0)) {
     throw nb::value_error(
         ("rank is " + std::to_string(peer) + "; give 0 .. " + std::to_string(size - 1)).c_str());
@@ -58,14 +59,14 @@ void check_ranks(const Engine& engine, int peer, std::int64_t tag, bool any_sour
 }
 
 void send(Engine& engine, nb::handle array, int to, std::int64_t tag) {
-  check_ranks(engine, to, tag, false);
+  check_ranks(engine, to, tag, false, true);
   const auto memory = memory_of(array, false);
   const nb::gil_scoped_release without_lock;
   engine.wait(*engine.send(memory->bytes(), memory->num_bytes(), to, tag, false), 0);
 }
 
 int receive(Engine& engine, nb::handle array, int source, std::int64_t tag) {
-  check_ranks(engine, source, tag, true);
+  check_ranks(engine, source, tag, true, true);
   const auto memory = memory_of(array, true);
   const nb::gil_scoped_release without_lock;
   const MessageHandle message = engine.receive(memory->bytes(), memory->num_bytes(), source, tag, false);

@@ -16,14 +16,13 @@ namespace dlscale {
 class HostMemory {
  public:
   // Raises BufferError unless the object is a C-contiguous array, writable where that is wanted, and
-  // TypeError if its elements have no size, or are not aligned.
+  // TypeError if its elements have no size.
   HostMemory(nanobind::handle object, bool writable) {
     const int flags = PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw nanobind::python_error();
-    if (view_.itemsize < 1 ||
-        reinterpret_cast<std::uintptr_t>(view_.buf) % static_cast<std::size_t>(view_.itemsize)) {
+    if (view_.itemsize < 1) {
       PyBuffer_Release(&view_);
-      throw nanobind::type_error("the buffer is of another dtype, or not aligned to it");
+      throw nanobind::type_error("the elements have no size");
     }
   }
   ~HostMemory() { PyBuffer_Release(&view_); }
@@ -38,8 +37,12 @@ class HostMemory {
     return view_.format && std::string_view(view_.format).find('O') != std::string_view::npos;
   }
 
-  // `bfloat16`: the array holds bfloat16 passed as uint16, since NumPy has no such type. Raises TypeError.
+  // `bfloat16`: the array holds bfloat16 passed as uint16, since NumPy has no such type. Raises TypeError,
+  // also for elements that are not aligned.
   Type type(bool bfloat16) const {
+    if (reinterpret_cast<std::uintptr_t>(view_.buf) % static_cast<std::size_t>(view_.itemsize)) {
+      throw nanobind::type_error("the buffer is not aligned to its dtype");
+    }
     const std::string_view format = view_.format ? view_.format : "B";
     if (format == "f") return Type::float32;
     if (format == "d") return Type::float64;
