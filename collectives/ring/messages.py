@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from dlscale.collectives.buffers import check_array, check_layout, check_overlap, check_root
@@ -41,7 +42,7 @@ class Messages:
         a node on) wait with the receiver; of longer ones it returns when the receiver has taken them.
         """
         try:
-            self._engine.send(_array(buffer), to, tag)
+            self._engine.send(buffer if type(buffer) is ndarray else _other_array(buffer), to, tag)
         except REFUSALS:
             self._check_message(buffer, to, waits=True)
             raise
@@ -49,7 +50,11 @@ class Messages:
     def recv(self, buffer: NDArray[Any], source: int | None = None, *, tag: int = 0) -> int:
         """Receive into an array the next message with that tag, of `source` or of any rank; its source."""
         try:
-            return self._engine.recv(_array(buffer), ANY_RANK if source is None else source, tag)
+            return self._engine.recv(
+                buffer if type(buffer) is ndarray else _other_array(buffer),
+                ANY_RANK if source is None else source,
+                tag,
+            )
         except REFUSALS:
             self._check_message(buffer, source, waits=True, written=True)
             raise
@@ -57,7 +62,9 @@ class Messages:
     def isend(self, buffer: NDArray[Any], to: int, *, tag: int = 0) -> _engine.Message:
         """Begin to send; the array must not change before the message is done. To this rank itself, too."""
         try:
-            return self._keep(self._engine.isend(_array(buffer), to, tag))
+            return self._keep(
+                self._engine.isend(buffer if type(buffer) is ndarray else _other_array(buffer), to, tag)
+            )
         except REFUSALS:
             self._check_message(buffer, to)
             raise
@@ -65,7 +72,13 @@ class Messages:
     def irecv(self, buffer: NDArray[Any], source: int | None = None, *, tag: int = 0) -> _engine.Message:
         """Begin to receive; the array must not be used before the message is done."""
         try:
-            return self._keep(self._engine.irecv(_array(buffer), ANY_RANK if source is None else source, tag))
+            return self._keep(
+                self._engine.irecv(
+                    buffer if type(buffer) is ndarray else _other_array(buffer),
+                    ANY_RANK if source is None else source,
+                    tag,
+                )
+            )
         except REFUSALS:
             self._check_message(buffer, source, written=True)
             raise
@@ -173,8 +186,7 @@ def _parts(whole: NDArray[Any], counts: Sequence[int] | None, *, size: int) -> P
     ]
 
 
-def _array(buffer: NDArray[Any]) -> NDArray[Any]:
-    """The array itself. Raises TypeError if it is none, or its memory is not all of it."""
-    if type(buffer) is not np.ndarray:
-        check_array(buffer)
+def _other_array(buffer: NDArray[Any]) -> NDArray[Any]:
+    """An array of another class, itself. Raises TypeError if it is none, or its memory is not all of it."""
+    check_array(buffer)
     return buffer

@@ -162,20 +162,22 @@ Link::Fetch MessageLink::fetch(int peer, const Packet& offer, std::byte* to, Don
   copy.num_bytes.store(offer.num_bytes, std::memory_order_relaxed);
   copy.piece_bytes.store(piece_bytes, std::memory_order_relaxed);
   copy.refused.store(0, std::memory_order_relaxed);
-  const std::uint64_t stored_before = copy.num_stored.load(std::memory_order_relaxed);
-  std::uint64_t seen = ++side(q).num_copies * Copy::kOneCopy + num_pieces;
+  // The last piece is this rank's at once: both reach for the others.
+  std::optional<std::uint64_t> piece = num_pieces - 1;
+  std::uint64_t seen = ++side(q).num_copies * Copy::kOneCopy + *piece;
   copy.pieces.store(seen, waiting_.publishing());
   waiting_.ring(bell(q));
-  std::uint64_t num_own = 0;
+  std::uint64_t num_theirs = num_pieces;
   int failure = 0;
-  while (const std::optional<std::uint64_t> piece = take_piece(&copy, &seen)) {
-    ++num_own;
+  for (; piece; piece = take_piece(&copy, &seen)) {
+    --num_theirs;
     const std::uint64_t begin = *piece * piece_bytes, length = std::min(piece_bytes, offer.num_bytes - begin);
     if (!failure) failure = this->copy(q, true, to + begin, offer.address + begin, length);
     seen = copy.pieces.load(std::memory_order_acquire);
   }
+  side(q).num_stored += num_theirs;
   const double start = monotonic_seconds();
-  while (copy.num_stored.load(std::memory_order_acquire) - stored_before + num_own < num_pieces) {
+  while (copy.num_stored.load(std::memory_order_acquire) < side(q).num_stored) {
     if (waiting_.oversubscribed() || monotonic_seconds() > start + kLookSeconds) {
       waiting_.check_others();
       sched_yield();

@@ -40,6 +40,7 @@ class MessageLink : public Link {
     std::uint64_t num_written = 0;  // lines
     std::uint64_t num_read = 0;
     std::uint64_t num_copies = 0;  // of messages from it
+    std::uint64_t num_stored = 0;  // pieces of them that it stored
     std::size_t num_lent = 0;      // messages to it that are not taken yet
   };
 

@@ -40,9 +40,13 @@ class MessageUnderWay {
   MessageHandle message_;
 };
 
+void check_elements(const HostMemory& memory) {
+  if (memory.holds_objects()) throw nb::type_error("the array holds Python objects, which cannot travel");
+}
+
 std::unique_ptr<HostMemory> memory_of(nb::handle array, bool writable) {
   auto memory = std::make_unique<HostMemory>(array, writable);
-  if (memory->holds_objects()) throw nb::type_error("the array holds Python objects, which cannot travel");
+  check_elements(*memory);
   return memory;
 }
 
@@ -60,16 +64,18 @@ void check_ranks(const Engine& engine, int peer, std::int64_t tag, bool any_sour
 
 void send(Engine& engine, nb::handle array, int to, std::int64_t tag) {
   check_ranks(engine, to, tag, false, true);
-  const auto memory = memory_of(array, false);
+  const HostMemory memory(array, false);
+  check_elements(memory);
   const nb::gil_scoped_release without_lock;
-  engine.wait(*engine.send(memory->bytes(), memory->num_bytes(), to, tag, false), 0);
+  engine.wait(*engine.send(memory.bytes(), memory.num_bytes(), to, tag, false), 0);
 }
 
 int receive(Engine& engine, nb::handle array, int source, std::int64_t tag) {
   check_ranks(engine, source, tag, true, true);
-  const auto memory = memory_of(array, true);
+  const HostMemory memory(array, true);
+  check_elements(memory);
   const nb::gil_scoped_release without_lock;
-  const MessageHandle message = engine.receive(memory->bytes(), memory->num_bytes(), source, tag, false);
+  const MessageHandle message = engine.receive(memory.bytes(), memory.num_bytes(), source, tag, false);
   engine.wait(*message, 0);
   return message->peer;
 }
