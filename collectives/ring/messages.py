@@ -15,7 +15,6 @@ from dlscale.collectives.buffers import check_array, check_layout, check_overlap
 if TYPE_CHECKING:
     from dlscale.collectives.ring import _engine
 
-ANY_RANK = -1
 MOST_MESSAGES = 64  # that are kept when they may be done
 
 # By these the engine refuses, in few words, what the checks of `buffers` refuse in better ones. Asked first, those
@@ -52,7 +51,7 @@ class Messages:
         try:
             return self._engine.recv(
                 buffer if type(buffer) is ndarray else _other_array(buffer),
-                ANY_RANK if source is None else source,
+                source,
                 tag,
             )
         except REFUSALS:
@@ -75,7 +74,7 @@ class Messages:
             return self._keep(
                 self._engine.irecv(
                     buffer if type(buffer) is ndarray else _other_array(buffer),
-                    ANY_RANK if source is None else source,
+                    source,
                     tag,
                 )
             )

@@ -1,8 +1,10 @@
 #include "bind_messages.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/unique_ptr.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,10 +52,10 @@ std::unique_ptr<HostMemory> memory_of(nb::handle array, bool writable) {
   return memory;
 }
 
-void check_ranks(const Engine& engine, int peer, std::int64_t tag, bool any_source, bool waits = false) {
+void check_ranks(const Engine& engine, int peer, std::int64_t tag, bool waits = false) {
   const int size = engine.topology().size;
   if (waits && peer == engine.topology().rank) throw nb::value_error("a rank would wait for itself");
-  if (peer >= size || peer < (any_source ? Messenger::kAnySource : 0)) {
+  if (peer >= size || peer < 0) {
     throw nb::value_error(
         ("rank is " + std::to_string(peer) + "; give 0 .. " + std::to_string(size - 1)).c_str());
   }
@@ -63,25 +65,31 @@ void check_ranks(const Engine& engine, int peer, std::int64_t tag, bool any_sour
 }
 
 void send(Engine& engine, nb::handle array, int to, std::int64_t tag) {
-  check_ranks(engine, to, tag, false, true);
+  check_ranks(engine, to, tag, true);
   const HostMemory memory(array, false);
   check_elements(memory);
   const nb::gil_scoped_release without_lock;
   engine.wait(*engine.send(memory.bytes(), memory.num_bytes(), to, tag, false), 0);
 }
 
-int receive(Engine& engine, nb::handle array, int source, std::int64_t tag) {
-  check_ranks(engine, source, tag, true, true);
+// Without a source it is any rank's.
+int source_of(const Engine& engine, std::optional<int> source, std::int64_t tag, bool waits) {
+  check_ranks(engine, source.value_or(0), tag, waits && source);
+  return source.value_or(Messenger::kAnySource);
+}
+
+int receive(Engine& engine, nb::handle array, std::optional<int> source, std::int64_t tag) {
+  const int peer = source_of(engine, source, tag, true);
   const HostMemory memory(array, true);
   check_elements(memory);
   const nb::gil_scoped_release without_lock;
-  const MessageHandle message = engine.receive(memory.bytes(), memory.num_bytes(), source, tag, false);
+  const MessageHandle message = engine.receive(memory.bytes(), memory.num_bytes(), peer, tag, false);
   engine.wait(*message, 0);
   return message->peer;
 }
 
 std::unique_ptr<MessageUnderWay> begin_send(Engine& engine, nb::handle array, int to, std::int64_t tag) {
-  check_ranks(engine, to, tag, false);
+  check_ranks(engine, to, tag);
   auto memory = memory_of(array, false);
   MessageHandle message;
   {
@@ -91,14 +99,14 @@ std::unique_ptr<MessageUnderWay> begin_send(Engine& engine, nb::handle array, in
   return std::make_unique<MessageUnderWay>(engine, std::move(memory), std::move(message));
 }
 
-std::unique_ptr<MessageUnderWay> begin_receive(Engine& engine, nb::handle array, int source,
+std::unique_ptr<MessageUnderWay> begin_receive(Engine& engine, nb::handle array, std::optional<int> source,
                                                std::int64_t tag) {
-  check_ranks(engine, source, tag, true);
+  const int peer = source_of(engine, source, tag, false);
   auto memory = memory_of(array, true);
   MessageHandle message;
   {
     const nb::gil_scoped_release without_lock;
-    message = engine.receive(memory->bytes(), memory->num_bytes(), source, tag, true);
+    message = engine.receive(memory->bytes(), memory->num_bytes(), peer, tag, true);
   }
   return std::make_unique<MessageUnderWay>(engine, std::move(memory), std::move(message));
 }
@@ -109,7 +117,7 @@ std::vector<Part> parts_of(const Engine& engine, const nb::list& pairs, bool wri
   std::vector<Part> parts;
   for (const nb::handle pair : pairs) {
     const int rank = nb::cast<int>(pair[0]);
-    check_ranks(engine, rank, Messenger::kLeastTag, false);
+    check_ranks(engine, rank, Messenger::kLeastTag);
     memories->push_back(memory_of(pair[1], writable));
     parts.push_back({rank, memories->back()->bytes(), memories->back()->num_bytes()});
   }
@@ -134,9 +142,9 @@ void bind_messages(nb::module_& m, nb::class_<Engine>& engine) {
       .def_prop_ro("source", &MessageUnderWay::source);
   engine.def("exchange", &exchange, "name"_a, "sends"_a, "receives"_a, "root"_a)
       .def("send", &send, "buffer"_a, "to"_a, "tag"_a)
-      .def("recv", &receive, "buffer"_a, "source"_a, "tag"_a)
+      .def("recv", &receive, "buffer"_a, "source"_a.none(), "tag"_a)
       .def("isend", &begin_send, "buffer"_a, "to"_a, "tag"_a, nb::keep_alive<0, 1>())
-      .def("irecv", &begin_receive, "buffer"_a, "source"_a, "tag"_a, nb::keep_alive<0, 1>());
+      .def("irecv", &begin_receive, "buffer"_a, "source"_a.none(), "tag"_a, nb::keep_alive<0, 1>());
 }
 
 }  // namespace dlscale
