@@ -35,7 +35,7 @@ from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.collectives.compression.trainer import CompressedTrainer
 from dlscale.collectives.control import Communicator
-from dlscale.models.workload import Replica, State, Weights
+from dlscale.models.workload import Replica, Shard, State, Weights
 
 Averaging = Callable[[Weights], Weights]
 """From this rank's gradients of a step to the means that are applied."""
@@ -51,8 +51,11 @@ class AuditedTraining:
 
     trainer: Trainer
     backend: Backend
-    make_reference: Callable[[], Replica]  # with the shard and the seed of the trainer's replica; called once
+    make_reference: Callable[
+        [], Replica
+    ]  # with the samples and the seed of the trainer's replica; called once
     control: Communicator  # of the ranks
+    shard: Shard  # the trainer's
     bounds: Bounds
     passed: Callable[[int], None]  # told of steps outside of the windows
     num_skipped: Callable[[], int]  # samples that this rank left out so far
@@ -350,7 +353,7 @@ class ReplayAudit:
         wrong = num_wrong_samples(
             reference,
             last,
-            control=training.control,
+            shard=training.shard,
             before=training.samples_before,
             held_out=training.held_out,
             order=training.order,

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from dlscale.benchmarks.rank.measure import BarrierControl, Observer
-from dlscale.benchmarks.rank.observers import GatherMeter
+from dlscale.benchmarks.rank.observers import GatherMeter, HaloMeter
 from dlscale.benchmarks.records.record import Cell, Gate, StateBytes
 from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, SpoolWriter
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import Backend, Trainer
 from dlscale.collectives.backend import BackedUpTrainer, StaleTrainer
 from dlscale.collectives.control import Communicator
+from dlscale.models.parallel import Neighbours
 from dlscale.models.workload import Input, Replica, ReplicaFactory, Shard, Workload
 
 
@@ -29,12 +30,14 @@ class LaunchContext:
     backend: Backend
     control: BarrierControl
     world: Communicator  # of the workers
-    shard: Shard
+    shard: Shard  # this rank's part of the samples
     rules: Rules
     seed: int
     spool: SpoolWriter
     observers: Sequence[Observer] = ()  # of the node, on the one rank of it that has them
     gathers: GatherMeter | None = None  # of sharded weights
+    halos: HaloMeter | None = None  # of ranks that share samples
+    beside: Neighbours | None = None  # whom their references ask: the same ranks, over the control plane
     # Filled by the first training for the communication-only case of the launch; None where there is no such case:
     # counting gradients copies the weights, which would show in the memory of `none`.
     bucket_bytes: list[int] | None = None
@@ -75,7 +78,9 @@ class CaseRun:
 
     def reference(self, *, seed: int) -> Replica:
         """A replica that no trainer holds, for audits and evaluations, which give it its weights."""
-        return (self.reference_factory or self.factory)(shard=self.context.shard, seed=seed, drawn=False)
+        make = self.reference_factory or self.factory
+        shard = replace(self.context.shard, neighbours=self.context.beside)
+        return make(shard=shard, seed=seed, drawn=False)
 
     def remembering(self, replicas: list[Replica]) -> ReplicaFactory:
         """The factory; what it makes is kept in `replicas`."""
@@ -121,6 +126,7 @@ class CaseRun:
         """
         backend = self.context.backend
         self.write(StateBytes(**asdict(trainer.state_bytes())))
+        neighbours = self.context.shard.neighbours
         stale = cast(StaleTrainer, trainer).staleness() if backend.asynchronous else {}
         backed_up = backend.in_step and backend.num_accepted is not None
         self.write(
@@ -132,7 +138,11 @@ class CaseRun:
                 computed=cast(BackedUpTrainer, trainer).num_computed() if backed_up else None,
                 settings=trainer.settings(),
                 gather_seconds=self.context.gathers.take() if self.context.gathers else None,
-                skipped=sum(replica.num_skipped() for replica in replicas) + evaluated_without,
+                halos=self.context.halos.take() if self.context.halos else None,
+                # Ranks that share samples leave out the same ones.
+                skipped=sum(replica.num_skipped() for replica in replicas)
+                * (not (neighbours and neighbours.index))
+                + evaluated_without,
             )
         )
 

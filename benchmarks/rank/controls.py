@@ -27,7 +27,7 @@ from dlscale.benchmarks.records.spool import CaseResult, MeasuredWindow
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.backend import Collective
 from dlscale.models.weights import NUM_DRAWN
-from dlscale.models.workload import Indices, Replica
+from dlscale.models.workload import Indices, Replica, Shard
 
 
 def measure_loader(case: CaseRun) -> list[Gate]:
@@ -50,7 +50,10 @@ def measure_loader(case: CaseRun) -> list[Gate]:
     )
     case.write_observed()
     case.write(CaseResult(steady=steady, settings={}, skipped=replica.num_skipped()))
-    return [loader.gate(context.world, num_steps, reread=lambda indices: _read_anew(case, indices))]
+    gate = loader.gate(
+        context.world, num_steps, shard=context.shard, reread=lambda indices: _read_anew(case, indices)
+    )
+    return [gate]
 
 
 def measure_exchange(case: CaseRun) -> list[Gate]:
@@ -111,7 +114,12 @@ class LoaderOnly:
         """A fetched batch is there."""
 
     def gate(
-        self, control: Any, num_steps: int, *, reread: Callable[[Indices], Sequence[NDArray[Any]]]
+        self,
+        control: Any,
+        num_steps: int,
+        *,
+        shard: Shard,
+        reread: Callable[[Indices], Sequence[NDArray[Any]]],
     ) -> Gate:
         """Whether each step drew a batch, and the last one has this rank's samples; collective over `control`.
 
@@ -121,7 +129,7 @@ class LoaderOnly:
             return unaudited("loader", "samples were left out, and the next ones cannot be found")
         num_drawn = int(self._replica.state()[NUM_DRAWN][0])
         wrong = abs(num_drawn - num_steps)
-        wrong += num_wrong_samples(self._replica, num_drawn - 1, control=control)
+        wrong += num_wrong_samples(self._replica, num_drawn - 1, shard=shard)
         if (indices := self._replica.last_samples()) is not None:
             pairs = zip(self._batch, reread(indices), strict=False)
             wrong += sum(not _is_same_content(found, wanted) for found, wanted in pairs)
@@ -138,8 +146,10 @@ def _read_anew(case: CaseRun, indices: Indices) -> Sequence[NDArray[Any]]:
     preset, data = case.cell.preset_facts, facts.data()
     readings = [data.open_samples(case.source, preset, seed=(seed, 0)).read(indices) for seed in range(2)]
     same = all(map(np.array_equal, *readings))
-    found: Sequence[NDArray[Any]] = readings[0] if same else ()
-    return found
+    if not same:
+        return ()
+    neighbours = case.context.shard.neighbours
+    return list(map(preset.rows(neighbours).cut, readings[0])) if neighbours else list(readings[0])
 
 
 def _is_same_content(found: Any, wanted: NDArray[Any]) -> bool:

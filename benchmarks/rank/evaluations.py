@@ -89,12 +89,14 @@ class Evaluator:
         replica: Replica,
         *,
         world: Any,
-        shard: Shard,
         facts: Workload | None = None,  # with a user's file, where the cell has one
     ) -> None:
         facts = facts or cell.facts
         self._held_out = HeldOut(facts.data(), facts.quality(), preset=cell.preset_facts, source=source)
-        self.replica, self._world, self._shard = replica, world, shard
+        self.replica, self._world = replica, world
+        self._part = Shard(
+            index=world.Get_rank(), count=world.Get_size()
+        )  # of whole samples, whoever shares them
         self.evaluated: EvaluatedPieces | None = None  # this rank's part of the last evaluation
         self._by_state = not cell.num_servers
         self._own_weights = cell.algorithm != SYNC  # ranks' states have weights of their own
@@ -122,7 +124,7 @@ class Evaluator:
     def metrics(self, trainer: Trainer) -> dict[str, float]:
         """Every metric of the workload that can be computed, the same on all ranks."""
         self.load(trainer)
-        pieces = list(self._held_out.measure(self.replica.predict, self._shard))
+        pieces = list(self._held_out.measure(self.replica.predict, self._part))
         self.evaluated = EvaluatedPieces(indices=self._held_out.indices, pieces=pieces)
         gathered = self._world.gather(pieces)
         found: dict[str, float] | None = None

@@ -51,9 +51,10 @@ def gradient_gate(
     Asynchronous trainers have a gate of their own (`turns_gate`).
     """
     exchanges, delay = backend.capabilities.exchanges, backend.delay
-    num_accepted = shard.count if backend.num_accepted is None else backend.num_accepted
-    accepted = shard.index < num_accepted
-    trainer = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
+    rank, num_ranks = control.Get_rank(), control.Get_size()
+    num_accepted = num_ranks if backend.num_accepted is None else backend.num_accepted
+    accepted = rank < num_accepted
+    trainer = backend.distribute(factory, shard=shard, seed=seed + rank, gate=True)
     try:
         before = trainer.weights()
         reference = factory(shard=shard, seed=seed, gate=True)
@@ -77,7 +78,7 @@ def gradient_gate(
             if not accepted:
                 control.Barrier()
             trainer.step()
-            if accepted and num_accepted < shard.count:
+            if accepted and num_accepted < num_ranks:
                 control.Barrier()
             trainer.synchronize()
             after = trainer.weights()
@@ -87,7 +88,7 @@ def gradient_gate(
         trainer.close()
     tolerance = max(RELATIVE_TOLERANCE[precision], WIRE_TOLERANCE[backend.wire])
     worst = control.allreduce(worst, op=max)
-    whose = "the ranks'" if num_accepted == shard.count else f"the first {num_accepted} ranks'"
+    whose = "the ranks'" if num_accepted == num_ranks else f"the first {num_accepted} ranks'"
     what = f"the mean of {whose} own gradients" if exchanges else "the rank's own gradient"
     late = f" {delay} step earlier" if delay else ""
     travelling = "" if backend.wire == "float32" else f" on any rank, travelling as {backend.wire}"

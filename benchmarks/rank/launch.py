@@ -17,17 +17,22 @@ from dlscale.benchmarks.rank.checks import update_gates
 from dlscale.benchmarks.rank.controls import measure_exchange, measure_loader
 from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.measure import CommunicatorControl
-from dlscale.benchmarks.rank.observers import GatherMeter, HostMemoryMeter, observers_of
+from dlscale.benchmarks.rank.observers import GatherMeter, HaloMeter, HostMemoryMeter, observers_of
 from dlscale.benchmarks.rank.other_programs import watch_other_programs
 from dlscale.benchmarks.rank.profile import measure_profile
 from dlscale.benchmarks.rank.solution import train_to_target
 from dlscale.benchmarks.rank.spec import LaunchSpec
+from dlscale.benchmarks.rank.split import gate_for
 from dlscale.benchmarks.rank.training import measure_training
 from dlscale.benchmarks.records.provenance import load_average, node_facts
 from dlscale.benchmarks.records.record import Cell, Control
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
+from dlscale.collectives import Backend
 from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
+from dlscale.collectives.neighbours import carrier_of, connect_neighbours
+from dlscale.collectives.neighbours.carried import CarriedNeighbours
+from dlscale.collectives.neighbours.gathering import over_control
 from dlscale.collectives.registry import connect, preload, serve
 from dlscale.collectives.sharding import NONE
 from dlscale.models.frameworks import framework_module, repeatable, taken_gpu
@@ -80,18 +85,25 @@ def run_launch_on_rank(
             algorithm_options=cell.algorithm_options,
             shard=cell.shard,
         )
+        neighbours = _connect_neighbours(cell, world) if cell.split > 1 else None
     memory = HostMemoryMeter()
     gathers = GatherMeter(backend) if cell.shard != NONE else None
+    halos = HaloMeter(neighbours) if neighbours else None
+    shard = Shard(
+        index=world.Get_rank() // cell.split, count=world.Get_size() // cell.split, neighbours=neighbours
+    )
     context = LaunchContext(
         backend=backend,
         control=CommunicatorControl(world, patient=spec.patient),
         world=world,
-        shard=Shard(index=world.Get_rank(), count=world.Get_size()),
+        shard=shard,
         rules=spec.rules,
         seed=spec.seed,
         spool=spool,
-        observers=[*observers_of(cell, others), memory, *([gathers] if gathers else [])],
+        observers=[*observers_of(cell, others), memory, *filter(None, (gathers, halos))],
         gathers=gathers,
+        halos=halos,
+        beside=over_control(world, split=cell.split) if neighbours else None,
         bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
     )
     gc.freeze()  # what was imported stays, and no collection need visit it
@@ -106,8 +118,10 @@ def run_launch_on_rank(
                 precision=cell.precision,
             )
         )
+        if neighbours:
+            passed &= context.write_gates([gate_for(spec, cell, control=world, shard=context.shard)])
     if not passed:
-        backend.close()
+        _close(backend, neighbours)
         return 3
     gc.enable()
     end = process_start + spec.seconds
@@ -128,8 +142,21 @@ def run_launch_on_rank(
         passed &= context.write_gates(measurement_of(case.cell)(run), case=index)
         _write_case_end(spool, index, memory)
     world.Barrier()
-    backend.close()
+    _close(backend, neighbours)
     return 0 if passed else 3
+
+
+def _connect_neighbours(cell: Cell, world: Any) -> CarriedNeighbours:
+    """Those of this rank's replica; collective. Raises UsageError where nobody can carry halos."""
+    carrier = carrier_of(cell.backend, framework=cell.framework, halo=cell.halo)
+    options = cell.backend_options if carrier == cell.backend else {}
+    return connect_neighbours(carrier, control=world, split=cell.split, options=options)
+
+
+def _close(backend: Backend, neighbours: CarriedNeighbours | None) -> None:
+    if neighbours:
+        neighbours.close()
+    backend.close()
 
 
 CONTROLS: dict[Control, Measurement] = {

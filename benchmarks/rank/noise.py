@@ -78,8 +78,10 @@ def num_draws(step: int, *, every: int, since: int, num_ranks: int) -> int:
     return at_once * (step // (at_once * every) - since // (at_once * every))
 
 
-def unmeasurable_because(capabilities: Capabilities, num_ranks: int) -> str:
+def unmeasurable_because(capabilities: Capabilities, num_ranks: int, *, split: int = 1) -> str:
     """Why the noise scale of such a training cannot be measured; empty if it can."""
+    if split > 1:
+        return f"{split} ranks share samples: a rank's gradient is not that of samples of its own"
     if num_ranks > 1 and not capabilities.exchanges:
         return f"{capabilities.name} exchanges no gradients: ranks have weights of their own"
     return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from dlscale.benchmarks.rank.affinity import local_rank
 from dlscale.benchmarks.rank.energy import node_meter
 from dlscale.benchmarks.rank.measure import Observer
 from dlscale.benchmarks.records.record import Cell, GpuMemory
-from dlscale.benchmarks.records.spool import Event, MeasuredWindow
+from dlscale.benchmarks.records.spool import Event, Halos, MeasuredWindow
 from dlscale.collectives import Backend
+from dlscale.collectives.neighbours.carried import CarriedNeighbours
 from dlscale.models.frameworks import GpuModule, gpu_module
 
 
@@ -63,21 +64,24 @@ class GpuMemoryMeter:
             self._most = GpuMemory(**now)
 
 
-class GatherMeter:
-    """Seconds of gathers of sharded weights in the windows after the warm-up (`measure.Observer`)."""
+class StepMeter:
+    """Sums of what counters count in the windows after the warm-up (`measure.Observer`), of this rank."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._before: float | None = 0.0
-        self._seconds: float | None = 0.0
+    def __init__(self, read: Callable[[], Sequence[float] | None]) -> None:
+        """`read` gives what was counted so far; None where it is not known."""
+        self._read = read
+        self._before: Sequence[float] | None = read()
+        self._counted: list[Sequence[float] | None] = []  # of each window
         self._num_steps = 0
 
     def after(self, window: MeasuredWindow) -> MeasuredWindow:
-        """Count what the window's steps gathered."""
-        now = self._backend.gather_seconds()
+        """Count what the window's steps did."""
+        now = self._read()
         if window.phase == "steady":
-            known = not (now is None or self._before is None or self._seconds is None)
-            self._seconds = self._seconds + now - self._before if known else None  # type: ignore[operator]
+            known = now is not None and self._before is not None
+            self._counted.append(
+                [new - old for new, old in zip(now or (), self._before or (), strict=True)] if known else None
+            )
             self._num_steps += window.num_steps
         self._before = now
         return window
@@ -86,17 +90,58 @@ class GatherMeter:
     def paused(self) -> Iterator[None]:
         """What happens in the body does not count."""
         yield
-        self._before = self._backend.gather_seconds()
+        self._before = self._read()
 
     def end(self) -> Sequence[Event]:
         """The case's result has it."""
         return []
 
+    def take_per_step(self) -> list[float] | None:
+        """What a step counts; the next case begins. None where that is not known."""
+        counted, num_steps = self._counted, self._num_steps
+        self._counted, self._num_steps, self._before = [], 0, self._read()
+        windows = [window for window in counted if window is not None]
+        if not num_steps or len(windows) < len(counted):
+            return None
+        return [sum(column) / num_steps for column in zip(*windows, strict=True)]
+
+
+class GatherMeter(StepMeter):
+    """Seconds of gathers of sharded weights."""
+
+    def __init__(self, backend: Backend) -> None:
+        def read() -> Sequence[float] | None:
+            seconds = backend.gather_seconds()
+            return None if seconds is None else [seconds]
+
+        super().__init__(read)
+
     def take(self) -> float | None:
-        """Seconds per step, of this rank; the next case begins. None where that is not known."""
-        seconds, num_steps = self._seconds, self._num_steps
-        self._seconds, self._num_steps, self._before = 0.0, 0, self._backend.gather_seconds()
-        return None if seconds is None or not num_steps else seconds / num_steps
+        """Seconds per step; the next case begins. None where that is not known."""
+        found = self.take_per_step()
+        return found[0] if found else None
+
+
+class HaloMeter(StepMeter):
+    """What ranks that share samples exchange."""
+
+    def __init__(self, neighbours: CarriedNeighbours) -> None:
+        self._neighbours = neighbours
+        super().__init__(lambda: (neighbours.seconds, neighbours.bytes_sent, neighbours.num_calls))
+
+    def after(self, window: MeasuredWindow) -> MeasuredWindow:
+        """Count what the window's steps exchanged, and keep the last calls, of which the last step's are some."""
+        self._calls = self._neighbours.last_calls()
+        return super().after(window)
+
+    def take(self) -> Halos | None:
+        """Of a step; the next case begins. None where there was none."""
+        found = self.take_per_step()
+        if found is None:
+            return None
+        seconds, num_bytes, num_calls = found
+        calls = self._calls[-round(num_calls) :] if num_calls else []
+        return Halos(seconds=seconds, num_bytes=num_bytes, calls=[str(call) for call in calls])
 
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")

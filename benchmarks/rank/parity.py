@@ -19,6 +19,7 @@ import numpy as np
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.strings import Name, Text
+from dlscale.benchmarks.rank.replaying import smoothed
 from dlscale.benchmarks.records.record import Gate, Parity
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
@@ -27,7 +28,6 @@ from dlscale.models.workload import Execution, Input, Replica, Shard, Weights, W
 
 SEED = 1
 NUM_STEPS = 3
-SHIFT = 3.0  # added to batch norm's shifts, see `_shifted`
 
 # Of the outputs' largest value, of the gradient's norm, of the loss. What float32 leaves after sums in another
 # order, some ten layers deep; bfloat16 keeps 8 bits, and the frameworks round at different places.
@@ -101,7 +101,7 @@ class _Pair:
     def replicas(self) -> tuple[Replica, Replica]:
         """One in each framework, fresh ones."""
         first, second = (self._build(framework) for framework in self._frameworks)
-        weights = _shifted(first.weights(), first.names())
+        weights = smoothed(first.weights(), first.names())
         first.load(weights)
         second.load(weights)
         return first, second
@@ -150,18 +150,6 @@ class _Pair:
 
     def _close(self, name: str, value: float, detail: str) -> Gate:
         return Gate.at_most(self._tolerances[name], value, name=f"{self._preset}: {name}", detail=detail)
-
-
-def _shifted(weights: Weights, names: list[str]) -> Weights:
-    """The same weights, with the shifts of batch norm raised, so that few values lie next to the jump of ReLU.
-
-    With first weights as they are, rounding moves some values of a deep network across it, and the gradients of both
-    frameworks differ by percents, from each other and from float64.
-    """
-    return [
-        weight + np.float32(SHIFT) if "norm" in name and name.endswith("bias") else weight
-        for weight, name in zip(weights, names, strict=True)
-    ]
 
 
 def _exact(name: str, actual: int, expected: int) -> Gate:

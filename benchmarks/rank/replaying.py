@@ -16,6 +16,7 @@ from dlscale.models.weights import NUM_DRAWN
 from dlscale.models.workload import Replica, State, Weights
 
 BLOCK = 1 << 18  # elements that are summed at once, in float64
+SHIFT = 3.0  # added to batch norm's shifts, see `smoothed`
 LEAST_LOSS = 1e-2  # a smaller one's rounding is not judged
 
 
@@ -32,6 +33,18 @@ def loss_error(found: list[float], expected: list[float]) -> float:
         for own, replayed in zip(found, expected, strict=True)
     ]
     return max((error if math.isfinite(error) else math.inf for error in errors), default=0.0)
+
+
+def smoothed(weights: Weights, names: Sequence[str]) -> Weights:
+    """The same weights, with the shifts of batch norm raised, so that few values lie next to the jump of ReLU.
+
+    With first weights as they are, rounding moves some values of a deep network across it, and the gradients of the
+    same network computed twice, in another order, differ by percents, from each other and from float64.
+    """
+    return [
+        weight + np.float32(SHIFT) if "norm" in name and name.endswith("bias") else weight
+        for weight, name in zip(weights, names, strict=True)
+    ]
 
 
 def mean_over_ranks(

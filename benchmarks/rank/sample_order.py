@@ -7,33 +7,32 @@ import math
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.models.samples import ORDER_SEED
-from dlscale.models.workload import Indices, Replica
+from dlscale.models.workload import Indices, Replica, Shard
 
 
 def num_wrong_samples(
     replica: Replica,
     step: int,
     *,
-    control: Any,
+    shard: Shard,
     before: Callable[[int], int] | None = None,
     held_out: float = 0.0,
     order: int = 0,
 ) -> int:
-    """How many samples that a replica read last are not, by definition, those of this rank's shard of `step`.
+    """How many samples that a replica read last are not, by definition, those of this shard of `step`.
 
-    `before` gives the samples of all ranks before a step; None: all steps have as many.
+    `before` gives the samples of all shards before a step; None: all steps have as many.
     """
     found = replica.last_samples()
     if found is None:
         return 0
-    passed = before(step) if before else step * control.Get_size() * len(found)
-    place = passed + control.Get_rank() * len(found)
+    passed = before(step) if before else step * shard.count * len(found)
+    place = passed + shard.index * len(found)
     trained = _trained_on(replica.num_samples(), held_out=held_out)
     wanted = samples_at(place, len(found), num_samples=len(trained), order=order)
     return int(np.sum(found != trained[wanted]))

@@ -289,7 +289,7 @@ class ServerAudit:
         wrong = num_wrong_samples(
             reference,
             self._num_taken - 1,
-            control=training.control,
+            shard=training.shard,
             before=training.samples_before,
             held_out=training.held_out,
             order=training.order,

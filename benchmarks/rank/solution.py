@@ -51,10 +51,8 @@ def train_to_target(case: CaseRun) -> list[Gate]:
     try:
         # With the seed of the trainer's replica, as it replays its steps.
         replica = case.reference(seed=context.seed + context.shard.index)
-        evaluator = Evaluator(
-            cell, case.source, replica, world=context.world, shard=context.shard, facts=case.facts
-        )
-        unmeasured = unmeasurable_because(backend.capabilities, cell.num_ranks)
+        evaluator = Evaluator(cell, case.source, replica, world=context.world, facts=case.facts)
+        unmeasured = unmeasurable_because(backend.capabilities, cell.num_ranks, split=cell.split)
         noise = NoiseMeter(replica=replica, control=context.control, world=context.world, aside=context.aside)
         saving = training_run(case, trainer)
         schedule = TrainingSchedule(cell, cell.target)
@@ -109,6 +107,7 @@ def _audit(
         backend=backend,
         make_reference=lambda: evaluator.replica,
         control=context.world,
+        shard=context.shard,
         bounds=bounds,
         passed=lambda _: None,
         num_skipped=lambda: sum(replica.num_skipped() for replica in replicas),

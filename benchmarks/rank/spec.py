@@ -71,6 +71,7 @@ class LaunchSpec(Frozen):
             framework=cell.framework,
             preset=cell.preset,
             sequence_length=cell.sequence_length,
+            height=cell.height,
             local_batch=cell.local_batch,
             source=self.source(cell),
             execution=Execution(

@@ -92,6 +92,7 @@ def _audit(
         backend=backend,
         make_reference=lambda: case.reference(seed=context.seed + context.shard.index),
         control=context.world,
+        shard=context.shard,
         bounds=bounds_for(
             precision=case.cell.precision, wire=backend.wire, compressed=compressed, device=case.cell.device
         ),

@@ -123,6 +123,7 @@ def assemble(
         )
     results = [spool.first(CaseResult, index) for spool in workers]
     first = results[0]
+    exchanged = [result.halos for result in results if result and result.halos]
     record = Record(
         study=metadata.study,
         system=metadata.system,
@@ -148,6 +149,9 @@ def assemble(
         gather_seconds=[
             result.gather_seconds for result in results if result and result.gather_seconds is not None
         ],
+        halo_seconds=[halos.seconds for halos in exchanged],
+        halo_bytes=[halos.num_bytes for halos in exchanged],
+        halo_calls=[halos.calls for halos in exchanged[: case.cell.split]],
         copy_rates=[result.copy_rate for result in results if result and result.copy_rate is not None],
         energy=_energy(spools, index, metadata.configuration),
         checkpoints=workers[0].of(Checkpoint, index),

@@ -381,6 +381,10 @@ class Record(Frozen):
     windows: Annotated[Sequence[Window], PlainSerializer(list, return_type=list[Window])]
     bucket_bytes: list[PositiveInt] = []  # that a step of control `exchange` averages, in order
     gather_seconds: list[NonNegativeFloat] = where_given([])  # [P], per step, of sharded weights
+    # Of ranks that share samples, per step: [P] seconds, bytes that a rank gives; [split] their calls (`spool.Halos`).
+    halo_seconds: list[NonNegativeFloat] = where_given([])
+    halo_bytes: list[NonNegativeFloat] = where_given([])
+    halo_calls: list[list[Text]] = where_given([])
     copy_rates: list[PositiveFloat] = []  # [P], bytes per second read and written while all copy
     # Of control `profile`; None also if its steps were not finished.
     profile: StepProfile | None = where_given(None)

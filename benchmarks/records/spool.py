@@ -106,6 +106,19 @@ class MeasuredWindow:
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=EXACT)
+class Halos:
+    """What a rank exchanged with those of the same samples, per step, while windows ran.
+
+    `calls` are those of one step in order, with the bytes that this rank gave: `exchange <up> <down>`, `sum <all>`,
+    `gather <own>`. What it waited for the others is in the seconds.
+    """
+
+    seconds: Seconds
+    num_bytes: NonNegativeFloat
+    calls: list[Text]
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=EXACT)
 class CaseResult:
     """Results of a case besides its windows."""
 
@@ -116,6 +129,7 @@ class CaseResult:
     bucket_bytes: list[PositiveInt] = field(default_factory=list)
     copy_rate: PositiveFloat | None = None
     gather_seconds: Seconds | None = None  # per step, of gathers of sharded weights while windows ran
+    halos: Halos | None = None
     staleness: dict[NonNegativeInt, PositiveInt] = field(default_factory=dict)
     computed: NonNegativeInt | None = None  # local batches, where updates take the first gradients to come
     dropped: NonNegativeInt | None = None  # likewise; gradients that came too late, over all servers

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-MOST_CALLS = 1 << 14  # that are remembered: more than a step has
+MOST_CALLS = 1 << 12  # that are remembered: more than a step has
 
 Parts = list[tuple[int, Any]]
 """Ranks of a replica, and the arrays that go to them or come from them."""
@@ -51,6 +51,10 @@ class Call:
     operation: str
     num_bytes: tuple[int, ...]
 
+    def __str__(self) -> str:
+        """As a record has it: `exchange 4096 0`."""
+        return " ".join([self.operation, *map(str, self.num_bytes)])
+
 
 class CarriedNeighbours:
     """The ranks of this replica (`models.parallel.Neighbours`), with this rank's seconds and bytes so far.
@@ -87,9 +91,9 @@ class CarriedNeighbours:
         self.carrier.gather(own, whole, counts)
         self._count(begin, "gather", own.nbytes)
 
-    def last_calls(self, count: int) -> list[Call]:
-        """The last so many, in order."""
-        return list(self._calls)[max(0, len(self._calls) - count) :]
+    def last_calls(self) -> list[Call]:
+        """The last ones, in order."""
+        return list(self._calls)
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """The carrier's own decisions."""

@@ -208,6 +208,7 @@ def audited_training(world, shard):
             backend=backend,
             make_reference=lambda: factory(shard=shard, seed=11 + shard.index),
             control=world,
+            shard=shard,
             bounds=bounds_for(precision="fp32", wire=backend.wire, compressed=compressed),
             passed=lambda _: None,
             num_skipped=lambda: 0,

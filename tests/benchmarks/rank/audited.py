@@ -181,6 +181,7 @@ def run(
                 backend=backend,
                 make_reference=lambda: kind(shard),
                 control=world,
+                shard=shard,
                 bounds=bounds,
                 passed=told.append,
                 num_skipped=lambda: skipped if world.rank == num_ranks - 1 else 0,

@@ -54,6 +54,7 @@ def audit_of(
             backend=backend,
             make_reference=lambda: factory(shard=shard, seed=7),
             control=CONTROL,
+            shard=shard,
             bounds=bounds_for(precision=precision, wire="float32"),
             passed=lambda _: None,
             num_skipped=lambda: 0,

@@ -12,7 +12,9 @@ from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Shard
 
 FACTS = load_workload("hep_cnn")
-WORLD = SimpleNamespace(bcast=lambda value: value, gather=lambda value: [value], Get_rank=lambda: 0)
+WORLD = SimpleNamespace(
+    bcast=lambda value: value, gather=lambda value: [value], Get_rank=lambda: 0, Get_size=lambda: 1
+)
 SHARD = Shard(index=0, count=1)
 
 
@@ -26,7 +28,7 @@ def test_ranks_in_rounds_are_judged_by_what_they_learnt_together(algorithm, judg
     learnt = factory(shard=SHARD, seed=11)
     known = {"facts": FACTS, "preset_facts": FACTS.preset("tiny"), "shard": "none"}
     cell = SimpleNamespace(**known, num_servers=0, num_ranks=1, algorithm=algorithm)
-    evaluator = Evaluator(cell, source, factory(shard=SHARD, seed=7), world=WORLD, shard=SHARD)
+    evaluator = Evaluator(cell, source, factory(shard=SHARD, seed=7), world=WORLD)
     found = evaluator.metrics(SimpleNamespace(state=own.state, weights=learnt.weights))
     expected = evaluator.metrics(SimpleNamespace(state=own.state, weights=own.weights))
     assert (found != expected) == judges_learnt

@@ -33,6 +33,7 @@ WORLD = SimpleNamespace(
     allgather=lambda value: [value],
     Bcast=lambda _: None,
     Get_rank=lambda: 0,
+    Get_size=lambda: 1,
 )
 CONTROL = SimpleNamespace(barrier=lambda: None, maximum=lambda value: value)
 
@@ -67,7 +68,7 @@ def launch(folder, *, framework="torch", every=3, killed_after=None, **limits):
         if killed_after and num_steps >= killed_after:
             raise KilledError
 
-    evaluator = Evaluator(cell, source, factory(shard=shard, seed=7), world=WORLD, shard=shard)
+    evaluator = Evaluator(cell, source, factory(shard=shard, seed=7), world=WORLD)
     training = TargetTraining(
         cell=cell,
         target=TARGET.model_copy(update=limits),

@@ -12,6 +12,7 @@ from dlscale.benchmarks.rank.deviation import EXACT
 from dlscale.benchmarks.rank.sample_order import samples_at
 from dlscale.benchmarks.records.required_gates import SERVER_AUDITS
 from dlscale.models.weights import NUM_DRAWN, WEIGHT, counted
+from dlscale.models.workload import Shard
 from tests.benchmarks.rank.threads import on_ranks
 
 NUM_WINDOWS, WINDOW_STEPS = 4, 3
@@ -166,6 +167,7 @@ def run(
             ),
             make_reference=lambda: Replica(world.rank, num_ranks),
             control=world,
+            shard=Shard(index=world.rank, count=num_ranks),
             bounds=EXACT,
             passed=told.append,
             num_skipped=lambda: 0,
