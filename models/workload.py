@@ -90,10 +90,10 @@ class Execution:
     """How a framework runs the network; a part of what is compared, and recorded.
 
     `precision` bf16 computes in bfloat16 and keeps weights, gradients and updates in float32 (autocast in torch, the
-    mixed-precision policy in TensorFlow); tf32 is float32 of which a GPU rounds the factors of products. `compiled` is
-    torch.compile, or XLA in TensorFlow; JAX always compiles. On `device` gpu a replica lives on the GPU that its
-    process has taken (`prepare`). `sleep` is no part of what is compared: it is how TensorFlow sleeps
-    (`collectives/training/sleep.py`).
+    mixed-precision policy in TensorFlow); tf32 is float32 of which a GPU rounds the factors of products; fp64, for
+    references alone, computes in float64. `compiled` is torch.compile, or XLA in TensorFlow; JAX always compiles. On
+    `device` gpu a replica lives on the GPU that its process has taken (`prepare`). `sleep` is no part of what is
+    compared: it is how TensorFlow sleeps (`collectives/training/sleep.py`).
     """
 
     precision: str = "fp32"

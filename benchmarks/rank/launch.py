@@ -22,7 +22,7 @@ from dlscale.benchmarks.rank.other_programs import watch_other_programs
 from dlscale.benchmarks.rank.profile import measure_profile
 from dlscale.benchmarks.rank.solution import train_to_target
 from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.rank.split import gate_for
+from dlscale.benchmarks.rank.split import split_gates
 from dlscale.benchmarks.rank.training import measure_training
 from dlscale.benchmarks.records.provenance import load_average, node_facts
 from dlscale.benchmarks.records.record import Cell, Control
@@ -119,7 +119,7 @@ def run_launch_on_rank(
             )
         )
         if neighbours:
-            passed &= context.write_gates([gate_for(spec, cell, control=world, shard=context.shard)])
+            passed &= context.write_gates(split_gates(spec, cell, control=world, shard=context.shard))
     if not passed:
         _close(backend, neighbours)
         return 3

@@ -1,114 +1,166 @@
-"""The gate of ranks that share samples: together they do what one device does with whole samples.
+"""The gates of ranks that share samples: together they do what one device does with whole samples.
 
-Outputs and the mean gradient over all ranks, through the carrier that the training has, against those of a replica
-that has whole samples: the same network from the same weights. Two rounds, with other weights in the second: halos of
-the step before would show. Their tolerances are derived in docs/measurements/audits.md.
+Outputs and the mean gradient over all ranks, over the carrier that the training has, are compared with those of a
+replica that has whole samples, from the same weights: in float64, where nothing but a fault is left, and in the
+precision of the training. Tolerances are derived in docs/measurements/audits.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dlscale.benchmarks.rank.deviation import EXACT, deviation, nan_last
-from dlscale.benchmarks.rank.gates import RELATIVE_TOLERANCE
 from dlscale.benchmarks.rank.replaying import smoothed
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.record import Cell, Gate
 from dlscale.models.weights import WEIGHT
 from dlscale.models.workload import SYNTHETIC, ReplicaFactory, Shard, Weights
 
-# Where batch norm, and ReLU behind it, passes on what sums over ranks round otherwise.
-WITH_BATCH_NORM = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 1e-1}
-
-SHRUNK = 0.875  # what the weights of the second round are of those of the first: exact
-
-
-def split_tolerance(precision: str, *, batch_norm: bool) -> float:
-    """Of the root mean square of each tensor of the gradient, and of the largest output."""
-    return (WITH_BATCH_NORM if batch_norm else RELATIVE_TOLERANCE)[precision]
+NUM_SAMPLES = 2  # of a replica at most: one device has them whole, and in float64
+SHRUNK = 0.875  # what weights of the second round are of those of the first: exact
+IN_FLOAT64 = 1e-5
+# Of the largest output, and of the gradient's length, which has jumps: where rounding moves a value across that of
+# ReLU.
+IN_PRECISION = {"fp32": (1e-4, 3e-2), "tf32": (5e-3, 1e-1), "bf16": (5e-2, 2e-1)}
 
 
-def gate_for(spec: LaunchSpec, cell: Cell, *, control: Any, shard: Shard) -> Gate:
-    """That of a launch, at as many rows as one device may be asked for; collective.
+def split_gates(spec: LaunchSpec, cell: Cell, *, control: Any, shard: Shard) -> list[Gate]:
+    """Those of a launch; collective.
 
-    The preset's own, or, where those are too few blocks for so many ranks, a block for each: a cell with more rows has
-    the same network.
+    At the preset's own rows or, where those are too few blocks for so many ranks, at a block for each: a cell with more
+    rows has the same network, and one device may not hold them.
     """
-    facts = spec.facts(cell)
-    preset = facts.preset(cell.preset)
+    preset = cell.facts.preset(cell.preset)
     rows = max(preset.input_shape[1], cell.split * preset.block_rows)
-    elsewhere: dict[str, Any] = {"height": None if rows == preset.input_shape[1] else rows}
-    if elsewhere["height"] != cell.height:
-        elsewhere["data"] = str(SYNTHETIC)
-    return split_gate(
-        spec.factory(cell.model_copy(update=elsewhere)),
-        control=control,
-        shard=shard,
-        seed=spec.seed,
-        tolerance=split_tolerance(cell.precision, batch_norm=facts.running_statistics),
-        rows=rows,
-    )
+    height = None if rows == preset.input_shape[1] else rows
+    asked: dict[str, Any] = {
+        "height": height,
+        "local_batch": min(cell.local_batch, NUM_SAMPLES),
+        "data": cell.data if height == cell.height else str(SYNTHETIC),
+    }
+    exact = spec.factory(cell.model_copy(update=asked | {"precision": "fp64", "compiled": False}))
+    own = spec.factory(cell.model_copy(update=asked))
+    where = {"control": control, "shard": shard, "seed": spec.seed}
+    return [split_gate(exact, **where), split_precision_gate(own, precision=cell.precision, **where)]
 
 
-def split_gate(
-    factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, tolerance: float, rows: int
-) -> Gate:
-    """Of samples of so many rows; collective."""
-    whole = shard.neighbours is not None and shard.neighbours.index == 0
-    shared = factory(shard=shard, seed=seed, gate=True)
-    alone = factory(shard=replace(shard, neighbours=None), seed=seed, gate=True) if whole else None
-    weights = smoothed(shared.weights(), shared.names())
-    worst_output = worst_gradient = 0.0
-    for _ in range(2):
-        shared.load(weights)
-        outputs, gradients = shared.outputs(), shared.gradients()
-        expected: Weights = [np.zeros_like(gradient) for gradient in gradients]
-        if alone:
-            alone.load(weights)
-            worst_output = max(worst_output, output_error(outputs, alone.outputs()), key=nan_last)
-            expected = alone.gradients()
-        found = _mean(gradients, control=control, count=control.Get_size())
-        worst_gradient = max(
-            worst_gradient,
-            gradient_error(found, _mean(expected, control=control, count=shard.count)),
-            key=nan_last,
-        )
-        weights = [weight * np.float32(SHRUNK) for weight in weights]
-    worst_output = max(control.allgather(worst_output), key=nan_last)
+def split_gate(factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int) -> Gate:
+    """In float64; collective. In a second round weights are others: halos of the one before would show."""
+    pair = _Pair.of(factory, control=control, shard=shard, seed=seed)
+    rounds = [pair.compared(weights) for weights in pair.first_weights(SHRUNK)]
+    output = max((one.output for one in rounds), key=nan_last)
+    gradient = max((one.worst_tensor for one in rounds), key=nan_last)
     detail = (
-        f"outputs ({worst_output:.2g} of the largest) and the mean gradient ({worst_gradient:.2g} of a tensor's) of "
-        f"{rows} rows on {shard.neighbours.split if shard.neighbours else 1} ranks against one device's"
+        f"outputs ({output:.2g} of the largest) and mean gradient ({gradient:.2g} of a tensor's length) of "
+        f"{pair.num_sharing} ranks with parts of samples, in float64, against whole samples"
     )
-    return Gate.at_most(
-        tolerance, max(worst_output, worst_gradient, key=nan_last), name="split", detail=detail
+    return Gate.at_most(IN_FLOAT64, max(output, gradient, key=nan_last), name="split", detail=detail)
+
+
+def split_precision_gate(
+    factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
+) -> Gate:
+    """In the precision of the training; collective."""
+    pair = _Pair.of(factory, control=control, shard=shard, seed=seed)
+    (weights,) = pair.first_weights()
+    found, allowed = pair.compared(weights), IN_PRECISION[precision]
+    detail = (
+        f"the same in {precision}: outputs ({found.output:.2g}, allowed {allowed[0]:g}) and mean gradient "
+        f"({found.gradient:.2g}, allowed {allowed[1]:g}), of what is allowed"
     )
+    worst = max(found.output / allowed[0], found.gradient / allowed[1], key=nan_last)
+    return Gate.at_most(1.0, worst, name="split_precision", detail=detail)
 
 
-def output_error(found: Weights, expected: Weights) -> float:
-    """The largest difference, of the largest of each output."""
-    errors = [
-        float(np.max(np.abs(own - other)) / np.max(np.abs(other))) if own.shape == other.shape else np.inf
-        for own, other in zip(found, expected, strict=True)
-    ]
-    return max(errors, key=nan_last)
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Between ranks with parts of samples and one device, the worst of all ranks; infinite where not finite."""
+
+    output: float  # of the largest of each
+    gradient: float  # of its length
+    worst_tensor: float  # of the length of each tensor of the gradient
 
 
-def gradient_error(found: Weights, expected: Weights) -> float:
-    """The length of the difference of a tensor, of the tensor's; the worst one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """This rank's replica with its rows of samples and, on the top rank, one with whole samples."""
 
-    Some are zero but for rounding (a bias before batch norm): they are measured by the largest, as `deviation` does.
-    """
-    as_changes = [{f"{WEIGHT}.{place}": array for place, array in enumerate(of)} for of in (found, expected)]
-    return deviation({}, *as_changes, bounds=EXACT).share
+    shared: Any
+    whole: Any
+    control: Any
+    num_replicas: int
+
+    @classmethod
+    def of(cls, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int) -> _Pair:
+        top = shard.neighbours is not None and shard.neighbours.index == 0
+        return cls(
+            shared=factory(shard=shard, seed=seed, gate=True),
+            whole=factory(shard=replace(shard, neighbours=None), seed=seed, gate=True) if top else None,
+            control=control,
+            num_replicas=shard.count,
+        )
+
+    @property
+    def num_sharing(self) -> int:
+        return int(self.control.Get_size()) // self.num_replicas
+
+    def first_weights(self, *factors: float) -> list[Weights]:
+        """Those that both begin with, and those times each of the factors."""
+        weights = smoothed(self.shared.weights(), self.shared.names())
+        return [
+            weights,
+            *([weight * weight.dtype.type(factor) for weight in weights] for factor in factors),
+        ]
+
+    def compared(self, weights: Weights) -> Differences:
+        """With these weights; collective."""
+        self.shared.load(weights)
+        outputs, gradients = self.shared.outputs(), self.shared.gradients()
+        output, expected = 0.0, [np.zeros_like(gradient) for gradient in gradients]
+        if self.whole:
+            self.whole.load(weights)
+            output = max(map(_relative, outputs, self.whole.outputs()), key=nan_last)
+            expected = self.whole.gradients()
+        found = self._mean(gradients, self.control.Get_size())
+        wanted = self._mean(expected, self.num_replicas)
+        errors = [a - b for a, b in zip(found, wanted, strict=True)]
+        return Differences(
+            output=max(self.control.allgather(output), key=nan_last),
+            gradient=_ratio(_length(errors), _length(wanted)),
+            worst_tensor=_worst_tensor(found, wanted),
+        )
+
+    def _mean(self, gradients: Weights, count: int) -> Weights:
+        """The sum over ranks in float64, divided."""
+        totals = [np.asarray(gradient, np.float64, order="C") for gradient in gradients]
+        for total in totals:
+            self.control.Allreduce(None, total)
+            total /= count
+        return totals
 
 
-def _mean(gradients: Weights, *, control: Any, count: int) -> Weights:
-    """The sum over ranks in float64, divided."""
-    totals = [np.asarray(gradient, np.float64, order="C") for gradient in gradients]
-    for total in totals:
-        control.Allreduce(None, total)
-        total /= count
-    return totals
+def _relative(found: Any, expected: Any) -> float:
+    if found.shape != expected.shape:
+        return math.inf
+    return _ratio(float(np.max(np.abs(found - expected))), float(np.max(np.abs(expected))))
+
+
+def _worst_tensor(found: Weights, expected: Weights) -> float:
+    """Some are zero but for rounding (a bias before batch norm): they are measured by the largest (`deviation`)."""
+    changes = ({f"{WEIGHT}.{place}": array for place, array in enumerate(of)} for of in (found, expected))
+    return deviation({}, *changes, bounds=EXACT).share
+
+
+def _length(arrays: Sequence[Any]) -> float:
+    return math.sqrt(math.fsum(float(np.sum(np.square(array))) for array in arrays))
+
+
+def _ratio(part: float, whole: float) -> float:
+    if not (math.isfinite(part) and math.isfinite(whole)):
+        return math.inf
+    return part / whole if whole else math.inf if part else 0.0

@@ -73,7 +73,7 @@ class TensorFlowReplica(BatchedReplica):
         self.objectives = tuple(program.objectives)
         super().__init__(batches, execution, program.schedule)
         self._program = program
-        self._dtype = tf.bfloat16 if execution.precision == "bf16" else tf.float32
+        self._dtype = {"bf16": tf.bfloat16, "fp64": tf.float64}.get(execution.precision, tf.float32)
         for network in program.networks:
             network.dtype = self._dtype
         self._only_gradients: Any = None  # a function of a batch, traced once

@@ -156,6 +156,8 @@ def replica_factory(make_program: Callable[..., TorchProgram], preset: Preset, e
             )
         for network in program.networks:
             _lay_out(network, MEMORY_FORMATS[execution.memory_format])
+            if execution.precision == "fp64":
+                network.double()
         replica = TorchReplica(program, make_batches(), execution)
         first_weights(replica, program.first_weights, program.initial, seed=seed)
         return replica
@@ -191,6 +193,8 @@ class TorchReplica(BatchedReplica):
         tensors = []
         for array in arrays:
             tensor = torch.from_numpy(array)
+            if self._execution.precision == "fp64" and tensor.is_floating_point():
+                tensor = tensor.double()
             if tensor.dim() == 4:
                 tensor = tensor.permute(0, 3, 1, 2)
                 tensor = tensor.contiguous(memory_format=MEMORY_FORMATS[self._execution.memory_format])
