@@ -25,10 +25,13 @@ from dlscale.models.frameworks._tensorflow_layers import (
     Dense,
     TransposedConvolution,
     Updates,
+    exchanges_of,
 )
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.frameworks._tensorflow_optimizers import Adam
 from dlscale.models.frameworks._tensorflow_replica import Forward, TensorFlowProgram, Update
+from dlscale.models.parallel import Neighbours
+from dlscale.models.parallel._tensorflow import Exchanges
 from dlscale.models.workload import Preset
 
 PAD = (2, 1)
@@ -37,8 +40,8 @@ PAD = (2, 1)
 class Generator(Variables):
     """From z to maps in (-1, 1)."""
 
-    def __init__(self, network: Network, *, size: int) -> None:
-        super().__init__()
+    def __init__(self, network: Network, *, size: int, exchanges: Exchanges | None) -> None:
+        super().__init__(exchanges)
         widths = network.widths[::-1]
         self.grid = size >> NUM_CONVOLUTIONS
         self.dense = Dense(self, "dense", inputs=LATENT_SIZE, outputs=self.grid**2 * widths[0])
@@ -54,6 +57,7 @@ class Generator(Variables):
         """Maps (N, H, W, 1) of z (N, LATENT_SIZE)."""
         values = self.dense(z)
         values = tf.reshape(values, (-1, self.grid, self.grid, values.shape[1] // self.grid**2))
+        values = self.own_rows(values)
         for norm, convolution in zip(self.norms, self.convolutions, strict=True):
             values = convolution(tf.nn.relu(norm(values, updates)))
         return tf.tanh(values)
@@ -62,8 +66,8 @@ class Generator(Variables):
 class Discriminator(Variables):
     """From maps to one logit each; above 0 it takes a map for real."""
 
-    def __init__(self, network: Network, *, size: int) -> None:
-        super().__init__()
+    def __init__(self, network: Network, *, size: int, exchanges: Exchanges | None) -> None:
+        super().__init__(exchanges)
         widths = network.widths
         self.convolutions = [
             Convolution(
@@ -78,7 +82,8 @@ class Discriminator(Variables):
             for index, (before, after) in enumerate(pairwise(widths))
         ]
         self.norms = [_norm(self, index, channels=width) for index, width in enumerate(widths[2:])]
-        self.dense = Dense(self, "dense", inputs=(size >> NUM_CONVOLUTIONS) ** 2 * widths[-1], outputs=1)
+        num_pixels = (size >> NUM_CONVOLUTIONS) ** 2
+        self.dense = Dense(self, "dense", inputs=num_pixels * widths[-1], outputs=1, of_maps=True)
 
     def __call__(self, maps: Any, updates: Updates) -> Any:
         """Logits (N, 1) of maps (N, H, W, 1)."""
@@ -86,14 +91,16 @@ class Discriminator(Variables):
         values = tf.nn.leaky_relu(first(maps), LEAKY_SLOPE)
         for norm, convolution in zip(self.norms, others, strict=True):
             values = tf.nn.leaky_relu(norm(convolution(values), updates), LEAKY_SLOPE)
-        return self.dense(tf.reshape(values, (-1, self.dense.weight.shape[0])))
+        return self.dense(values)
 
 
-def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
+def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TensorFlowProgram:
     """Both networks and their objectives, the discriminator's first."""
     network = NETWORKS[preset.name]
     size = preset.input_shape[1]
-    discriminator, generator = Discriminator(network, size=size), Generator(network, size=size)
+    exchanges = exchanges_of(preset, neighbours)
+    discriminator = Discriminator(network, size=size, exchanges=exchanges)
+    generator = Generator(network, size=size, exchanges=exchanges)
 
     def forward(maps: Any, z: Any, flip: Any) -> Forward:
         """Sums and means of cross-entropies, as in `_torch.py`; where flip (1,) is 1, labels are exchanged."""
@@ -123,8 +130,8 @@ def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
         ],
         initial=initial,
         forward=forward,
-        outputs=lambda maps, z, flip: [generator(z, []), discriminator(maps, [])],  # noqa: ARG005
-        predict=lambda z: generator(z, None),
+        outputs=lambda maps, z, flip: [generator.gathered(generator(z, [])), discriminator(maps, [])],  # noqa: ARG005
+        predict=lambda z: generator.on_whole(z, None),
     )
 
 

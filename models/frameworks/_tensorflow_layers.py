@@ -2,14 +2,19 @@
 `tf.nn` operations.
 
 A layer computes in the type of its input, whatever that of its variables is (float32). The names make weights of
-both frameworks comparable one by one.
+both frameworks comparable one by one. Of a network with `exchanges`, layers compute a rank's rows of every map.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tensorflow as tf
+
+from dlscale.models.parallel import Neighbours, Part
+from dlscale.models.parallel._tensorflow import Exchanges
+from dlscale.models.workload import Preset
 
 Updates = list[tuple[Any, Any]] | None
 """Where batch norm leaves (variable, next value) while training; None means: use the running statistics."""
@@ -21,8 +26,10 @@ class Network(tf.Module):  # type: ignore[misc]
     `names` are as given: a graph of TensorFlow 1 gives the second network's "dense.bias" the name "dense.bias_1".
     """
 
-    def __init__(self) -> None:
+    def __init__(self, exchanges: Exchanges | None = None) -> None:
+        """With `exchanges` it computes this rank's rows of every map."""
         super().__init__()
+        self.exchanges = exchanges
         self.dtype = (
             tf.float32
         )  # to compute in, where inputs are no real numbers that say it; the replica sets it
@@ -39,6 +46,41 @@ class Network(tf.Module):  # type: ignore[misc]
         self.ordered.append(made)
         self.names.append(name)
         return made
+
+    def on_whole(self, *inputs: Any) -> Any:
+        """What it makes of whole samples, without its neighbours."""
+        exchanges, self.exchanges = self.exchanges, None
+        try:
+            return self(*inputs)
+        finally:
+            self.exchanges = exchanges
+
+    def max_pool(self, values: Any, size: int, stride: int, *, pad: tuple[int, int] = (0, 0)) -> Any:
+        """(N, H', W', C) of (N, H, W, C), whose values are at least 0 where there is a `pad`: it is of zeros.
+
+        TensorFlow's pooling with explicit padding takes seven times as long, forward and backward.
+        """
+        values = _padded(self, values, size=size, stride=stride, pad=(pad, pad))
+        return tf.nn.max_pool2d(values, size, stride, "VALID")
+
+    def global_mean(self, values: Any) -> Any:
+        """(N, C): means of whole maps over height and width."""
+        if self.exchanges is None:
+            return tf.reduce_mean(values, axis=(1, 2))
+        return self.exchanges.mean(values)
+
+    def gathered(self, values: Any) -> Any:
+        """Whole maps, on every rank."""
+        return values if self.exchanges is None else self.exchanges.gathered(values)
+
+    def own_rows(self, values: Any) -> Any:
+        """This rank's rows of whole maps."""
+        return values if self.exchanges is None else self.exchanges.own(values)
+
+
+def exchanges_of(preset: Preset, neighbours: Neighbours | None) -> Exchanges | None:
+    """Those of a preset's network; None for whole samples. Raises UsageError where samples cannot be split so."""
+    return Exchanges(Part(rows=preset.rows(neighbours), neighbours=neighbours)) if neighbours else None
 
 
 class Convolution(tf.Module):  # type: ignore[misc]
@@ -60,7 +102,7 @@ class Convolution(tf.Module):  # type: ignore[misc]
         height, width = (size, size) if isinstance(size, int) else size
         self.weight = network.variable(f"{name}.weight", (height, width, inputs, outputs))
         self.bias = network.variable(f"{name}.bias", (outputs,)) if bias else None
-        self._stride, self._pad = stride, _by_axis(pad)
+        self._network, self._stride, self._pad = network, stride, _by_axis(pad)
         same = ((height - 1) // 2, height // 2), ((width - 1) // 2, width // 2)
         self._keeps_size = stride == 1 and self._pad == same
 
@@ -70,9 +112,10 @@ class Convolution(tf.Module):  # type: ignore[misc]
         Not with TensorFlow's explicit padding, whose gradients have no oneDNN kernels: forward and backward took up
         to 1.5 times as long in float32, and 15 to 70 times in bfloat16 (3x3 to 7x7 kernels, 1 core).
         """
-        padding = "SAME" if self._keeps_size else "VALID"
-        if padding == "VALID" and self._pad != ((0, 0), (0, 0)):
-            values = tf.pad(values, ((0, 0), *self._pad, (0, 0)))
+        padding = "SAME" if self._keeps_size and self._network.exchanges is None else "VALID"
+        if padding == "VALID":
+            size = self.weight.shape[0]
+            values = _padded(self._network, values, size=size, stride=self._stride, pad=self._pad)
         outputs = tf.nn.conv2d(values, tf.cast(self.weight, values.dtype), self._stride, padding)
         return outputs if self.bias is None else tf.nn.bias_add(outputs, tf.cast(self.bias, values.dtype))
 
@@ -86,12 +129,16 @@ class TransposedConvolution(tf.Module):  # type: ignore[misc]
         super().__init__()
         self.weight = network.variable(f"{name}.weight", (size, size, outputs, inputs))
         self.bias = network.variable(f"{name}.bias", (outputs,))
-        self._outputs, self._size, self._pad = outputs, size, pad
+        self._network, self._outputs, self._size, self._pad = network, outputs, size, pad
 
     def __call__(self, values: Any) -> Any:
         """(N, 2 H, 2 W, outputs) of (N, H, W, inputs): the whole, without what a convolution would have padded."""
-        num, height, width, _ = values.shape
         before, after = self._pad
+        above = below = 0  # rows of the neighbours that reach into own ones
+        if self._network.exchanges is not None:
+            above, below = (self._size - 1 - before) // 2, (before - 1) // 2 + 1
+            values = self._network.exchanges.halo(values, above=above, below=below)
+        num, height, width, _ = values.shape
         whole_height, whole_width = (2 * (pixels - 1) + self._size for pixels in (height, width))
         outputs = tf.nn.conv2d_transpose(
             values,
@@ -100,21 +147,32 @@ class TransposedConvolution(tf.Module):  # type: ignore[misc]
             strides=2,
             padding="VALID",
         )
-        outputs = outputs[:, before : whole_height - after, before : whole_width - after]
+        first, last = before + 2 * above, whole_height - after - 2 * below
+        outputs = outputs[:, first:last, before : whole_width - after]
         return tf.nn.bias_add(outputs, tf.cast(self.bias, values.dtype))
 
 
 class Dense(tf.Module):  # type: ignore[misc]
-    """A dense layer with bias."""
+    """A dense layer with bias; `of_maps`: of maps (N, H, W, C), of which each rank may have some rows."""
 
-    def __init__(self, network: Network, name: str, *, inputs: int, outputs: int) -> None:
+    def __init__(
+        self, network: Network, name: str, *, inputs: int, outputs: int, of_maps: bool = False
+    ) -> None:
         super().__init__()
+        self._network, self._of_maps = network, of_maps
         self.weight = network.variable(f"{name}.weight", (inputs, outputs))
         self.bias = network.variable(f"{name}.bias", (outputs,))
 
     def __call__(self, values: Any) -> Any:
-        """(N, outputs) of (N, inputs)."""
-        outputs = tf.matmul(values, tf.cast(self.weight, values.dtype))
+        """(N, outputs) of (N, inputs), or of maps with so many numbers."""
+        weight = tf.cast(self.weight, values.dtype)
+        if self._of_maps:
+            values = tf.reshape(values, (-1, math.prod(values.shape[1:])))
+        if self._of_maps and self._network.exchanges is not None:
+            own = self._network.exchanges.rows.own(weight.shape[0])  # H is the outermost axis
+            outputs = self._network.exchanges.summed(tf.matmul(values, weight[own]))
+        else:
+            outputs = tf.matmul(values, weight)
         return tf.nn.bias_add(outputs, tf.cast(self.bias, values.dtype))
 
 
@@ -133,7 +191,7 @@ class BatchNorm(tf.Module):  # type: ignore[misc]
         self.bias = network.variable(f"{name}.bias", (channels,))
         self.mean = network.variable(f"{name}.running_mean", (channels,), trainable=False)
         self.variance = network.variable(f"{name}.running_var", (channels,), value=1.0, trainable=False)
-        self._momentum, self._epsilon = momentum, epsilon
+        self._network, self._momentum, self._epsilon = network, momentum, epsilon
 
     def __call__(self, values: Any, updates: Updates) -> Any:
         """Normalised values; while training by the batch's own statistics, and updates are left."""
@@ -148,9 +206,17 @@ class BatchNorm(tf.Module):  # type: ignore[misc]
                 is_training=False,
             )
             return normalised
-        normalised, mean, variance = tf.compat.v1.nn.fused_batch_norm(
-            values, self.weight, self.bias, epsilon=self._epsilon, is_training=True
-        )
+        if self._network.exchanges is None:
+            normalised, mean, variance = tf.compat.v1.nn.fused_batch_norm(
+                values, self.weight, self.bias, epsilon=self._epsilon, is_training=True
+            )
+        else:
+            normalised, mean, variance = self._network.exchanges.normalised(
+                values,
+                tf.convert_to_tensor(self.weight),
+                tf.convert_to_tensor(self.bias),
+                epsilon=self._epsilon,
+            )
         for variable, seen in ((self.mean, mean), (self.variance, variance)):
             updates.append((variable, variable + self._momentum * (tf.stop_gradient(seen) - variable)))
         return normalised
@@ -159,6 +225,15 @@ class BatchNorm(tf.Module):  # type: ignore[misc]
 def dropped(values: Any, mask: Any, *, keep_probability: float) -> Any:
     """Values where `mask` is 1, scaled up so that their mean stays; 0 elsewhere."""
     return values * tf.cast(mask, values.dtype) * (1 / keep_probability)
+
+
+def _padded(network: Network, values: Any, *, size: int, stride: int, pad: Any) -> Any:
+    """Values with zeros, and with neighbours' rows, around them: what `size` rows at a time, every `stride`, read."""
+    if network.exchanges is not None:
+        (above, _), sides = pad
+        below = max(0, size - stride - above)
+        return network.exchanges.halo(values, above=above, below=below, sides=sides)
+    return tf.pad(values, ((0, 0), *pad, (0, 0))) if pad != ((0, 0), (0, 0)) else values
 
 
 def _by_axis(pad: Any) -> Any:

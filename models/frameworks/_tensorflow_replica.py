@@ -8,6 +8,7 @@ norm wants to remember comes back as a list of updates, which whoever takes the 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -70,6 +71,11 @@ class TensorFlowReplica(BatchedReplica):
     framework = "tensorflow"
 
     def __init__(self, program: TensorFlowProgram, batches: LocalBatches, execution: Execution) -> None:
+        if execution.compiled and any(getattr(net, "exchanges", None) for net in program.networks):
+            raise UsageError(
+                "XLA was asked for with samples split by rows, and cannot exchange them; choose compiled=no, or leave "
+                "split out"
+            )
         self.objectives = tuple(program.objectives)
         super().__init__(batches, execution, program.schedule)
         self._program = program
@@ -96,15 +102,26 @@ class TensorFlowReplica(BatchedReplica):
 
         Gradients are those of `wrapped(tape)`: a library may exchange them there.
         """
-        with tf.GradientTape(persistent=len(self.objectives) > 1) as tape:
+        with contextlib.ExitStack() as stack:
+            tapes = [stack.enter_context(self._tape(objective)) for objective in self.objectives]
             forward = self.forward(*batch)
-        tape = wrapped(tape)
+        tapes = [wrapped(tape) for tape in tapes]
         gradients = [
             # Those of an embedding's rows become whole tensors, which every exchange averages.
             [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, objective.parameters)]
-            for loss, objective in zip(forward.losses, self.objectives, strict=True)
+            for tape, loss, objective in zip(tapes, forward.losses, self.objectives, strict=True)
         ]
         return list(forward.losses), gradients, list(forward.updates)
+
+    @contextlib.contextmanager
+    def _tape(self, objective: TensorFlowObjective) -> Iterator[tf.GradientTape]:
+        """Records for one objective. Of several each sees its own parameters alone.
+
+        Else a loss would go back through the others' networks too, and exchange rows there for nothing.
+        """
+        with tf.GradientTape(watch_accessed_variables=len(self.objectives) == 1) as tape:
+            tape.watch(objective.parameters)
+            yield tape
 
     def weights(self) -> Weights:
         """Copies of the trainable weights."""

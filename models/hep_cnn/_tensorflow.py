@@ -9,19 +9,23 @@ from typing import Any
 import tensorflow as tf
 
 from dlscale.models.frameworks._tensorflow import objective
-from dlscale.models.frameworks._tensorflow_layers import Convolution, Dense, dropped
+from dlscale.models.frameworks._tensorflow_layers import Convolution, Dense, dropped, exchanges_of
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.frameworks._tensorflow_optimizers import Adam
 from dlscale.models.frameworks._tensorflow_replica import Forward, TensorFlowProgram
 from dlscale.models.hep_cnn import KEEP_PROBABILITY, NETWORKS, Network, initial
+from dlscale.models.parallel import Neighbours
+from dlscale.models.parallel._tensorflow import Exchanges
 from dlscale.models.workload import Preset
 
 
 class HepCnn(Variables):
     """The network up to its logits, (N, 2)."""
 
-    def __init__(self, network: Network, *, input_shape: tuple[int, ...]) -> None:
-        super().__init__()
+    def __init__(
+        self, network: Network, *, input_shape: tuple[int, ...], exchanges: Exchanges | None
+    ) -> None:
+        super().__init__(exchanges)
         channels, height, width = input_shape
         widths = [channels, *[network.num_filters] * network.num_convolutions]
         self.convolutions = [
@@ -32,7 +36,11 @@ class HepCnn(Variables):
         if network.num_hidden:
             num_pixels = (height >> network.num_convolutions) * (width >> network.num_convolutions)
             self.hidden = Dense(
-                self, "hidden", inputs=network.num_filters * num_pixels, outputs=network.num_hidden
+                self,
+                "hidden",
+                inputs=network.num_filters * num_pixels,
+                outputs=network.num_hidden,
+                of_maps=True,
             )
         self.classifier = Dense(
             self, "classifier", inputs=network.num_hidden or network.num_filters, outputs=2
@@ -45,19 +53,18 @@ class HepCnn(Variables):
         for index, convolution in enumerate(self.convolutions):
             values = tf.nn.relu(convolution(values))
             if self.hidden is None and index == len(self.convolutions) - 1:
-                values = tf.reduce_mean(values, axis=(1, 2))
+                values = self.global_mean(values)
             else:
-                values = _drop(tf.nn.max_pool2d(values, 2, 2, "VALID"), kept)
+                values = _drop(self.max_pool(values, 2, 2), kept)
         if self.hidden is not None:
-            values = tf.reshape(values, (-1, self.hidden.weight.shape[0]))
             values = _drop(tf.nn.relu(self.hidden(values)), kept)
         return self.classifier(values)
 
 
-def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
+def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TensorFlowProgram:
     """The network of a preset and its one objective."""
     layers = NETWORKS[preset.name]
-    network = HepCnn(layers, input_shape=preset.input_shape)
+    network = HepCnn(layers, input_shape=preset.input_shape, exchanges=exchanges_of(preset, neighbours))
 
     def forward(images: Any, labels: Any, *masks: Any) -> Forward:
         """Mean softmax cross-entropy; every event counts alike, as in the published benchmark runs."""
@@ -71,7 +78,7 @@ def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
         initial=initial,
         forward=forward,
         outputs=lambda images, labels, *masks: [network(images, masks)],  # noqa: ARG005
-        predict=lambda images: network(images, []),
+        predict=lambda images: network.on_whole(images, []),
     )
 
 

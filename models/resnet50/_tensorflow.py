@@ -11,11 +11,14 @@ from dlscale.models.frameworks._tensorflow_layers import (
     ConvolutionNorm,
     Dense,
     Updates,
+    exchanges_of,
     mean_cross_entropy,
 )
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.frameworks._tensorflow_optimizers import MomentumSgd
 from dlscale.models.frameworks._tensorflow_replica import Forward, TensorFlowProgram, Update
+from dlscale.models.parallel import Neighbours
+from dlscale.models.parallel._tensorflow import Exchanges
 from dlscale.models.resnet50 import (
     MOMENTUM,
     NETWORKS,
@@ -70,8 +73,10 @@ class Residual(tf.Module):  # type: ignore[misc]
 class ResNet50(Variables):
     """The network up to its logits, (N, classes)."""
 
-    def __init__(self, network: Network, *, num_channels: int, num_classes: int) -> None:
-        super().__init__()
+    def __init__(
+        self, network: Network, *, num_channels: int, num_classes: int, exchanges: Exchanges | None
+    ) -> None:
+        super().__init__(exchanges)
         self.stem = ConvolutionNorm(
             self, "stem", inputs=num_channels, outputs=network.num_filters, size=7, stride=2, pad=(3, 3)
         )
@@ -84,19 +89,20 @@ class ResNet50(Variables):
     def __call__(self, images: Any, updates: Updates) -> Any:
         """Logits (N, classes) of images (N, H, W, C); without `updates` by the running statistics."""
         values = self.stem(images, updates)
-        # Zeros do for padding, because no value is below 0 after ReLU; TensorFlow's pooling with explicit
-        # padding takes seven times as long, forward and backward.
-        values = tf.nn.max_pool2d(tf.pad(values, [[0, 0], [1, 1], [1, 1], [0, 0]]), 3, 2, "VALID")
+        values = self.max_pool(values, 3, 2, pad=(1, 1))
         for stage in self.stages:
             for block in stage:
                 values = block(values, updates)
-        return self.classifier(tf.reduce_mean(values, axis=(1, 2)))
+        return self.classifier(self.global_mean(values))
 
 
-def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
+def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None) -> TensorFlowProgram:
     """The network of a preset and its one objective."""
     network = ResNet50(
-        NETWORKS[preset.name], num_channels=preset.input_shape[0], num_classes=preset.num_classes
+        NETWORKS[preset.name],
+        num_channels=preset.input_shape[0],
+        num_classes=preset.num_classes,
+        exchanges=exchanges_of(preset, neighbours),
     )
 
     def make_optimizer() -> MomentumSgd:
@@ -114,5 +120,5 @@ def program(preset: Preset, *, gate: bool) -> TensorFlowProgram:
         initial=initial_of_gate if gate else initial,
         forward=forward,
         outputs=lambda images, _labels: [network(images, [])],
-        predict=lambda images: network(images, None),
+        predict=lambda images: network.on_whole(images, None),
     )

@@ -28,7 +28,15 @@ COMMUNICATORS = (
 # Trainings over the same calls as the others: of those in both frameworks, the ones in torch tell as much of another
 # MPI.
 OF_FRAMEWORKS = (
-    *("keras", "tensorflow_exchange", "tensorflow_training", "torch_training", "wire_training", "audit"),
+    *(
+        "keras",
+        "tensorflow_exchange",
+        "tensorflow_rows",
+        "tensorflow_training",
+        "torch_training",
+        "wire_training",
+        "audit",
+    ),
     "jax_training",
     *("algorithms", "compressed_training", "resumed"),
 )
