@@ -6,7 +6,7 @@ all options that it was given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -19,16 +19,20 @@ from dlscale.benchmarks.records.tuning import configuration_of
 from dlscale.collectives.sharding import NONE
 
 # Settings of a cell that separate families, beside the options of backends.
-SETTINGS = ("batch", "sequence_length", "precision", "compiled", "memory_format")
+SETTINGS = ("batch", "sequence_length", "height", "precision", "compiled", "memory_format")
+
+OF_METHOD = ("shard", "split", "halo")  # those that a cell's method says
 
 
 def setting_of(cell: Cell, name: str) -> Setting | None:
-    """The cell's value of a setting: the batch along its curve, `horovod.cycle_time_ms`, a variable; None without."""
+    """The cell's value of a setting: batch or rows along its curve, `horovod.cycle_time_ms`, a variable, or None."""
     if name == "batch":
-        return cell.local_batch if cell.scaling_mode == "weak" else cell.global_batch
+        return cell.batch
     if name == "learning_rate":
         return cell.target.learning_rate if cell.target else None
-    if name in SETTINGS or name == "shard":
+    if name == "height":
+        return cell.base_height
+    if name in SETTINGS or name in OF_METHOD:
         value: Setting | None = getattr(cell, name)
         return value
     owner, dot, option = name.partition(".")
@@ -49,6 +53,12 @@ def setting_text(name: str, value: object) -> str:
         return f"batch {value}"
     if name == "sequence_length":
         return f"{value} tokens"
+    if name == "height":
+        return f"{value} rows"
+    if name == "split":
+        return f"split {value}"
+    if name == "halo":
+        return f"halos by {value}"
     if name == "shard":
         return "not sharded" if value == NONE else f"{value} sharded"
     if name == "learning_rate":
@@ -68,9 +78,10 @@ def named_cells(cells: Iterable[Cell], *, settings: Sequence[str] = ()) -> dict[
     shared = _differing(members.values(), [*settings, *variables])
     if rates_are_tried(members.values()):
         shared.append("learning_rate")
+    joined = _joined(members)
     by_method: dict[str, list[tuple[str, Cell]]] = {}
     for cell_id, cell in members.items():
-        by_method.setdefault(cell.method, []).append((cell_id, cell))
+        by_method.setdefault(joined.get(cell_id, cell.method), []).append((cell_id, cell))
     found = {}
     for method, own in by_method.items():
         options = sorted(
@@ -88,6 +99,38 @@ def named_cells(cells: Iterable[Cell], *, settings: Sequence[str] = ()) -> dict[
             ]
             found[cell_id] = named(cell, ", ".join([name, *parts]))
     return found
+
+
+def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
+    """Cell id -> the method of its curve, where ranks share samples and each number of ranks has one split.
+
+    1 rank, which has whole samples, belongs to it. Where samples grow with their ranks, the split goes without saying.
+    """
+    if all(cell.split == 1 for cell in members.values()):
+        return {}
+    curves: dict[str, dict[str, Cell]] = {}
+    for cell_id, cell in members.items():
+        key = f"{cell.batch} {cell.base_height} {cell.model_dump_json(exclude=_ALONG)}"
+        curves.setdefault(key, {})[cell_id] = cell
+    found: dict[str, str] = {}
+    for own in curves.values():
+        splits = {(cell.num_ranks, cell.split) for cell in own.values() if cell.control == "train"}
+        beyond = {split for num_ranks, split in splits if num_ranks > 1}
+        if max(beyond, default=1) == 1 or len(dict(splits)) < len(splits):
+            continue
+        first = next(iter(own.values()))
+        split = "auto" if len(beyond) > 1 else str(*beyond)
+        halo = next((cell.halo for cell in own.values() if cell.halo), None)
+        name = first.base_method + (f", split {split}" if first.scaling_mode != "resolution" else "")
+        found |= dict.fromkeys(own, name + (f", halos by {halo}" if halo else ""))
+    return found
+
+
+# What differs along a curve of splits.
+_ALONG = {
+    *("num_ranks", "num_nodes", "split", "halo", "height"),
+    *("local_batch", "global_batch", "control", "data", "slept"),
+}
 
 
 def rates_are_tried(cells: Iterable[Cell]) -> bool:
@@ -127,7 +170,13 @@ def with_curve_names(
     for case in (*(record.case for record in records), *planned):
         given.setdefault(case.cell.method, set()).add(repr(case.cell.options))
     every = [record.case.cell for record in records] + [case.cell for case in planned]
-    if not settings and all(len(options) == 1 for options in given.values()) and not rates_are_tried(every):
+    whole = all(cell.split == 1 for cell in every)
+    if (
+        not settings
+        and whole
+        and all(len(options) == 1 for options in given.values())
+        and not rates_are_tried(every)
+    ):
         return records, planned
     ids: dict[str, str] = {}  # by the cell's text: an id is costly
     cells: dict[str, Cell] = {}

@@ -20,6 +20,14 @@ DEFAULT_MEMORY_FORMAT = "channels_last"
 DEFAULT_DEVICE = "cpu"
 
 
+# Of samples, by scaling mode: what does not change along a curve.
+_BATCHES = {
+    "weak": "per rank and step",
+    "strong": "per step over all ranks",
+    "resolution": "per replica and step",
+}
+
+
 class _OfCell(Protocol):
     @property
     def cell(self) -> Cell: ...
@@ -55,6 +63,7 @@ class Family:
     # What computation is replaced by; empty: nothing. Names of files have it, digests of families need not.
     slept: str = field(default="", repr=False)
     sequence_length: int = field(default=0, repr=False)  # likewise; 0: the preset's own, or no sequences
+    height: int = field(default=0, repr=False)  # likewise of samples' rows, of the base case's samples
     tokens_per_sample: int = field(
         default=0, repr=False, compare=False
     )  # follows; 0 where samples are no sequences
@@ -66,7 +75,7 @@ class Family:
     @property
     def constants(self) -> str:
         """What does not change along a curve, in words."""
-        whose = "per rank and step" if self.scaling_mode == "weak" else "per step over all ranks"
+        whose = _BATCHES[self.scaling_mode]
         compiler = "XLA" if self.framework == "tensorflow" else "torch.compile"
         return ", ".join(
             [
@@ -89,7 +98,7 @@ class Family:
     @property
     def title(self) -> str:
         """What was trained, in words."""
-        how = " ".join([self.framework, *self._variants, *self._length])
+        how = " ".join([self.framework, *self._variants, *self._size])
         return f"{self.workload} {self.preset}, {how}, {self.scaling_mode} scaling on {self.system}"
 
     @property
@@ -97,7 +106,7 @@ class Family:
         """The start of file names: `hep_cnn-tiny-torch-weak-fp32-compiled`. May be equal for two families."""
         what = (self.workload, self.preset, self.framework, self.scaling_mode, self.precision)
         return "-".join(
-            [*what, *(re.sub(r"[^\w.]+", "-", variant) for variant in (*self._variants, *self._length))]
+            [*what, *(re.sub(r"[^\w.]+", "-", variant) for variant in (*self._variants, *self._size))]
         )
 
     @property
@@ -111,9 +120,13 @@ class Family:
         ]
 
     @property
-    def _length(self) -> list[str]:
-        """That of sequences, where it is not the preset's own."""
-        return [f"{self.sequence_length} tokens"] if self.sequence_length else []
+    def _size(self) -> list[str]:
+        """That of samples, where it is not the preset's own, or grows with the ranks."""
+        per_rank = " per rank" if self.scaling_mode == "resolution" else ""
+        return [
+            *([f"{self.sequence_length} tokens"] if self.sequence_length else []),
+            *([f"{self.height} rows{per_rank}"] if self.height else []),
+        ]
 
     def covers(self, reference: Family) -> bool:
         """Whether a whole-machine reference belongs to this family: equal except for resources and batch."""
@@ -135,10 +148,10 @@ class SeveralFamilies(Family):
 
 
 def common_family(family: Family) -> SeveralFamilies:
-    """The family without batch, length, precision, compilation, memory format and variables."""
+    """The family without batch, length, rows, precision, compilation, memory format and variables."""
     fields = {name: getattr(family, name) for name in Family.__dataclass_fields__}
     own: dict[str, object] = {"batch": 1, "precision": "", "compiled": False}
-    own |= {"memory_format": DEFAULT_MEMORY_FORMAT, "sequence_length": 0}
+    own |= {"memory_format": DEFAULT_MEMORY_FORMAT, "sequence_length": 0, "height": 0}
     return SeveralFamilies(**fields | own | {"environment": family.environment.split(", ")[0]})
 
 
@@ -164,11 +177,12 @@ def family_of(cell: Cell, *, system: str) -> Family:
         device=cell.device,
         slept=cell.slept.text if cell.slept else "",
         sequence_length=cell.sequence_length or 0,
+        height=cell.base_height or 0,
         tokens_per_sample=tokens_per_sample(cell),
         data=cell.data,
         cores_per_rank=cell.cores_per_rank,
         threads_per_rank=cell.threads_per_rank,
-        batch=cell.local_batch if cell.scaling_mode == "weak" else cell.global_batch,
+        batch=cell.batch,
     )
 
 
@@ -178,6 +192,15 @@ def tokens_per_sample(trained: Cell | PredictionRecord) -> int:
         return trained.preset_facts.tokens_per_sample
     except (UsageError, ImportError):  # of another version's records
         return 0
+
+
+def rows_per_sample(cell: Cell) -> int:
+    """The rows of a sample; 1 where it has none, or its workload is not known here."""
+    try:
+        shape = cell.preset_facts.input_shape
+    except (UsageError, ImportError):
+        return 1
+    return shape[1] if len(shape) == 3 else 1
 
 
 def curve_order(family: Family, cell: Cell, evidence: str) -> tuple[object, ...]:
@@ -202,7 +225,8 @@ def base_cell(
     """The base case of `cell`'s efficiency, from the cells of the same family; None if missing.
 
     It trains on `num_ranks`, with backend `none`, no communication layer, or with the same backend, algorithm and
-    options. If several differ in servers, the one with as many servers, else the one with the fewest.
+    options. If several differ in servers, the one with as many servers, else the one with the fewest; likewise in ranks
+    per sample.
     """
     bases = [
         base
@@ -210,12 +234,17 @@ def base_cell(
         if base.control == "train"
         and base.num_ranks == num_ranks
         and (
-            (base.method, base.options) == (cell.method, cell.options)
+            (base.base_method, base.options) == (cell.base_method, cell.options)
             if same_backend
             else base.backend == "none"
         )
     ]
-    return min(bases, key=lambda base: (base.num_servers != cell.num_servers, base.num_servers), default=None)
+
+    def unlike(base: Cell) -> tuple[object, ...]:
+        splits = (base.split, base.halo) != (cell.split, cell.halo), base.split
+        return base.num_servers != cell.num_servers, base.num_servers, *splits
+
+    return min(bases, key=unlike, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,12 +37,15 @@ def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
         "workload": cell.workload,
         "preset": cell.preset,
         "sequence_length": cell.sequence_length,
+        "height": cell.height,
         "framework": cell.framework,
         "backend": cell.backend,
         "backend_options": options_text(cell),
         "algorithm": cell.algorithm,
         "algorithm_options": algorithm_text(cell),
         "shard": cell.shard,
+        "split": cell.split,
+        "halo": cell.halo,
         "environment": environment_text(cell),
         "scaling_mode": cell.scaling_mode,
         "num_ranks": cell.num_ranks,
@@ -247,6 +250,14 @@ def tokens_per_second(cell: Cell, samples_per_second: Interval | None) -> Interv
     """The rate in tokens; None where samples are no sequences."""
     tokens = tokens_per_sample(cell)
     return samples_per_second.times(tokens) if samples_per_second and tokens else None
+
+
+def pixels_per_second(cell: Cell, samples_per_second: Interval | None) -> Interval | None:
+    """The rate in pixels, of samples at rows of their own."""
+    if cell.height is None or samples_per_second is None:
+        return None
+    width = cell.preset_facts.input_shape[2]
+    return samples_per_second.times(cell.height * width)
 
 
 def options_text(cell: Cell) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dlscale.analysis.curves import SETTINGS, setting_of, setting_text
-from dlscale.benchmarks.records.record import Cell, Setting
+from dlscale.analysis.curves import OF_METHOD, SETTINGS, setting_of, setting_text
+from dlscale.benchmarks.records.record import AUTO, Cell, Setting
 from dlscale.collectives import capabilities
 
 CURVE, STEP = "curve", "step"  # factors of a declaration: of any setting, of a ladder
@@ -31,7 +31,7 @@ class Variants:
         """What is compared: steps; backends with what belongs to them, in one family; or curves of several families."""
         if self.ladder:
             return STEP
-        return "backend" if all("." in name or name == "shard" for name in self.axes) else CURVE
+        return "backend" if all("." in name or name in OF_METHOD for name in self.axes) else CURVE
 
     @property
     def settings(self) -> Sequence[str]:
@@ -43,6 +43,8 @@ class Variants:
         place = []
         for name, values in self.axes.items():
             value = setting_of(cell, name)
+            if name == "split" and AUTO in values and value not in values:
+                value = AUTO
             if not concerns(name, cell):
                 place.append(0)
             elif (known := position(values, value)) is None:
@@ -73,8 +75,8 @@ class Variants:
 
 
 def concerns(name: str, cell: Cell) -> bool:
-    """Whether a setting is one of this cell: any but the options of others, and what `none` cannot shard."""
-    if name == "shard":
+    """Whether a setting is one of this cell: any but the options of others, and what `none` cannot shard or split."""
+    if name in OF_METHOD:
         return capabilities(cell.backend).exchanges
     return "." not in name or name.partition(".")[0] in (cell.backend, cell.algorithm)
 

@@ -101,7 +101,7 @@ def gradient_bytes(record: Record) -> int | None:
 
 def _compute_seconds(training: CellLaunches, base: CellLaunches | None) -> float | None:
     """The base case's step for as many samples as a rank of `training` has; geometric mean over launches."""
-    return None if base is None else _typical(base) * training.cell.local_batch / base.cell.local_batch
+    return None if base is None else _typical(base) * training.cell.rank_work / base.cell.rank_work
 
 
 Exchange = tuple[int, float]  # bytes of one rank's gradients, seconds of the base case's step

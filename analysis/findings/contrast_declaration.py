@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dlscale.analysis.curves import named_cells
-from dlscale.analysis.families import Family, environment_text, tokens_per_sample
+from dlscale.analysis.families import Family, environment_text, rows_per_sample, tokens_per_sample
 from dlscale.analysis.findings.record_fields import field_table
 from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.records import algorithm_text
@@ -29,6 +29,8 @@ FACTORS = (
         "backend",
         "algorithm",
         "shard",
+        "split",
+        "halo",
         "framework",
         "environment",
         "precision",
@@ -64,8 +66,8 @@ def level_of(cell: Cell, factor: str) -> str:
     if factor == "algorithm":
         return f"{cell.algorithm} ({algorithm_text(cell)})" if cell.algorithm_options else cell.algorithm
     if factor == "batch":
-        weak = cell.scaling_mode == "weak"
-        return f"{cell.local_batch} per rank" if weak else f"{cell.global_batch} in all"
+        whose = {"weak": "per rank", "strong": "in all", "resolution": "per replica"}
+        return f"{cell.batch} {whose[cell.scaling_mode]}"
     if factor == "compiled":
         return "compiled" if cell.compiled else "not compiled"
     if factor == "environment":
@@ -266,7 +268,10 @@ def _training_name(cell: Cell, factor: str) -> str:
 
 
 # What neither an axis nor a backend changes is equal in all curves that are compared.
-_VARIED = {"local_batch", "global_batch", "sequence_length", "precision", "compiled", "memory_format"}
+_VARIED = {
+    *("local_batch", "global_batch", "sequence_length", "height", "split", "halo"),
+    *("precision", "compiled", "memory_format"),
+}
 
 
 def declare_variants(
@@ -288,8 +293,10 @@ def declare_variants(
     ]
     names = _names(members, variants)
     sides = [replace(side, name=names[side.cell.id]) for launches in members for side in sides_of(launches)]
-    if len({side.cell.sequence_length for side in sides}) > 1:  # samples of other lengths are other work
-        sides = [replace(side, rates=_in_tokens(side)) for side in sides]
+    if (
+        len({(side.cell.sequence_length, side.cell.height) for side in sides}) > 1
+    ):  # other samples are other work
+        sides = [replace(side, rates=_of_equal_size(side)) for side in sides]
     ignored = _VARIED | fields_of("backend") | fields_of("environment") - {"environment"}
     pairs: list[Declared] = []
     left_out: list[str] = []
@@ -302,10 +309,10 @@ def declare_variants(
     return _declaration(variants.factor, pairs, left_out, why=why, ranks=ranks, backends=backends)
 
 
-def _in_tokens(side: Side) -> Rates:
-    """Tokens per second; of a workload without sequences samples."""
-    tokens = tokens_per_sample(side.cell) or 1
-    return {block: rate * tokens for block, rate in side.rates.items()}
+def _of_equal_size(side: Side) -> Rates:
+    """Tokens or rows per second."""
+    size = tokens_per_sample(side.cell) or rows_per_sample(side.cell)
+    return {block: rate * size for block, rate in side.rates.items()}
 
 
 def _names(members: Sequence[CellLaunches], variants: Variants) -> dict[str, str]:

@@ -21,6 +21,7 @@ STEPS = (
     (3, (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)),
     (0, tuple(n / 5 for n in range(5, 50))),
 )
+WALL = "1 sample per rank"  # beyond it, ranks share samples
 IDEAL = Guide(label="ideal", y=1.0)
 MOST_IN_A_COLUMN = 5  # curves of a figure
 
@@ -50,6 +51,16 @@ def proportional(each: float, x: Axis, *, power: int = 1) -> Guide:
     """The ideal line `each` * ranks^`power`, from edge to edge."""
     ends = (x.low or 1.0, x.high or 1.0)
     return Guide(label="ideal", points=tuple((ranks, each * ranks**power) for ranks in ends))
+
+
+def wall(rows: Iterable[ScalingRow], y: Axis) -> tuple[Guide, ...]:
+    """The number of ranks at which each has one sample, of strong scaling beyond it; else nothing."""
+    strong = [row for row in rows if row.cell.scaling_mode == "strong"]
+    batch = min((row.cell.global_batch for row in strong), default=0)
+    if not any(row.cell.split > 1 and row.cell.num_ranks >= batch for row in strong):
+        return ()
+    ends = (y.low or 0.0, y.high or 1.0)
+    return (Guide(label=WALL, points=tuple((float(batch), end) for end in ends)),)
 
 
 def samples_text(interval: Interval) -> str:

@@ -19,6 +19,7 @@ from dlscale.analysis.findings.curve_plots import (
     rank_axis,
     says,
     series_of,
+    wall,
     without_point,
 )
 from dlscale.analysis.findings.memory import MemoryUse, state_column
@@ -111,22 +112,23 @@ def efficiency_plot(
         for row in (*shown, *points)
         if (interval := value(row))
     ]
+    y = Axis(
+        title="scaling efficiency [%]",
+        kind="percent",
+        low=0,
+        high=max((1.1, *(1.05 * top for top in tops))),
+    )
     return Plot(
         name="efficiency",
         title=training_title(family),
         says=says("Efficiency", rows, value, percent),
         x=rank_axis([*(among or shown), *points]),
-        y=Axis(
-            title="scaling efficiency [%]",
-            kind="percent",
-            low=0,
-            high=max((1.1, *(1.05 * top for top in tops))),
-        ),
+        y=y,
         series=(
             *series_of(curves, value, say=percent, unit="block"),
             *predicted_series(points, value),
         ),
-        guides=guides,
+        guides=(*guides, *wall(among or shown, y)),
         notes=(
             f"{family.constants}; vs {base.format(base_text(rows))}.",
             *without_point(rows, curves),

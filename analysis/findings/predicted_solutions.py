@@ -156,6 +156,7 @@ def _study_rates(noise: NoiseScale, weak: WeakScaling) -> list[CellRates]:
         and launches.evidence == noise.rows[0].evidence
         and launches.cell.algorithm == SYNC
         and launches.cell.shard == NONE
+        and launches.cell.split == 1
     ]
 
 

@@ -154,7 +154,7 @@ def programs(studies: Sequence[Measured], *, job_seconds: float = JOB_SECONDS) -
 
 def training_key(cell: Cell) -> str:
     """Everything of a cell but its program and what the ranks change; along a curve one of the batches follows them."""
-    batch = cell.local_batch if cell.scaling_mode == "weak" else cell.global_batch
+    batch = cell.batch
     ignored = PROGRAM_FIELDS | {"num_ranks", "num_nodes", "num_servers", "local_batch", "global_batch"}
     return repr((batch, sorted(cell.model_dump(exclude=set(ignored)).items())))
 

@@ -1,6 +1,7 @@
 """Throughput and scaling efficiency of every cell, with intervals, number of launches, flaws and findings.
 
-E(p) = (T(p) / p) / (T(b) / b) with T in samples per second, the same for weak and strong scaling; 1 is ideal. It is
+E(p) = (T(p) / p) / (T(b) / b) with T in samples per second, the same for weak and strong scaling; 1 is ideal. Where
+samples grow with their ranks, T is in samples of the base case's size. It is
 given against two base cases on b ranks, 1 unless another base is chosen, with control `train` and the same cores per
 rank: backend `none`, no communication layer, and the same backend. docs/metrics.md explains the metrics. The
 cost of input is measured by the controls that ran in the same launches as the training.
@@ -14,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from dlscale.analysis.curves import options_order
-from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, Value, tags_of
+from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, Value, shown_number, tags_of
 from dlscale.analysis.families import Family, FrameworkPair
 from dlscale.analysis.finding import PLACE_COLUMNS, Finding, tokens_column
 from dlscale.analysis.findings.bounds import (
@@ -32,13 +33,14 @@ from dlscale.analysis.findings.outliers import (
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import VERSUS_BACKEND, VERSUS_NONE, CellMetrics, metrics_of
 from dlscale.analysis.outliers import Outliers
-from dlscale.analysis.records import setting_columns, tokens_per_second
+from dlscale.analysis.records import pixels_per_second, setting_columns, tokens_per_second
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
     RATIO_LIMITS,
     backend_name,
     efficiency_text,
     interval_columns,
+    number,
     percent,
     plural,
     rate,
@@ -67,6 +69,7 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
         "fingerprint": row.fingerprint,
         **interval_columns("samples_per_second", row.throughput),
         **interval_columns("tokens_per_second", tokens_per_second(cell, row.throughput)),
+        **interval_columns("pixels_per_second", pixels_per_second(cell, row.throughput)),
         **interval_columns("speed_up", row.speed_up),
         **interval_columns("efficiency_none", row.efficiency_none),
         **interval_columns("efficiency_backend", row.efficiency_backend),
@@ -133,6 +136,12 @@ def _efficiency(interval: Interval | None) -> Value:
     return Value(text=percent(interval, unit=""), order=None if interval is None else interval.center)
 
 
+def _pixels_per_rank(row: ScalingRow) -> Value:
+    """Where samples have rows of their own; else empty."""
+    pixels = pixels_per_second(row.cell, row.throughput)
+    return shown_number(pixels.center / row.cell.num_ranks, number) if pixels else Value(text="")
+
+
 def _cost(row: ScalingRow) -> float | None:
     """Node-hours per million samples."""
     return None if row.throughput is None else row.cell.num_nodes * 1e6 / row.throughput.center / 3600
@@ -146,6 +155,7 @@ SCALING = TableOf[ScalingRow](
         Column("nodes", lambda row: row.cell.num_nodes, detail=True),
         Column("throughput", lambda row: row.throughput, unit="samples/s"),
         tokens_column(lambda row: row.cell, lambda row: row.throughput),
+        Column("pixels/s per rank", _pixels_per_rank),
         Column("speed-up", lambda row: row.speed_up, detail=True),
         Column(VERSUS_NONE, lambda row: _efficiency(row.efficiency_none), unit="%"),
         Column(VERSUS_BACKEND, lambda row: _efficiency(row.efficiency_backend), unit="%"),
@@ -326,6 +336,7 @@ def _row_order(row: ScalingRow) -> tuple[object, ...]:
             cell.algorithm,
             cell.shard != NONE,
             cell.shard,
+            cell.split,
         ),
         options_order(cell),
         *(control, cell.num_ranks, cell.num_servers, cell.num_nodes, row.evidence or ""),

@@ -251,6 +251,7 @@ def times_to_solution(measured: Sequence[CellLaunches], *, base: Base) -> tuple[
                 row.cell.algorithm,
                 row.cell.shard != NONE,
                 row.cell.shard,
+                row.cell.split,
                 options_order(row.cell),
                 row.target.learning_rate,
             ),

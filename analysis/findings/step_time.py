@@ -15,6 +15,7 @@ from dlscale.analysis.findings.curve_plots import (
     plain_series,
     proportional,
     rank_axis,
+    wall,
 )
 from dlscale.analysis.findings.scaling import ScalingRow, base_text, rows_of, scaling_row
 from dlscale.analysis.findings.small_print import bars_text, family_figure, span
@@ -92,6 +93,7 @@ def _times(curves: Sequence[Curve], base: ScalingRow | None, *, strong: bool) ->
     if base and (single := value(base)):
         flat = Guide(label="ideal", y=single.center)
         guides = (proportional(single.center * base.base_ranks, x, power=-1) if strong else flat,)
+    guides += wall([row for curve in curves for row in curve.rows], y)
     return Plot(name="times", title="", says="", x=x, y=y, series=plain_series(curves, value), guides=guides)
 
 
@@ -101,20 +103,21 @@ def _speed_ups(base: int, curves: Sequence[Curve], among: Sequence[Curve]) -> Pl
     ideal = [count / base for count in sorted({row.cell.num_ranks for row in every})]
     low, high = limits(_all(curves, speed_up)) if curves else (ideal[0], ideal[-1])
     x = rank_axis(every)
+    y = Axis(
+        title=f"speed-up T(p) / T({base})",
+        kind="log",
+        ticks=tuple((speed, f"{speed:g}") for speed in ideal),
+        low=min(low, ideal[0]) / 1.3,
+        high=max(high, ideal[-1]) * 1.3,
+    )
     return Plot(
         name="speed-ups",
         title="",
         says="base case not measured",
         x=x,
-        y=Axis(
-            title=f"speed-up T(p) / T({base})",
-            kind="log",
-            ticks=tuple((speed, f"{speed:g}") for speed in ideal),
-            low=min(low, ideal[0]) / 1.3,
-            high=max(high, ideal[-1]) * 1.3,
-        ),
+        y=y,
         series=plain_series(curves, speed_up),
-        guides=(proportional(1 / base, x),),
+        guides=(proportional(1 / base, x), *wall(every, y)),
     )
 
 

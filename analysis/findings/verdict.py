@@ -101,7 +101,7 @@ def verdict(rows: Sequence[ScalingRow], contrasts: Contrasts | None) -> list[str
         return [ONE_RANK]
     last = _on_most_ranks([row for row in measured if row.cell.num_ranks > 1])
     declared = _declared(last, contrasts)
-    return [_ranking(last, declared) + _tokens(last), *_differences(declared)]
+    return [_ranking(last, declared) + _tokens(last) + _shared(last), *_differences(declared)]
 
 
 ONE_RANK = "Only 1 rank gave numbers: scaling needs a second number of ranks."
@@ -155,6 +155,23 @@ def _tokens(rows: Sequence[ScalingRow]) -> str:
     found = [tokens for row in rows if (tokens := tokens_per_second(row.cell, row.throughput))]
     rates = sorted({number(tokens.center) for tokens in found}, key=float)
     return f" Throughput: {' to '.join(dict.fromkeys((rates[0], rates[-1])))} tokens/s." if rates else ""
+
+
+def _shared(rows: Sequence[ScalingRow]) -> str:
+    """A sentence on how many times as fast strong scaling is where ranks share samples; empty where none does."""
+    sharing = [row for row in rows if row.cell.split > 1 and row.cell.scaling_mode == "strong"]
+    efficiencies = [
+        (row, value) for row in sharing if (value := row.efficiency_none or row.efficiency_backend)
+    ]
+    if not efficiencies:
+        return ""
+    times = sorted(value.center * row.cell.num_ranks / row.base_ranks for row, value in efficiencies)
+    between = " to ".join(dict.fromkeys(number(each) for each in (times[0], times[-1])))
+    batch, cell = rows[0].family.batch, sharing[0].cell
+    what = "One sample" if batch == 1 else f"A step of {batch} samples"
+    split = {row.cell.split for row in sharing}
+    each = "" if split == {cell.num_ranks} else f", {' or '.join(map(str, sorted(split)))} to a sample,"
+    return f" {what} on {plural(cell.num_ranks, 'rank')}{each} is {between} times as fast as on {base_text(rows)}."
 
 
 def _rest(ordered: Sequence[tuple[ScalingRow, Interval]]) -> str:

@@ -285,7 +285,7 @@ def _base_levels(
     mine: CellLaunches, ideal: CellLaunches, measured: Sequence[CellLaunches]
 ) -> dict[Level, ByBlock]:
     """The base case's levels, scaled to the local batch of `mine`."""
-    factor = mine.cell.local_batch / ideal.cell.local_batch
+    factor = mine.cell.rank_work / ideal.cell.rank_work
     levels: dict[Level, ByBlock] = {"ideal": _scaled(ideal.world, factor)}
     if resident := _control(ideal, measured, "synthetic"):
         levels["ideal_resident"] = _scaled(resident.world, factor)
@@ -301,7 +301,7 @@ def _alone(mine: CellLaunches, ideal: CellLaunches, measured: Iterable[CellLaunc
         names[launches.cell.data]: launches.world
         for launches in measured
         if launches.cell.num_ranks == 1
-        and launches.cell.local_batch == mine.cell.local_batch
+        and launches.cell.rank_work == mine.cell.rank_work
         and launches.cell.control in ALONE
         and launches.cell.data in names
         and launches.evidence == ideal.evidence
@@ -318,7 +318,7 @@ def _input_bound(
         return None
     step, low = mine.world, -math.inf
     if first:
-        seconds = _scaled(first.mean, mine.cell.local_batch / ideal.cell.local_batch)
+        seconds = _scaled(first.mean, mine.cell.rank_work / ideal.cell.rank_work)
         low = -_upper(block_ratio(seconds, step))
     return InputBound(low=low, high=_upper(block_ratio(many.mean, step)))
 

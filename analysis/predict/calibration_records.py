@@ -357,7 +357,7 @@ def measured_steps(scenario: Scenario, records: Iterable[Record]) -> Iterator[Me
 def _is_of(scenario: Scenario, cell: Cell) -> bool:
     profile, rule = scenario.profile, scenario.rule
     per_node = scenario.ranks_per_node
-    if cell.num_nodes < 2 or scenario.scaling_mode != "weak" or cell.shard != NONE:
+    if cell.num_nodes < 2 or scenario.scaling_mode != "weak" or cell.shard != NONE or cell.split > 1:
         return False
     if (cell.workload, cell.preset, cell.sequence_length, cell.framework, cell.backend, cell.local_batch) != (
         profile.workload,

@@ -23,6 +23,7 @@ from dlscale.models import load_workload
 
 NUM_REPLICATES = 2000
 ASSUMED = "assumed: "  # the beginning of a doubt about what a system's file does not state
+SPLIT_NOT_KNOWN = "predictions do not know what rows cost that ranks exchange"
 ALIKE = {"torch": "gloo", "tensorflow": "tf_collective"}  # what exchanges as between GPUs, where assumed
 
 

@@ -27,6 +27,7 @@ from dlscale.analysis.records import (
     why_unusable,
     world_step_seconds,
 )
+from dlscale.analysis.text import attributes
 from dlscale.benchmarks.records.record import Phases, Record
 from dlscale.benchmarks.records.target import Evaluation, Solution
 
@@ -44,8 +45,7 @@ def launch(record: Record) -> Columns:
         "backend_options": options_text(cell),
         "algorithm": cell.algorithm,
         "algorithm_options": algorithm_text(cell),
-        "shard": cell.shard,
-        "sequence_length": cell.sequence_length,
+        **attributes(cell, "shard split halo sequence_length height"),
         "environment": environment_text(cell),
         "target": goal_text(cell.target) if cell.target else "",
         "learning_rate": cell.target.learning_rate if cell.target else None,

@@ -89,6 +89,7 @@ def planned_cells(plan: Plan, todo: Sequence[Launch]) -> list[PlannedCells]:
             *(cell.control != "train", backends.index(cell.backend)),
             algorithms.index(cell.algorithm),
             SHARDS.index(cell.shard),
+            cell.split,
             *(cell.num_ranks, cell.num_servers, row.controls, cell.local_batch, cell.sequence_length or 0),
             *(cell.precision != study.precision, cell.compiled, cell.memory_format != study.memory_format),
             options_order(cell),
@@ -145,7 +146,7 @@ def plan_json(plan: Plan, todo: Sequence[Launch]) -> dict[str, Any]:
 _JSON_FIELDS = (
     *("workload", "preset", "framework", "backend", "backend_options", "algorithm", "algorithm_options"),
     *("num_servers", "num_ranks", "num_nodes", "cores_per_rank", "local_batch", "precision", "compiled"),
-    *("memory_format", "variables", "device", "shard", "sequence_length"),
+    *("memory_format", "variables", "device", "shard", "sequence_length", "split", "halo", "height"),
 )
 
 

@@ -20,7 +20,13 @@ from dlscale.analysis.predict.render import (
     prediction_rows,
     sensitivity_rows,
 )
-from dlscale.analysis.predict.scenario import Scenario, check_sizes, doubled_sizes, scenario_of
+from dlscale.analysis.predict.scenario import (
+    SPLIT_NOT_KNOWN,
+    Scenario,
+    check_sizes,
+    doubled_sizes,
+    scenario_of,
+)
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Words
@@ -36,7 +42,18 @@ from dlscale.collectives.sharding import NONE
 
 Kind = Literal["weak-scaling", "strong-scaling"]
 ALGORITHMS = tuple(name for name in get_args(Algorithm) if name != "parameter_servers")
-FLAGS = ("system", "workloads", "frameworks", "preset", "backends", "nodes", "batch", "shard", "results")
+FLAGS = (
+    "system",
+    "workloads",
+    "frameworks",
+    "preset",
+    "backends",
+    "nodes",
+    "batch",
+    "shard",
+    "split",
+    "results",
+)
 OTHERS = ("backend_options", "ranks_per_node", "servers")
 LATEST_RUN = "collectives"
 
@@ -173,6 +190,9 @@ def _trainings(
     except ValueError as error:
         raise UsageError(f"--set servers: {error}") from None
     backends, options = fields["backends"], fields.get("backend_options", {})
+    if (split := fields.get("split", 1)) != 1:
+        values = split if isinstance(split, list) else [split]
+        raise UsageError(f"--split {','.join(map(str, values))}: {SPLIT_NOT_KNOWN}; leave it out")
     asked = fields.get("shard", NONE)
     shards = asked if isinstance(asked, list) else [asked]
     for backend, own in options.items():

@@ -116,6 +116,11 @@ def campaign_here(system: System, installation: Installation, plan: Plan, *, fol
     flavour = environment.check_mpi(installation, probe, launcher=system.launcher) if has_mpi else None
     plan = _in_installed_frameworks(plan, installation, probe)
     plan = replace(plan, warnings=(*([line] if line else ()), *plan.warnings))
+    for carrier in {launch.cell.halo for launch in plan.launches if launch.cell.halo}:
+        if capabilities(carrier).needs_mpi and not has_mpi:
+            raise UsageError(
+                f"halo={carrier} needs ranks of MPI, which {system.launcher} does not start; choose another halo"
+            )
     probe = gpus.with_gpus(installation, probe, plan)
     store = Store(folder)
     return Campaign(

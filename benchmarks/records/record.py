@@ -60,6 +60,9 @@ SCHEMA_VERSION = 5
 
 
 Control = Literal["train", "synthetic", "loader", "exchange", "alone", "profile", "whole_machine", "canary"]
+# Constant along a curve: samples per rank, samples over all ranks, or rows per rank (samples have more of them).
+ScalingMode = Literal["weak", "strong", "resolution"]
+AUTO = "auto"  # ranks per sample, as a study may ask for them: as many as the batch needs
 Base = Literal["1", "node", "smallest"]
 """Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for."""
 
@@ -93,7 +96,7 @@ class Cell(Frozen):
     preset: Name
     # Tokens per sample, where it is not the preset's own.
     sequence_length: PositiveInt | None = where_given(None)
-    # Rows of a sample, likewise.
+    # Rows of a sample, likewise, and wherever samples grow with their ranks.
     height: PositiveInt | None = where_given(None)
     framework: Framework
     backend: Name
@@ -110,7 +113,7 @@ class Cell(Frozen):
     environment: Text
     # Of the environment, that the study sets; not written where it sets none.
     variables: dict[Text, Text] = where_given({})
-    scaling_mode: Literal["weak", "strong"]
+    scaling_mode: ScalingMode
     num_ranks: PositiveInt
     num_servers: NonNegativeInt = 0
     num_nodes: PositiveInt = 1
@@ -143,23 +146,42 @@ class Cell(Frozen):
         return self.backend if self.algorithm == SYNC else f"{self.backend} {self.algorithm}"
 
     @property
-    def method(self) -> str:
-        """Likewise, with what is sharded or split: `ring, optimizer sharded`, `ring, split 2`."""
-        parts = [self.carrier]
-        parts += [f"{self.shard} sharded"] if self.shard != NONE else []
-        parts += [f"split {self.split}"] if self.split > 1 else []
-        parts += [f"halos by {self.halo}"] if self.halo else []
-        return ", ".join(parts)
+    def base_method(self) -> str:
+        """Likewise, with what is sharded: `ring, optimizer sharded`; a rank by itself has whole samples."""
+        return self.carrier if self.shard == NONE else f"{self.carrier}, {self.shard} sharded"
 
     @property
-    def num_replicas(self) -> int:
-        """How many groups of ranks train on samples of their own."""
-        return self.num_ranks // self.split
+    def method(self) -> str:
+        """Likewise, with how samples are split: `ring, split 2`, `horovod, split 2, halos by mpi`."""
+        split = f", split {self.split}" if self.split > 1 else ""
+        return self.base_method + split + (f", halos by {self.halo}" if self.halo else "")
+
+    @property
+    def batch(self) -> int:
+        """The samples that are constant along its curve: per rank (weak), over all ranks (strong), or per replica."""
+        if self.scaling_mode == "strong":
+            return self.global_batch
+        return self.local_batch // self.split if self.scaling_mode == "weak" else self.local_batch
+
+    @property
+    def base_height(self) -> int | None:
+        """The rows of its base case's samples: fewer than its own where samples grow with their ranks."""
+        return self.height // self.split if self.height and self.scaling_mode == "resolution" else self.height
+
+    @property
+    def sample_size(self) -> int:
+        """The rows of a sample over those that the base case's have."""
+        return self.split if self.scaling_mode == "resolution" else 1
+
+    @property
+    def rank_work(self) -> float:
+        """What a rank computes per step, in samples of the base case's size."""
+        return self.local_batch * self.sample_size / self.split
 
     @property
     def preset_facts(self) -> Preset:
-        """What is known of its preset, at its length of sequences."""
-        return self.facts.preset(self.preset, self.sequence_length)
+        """What is known of its preset, at its length of sequences and its rows."""
+        return self.facts.preset(self.preset, self.sequence_length, height=self.height)
 
     @property
     def options(self) -> dict[str, Setting]:

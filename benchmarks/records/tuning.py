@@ -22,6 +22,7 @@ class RateConfiguration(Frozen):
     workload: Name
     preset: Name
     sequence_length: PositiveInt | None = where_given(None)
+    height: PositiveInt | None = where_given(None)
     framework: Name
     algorithm: Name = SYNC
     algorithm_options: dict[Text, Setting] = {}
@@ -70,6 +71,7 @@ def configuration_of(cell: Cell, *, by_cell: bool = False) -> RateConfiguration:
         workload=cell.workload,
         preset=cell.preset,
         sequence_length=cell.sequence_length,
+        height=cell.height,
         framework=cell.framework,
         algorithm=cell.algorithm,
         algorithm_options=cell.algorithm_options,

@@ -20,7 +20,11 @@ from dlscale.base.redaction import SECRET
 from dlscale.benchmarks.records.record import Setting
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 
-FIELDS = ("batch", "sequence_length", "precision", "compiled", "memory_format", "shard")  # of a study
+# Of a study.
+FIELDS = (
+    *("batch", "sequence_length", "height", "precision", "compiled", "memory_format"),
+    *("shard", "split", "halo"),
+)
 TARGET_FIELDS = ("learning_rate",)  # of a study's target
 MOST_VARIANTS = 64  # of a backend: more make no study that ends
 OPTION = re.compile(r"[a-z_0-9]+\.[A-Za-z_0-9]+")  # of a backend or an algorithm

@@ -6,17 +6,17 @@ A cell holds the name and a digest of its input, so that different data is a dif
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
-
-import numpy as np
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Cell, Control
 from dlscale.benchmarks.records.target import Target
+from dlscale.benchmarks.study.batches import Work, check_small, work_of
 from dlscale.benchmarks.study.plan import STEP_FLOPS_PER_CORE
 from dlscale.benchmarks.study.sizes import Shape, Size
+from dlscale.benchmarks.study.splitting import check_split, halo_of
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import TargetRules, check_held_out, resolved
 from dlscale.collectives import capabilities
@@ -48,15 +48,18 @@ class CellMaker:
         facts = study.facts(workload)
         (self._algorithm,) = study.algorithms
         self._study, self._framework, self._environment, self._shape = study, framework, environment, shape
-        self._facts, self._preset = facts, facts.preset(study.preset, study.sequence_length)
-        local_batch, num_samples = self._batches(max(shape.ranks))
-        check_small(facts, self._preset, local_batch)
+        self._facts = facts
+        self._preset = facts.preset(study.preset, study.sequence_length, height=study.height)
+        works = _works(study, facts, shape.ranks)
+        check_small(facts, self._preset, min(work.local_batch for work in works))
+        num_samples = max(work.global_batch for work in works)
         self._source = facts.input(
             self._preset.name,
             path,
             num_samples=num_samples,
             skip_bad=study.skip_bad,
             sequence_length=study.sequence_length,
+            height=study.height,
         )
         if study.target and self._source.path:
             num_known = facts.num_samples(self._source, self._preset)
@@ -79,6 +82,7 @@ class CellMaker:
         if row.exchanges:
             apart = size.num_ranks > 1 and self._study.device == "cpu" and self._framework in row.collective
             apart = apart and self._algorithm == SYNC and self._study.shard == NONE
+            apart = apart and self._work(backend, size.num_ranks).split == 1
             return ["train", "exchange"] if apart and "exchange" in asked else ["train"]
         return [
             "train",
@@ -92,9 +96,12 @@ class CellMaker:
         Where data are read, also on resident tensors; with a profile where the study has any. None where the local
         batch is the base case's.
         """
-        if "alone" not in self._study.controls or self._study.scaling_mode == "weak" or num_ranks == 1:
+        if "alone" not in self._study.controls or self._study.scaling_mode != "strong" or num_ranks == 1:
             return []
-        local_batch, _ = self._batches(num_ranks)
+        try:
+            local_batch = self._work("none", num_ranks).local_batch
+        except UsageError:  # ranks share samples there
+            return []
         base, path = self.cell("none", 1, self._shape.cores_per_rank, "alone")
         cell = base.model_copy(
             update={
@@ -114,18 +121,22 @@ class CellMaker:
         self, backend: str, num_ranks: int, cores_per_rank: int, control: Control, *, num_servers: int = 0
     ) -> tuple[Cell, Path | None]:
         """One cell and the file that it reads."""
-        local_batch, global_batch = self._batches(num_ranks)
+        work = self._work(backend, num_ranks)
+        local_batch, global_batch = work.local_batch, work.global_batch
         cell = Cell(
             workload=self._facts.name,
             own=self._study.own_models.get(self._facts.name),
             preset=self._preset.name,
             sequence_length=self._study.sequence_length,
+            height=work.height,
             framework=self._framework,
             backend=backend,
             backend_options=self._study.backend_options.get(backend, {}),
             algorithm=self._algorithm,
             algorithm_options=self._study.algorithm_options.get(self._algorithm, {}),
             shard=self._study.shard,
+            split=work.split,
+            halo=halo_of(self._study, backend, self._framework) if work.split > 1 else None,
             environment=self._environment,
             variables=self._study.environment_variables,
             scaling_mode=self._study.scaling_mode,
@@ -157,6 +168,20 @@ class CellMaker:
             )
         return cell, None if cell.own else self._source.path  # an own model's file brings its data
 
+    def _work(self, backend: str, num_ranks: int) -> Work:
+        exchanges = capabilities(backend).exchanges
+        return work_of(self._study, self._facts, num_ranks, exchanges=exchanges)
+
+    def problem(self, backend: str, size: Size) -> str:
+        """Why a backend cannot train there what the study asks for; empty if it can."""
+        try:
+            work = self._work(backend, size.num_ranks)
+            if work.split > 1:
+                check_split(self._study, backend, self._framework, work, num_nodes=size.num_nodes)
+        except UsageError as error:
+            return str(error)
+        return ""
+
     def _slept(self, local_batch: int) -> Slept | None:
         return self._study.slept_of(
             workload=self._facts.name,
@@ -174,30 +199,21 @@ class CellMaker:
             self._preset,
             source=self._source,
             global_batch=global_batch,
-            base_batch=self._batches(1)[1],
+            base_batch=self._work("none", 1).global_batch,
         )
 
-    def _batches(self, num_ranks: int) -> tuple[int, int]:
-        """Samples per step of one rank and of all."""
-        preset, asked = self._preset, self._study.batch
-        if self._study.scaling_mode == "weak":
-            local_batch = asked or preset.local_batch
-            return local_batch, local_batch * num_ranks
-        global_batch = asked or preset.global_batch
-        if global_batch % num_ranks:
-            divisors = ", ".join(map(str, _divisors(global_batch)))
-            raise UsageError(
-                f"strong scaling of {self._facts.name} ({preset.name}): global batch {global_batch} is not a "
-                f"multiple of {num_ranks} ranks; choose --ranks from: {divisors}; or another --batch"
-            )
-        return global_batch // num_ranks, global_batch
 
-
-def check_small(facts: Workload, preset: Preset, local_batch: int) -> None:
-    """Raises UsageError now, not in the launch, if the network cannot train on that few samples."""
-    if local_batch < preset.local_batch:
-        rng = np.random.default_rng(0)
-        facts.data().step_inputs(preset, local_batch, rng, gate=True)
+def _works(study: Study, facts: Workload, ranks: Sequence[int]) -> list[Work]:
+    """Those of the ranks to which the study's batch can be dealt out. Raises UsageError if there are none."""
+    works, problems = [], []
+    for num_ranks, exchanges in product(ranks, (False, True)):
+        try:
+            works.append(work_of(study, facts, num_ranks, exchanges=exchanges))
+        except UsageError as error:
+            problems.append(error)
+    if not works:
+        raise problems[-1]
+    return works
 
 
 def check_profile(study: Study, shape: Shape) -> None:
@@ -229,11 +245,6 @@ def _check_evaluation(rules: TargetRules, preset: Preset, num_held_out: int, sha
             f"target.max_seconds = {rules.max_seconds:g}: an evaluation on {num_held_out} held-out samples takes about "
             f"{seconds:.2g} s alone; allow more, or hold out fewer"
         )
-
-
-def _divisors(number: int) -> list[int]:
-    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
-    return sorted({*small, *(number // n for n in small)})
 
 
 def data_paths(data: str | None, workloads: Sequence[str]) -> dict[str, Path]:

@@ -17,12 +17,14 @@ from typing import NamedTuple
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.record import Case
-from dlscale.benchmarks.study.cells import CellMaker, Group, check_profile, check_small, data_paths
+from dlscale.benchmarks.study.batches import dividing
+from dlscale.benchmarks.study.cells import CellMaker, Group, check_profile, data_paths
 from dlscale.benchmarks.study.owned_options import check_owned_options
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.servers import check_served, server_counts
 from dlscale.benchmarks.study.sharding import check_shards
 from dlscale.benchmarks.study.sizes import Shape, Size, tiers
+from dlscale.benchmarks.study.splitting import LeftOut
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import NAMES as BACKENDS
@@ -36,6 +38,7 @@ from dlscale.collectives.algorithms.registry import read_algorithm
 from dlscale.collectives.grpc_ps.messages import ELEMENTWISE
 from dlscale.collectives.sharding import check_sharding
 from dlscale.models.frameworks import COMPILES_ALWAYS, KNOWN, check_execution, check_memory_format
+from dlscale.models.workload import SYNTHETIC
 
 
 def backends_on_device(study: Study) -> tuple[list[str], list[str]]:
@@ -72,7 +75,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     cannot train on, data that do not fit, and what the ranks would refuse.
     """
     check_profile(study, shape)
-    paths = data_paths(data, study.workloads)
+    paths = data_paths(_checked_data(study, data), study.workloads)
     pairs, left_out = _trainable(study)
     left_out += check_shards(study, pairs)
     networks, without = _networks(study)
@@ -95,10 +98,11 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     groups: dict[Size, list[Group]] = {size: [] for size in shape.sizes}
     sizes_of: dict[str, list[Size]] = {}
     for name in dict.fromkeys(name for name, _ in networks):
-        sizes_of[name], indivisible = _dividing(study, name, shape)
+        sizes_of[name], indivisible = dividing(study, name, shape)
         left_out += indivisible
     shape = replace(shape, sizes=tuple(size for size in shape.sizes if size in chain(*sizes_of.values())))
     references: list[Group] = []
+    divided, known = LeftOut(study), set()
     for workload, framework in networks:
         backends = [backend for backend, trained in pairs if trained == framework]
         made = partial(
@@ -125,10 +129,17 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                             continue
                         if not _learns(variant, workload, backend, size):
                             continue
+                        problem = maker.problem(backend, size)
+                        divided.add(variant, (workload, framework, backend), size, problem)
+                        if problem:
+                            continue
                         make = partial(
                             maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
                         )
-                        groups[size].append([make(control) for control in maker.controls(backend, size)])
+                        group = [make(control) for control in maker.controls(backend, size)]
+                        if group[0][0].id not in known:  # curves of several splits have one base case
+                            groups[size].append(group)
+                            known.add(group[0][0].id)
         shared = [
             made(variant)
             for variant in study.variants("none")
@@ -139,6 +150,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                 groups[size] += maker.alone(size.num_ranks)
         if study.reference_launches and shape.cores_per_rank < shape.num_cores:
             references += _references(shared, shape)
+    left_out += divided.warnings()
     num_launches, parts = study.launches or 1, tiers(shape.sizes, policy)
     if "learning_rate" in study.axes:
         # A size that two jobs share has twice as many launches, and a search gives all configurations the same.
@@ -158,32 +170,15 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     )
 
 
-def _dividing(study: Study, workload: str, shape: Shape) -> tuple[list[Size], list[str]]:
-    """The sizes on which a workload is trained, and warnings for usual ones whose part of a global batch cannot be.
-
-    Sizes that a study names stay, and `CellMaker.cell` refuses them.
-    """
-    sizes = list(shape.sizes)
-    if study.scaling_mode != "strong" or study.ranks or study.nodes:
-        return sizes, []
-    facts = study.facts(workload)
-    preset = facts.preset(study.preset, study.sequence_length)
-    batches = {variant.batch or preset.global_batch for variant in study.variants("none")}
-    kept = [size for size in sizes if not any(batch % size.num_ranks for batch in batches)]
-    warnings = []
-    if ranks := [size.num_ranks for size in sizes if size not in kept]:
-        texts = " or ".join(map(str, sorted(batches)))
-        warnings.append(
-            f"{workload} on {', '.join(map(str, ranks))} ranks is left out: they do not divide global batch {texts}"
+def _checked_data(study: Study, data: str | None) -> str | None:
+    """The data, which is synthetic where samples grow with their ranks. Raises UsageError for other data there."""
+    if study.scaling_mode != "resolution":
+        return data
+    if data not in (None, str(SYNTHETIC)):
+        raise UsageError(
+            f"--data {data} in {study.name}, whose samples have as many rows as are asked for; leave it out"
         )
-    while len(kept) > 1:
-        try:
-            check_small(facts, preset, min(batches) // kept[-1].num_ranks)
-        except UsageError as error:
-            warnings.append(f"{workload} on {kept.pop().num_ranks} ranks is left out: {error}")
-        else:
-            break
-    return kept, warnings
+    return str(SYNTHETIC)
 
 
 # What is trained by a program of TensorFlow's own, which has no place for a Keras model: the backend, and why.

@@ -156,7 +156,7 @@ class Plan:
         published = self.sample_seconds.get(cell.workload) if known else None
         if published is None:
             return step_seconds(cell)
-        return published * cell.local_batch * (self.shape.ranks_per_node or 1)
+        return published * cell.local_batch / cell.split * (self.shape.ranks_per_node or 1)
 
     def _overhead_seconds(self, launch: Launch) -> float:
         """Seconds of imports, connection, gates and audits; each trainer of a compiled network compiles it again."""
@@ -178,7 +178,7 @@ def step_seconds(cell: Cell) -> float:
     """A rough estimate of one training step: its sleep, or three forward passes at a usual speed."""
     if cell.slept:
         return cell.slept.forward_seconds + cell.slept.backward_seconds
-    flops = 3 * cell.preset_facts.forward_flops_per_sample * cell.local_batch
+    flops = 3 * cell.preset_facts.forward_flops_per_sample * cell.local_batch / cell.split
     return flops / (STEP_FLOPS_PER_GPU if cell.device == "gpu" else STEP_FLOPS_PER_CORE * cell.cores_per_rank)
 
 

@@ -23,7 +23,9 @@ from dlscale.collectives.sharding import NONE
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a workload's own rate: the grid where none is given
 MOST_SAMPLES = 3  # times as many as a training is expected to need: more at a rate is no bargain
-SHARED_AXES = {"batch", "sequence_length", "precision"}  # that make configurations of their own
+SHARED_AXES = {"batch", "sequence_length", "height", "precision"}  # that make configurations of their own
+# What changes no update, with the values of the search.
+UNCHANGED = {"shard": NONE, "split": 1, "halo": None}
 # Options of backends on which updates depend: such cells are searched one by one.
 OF_UPDATES = {
     *("asynchronous", "backup_workers", "pipelined", "pipelined_until_step", "wire"),
@@ -56,7 +58,7 @@ def search_of(study: Study) -> Study:
             "machine is; set evaluate_samples"
         )
     shared = {name for name in study.axes if name in SHARED_AXES or _changes_updates(name)}
-    if others := [name for name in study.axes if name not in shared | {"learning_rate", "shard"}]:
+    if others := [name for name in study.axes if name not in shared | {"learning_rate", *UNCHANGED}]:
         raise UsageError(
             f"{others[0]} with several values in a search of learning rates, which changes no gradient; give one value"
         )
@@ -73,7 +75,7 @@ def search_of(study: Study) -> Study:
         "name": "tuning",
         "title": "Learning rates",
         "tuning": None,
-        "shard": NONE,  # which changes no update
+        **UNCHANGED,
         "axes": {name: several for name, several in study.axes.items() if name in shared}
         | {"learning_rate": _middle(grid, rules.num_rates)},
         "launches": rules.launches or study.launches,
@@ -170,7 +172,11 @@ def _most_samples(study: Study) -> int:
 def _own_grid(study: Study, rules: TargetRules) -> list[float]:
     """Multiples of the rate that all workloads of the study have. Raises UsageError if they have several."""
     rates = {
-        workload: own_rate(rules, facts := study.facts(workload), facts.preset(preset, study.sequence_length))
+        workload: own_rate(
+            rules,
+            facts := study.facts(workload),
+            facts.preset(preset, study.sequence_length, height=study.height),
+        )
         for workload, preset in _presets(study)
     }
     if len(set(rates.values())) > 1:

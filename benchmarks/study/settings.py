@@ -123,7 +123,8 @@ class Option:
             return SEVERAL[self.name](text)
         if self.name == "ladder":
             return read_ladder(text)
-        words = text.replace(",", "|").split("|") if get_origin(self.type) is Literal else text.split("|")
+        commas = get_origin(self.type) is Literal or self.name == "split"
+        words = (text.replace(",", "|") if commas else text).split("|")
         if self.several and len(words) > 1:
             checked_values(words, what=repr(text))
             return [self._checked(word) for word in words]

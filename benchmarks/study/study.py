@@ -26,7 +26,7 @@ from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Counts, Duration, Words, split_list
 from dlscale.base.strings import Name, Text
-from dlscale.benchmarks.records.record import Base, Setting
+from dlscale.benchmarks.records.record import Base, ScalingMode, Setting
 from dlscale.benchmarks.study.axes import (
     OPTION_TABLES,
     TARGET_FIELDS,
@@ -85,7 +85,7 @@ class Study(Frozen):
 
     name: Name
     title: Text
-    scaling_mode: Literal["weak", "strong"]
+    scaling_mode: ScalingMode
     workloads: Names = Field(
         description="Workloads, e.g. hep_cnn,resnet50, or all; a file of your own: mine.py.",
         json_schema_extra=WHAT,
@@ -114,6 +114,15 @@ class Study(Frozen):
         "curve each.",
         json_schema_extra=WHAT,
     )
+    split: PositiveInt | Literal["auto"] = where_given(
+        1,
+        description="Ranks per sample, each with rows of it: 1,2,4 or auto, as many as its batch needs; a curve each.",
+        json_schema_extra=WHAT,
+    )
+    halo: Text | None = where_given(
+        None,
+        description="Carrier of rows between the ranks of a sample; default: the backend, or mpi beside it.",
+    )
     servers: Annotated[Words, AfterValidator(check_servers)] = Field(
         ["1/2"],
         description="Parameter servers: numbers, or ratios to the workers, rounded up, e.g. 1/2; several make a sweep.",
@@ -131,6 +140,10 @@ class Study(Frozen):
     sequence_length: PositiveInt | None = where_given(
         None,
         description="Tokens per sample, of workloads whose samples are sequences; default: the preset's.",
+    )
+    height: PositiveInt | None = where_given(
+        None,
+        description="Rows per sample, where networks take others than the preset's; default: the preset's.",
     )
     precision: Literal["fp32", "tf32", "bf16"] = Field(
         description="Precision: fp32, bf16, or on GPUs tf32; fp32|bf16: a curve each.", json_schema_extra=WHAT
@@ -263,10 +276,9 @@ class Study(Frozen):
             )
         if any(name in TARGET_FIELDS for step in self.ladder for name in step):
             raise ValueError("a learning rate is no step of a ladder: it changes no speed; leave it out")
-        if any("sequence_length" in step for step in self.ladder):
-            raise ValueError(
-                "sequence_length is no step of a ladder: it changes the work; give it as an axis"
-            )
+        for name in ("sequence_length", "height"):
+            if any(name in step for step in self.ladder):
+                raise ValueError(f"{name} is no step of a ladder: it changes the work; give it as an axis")
         if self.target and self.target.tuned and "learning_rate" in self.axes:
             raise ValueError("target.tuned says every learning rate; leave out the list of learning rates")
         if self.ladder and self.ranks == [1]:

@@ -67,7 +67,10 @@ def told(mistake, tmp_path):
         ("run weak-scaling --workloads hepcnn", ["did you mean hep_cnn?"]),
         ("run", ["missing argument 'STUDY'"]),
         ("run weak-scaling --colour red", ["--colour"]),
-        ("run weak-scalign", ["'weak-scalign'", "strong-scaling, time-to-solution, tuning, weak-scaling"]),
+        (
+            "run weak-scalign",
+            ["'weak-scalign'", "strong-scaling, time-to-solution, tuning, weak-resolution, weak-scaling"],
+        ),
         ("run weak-scaling --system cory", ["no system 'cory' (did you mean cori?)", "local"]),
         ("run weak-scaling --system none.toml", ["no file none.toml", "local"]),
         ("run weak-scaling --environment .venv-2", ["'.venv-2'", ".venv, .venv-openmpi, .venv-ccl, current"]),

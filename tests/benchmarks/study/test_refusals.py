@@ -63,7 +63,7 @@ OF_SPEED = [
     ),
     (
         {"name": "strong-scaling", "ranks": [1, 2], "batch": 9},
-        "global batch 9 is not a multiple of 2 ranks.*: 1, 3, 9; or another --batch",
+        "global batch 9 is not a multiple of 2 ranks.*: 1, 3, 9; --split auto; or another --batch",
     ),
     ({"workloads": ["inception_v3"], "batch": 1}, "local batch of 1, but .* needs 2 images or more"),
     (

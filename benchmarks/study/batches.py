@@ -1,0 +1,164 @@
+"""What a step trains at each number of ranks: ranks per sample, samples per replica and over all, rows of a sample.
+
+A replica is the ranks that share samples, `split` of them; without a split it is one rank.
+
+    weak        samples per rank are constant: a replica of 2 ranks has twice those of a rank
+    strong      samples over all ranks are constant, and dealt out to the replicas
+    resolution  samples per replica are constant, and have as many times the rows as a replica has ranks: work per rank
+                is constant, too
+
+`split = "auto"` is what a sample needs: in strong scaling the fewest ranks per sample with which samples are dealt out
+evenly, ranks / batch beyond the batch; all ranks in `resolution`; else 1. One rank always trains on whole samples, and
+so does whoever exchanges nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.record import AUTO
+from dlscale.benchmarks.study.sizes import Shape, Size
+from dlscale.benchmarks.study.study import Study
+from dlscale.collectives import capabilities
+from dlscale.models.workload import Preset, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one step trains."""
+
+    split: int  # ranks per sample
+    local_batch: int  # samples per replica
+    global_batch: int
+    height: int | None  # rows of a sample; None: the preset's own
+
+
+def work_of(study: Study, facts: Workload, num_ranks: int, *, exchanges: bool = True) -> Work:
+    """The work of a study with one value of everything. Raises UsageError for what cannot be dealt out."""
+    preset = facts.preset(study.preset, study.sequence_length, height=study.height)
+    split = _split_of(study, preset, num_ranks) if exchanges else 1
+    if num_ranks % split:
+        raise UsageError(
+            f"split {split} does not divide {num_ranks} ranks; choose --split from: {_listed(num_ranks)}; or other "
+            "--ranks"
+        )
+    num_replicas = num_ranks // split
+    height = split * preset.input_shape[1] if study.scaling_mode == "resolution" else study.height
+    _check_blocks(facts, preset, split, height)
+    if study.scaling_mode == "strong":
+        global_batch = study.batch or preset.global_batch
+        if global_batch % num_replicas:
+            ranks = (
+                f"{num_ranks} ranks" if split == 1 else f"the {num_replicas} replicas of {num_ranks} ranks"
+            )
+            further = " --split auto;" if split == 1 and preset.largest_split > 1 else ""
+            raise UsageError(
+                f"strong scaling of {facts.name} ({preset.name}): global batch {global_batch} is not a "
+                f"multiple of {ranks}; choose --ranks from: {_listed(global_batch, times=split)};{further} or another "
+                "--batch"
+            )
+        return Work(
+            split=split, local_batch=global_batch // num_replicas, global_batch=global_batch, height=height
+        )
+    local_batch = study.batch or preset.local_batch
+    if study.scaling_mode == "weak":
+        local_batch *= split
+    return Work(split=split, local_batch=local_batch, global_batch=local_batch * num_replicas, height=height)
+
+
+def _split_of(study: Study, preset: Preset, num_ranks: int) -> int:
+    if num_ranks == 1:
+        return 1
+    if study.split != AUTO:
+        return int(study.split)
+    if study.scaling_mode == "resolution":
+        return num_ranks
+    if study.scaling_mode == "weak":
+        return 1
+    batch = study.batch or preset.global_batch
+    return next(split for split in _divisors(num_ranks) if batch % (num_ranks // split) == 0)
+
+
+def _check_blocks(facts: Workload, preset: Preset, split: int, height: int | None) -> None:
+    """Returns if that many ranks can share a sample. Raises UsageError."""
+    if split == 1:
+        return
+    if not preset.block_rows:
+        raise UsageError(
+            f"split {split} of {facts.name}: its network has no form for rows on several ranks; leave --split out, or "
+            "choose another workload"
+        )
+    whole = facts.preset(preset.name, height=height) if height else preset
+    if split > whole.largest_split:
+        raise UsageError(
+            f"split {split} of {facts.name} ({preset.name}): its {whole.input_shape[1]} rows are "
+            f"{whole.largest_split} blocks of {preset.block_rows}, and a rank has one or more; give --split "
+            f"{whole.largest_split} at most"
+        )
+
+
+def dividing(study: Study, workload: str, shape: Shape) -> tuple[list[Size], list[str]]:
+    """The sizes on which a workload is trained, and warnings for usual ones whose part of a global batch cannot be.
+
+    Sizes that a study names stay, and are refused where cells are made.
+    """
+    sizes = list(shape.sizes)
+    if study.scaling_mode != "strong" or study.ranks or study.nodes:
+        return sizes, []
+    facts = study.facts(workload)
+    preset = facts.preset(study.preset, study.sequence_length)
+    variants = {backend: study.variants(backend) for backend in study.backends}
+    batches = {variant.batch or preset.global_batch for own in variants.values() for variant in own}
+
+    def smallest(size: Size, batch: int) -> int | None:
+        """The fewest samples of a replica there; None where none can be made."""
+        found = []
+        for backend, own in variants.items():
+            for variant in own:
+                if (variant.batch or preset.global_batch) == batch:
+                    try:
+                        work = work_of(
+                            variant, facts, size.num_ranks, exchanges=capabilities(backend).exchanges
+                        )
+                        found.append(work.local_batch)
+                    except UsageError:
+                        continue
+        return min(found, default=None)
+
+    least = {size: [smallest(size, batch) for batch in batches] for size in sizes}
+    kept = [size for size in sizes if None not in least[size]]
+    warnings = []
+    if ranks := [size.num_ranks for size in sizes if size not in kept]:
+        texts = " or ".join(map(str, sorted(batches)))
+        warnings.append(
+            f"{workload} on {', '.join(map(str, ranks))} ranks is left out: they do not divide global batch {texts}"
+        )
+    while len(kept) > 1:
+        try:
+            check_small(facts, preset, min(number for number in least[kept[-1]] if number))
+        except UsageError as error:
+            warnings.append(f"{workload} on {kept.pop().num_ranks} ranks is left out: {error}")
+        else:
+            break
+    return kept, warnings
+
+
+def check_small(facts: Workload, preset: Preset, local_batch: int) -> None:
+    """Raises UsageError now, not in the launch, if the network cannot train on that few samples."""
+    if local_batch < preset.local_batch:
+        rng = np.random.default_rng(0)
+        facts.data().step_inputs(preset, local_batch, rng, gate=True)
+
+
+def _listed(number: int, *, times: int = 1) -> str:
+    return ", ".join(str(times * divisor) for divisor in _divisors(number))
+
+
+def _divisors(number: int) -> list[int]:
+    small: Iterable[int] = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})

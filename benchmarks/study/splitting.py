@@ -1,0 +1,102 @@
+"""Whether ranks can share samples: the carrier of their rows, and what does not go with it, in one line each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.study.batches import Work
+from dlscale.benchmarks.study.sizes import Size
+from dlscale.benchmarks.study.study import Study
+from dlscale.collectives import capabilities
+from dlscale.collectives.algorithms.registry import SYNC
+from dlscale.collectives.neighbours import carrier_of
+from dlscale.collectives.sharding import NONE
+from dlscale.models.frameworks import FRAMEWORKS
+
+# Options of backends with which an update is not the mean of all gradients, and the values that ask for nothing.
+NO_MEAN = {"compression": "none", "asynchronous": False, "backup_workers": 0}
+
+
+def halo_of(study: Study, backend: str, framework: str) -> str | None:
+    """The carrier of rows beside a backend; None where it is the backend itself. Raises UsageError if there is none."""
+    carrier = carrier_of(backend, framework=framework, halo=study.halo)
+    return None if carrier == backend else carrier
+
+
+def check_split(study: Study, backend: str, framework: str, work: Work, *, num_nodes: int) -> None:
+    """Returns if ranks can share samples over a backend, in a study with one value of everything. Raises UsageError."""
+    split, options = work.split, study.backend_options.get(backend, {})
+    (algorithm,) = study.algorithms
+    if framework not in FRAMEWORKS:
+        raise UsageError(
+            f"split {split} in {framework}: layers for rows on several ranks are written in {', '.join(FRAMEWORKS)}; "
+            "choose one of these, or leave --split out"
+        )
+    others = {
+        f"algorithm {algorithm}, whose ranks train alone between exchanges": algorithm != SYNC,
+        f"shard={study.shard}": study.shard != NONE,
+        "compiled networks, whose graphs end at every exchange of rows": study.compiled,
+        "compute=sleep, which has no rows": study.slept or study.slept_by_profile,
+        f"{backend} in {framework}, which trains in a graph of TensorFlow 1": (backend, framework)
+        == ("grpc_ps", "tensorflow"),
+        **{
+            f"{backend}.{name}={options.get(name)}, which averages not all gradients as they are": True
+            for name, nothing in NO_MEAN.items()
+            if options.get(name, nothing) != nothing
+        },
+    }
+    if problem := next((text for text, there in others.items() if there), None):
+        raise UsageError(f"split {split} with {problem}; leave one of the two out")
+    carrier = halo_of(study, backend, framework) or backend
+    row = capabilities(carrier)
+    if study.device not in row.devices:
+        raise UsageError(
+            f"split {split} on device {study.device} with halo={carrier}, which has none there; choose another halo"
+        )
+    allowed: Any = study.backend_options.get(carrier, {}).get("allow_open_ports", False)
+    if row.open_ports and num_nodes > 1 and not allowed:
+        raise UsageError(
+            f"split {split} over {num_nodes} nodes with rows over {carrier}, whose sockets ask nobody who connects; "
+            "set halo=mpi where GPUs do not need nccl, or allow_open_ports=yes on a network of your own"
+        )
+
+
+class LeftOut:
+    """What cannot be trained at some of a study's sizes, and whether anything is left of what was asked for."""
+
+    def __init__(self, study: Study) -> None:
+        self._named = bool(study.ranks or study.nodes)
+        self._exchange = any(capabilities(name).exchanges for name in study.backends)
+        # (size or split, workload, framework) -> the first problem there, and those with a training.
+        self._first: dict[tuple[object, str, str], str] = {}
+        self._made: set[tuple[object, str, str]] = set()
+        self._ranks: dict[tuple[str, str], set[int]] = defaultdict(set)  # what is left out, and why
+
+    def add(self, study: Study, training: tuple[str, str, str], size: Size, problem: str) -> None:
+        """One (workload, framework, backend) of a study with one value of everything, and its problem if it has one."""
+        workload, framework, backend = training
+        whole = self._exchange and not capabilities(backend).exchanges  # a control beside what exchanges
+        if problem:
+            what = backend if whole else f"split {study.split}"
+            why = f"its ranks have whole samples, which a step of {workload} does not have for all of them"
+            alike = problem.replace(f" {size.num_ranks} ranks", " that many ranks")
+            self._ranks[what, why if whole else alike].add(size.num_ranks)
+        if whole:
+            return
+        for place in (size, str(study.split))[: 1 + (size.num_ranks > 1)]:
+            if problem:
+                self._first.setdefault((place, workload, framework), problem)
+            else:
+                self._made.add((place, workload, framework))
+
+    def warnings(self) -> list[str]:
+        """A line for each problem. Raises UsageError where a size that was named, or a split, has nothing left."""
+        for place, problem in self._first.items():
+            if place not in self._made and (self._named or isinstance(place[0], str)):
+                raise UsageError(problem)
+        return [
+            f"{what} on {', '.join(map(str, sorted(ranks)))} ranks is left out: {problem}"
+            for (what, problem), ranks in self._ranks.items()
+        ]

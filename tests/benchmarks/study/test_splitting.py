@@ -1,0 +1,207 @@
+"""What ranks share samples: which points a study has, their batches and rows, and what is refused in one line."""
+
+import pytest
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.search import search_of
+from dlscale.benchmarks.study.settings import OPTIONS
+from dlscale.benchmarks.study.sizes import Shape, Size
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems.system import Policy
+from tests.benchmarks.study.test_axes import SMALL, trained
+from tests.benchmarks.study.test_study import plan as plan_of
+
+STRONG = {"name": "strong-scaling", "preset": "tiny"}
+RING = {**STRONG, "backends": ["ring"]}
+
+
+def plan(name="weak-scaling", **changes):
+    return plan_of(name, **SMALL | changes)
+
+
+def points(planned):
+    """(backend, ranks, split, samples per replica, over all) of all trainings."""
+    cells = [case.cell for launch in planned.launches for case in launch.cases]
+    return sorted(
+        {
+            (c.backend, c.num_ranks, c.split, c.local_batch, c.global_batch)
+            for c in cells
+            if c.control == "train"
+        }
+    )
+
+
+def test_strong_scaling_goes_on_beyond_the_batch_and_has_one_base_case():
+    planned = plan(**RING, batch=2, ranks=[1, 2, 4, 8], split=[1, "auto"])
+    assert points(planned) == [
+        ("ring", 1, 1, 2, 2),
+        ("ring", 2, 1, 1, 2),
+        ("ring", 4, 2, 1, 2),
+        ("ring", 8, 4, 1, 2),
+    ]
+    assert [text for text in planned.warnings if "split 1 on 4, 8 ranks is left out: strong" in text]
+
+
+def test_auto_is_the_fewest_ranks_per_sample_that_divide_ranks_and_batch():
+    planned = plan(**RING, batch=6, ranks=[2, 4, 8], split="auto")
+    assert {(ranks, split) for _, ranks, split, *_ in points(planned)} == {
+        (1, 1),
+        (2, 1),
+        (4, 2),
+        (8, 4),
+    }
+
+
+def test_weak_scaling_keeps_the_samples_of_a_rank():
+    planned = plan(preset="tiny", backends=["ring"], ranks=[1, 2, 4], split=[1, 2])
+    assert points(planned) == [
+        ("ring", 1, 1, 2, 2),
+        ("ring", 2, 1, 2, 4),
+        ("ring", 2, 2, 4, 4),
+        ("ring", 4, 1, 2, 8),
+        ("ring", 4, 2, 4, 8),
+    ]
+
+
+def test_resolution_keeps_the_rows_of_a_rank_and_reads_nothing():
+    planned = plan("weak-resolution", backends=["none", "ring"], ranks=[1, 2, 4], preset="paper")
+    cells = {(c.backend, c.num_ranks): c for launch in planned.launches for c in [launch.cell]}
+    assert {key: (c.split, c.height, c.local_batch, c.global_batch) for key, c in cells.items()} == {
+        ("none", 1): (1, 224, 1, 1),
+        ("none", 2): (1, 224, 1, 2),
+        ("none", 4): (1, 224, 1, 4),
+        ("ring", 1): (1, 224, 1, 1),
+        ("ring", 2): (2, 448, 1, 1),
+        ("ring", 4): (4, 896, 1, 1),
+    }
+    assert {c.rank_work for c in cells.values()} == {1.0}
+    assert {c.data for c in cells.values()} == {"synthetic"}
+
+
+def test_whoever_exchanges_nothing_trains_on_whole_samples_where_there_are_enough():
+    planned = plan(**STRONG, backends=["none", "ring"], batch=2, ranks=[1, 2, 4], split=2)
+    assert [point[:3] for point in points(planned)] == [
+        ("none", 1, 1),
+        ("none", 2, 1),
+        ("ring", 1, 1),
+        ("ring", 2, 2),
+        ("ring", 4, 2),
+    ]
+    assert [text for text in planned.warnings if text.startswith("none on 4 ranks is left out")]
+
+
+def test_what_carries_rows_is_the_backend_the_one_named_or_mpi_beside_it():
+    own = plan(preset="tiny", backends=["ring", "horovod"], ranks=[2], split=2)
+    named = plan(preset="tiny", backends=["ring", "gloo"], ranks=[2], split=2, halo="mpi")
+    assert {c.backend: c.halo for c in trained(own, 2)} == {"ring": None, "horovod": "mpi"}
+    assert {c.backend: c.halo for c in trained(named, 2)} == {"ring": "mpi", "gloo": "mpi"}
+
+
+def test_backends_without_a_carrier_are_left_out_beside_one_with_a_carrier():
+    planned = plan(
+        preset="tiny", frameworks=["tensorflow"], backends=["ring", "tf_collective"], ranks=[2], split=2
+    )
+    assert {c.backend for c in trained(planned, 2)} == {"ring"}
+    assert [text for text in planned.warnings if "backend tf_collective carries no halos" in text]
+
+
+def test_usual_sizes_are_those_of_any_split():
+    planned = plan(**RING, batch=2, split=[1, 2], num_cores=4)
+    assert [point[:3] for point in points(planned)] == [
+        ("ring", 1, 1),
+        ("ring", 2, 1),
+        ("ring", 2, 2),
+        ("ring", 4, 2),
+    ]
+
+
+def test_a_split_is_written_only_where_samples_are_split():
+    whole, split = (
+        next(iter(trained(plan(preset="tiny", backends=["ring"], ranks=[2], split=s), 2))) for s in (1, 2)
+    )
+    assert not {"split", "halo", "height"} & whole.model_dump().keys()
+    assert split.model_dump()["split"] == 2
+    assert split.method == "ring, split 2"
+
+
+@pytest.mark.parametrize("text", ["1,2,auto", "1|2|auto"])
+def test_splits_are_separated_by_commas_or_bars(text):
+    assert OPTIONS["split"].read(text) == [1, 2, "auto"]
+
+
+def test_learning_rates_are_searched_on_whole_samples():
+    study = load_study("time-to-solution", split=[1, 2], tuning={"only": True}, backends=["ring"])
+    assert (search_of(study).split, "split" in search_of(study).axes) == (1, False)
+
+
+TINY = {"preset": "tiny", "backends": ["ring"], "ranks": [2], "split": 2}
+REFUSED = [
+    (
+        {**TINY, "ranks": [3]},
+        "^split 2 does not divide 3 ranks; choose --split from: 1, 3; or other --ranks$",
+    ),
+    ({**TINY, "ranks": [1, 2, 4], "split": 4}, "^split 4 does not divide 2 ranks"),
+    (
+        {**TINY, "ranks": [16], "split": 16},
+        r"^split 16 of hep_cnn \(tiny\): its 64 rows are 8 blocks of 8, and a rank .*; give --split 8 at most$",
+    ),
+    ({**TINY, "workloads": ["inception_v3"]}, "^split 2 of inception_v3: its network has no form for rows"),
+    ({**TINY, "workloads": ["gpt"]}, "^split 2 of gpt: its network has no form for rows"),
+    ({**RING, "batch": 1, "ranks": [16], "split": "auto"}, r"^split 16 of hep_cnn \(tiny\): its 64 rows"),
+    (
+        {**RING, "batch": 3, "ranks": [4], "split": 2},
+        "global batch 3 is not a multiple of the 2 replicas of 4 ranks; choose --ranks from: 2, 6; or another",
+    ),
+    (
+        {**TINY, "frameworks": ["tensorflow"], "backends": ["tf_collective"]},
+        "^backend tf_collective carries no halos in tensorflow, .* --set halo=..., of: ",
+    ),
+    ({**TINY, "halo": "morse"}, "^halo=morse carries no halos in torch; choose from: "),
+    (
+        {**TINY, "frameworks": ["jax"]},
+        "^split 2 in jax: layers for rows on several ranks are written in torch, t",
+    ),
+    ({**TINY, "algorithms": ["local_sgd"]}, "^split 2 with algorithm local_sgd, whose ranks train alone"),
+    ({**TINY, "shard": "optimizer"}, "^split 2 with shard=optimizer; leave one of the two out$"),
+    ({**TINY, "compiled": True}, "^split 2 with compiled networks"),
+    (
+        {**TINY, "backend_options": {"ring": {"compression": "topk"}}},
+        "^split 2 with ring.compression=topk, which averages not all gradients",
+    ),
+    (
+        {**TINY, "backends": ["grpc_ps"], "backend_options": {"grpc_ps": {"asynchronous": True}}},
+        "^split 2 with grpc_ps.asynchronous=True, which averages not all",
+    ),
+    (
+        {**TINY, "frameworks": ["tensorflow"], "backends": ["grpc_ps"]},
+        "^split 2 with grpc_ps in tensorflow, which trains in a graph of TensorFlow 1",
+    ),
+    (
+        {"name": "weak-resolution", "workloads": ["cosmogan"], "backends": ["ring"]},
+        "^height 64 was asked for",
+    ),
+    ({"name": "weak-resolution", "preset": "paper", "data": "mine.h5"}, "^--data mine.h5 in weak-resolution"),
+    ({**TINY, "split": 0}, "split"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), REFUSED)
+def test_what_cannot_be_split_is_refused_in_one_line(changes, words):
+    with pytest.raises(UsageError, match=words) as caught:
+        plan(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_sockets_that_ask_nobody_are_not_opened_between_nodes_unless_allowed():
+    def planned(options):
+        study = load_study("weak-scaling", **SMALL | {**TINY, "halo": "gloo", "backend_options": options})
+        sizes = (Size(2, 2),)
+        shape = Shape(sizes=sizes, ranks_per_node=1, num_cores=1, cores_per_rank=1, threads_per_rank=1)
+        return expand(study, environment="default", shape=shape, data="synthetic", policy=Policy())
+
+    with pytest.raises(
+        UsageError, match=r"^split 2 over 2 nodes with rows over gloo, whose sockets ask nobody"
+    ):
+        planned({})
+    assert trained(planned({"gloo": {"allow_open_ports": True}}), 2)[0].halo == "gloo"
