@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from dlscale.models.parallel import Neighbours, Part
-from dlscale.models.parallel._tensorflow import Exchanges
+from dlscale.models.parallel._tensorflow import Exchanges, batch_norm
 from dlscale.models.workload import Preset
 
 Updates = list[tuple[Any, Any]] | None
@@ -206,17 +206,16 @@ class BatchNorm(tf.Module):  # type: ignore[misc]
                 is_training=False,
             )
             return normalised
-        if self._network.exchanges is None:
+        if self._network.exchanges is None and values.dtype != tf.float64:
             normalised, mean, variance = tf.compat.v1.nn.fused_batch_norm(
                 values, self.weight, self.bias, epsilon=self._epsilon, is_training=True
             )
         else:
-            normalised, mean, variance = self._network.exchanges.normalised(
-                values,
-                tf.convert_to_tensor(self.weight),
-                tf.convert_to_tensor(self.bias),
-                epsilon=self._epsilon,
-            )
+            normalise = batch_norm if self._network.exchanges is None else self._network.exchanges.normalised
+            kind = tf.float64 if values.dtype == tf.float64 else tf.float32
+            scale, shift = tf.cast(self.weight, kind), tf.cast(self.bias, kind)
+            normalised, *seen = normalise(values, scale, shift, epsilon=self._epsilon)
+            mean, variance = (tf.cast(number, tf.float32) for number in seen)
         for variable, seen in ((self.mean, mean), (self.variance, variance)):
             updates.append((variable, variable + self._momentum * (tf.stop_gradient(seen) - variable)))
         return normalised

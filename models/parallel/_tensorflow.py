@@ -42,8 +42,16 @@ class Exchanges:
         self.rows, self._neighbours = rows, neighbours
         self._last: Any = None  # the exchange that was traced last
 
-    def halo(self, values: Any, *, above: int, below: int, sides: tuple[int, int] = (0, 0)) -> Any:
-        """(N, above + H + below, W', C): own rows and the neighbours' beside them, zeros beyond the sample and W.
+    def halo(
+        self,
+        values: Any,
+        *,
+        above: int,
+        below: int,
+        sides: tuple[int, int] = (0, 0),
+        fill: float = 0.0,
+    ) -> Any:
+        """(N, above + H + below, W', C): own rows and the neighbours' beside them, `fill` beyond the sample and W.
 
         Raises UsageError if a rank has fewer rows than its neighbour needs.
         """
@@ -55,14 +63,16 @@ class Exchanges:
                 "choose fewer ranks per sample, or samples of more rows"
             )
         if not (above or below):
-            return tf.pad(values, ((0, 0), (0, 0), sides, (0, 0))) if any(sides) else values
+            padding = ((0, 0), (0, 0), sides, (0, 0))
+            return tf.pad(values, padding, constant_values=fill) if any(sides) else values
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def surrounded(values: Any) -> Any:
             from_up, from_down = self._exchange(
                 values[:, :below], values[:, height - above :], from_up=above, from_down=below
             )
-            padded = tf.pad(values, ((0, 0), (above, below), sides, (0, 0)))
+            padding = ((0, 0), (above, below), sides, (0, 0))
+            padded = tf.pad(values, padding, constant_values=fill)
             padded = _written(padded, from_up, row=0, column=left)
             padded = _written(padded, from_down, row=above + height, column=left)
 
@@ -115,6 +125,13 @@ class Exchanges:
         num_pixels = self.rows.height(values.shape[1]) * values.shape[2]
         return self.summed(tf.reduce_sum(values, axis=(1, 2)) / num_pixels)
 
+    def moments(self, values: Any) -> tuple[Any, Any]:
+        """(C,) means and variances over whole maps, for layers that normalise by themselves."""
+        share = values.shape[1] / self.rows.height(values.shape[1])
+        mean, variance = (tf.cast(found, tf.float64) for found in tf.nn.moments(values, (0, 1, 2)))
+        mean, square = tf.unstack(self.summed(tf.stack([mean, variance + mean**2]) * share))
+        return tf.cast(mean, values.dtype), tf.cast(tf.maximum(square - mean**2, 0), values.dtype)
+
     def normalised(self, values: Any, scale: Any, shift: Any, *, epsilon: float) -> tuple[Any, Any, Any]:
         """(values of batch norm over all ranks' rows, their mean, their unbiased variance).
 
@@ -128,32 +145,25 @@ class Exchanges:
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def normalise(values: Any, scale: Any, shift: Any) -> Any:
-            seen = _fused(values, tf.ones_like(scale), tf.zeros_like(shift), epsilon=epsilon)
+            seen = batch_norm(values, tf.ones_like(scale), tf.zeros_like(shift), epsilon=epsilon)
             own_mean, own_variance = (tf.cast(number, tf.float64) for number in seen[1:3])
             own_square = own_variance * ((own_count - 1) / own_count) + own_mean**2
             sums = self._sum(tf.concat([own_count * own_mean, own_count * own_square], 0))
             mean, square = tf.unstack(tf.reshape(sums, (2, -1)) / count)
             wide = tf.maximum(square - mean**2, 0)
-            unbiased = tf.cast(wide * (count / (count - 1)), tf.float32)
-            mean, variance = tf.cast(mean, tf.float32), tf.cast(wide, tf.float32)
-            normalised = _fused(values, scale, shift, mean, variance, epsilon=epsilon)[0]
+            unbiased = tf.cast(wide * (count / (count - 1)), scale.dtype)
+            mean, variance = tf.cast(mean, scale.dtype), tf.cast(wide, scale.dtype)
+            normalised = batch_norm(values, scale, shift, mean, variance, epsilon=epsilon)[0]
 
             def gradient(upstream: Any, *_: Any) -> Any:
-                direct, of_scale, of_shift, *_ = tf.raw_ops.FusedBatchNormGradV3(
-                    y_backprop=upstream,
-                    x=values,
-                    scale=scale,
-                    reserve_space_1=mean,
-                    reserve_space_2=variance,
-                    reserve_space_3=[],
-                    epsilon=epsilon,
-                    is_training=False,
+                direct, of_scale, of_shift = _batch_norm_gradients(
+                    upstream, values, scale, mean, variance, epsilon=epsilon
                 )
                 sums = tf.unstack(tf.reshape(self._sum(tf.concat([of_scale, of_shift], 0)), (2, -1)))
                 # Through mean and variance comes -scale / deviation / count (sum of upstream + normalised x sum of
                 # upstream x normalised), which is a batch norm with another scale and shift.
-                factor = -scale * tf.math.rsqrt(variance + epsilon) / tf.cast(count, tf.float32)
-                indirect = _fused(
+                factor = -scale * tf.math.rsqrt(variance + epsilon) / tf.cast(count, scale.dtype)
+                indirect = batch_norm(
                     values, factor * sums[0], factor * sums[1], mean, variance, epsilon=epsilon
                 )[0]
                 return direct + indirect, of_scale, of_shift
@@ -235,16 +245,47 @@ def _written(maps: Any, rows: Any, *, row: int, column: int = 0, added: bool = F
     )
 
 
-def _fused(
+def batch_norm(
     values: Any, scale: Any, shift: Any, mean: Any = None, variance: Any = None, *, epsilon: float
-) -> Any:
-    """(batch norm, mean, unbiased variance, ...) by these statistics; without them by the values' own."""
-    return tf.raw_ops.FusedBatchNormV3(
+) -> tuple[Any, Any, Any]:
+    """(batch norm, mean, unbiased variance) by these statistics; without them by the values' own.
+
+    TensorFlow's fused operation, which knows no float64: that is for references.
+    """
+    is_training = mean is None
+    if values.dtype == tf.float64:
+        count = tf.cast(tf.size(values) // values.shape[3], tf.float64)
+        mean, variance = tf.nn.moments(values, (0, 1, 2)) if is_training else (mean, variance)
+        normalised = tf.nn.batch_normalization(values, mean, variance, shift, scale, epsilon)
+        return normalised, mean, variance * (count / (count - 1))
+    normalised, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
         x=values,
         scale=scale,
         offset=shift,
-        mean=[] if mean is None else mean,
-        variance=[] if variance is None else variance,
+        mean=[] if is_training else mean,
+        variance=[] if is_training else variance,
         epsilon=epsilon,
-        is_training=mean is None,
+        is_training=is_training,
     )
+    return normalised, mean, variance
+
+
+def _batch_norm_gradients(
+    upstream: Any, values: Any, scale: Any, mean: Any, variance: Any, *, epsilon: float
+) -> tuple[Any, Any, Any]:
+    """Those of values, scale and shift, for statistics that do not depend on the values."""
+    if values.dtype == tf.float64:
+        inverse = tf.math.rsqrt(variance + epsilon)
+        of_scale = tf.reduce_sum(upstream * (values - mean) * inverse, (0, 1, 2))
+        return upstream * (scale * inverse), of_scale, tf.reduce_sum(upstream, (0, 1, 2))
+    of_values, of_scale, of_shift, *_ = tf.raw_ops.FusedBatchNormGradV3(
+        y_backprop=upstream,
+        x=values,
+        scale=scale,
+        reserve_space_1=mean,
+        reserve_space_2=variance,
+        reserve_space_3=[],
+        epsilon=epsilon,
+        is_training=False,
+    )
+    return of_values, of_scale, of_shift
