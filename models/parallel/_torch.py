@@ -120,7 +120,7 @@ class _Windows(_OfRows):
         """Own rows (N, C, H, W) between those of others that windows reach."""
         if not self.above and not self.below:
             return values
-        return halo(values, self.part, above=self.above, below=self.below, fill=fill)
+        return halo(values, self.part, above=self.above, below=self.below, fill=fill, takes_gradient=True)
 
 
 class _Convolution(_Windows, nn.Conv2d):
@@ -160,7 +160,7 @@ class _TransposedConvolution(_OfRows, nn.ConvTranspose2d):
         # Padding cuts off the rows that halos make and others have: as many below as above.
         cut = padding + stride * self.above
         more = stride * (1 + self.above - self.below) + 2 * padding - size  # of own rows, than are left then
-        values_and_halo = halo(values, self.part, above=self.above, below=self.below)
+        values_and_halo = halo(values, self.part, above=self.above, below=self.below, takes_gradient=True)
         outputs = F.conv_transpose2d(
             values_and_halo,
             self.weight,

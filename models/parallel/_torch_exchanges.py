@@ -24,9 +24,18 @@ def _uncompiled(function: Function) -> Function:
 
 
 @_uncompiled
-def halo(values: torch.Tensor, part: Part, *, above: int, below: int, fill: float = 0.0) -> torch.Tensor:
+def halo(
+    values: torch.Tensor,
+    part: Part,
+    *,
+    above: int,
+    below: int,
+    fill: float = 0.0,
+    takes_gradient: bool = False,
+) -> torch.Tensor:
     """(N, C, above + H + below, W): own rows (N, C, H, W) between those of the neighbours; at the edges all are `fill`.
 
+    With `takes_gradient` it goes to one operation, whose gradient nobody else has: it is changed in place, not copied.
     Raises UsageError if a neighbour has fewer rows than that.
     """
     height = values.shape[2]
@@ -37,7 +46,7 @@ def halo(values: torch.Tensor, part: Part, *, above: int, below: int, fill: floa
             f"{max(above, below)} of a neighbour's; choose fewer ranks per sample"
         )
     exchanged: torch.Tensor = _Halo.apply(  # type: ignore[no-untyped-call]
-        values, part.neighbours, above, below, fill
+        values, part.neighbours, above, below, fill, takes_gradient
     )
     return exchanged
 
@@ -76,9 +85,15 @@ def normalised(
 class _Halo(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, values: torch.Tensor, neighbours: Neighbours, above: int, below: int, fill: float
+        ctx: Any,
+        values: torch.Tensor,
+        neighbours: Neighbours,
+        above: int,
+        below: int,
+        fill: float,
+        takes: bool,
     ) -> torch.Tensor:
-        ctx.neighbours, ctx.above, ctx.below = neighbours, above, below
+        ctx.neighbours, ctx.above, ctx.below, ctx.takes = neighbours, above, below, takes
         number, channels, height, width = values.shape
         padded = torch.empty(
             (number, channels, above + height + below, width),
@@ -102,7 +117,8 @@ class _Halo(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         above, below = ctx.above, ctx.below
         height = gradient.shape[2] - above - below
-        own = gradient[:, :, above : above + height].clone()
+        own = gradient[:, :, above : above + height]
+        own = own if ctx.takes else own.clone()
         from_up, from_down = _exchange(
             ctx.neighbours,
             up=gradient[:, :, :above],
@@ -114,7 +130,7 @@ class _Halo(torch.autograd.Function):
             own[:, :, :below] += from_up
         if from_down is not None:
             own[:, :, height - above :] += from_down
-        return own, None, None, None, None
+        return own, None, None, None, None, None
 
 
 class _Sum(torch.autograd.Function):
