@@ -12,6 +12,7 @@ from dlscale.base.errors import UsageError
 from dlscale.models.images import data
 from dlscale.models.images.decode import training_image
 from dlscale.models.images.store import Encoded
+from dlscale.models.parallel import deal_rows
 from dlscale.models.resnet50 import WORKLOAD
 from dlscale.models.samples import BadSample
 from dlscale.models.workload import Input
@@ -51,6 +52,16 @@ def test_every_format_feeds_a_training(data_set):
         stored = Encoded(index=index, data=data_set.data[index], label=0, where="")
         expected = training_image(stored, np.random.default_rng((1, 0, place)), height=24, width=32)
         np.testing.assert_array_equal(images[place], expected)
+
+
+def test_ranks_that_share_images_have_the_rows_of_the_same_crops(folders):
+    preset = dataclasses.replace(PRESET, block_rows=8)
+    whole, *parts = (
+        data.open_samples(Input(path=folders.path), preset, seed=(1, 0), rows=rows).read(np.array([2, 0]))[0]
+        for rows in (None, *(deal_rows(24, block_rows=8, index=index, split=2) for index in range(2)))
+    )
+    assert [part.shape[1] for part in parts] == [16, 8]
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)
 
 
 def test_the_same_sample_is_cropped_anew_every_time(folders):

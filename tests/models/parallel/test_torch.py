@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from dlscale.base.errors import UsageError
+from dlscale.collectives.neighbours.gathering import in_threads
 from dlscale.models import load_workload
 from dlscale.models.parallel import Part, deal_rows
 from dlscale.models.parallel._torch import Layers
 from dlscale.models.workload import Execution, Input, Shard
-from tests.models.parallel.threads import on_ranks
 
 TOLERANCE = 1e-12
 CASES = {  # name: workload, preset, height, and the split
@@ -75,7 +75,7 @@ def mean(lists):
 def test_the_mean_over_ranks_is_the_gradient_of_one_device(case, memory_format):
     make = factory(case, memory_format=memory_format)
     gradients, statistics, outputs = trained(make)
-    ranks = on_ranks(CASES[case][-1], lambda neighbours: trained(make, neighbours=neighbours))
+    ranks = in_threads(CASES[case][-1], lambda neighbours: trained(make, neighbours=neighbours))
     for step, expected in enumerate(gradients):
         assert error(mean([rank[0][step] for rank in ranks]), expected) < TOLERANCE
     for _, own_statistics, own_outputs in ranks:
@@ -87,7 +87,7 @@ def test_the_mean_over_ranks_is_the_gradient_of_one_device(case, memory_format):
 def test_in_bfloat16_they_are_equal_to_its_precision():
     make = factory("gan", precision="bf16")
     gradients, _, _ = trained(make, double=False)
-    ranks = on_ranks(2, lambda neighbours: trained(make, double=False, neighbours=neighbours))
+    ranks = in_threads(2, lambda neighbours: trained(make, double=False, neighbours=neighbours))
     assert error(mean([rank[0][0] for rank in ranks]), gradients[0]) < 0.05
 
 
@@ -100,11 +100,11 @@ def test_evaluation_is_of_whole_samples_and_asks_nobody(case):
 
     def predicted(neighbours):
         replica = make(shard=Shard(neighbours=neighbours), seed=5)
-        return replica.predict(samples), neighbours.calls
+        neighbours.exchange = neighbours.sum = neighbours.gather = None
+        return replica.predict(samples)
 
-    for found, calls in on_ranks(2, predicted):
+    for found in in_threads(2, predicted):
         np.testing.assert_array_equal(found, whole.predict(samples))
-        assert not calls
 
 
 LAYERS = {
@@ -144,7 +144,7 @@ def test_a_layer_makes_the_rows_of_the_whole_map(name):
         return [outputs.detach(), values.grad, *(parameter.grad for parameter in layer.parameters())]
 
     outputs, gradient, *of_weights = differentiated(Layers(), maps.clone())
-    ranks = on_ranks(3, passed)
+    ranks = in_threads(3, passed)
     for rank in ranks:
         torch.testing.assert_close(rank[0], outputs, rtol=1e-12, atol=1e-12)
     # Each rank has the gradient of the sum of all three losses.
@@ -166,7 +166,7 @@ def test_a_layer_that_makes_other_rows_is_refused(make):
         make(Layers(Part(rows=deal_rows(4, block_rows=2, index=0, split=2), neighbours=neighbours)))
 
     with pytest.raises(UsageError, match=r"split 2 was asked for, but a .*kernel 3"):
-        on_ranks(2, made)
+        in_threads(2, made)
 
 
 def test_a_halo_of_more_rows_than_a_neighbour_has_is_refused():
@@ -175,4 +175,4 @@ def test_a_halo_of_more_rows_than_a_neighbour_has_is_refused():
         Layers(part).conv(1, 1, 5, padding=2)(torch.zeros(1, 1, len(range(4)[part.rows.own(4)]), 8))
 
     with pytest.raises(UsageError, match="leaves a rank 1 rows"):
-        on_ranks(3, passed)
+        in_threads(3, passed)
