@@ -1,0 +1,184 @@
+"""Ranks that share samples do what one device does with whole ones, over every carrier, and what is wrong is seen."""
+
+from dataclasses import replace
+
+import pytest
+
+from dlscale.benchmarks.rank.audit import REPLAY_GATES
+from dlscale.benchmarks.rank.checks import make_audit, update_gates
+from dlscale.benchmarks.rank.split import split_gate, split_precision_gate
+from dlscale.collectives.capabilities import TABLE
+from dlscale.collectives.neighbours import NAMES, connect_neighbours
+from dlscale.collectives.neighbours.carried import CarriedNeighbours
+from dlscale.collectives.neighbours.gathering import over_control
+from dlscale.collectives.registry import connect
+from dlscale.models import load_workload
+from dlscale.models.parallel import Rows
+from dlscale.models.workload import Execution, Input, Shard
+
+from .conftest import audit_steps, mark
+
+pytestmark = pytest.mark.on_ranks(2, 3, 4)
+
+CARRIERS = [pytest.param(name, marks=mark(name, "torch")) for name in NAMES if "cpu" in TABLE[name].devices]
+TALLER = 96  # rows of ResNet-50's smallest preset: 3 blocks of 32
+
+
+@pytest.fixture
+def shared(world):
+    """shared(carrier, split): this rank's shard."""
+    opened = []
+
+    def made(carrier, split=None):
+        split = split or world.Get_size()
+        opened.append(connect_neighbours(carrier, control=world, split=split))
+        rank, size = world.Get_rank(), world.Get_size()
+        return Shard(index=rank // split, count=size // split, neighbours=opened[-1])
+
+    yield made
+    for neighbours in opened:
+        neighbours.close()
+
+
+def factory_of(name, *, preset="tiny", framework="torch", height=None, precision="fp64"):
+    return load_workload(name).factory(
+        framework=framework,
+        preset=preset,
+        local_batch=2,
+        source=Input(),
+        height=height,
+        execution=Execution(precision=precision),
+    )
+
+
+@pytest.fixture
+def gate(world):
+    """gate(shard, name, ...): what `split_gate` says of that network."""
+    return lambda shard, *of, **more: split_gate(factory_of(*of, **more), control=world, shard=shard, seed=3)
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize(
+    "split",
+    [
+        pytest.param(split, marks=pytest.mark.on_ranks(*sizes))
+        for split, *sizes in ((2, 2, 4), (3, 3), (4, 4))
+    ],
+)
+def test_gates_pass_over_every_carrier(shared, gate, carrier, split, world):
+    """On 3 ranks rows are uneven: 2 + 1 + 1 of 4 blocks. On 4 there are two replicas of 2, or one."""
+    shard = shared(carrier, split)
+    assert gate(shard, "hep_cnn").passed
+    for precision in ("fp32", "bf16"):
+        factory = factory_of("hep_cnn", precision=precision)
+        found = split_precision_gate(factory, control=world, shard=shard, seed=3, precision=precision)
+        assert found.passed, found
+
+
+@pytest.mark.parametrize(
+    ("network", "more"),
+    [
+        pytest.param("cosmogan", {}, marks=pytest.mark.on_ranks(2)),
+        pytest.param("cosmogan", {"preset": "small"}, marks=pytest.mark.on_ranks(3)),
+        pytest.param("resnet50", {"height": TALLER}, marks=pytest.mark.on_ranks(2, 3)),
+    ],
+)
+def test_batch_norm_is_over_the_ranks(shared, gate, network, more):
+    found = gate(shared("mpi"), network, **more)
+    assert found.passed, found
+
+
+@pytest.mark.on_ranks(2, 4)
+@pytest.mark.parametrize("backend", ["mpi", "ring", "none"])
+def test_trainings_pass_their_gates_and_audits(shared, backend, audited_training, world):
+    """The reference asks its neighbours over the control plane."""
+    shard, factory = shared("mpi", 2), factory_of("hep_cnn", precision="fp32")
+    carrier = connect(backend, control=world)
+    found = update_gates(carrier, factory, control=world, shard=shard, seed=5, precision="fp32")
+    assert all(gate.passed for gate in found), found
+    trainer = carrier.distribute(factory, shard=shard, seed=11 + shard.index)
+    beside = Shard(index=shard.index, count=shard.count, neighbours=over_control(world, split=2))
+    training = audited_training(trainer, carrier, lambda **_: factory(shard=beside, seed=11 + shard.index))
+    gates = audit_steps(make_audit(replace(training, shard=shard)), trainer, 3)
+    assert all(gate.passed for gate in gates.values()), gates
+    assert all(gates[name].value is not None for name in REPLAY_GATES)
+    trainer.close()
+    carrier.close()
+
+
+def narrow_halo(monkeypatch):
+    """Halos are a row too narrow, and what is missing is taken for the edge of the sample."""
+    from torch.nn import functional
+
+    from dlscale.models.parallel._torch import _Windows
+
+    whole = _Windows.with_halo
+
+    def narrow(self, values, *, fill=0.0):
+        padded = whole(self, values, fill=fill)
+        return functional.pad(padded[:, :, 1:], (0, 0, 1, 0), value=fill) if self.above else padded
+
+    monkeypatch.setattr(_Windows, "with_halo", narrow)
+
+
+def edge_gradient_dropped(monkeypatch):
+    """Going back, each rank keeps what its own rows have of the gradient."""
+    from dlscale.models.parallel._torch_exchanges import _Halo
+
+    def backward(ctx, gradient):
+        height = gradient.shape[2] - ctx.above - ctx.below
+        return gradient[:, :, ctx.above : ctx.above + height].clone(), None, None, None, None
+
+    monkeypatch.setattr(_Halo, "backward", staticmethod(backward))
+
+
+def batch_norm_of_own_rows(monkeypatch):
+    """Each rank normalises its rows by themselves."""
+    from torch import nn
+
+    from dlscale.models.parallel._torch import _BatchNorm
+
+    monkeypatch.setattr(_BatchNorm, "forward", nn.BatchNorm2d.forward)
+
+
+def uneven_taken_for_even(monkeypatch):
+    """The whole is taken for so many times one's own rows."""
+    monkeypatch.setattr(Rows, "height", lambda self, own: own * self.split)
+    monkeypatch.setattr(Rows, "counts", lambda self, height: (height // self.split,) * self.split)
+
+
+def halo_of_the_step_before(monkeypatch):
+    """Rows come from the neighbour as they were in the pass before."""
+    exchange, before = CarriedNeighbours.exchange, {}
+
+    def stale(self, up, down, from_up, from_down):
+        place = self.num_calls % PERIOD
+        exchange(self, up, down, from_up, from_down)
+        for way, found in (("up", from_up), ("down", from_down)):
+            if found is not None:
+                fresh = found.copy()
+                found[...] = before.get((place, way), fresh)
+                before[place, way] = fresh
+
+    monkeypatch.setattr(CarriedNeighbours, "exchange", stale)
+
+
+PERIOD = 11  # calls of outputs and gradients of HEP-CNN `tiny`: 3 halos and a sum; 3 halos, 2 sums, 2 halos
+
+
+@pytest.mark.on_ranks(2)
+@pytest.mark.parametrize(
+    ("fault", "network", "more"),
+    [
+        (narrow_halo, "hep_cnn", {}),
+        (edge_gradient_dropped, "hep_cnn", {}),
+        (batch_norm_of_own_rows, "cosmogan", {}),
+        (uneven_taken_for_even, "hep_cnn", {"preset": "paper", "height": 48}),  # 3 blocks
+        (halo_of_the_step_before, "hep_cnn", {}),
+    ],
+)
+def test_a_fault_is_seen(shared, gate, fault, network, more, monkeypatch):
+    fault(monkeypatch)
+    found = gate(shared("mpi"), network, **more)
+    assert not found.passed
+    assert found.value is None or found.value > 100 * found.tolerance
