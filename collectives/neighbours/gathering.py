@@ -25,11 +25,11 @@ class GatheringNeighbours:
     takes_tensors = False
 
     def __init__(self, allgather: Allgather, *, index: int, split: int) -> None:
-        self._allgather, self.index, self.split = allgather, index, split
+        self.allgather, self.index, self.split = allgather, index, split
 
     def exchange(self, up: Any, down: Any, from_up: Any, from_down: Any) -> None:
         """What the rank above sends down, and the rank below up."""
-        everyone = self._allgather((up, down))
+        everyone = self.allgather((up, down))
         if from_up is not None:
             from_up[...] = everyone[self.index - 1][1].reshape(from_up.shape)
         if from_down is not None:
@@ -37,7 +37,7 @@ class GatheringNeighbours:
 
     def sum(self, values: Any) -> None:
         """Added in order of rank."""
-        first, *others = self._allgather(values)
+        first, *others = self.allgather(values)
         total = np.array(first)
         for other in others:
             total += other
@@ -45,7 +45,7 @@ class GatheringNeighbours:
 
     def gather(self, own: Any, whole: Any, counts: Sequence[int]) -> None:  # noqa: ARG002
         """One behind the other."""
-        np.concatenate(self._allgather(own), out=whole)
+        np.concatenate(self.allgather(own), out=whole)
 
 
 def over_control(control: Any, *, split: int) -> GatheringNeighbours:
