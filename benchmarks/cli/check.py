@@ -1,4 +1,4 @@
-"""`dlscale check parity`: is a workload the same network in two frameworks?"""
+"""`dlscale check`, and `check parity`: is a workload the same network in two frameworks?"""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.table import Table
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import NOT_COMPARABLE, SubVerbs
+from dlscale.benchmarks.cli.check_split import split
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.cli.streams import live_console
@@ -24,11 +25,14 @@ from dlscale.models.frameworks import FRAMEWORKS, KNOWN
 
 @click.group(cls=SubVerbs)
 def check() -> None:
-    """Check that both frameworks train the same network.
+    """Check that both frameworks train the same network, and ranks that share samples, too.
 
     \b
     Example: dlscale check parity
     """  # noqa: D301
+
+
+check.add_command(split)
 
 
 @check.command("parity")

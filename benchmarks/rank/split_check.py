@@ -1,6 +1,6 @@
 """Whether ranks that share samples do what one device does: the gates of `split.py` between threads of one process.
 
-python -m dlscale.benchmarks.rank.split_check REQUEST     prints `SplitCheck` objects, a line per framework
+python -m dlscale.benchmarks.rank.split_check REQUEST     prints `SplitCheck` objects, a line each
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import json
 import sys
 from collections.abc import Callable
 from typing import Any
+
+from pydantic import PositiveInt
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.strings import Name, Text
@@ -33,13 +35,13 @@ class SplitRequest(Frozen):
 
 
 class SplitCheck(Frozen):
-    """What was found of a workload in a framework. `checks` are of all `splits`, and named after them."""
+    """What was found of a workload in a framework on `split` ranks; nothing where its samples have too few blocks."""
 
     workload: Text
     framework: Text
     preset: Text
     precision: Text
-    splits: list[int]
+    split: PositiveInt
     checks: list[Gate]
 
     @property
@@ -58,33 +60,28 @@ def preset_to_split(workload: Workload, name: str, split: int) -> Preset | None:
     return workload.preset(name, height=split * preset.block_rows) if workload.at_height else None
 
 
-def check_split(workload: Workload, framework: str, *, preset: str, precision: str) -> SplitCheck:
-    """All checks of one workload in a framework. Raises UsageError if it is not installed."""
-    splits = [split for split in SPLITS if preset_to_split(workload, preset, split)]
+def check_split(workload: Workload, framework: str, *, preset: str, precision: str, split: int) -> SplitCheck:
+    """The gates of one workload in a framework. Raises UsageError if it is not installed."""
+    taken = preset_to_split(workload, preset, split)
     return SplitCheck(
         workload=workload.name,
         framework=framework,
         preset=preset,
         precision=precision,
-        splits=splits,
-        checks=[
-            gate.model_copy(update={"name": f"{split} ranks: {gate.name}"})
-            for split in splits
-            for gate in _gates(workload, framework, preset=preset, precision=precision, split=split)
-        ],
+        split=split,
+        checks=_gates(workload, framework, taken, precision=precision, split=split) if taken else [],
     )
 
 
-def _gates(workload: Workload, framework: str, *, preset: str, precision: str, split: int) -> list[Gate]:
+def _gates(workload: Workload, framework: str, taken: Preset, *, precision: str, split: int) -> list[Gate]:
     def factory(precision: str) -> ReplicaFactory:
-        taken = preset_to_split(workload, preset, split)
-        rows = taken.input_shape[1] if taken else 0
+        rows = taken.input_shape[1]
         return workload.factory(
             framework=framework,
-            preset=preset,
+            preset=taken.name,
             local_batch=NUM_SAMPLES,
             source=Input(),
-            height=None if rows == workload.preset(preset).input_shape[1] else rows,
+            height=None if rows == workload.preset(taken.name).input_shape[1] else rows,
             execution=Execution(precision=precision),
         )
 
@@ -123,9 +120,12 @@ def main(emit: Callable[[str], object] = sys.stdout.write) -> None:
         # A rank that waits for another holds an operation of TensorFlow's, of which `slept` runs three at a time.
         framework_module(framework).prepare(1, slept=True)
     for framework in request.frameworks:
-        found = check_split(workload, framework, preset=request.preset, precision=request.precision)
-        emit(found.model_dump_json() + "\n")
-        sys.stdout.flush()
+        for split in SPLITS:
+            found = check_split(
+                workload, framework, preset=request.preset, precision=request.precision, split=split
+            )
+            emit(found.model_dump_json() + "\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

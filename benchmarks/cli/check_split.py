@@ -1,0 +1,153 @@
+"""`dlscale check split`: do ranks that share samples what one device does with whole ones?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import NOT_COMPARABLE
+from dlscale.benchmarks.cli.option_kinds import Words
+from dlscale.benchmarks.cli.options import json_option
+from dlscale.benchmarks.cli.streams import live_console
+from dlscale.benchmarks.launch import asking, environment
+from dlscale.benchmarks.rank.split_check import SPLITS, SplitCheck, SplitRequest
+from dlscale.benchmarks.records.record import Gate
+from dlscale.benchmarks.systems.system import (
+    Installation,
+    default_environment,
+    find_installation,
+    load_system,
+)
+from dlscale.models import NAMES, load_workload
+from dlscale.models.frameworks import FRAMEWORKS
+
+LIMIT_SECONDS = 1800
+
+
+@click.command("split")
+@click.option(
+    "--workloads", type=Words(), default="all", show_default=True, help="Workloads to check, or all."
+)
+@click.option(
+    "--preset",
+    default="tiny",
+    show_default=True,
+    help="Preset to check; where it can, with as many more rows as it takes.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "bf16"]),
+    default="fp32",
+    show_default=True,
+    help="Precision to check in, beside float64.",
+)
+@click.option(
+    "--frameworks", type=Words(), default=",".join(FRAMEWORKS), show_default=True, help="Frameworks to check."
+)
+@click.option("--environment", "name", help="Environment to run in; default: the current one.")
+@json_option
+def split(
+    workloads: list[str], preset: str, precision: str, frameworks: list[str], name: str | None, as_json: bool
+) -> int:
+    """Compare ranks that share samples by rows with one device: outputs and gradients.
+
+    On 2 ranks and, where samples have as many blocks of rows, on 3, in float64 and in the precision asked for. Exit
+    status 3 if they differ.
+
+    \b
+    Examples:
+      dlscale check split
+      dlscale check split --workloads resnet50 --frameworks torch --precision bf16
+    """  # noqa: D301
+    if unknown := [framework for framework in frameworks if framework not in FRAMEWORKS]:
+        raise UsageError(
+            f"samples are not split in {', '.join(unknown)}; choose --frameworks from: {', '.join(FRAMEWORKS)}"
+        )
+    names = list(NAMES) if workloads == ["all"] else workloads
+    for workload in names:
+        load_workload(workload).preset(preset)
+    machine = load_system("local")
+    installation = find_installation(machine, name or default_environment(machine))
+    environment.check_frameworks(installation, environment.probe(installation), frameworks)
+    found: list[SplitCheck] = []
+    with live_console(stderr=True).status("checking") as status:
+        for workload in names:
+            if load_workload(workload).splittable:
+                status.update(f"checking {workload} in {', '.join(frameworks)}")
+                request = SplitRequest(
+                    workload=workload, frameworks=frameworks, preset=preset, precision=precision
+                )
+                found += _ask(installation, request)
+    whole = [workload for workload in names if not load_workload(workload).splittable]
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "rows": list(_rows(found, whole))}))
+    else:
+        _print(found, whole, precision)
+    return 0 if all(check.passed for check in found) else NOT_COMPARABLE
+
+
+def _ask(installation: Installation, request: SplitRequest) -> list[SplitCheck]:
+    """The answers for a workload, from a process of its own. Raises UsageError if it fails."""
+    try:
+        return asking.ask(
+            installation.python,
+            "benchmarks.rank.split_check",
+            request.model_dump_json(),
+            answer=SplitCheck,
+            num_answers=len(request.frameworks) * len(SPLITS),
+            variables=installation.variables,
+            limit_seconds=LIMIT_SECONDS,
+            num_threads=1,
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"the check of {request.workload} was not done after {LIMIT_SECONDS / 60:.0f} minutes; check a smaller "
+            "preset, or one framework at a time"
+        ) from None
+    except asking.NoAnswerError as error:
+        raise UsageError(
+            f"the check of {request.workload} could not be run: {error}; `dlscale doctor` says what is missing"
+        ) from None
+
+
+def _rows(found: list[SplitCheck], whole: list[str]) -> Iterator[dict[str, object]]:
+    for check in found:
+        yield {
+            "workload": check.workload,
+            "framework": check.framework,
+            "split": check.split,
+            "passed": check.passed if check.checks else None,
+            "preset": check.preset,
+            "precision": check.precision,
+            "failed_checks": [gate.name for gate in check.checks if not gate.passed],
+        }
+    for workload in whole:
+        yield {"workload": workload, "split": 1, "passed": None}
+
+
+def _print(found: list[SplitCheck], whole: list[str], precision: str) -> None:
+    grid = Table(box=None, pad_edge=False)
+    for column in ("workload", "framework", "ranks", "in float64", f"in {precision}, of what is allowed"):
+        grid.add_column(column)
+    for check in found:
+        verdicts = [_verdict(gate) for gate in check.checks] or ["[dim]too few blocks of rows[/]"]
+        grid.add_row(check.workload, check.framework, str(check.split), *verdicts)
+    if found:
+        Console().print(grid)
+    for workload in whole:
+        click.echo(f"{workload}: samples stay whole; its network cannot be split by rows")
+    if failed := [gate for check in found for gate in check.checks if not gate.passed]:
+        click.echo(f"DIFFERENT from one device: {failed[0].detail}")
+    elif any(check.checks for check in found):
+        click.echo("ranks that share samples do what one device does")
+
+
+def _verdict(gate: Gate) -> str:
+    value = "not finite" if gate.value is None else f"{gate.value:.1g}"
+    return f"same ({value})" if gate.passed else f"[bold red]differs[/] ({value})"
