@@ -7,10 +7,11 @@ import numpy as np
 import torch
 
 from dlscale.benchmarks.rank import observers
-from dlscale.benchmarks.rank.observers import GatherMeter, GpuMemoryMeter, HostMemoryMeter
+from dlscale.benchmarks.rank.observers import GatherMeter, GpuMemoryMeter, HaloMeter, HostMemoryMeter
 from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.record import GpuMemory, StateBytes
-from dlscale.benchmarks.records.spool import CaseEnd, MeasuredWindow, SpoolWriter, read_spools
+from dlscale.benchmarks.records.spool import CaseEnd, Halos, MeasuredWindow, SpoolWriter, read_spools
+from dlscale.collectives.neighbours.carried import CarriedNeighbours
 from dlscale.models.frameworks import gpu_module
 from tests.benchmarks.records.test_assemble import CASE, METADATA
 from tests.benchmarks.spools import rank_info
@@ -151,3 +152,39 @@ def test_gathers_of_timed_windows_alone_count():
     backend.seconds = None
     meter.after(window("steady", 4))
     assert meter.take() is None, "nobody knows it of a GPU"
+
+
+class Halving:
+    """A carrier that carries nothing."""
+
+    index, takes_tensors = 0, False
+
+    def exchange(self, sends, receives):
+        """Nothing moves."""
+
+    def sum(self, values):
+        """Nothing is added."""
+
+
+def test_halos_of_timed_windows_alone_count_and_one_step_is_told():
+    neighbours = CarriedNeighbours(Halving(), split=2)
+    meter = HaloMeter(neighbours)
+    rows = np.zeros(4, np.float32)
+
+    def steps(count, calls=2):
+        for _ in range(count):
+            neighbours.sum(rows[:1])
+            for _ in range(calls - 1):
+                neighbours.exchange(None, rows, None, rows)
+
+    steps(3, calls=5)
+    meter.after(window("warmup", 3))
+    steps(4)
+    meter.after(window("steady", 4))
+    with meter.paused():
+        steps(7, calls=9)  # a gate
+    before = neighbours.seconds
+    found = meter.take()
+    assert found == Halos(seconds=found.seconds, num_bytes=20.0, calls=["sum 4", "exchange 0 16"])
+    assert 0 < found.seconds < before
+    assert meter.take() is None
