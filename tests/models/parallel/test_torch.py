@@ -9,10 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.neighbours.gathering import in_threads
 from dlscale.models import load_workload
+from dlscale.models.frameworks._torch import has_weights
 from dlscale.models.parallel import Part, deal_rows
 from dlscale.models.parallel._torch import Layers
 from dlscale.models.workload import Execution, Input, Shard
@@ -151,6 +153,20 @@ def test_a_layer_makes_the_rows_of_the_whole_map(name):
     torch.testing.assert_close(torch.cat([rank[1] for rank in ranks], dim=2), 3 * gradient)
     for expected, *found in zip(of_weights, *(rank[2:] for rank in ranks), strict=True):
         torch.testing.assert_close(sum(found) / 3, expected)
+
+
+@pytest.mark.parametrize("name", ["hep_cnn", "cosmogan", "resnet50"])
+def test_whole_samples_go_through_layers_of_torch_alone(name):
+    replica = load_workload(name).factory(framework="torch", preset="tiny", local_batch=2, source=Input())(
+        shard=Shard(), seed=5
+    )
+    modules = [module for network in replica.program.networks for module in network.modules()]
+    assert {type(module) for module in modules if has_weights(module) and not list(module.children())} <= {
+        nn.Conv2d,
+        nn.ConvTranspose2d,
+        nn.BatchNorm2d,
+        nn.Linear,
+    }
 
 
 @pytest.mark.parametrize(
