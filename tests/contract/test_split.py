@@ -1,6 +1,7 @@
 """Ranks that share samples do what one device does with whole ones, over every carrier, and what is wrong is seen."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -9,12 +10,11 @@ from dlscale.benchmarks.rank.checks import make_audit, update_gates
 from dlscale.benchmarks.rank.split import split_gate, split_precision_gate
 from dlscale.collectives.capabilities import TABLE
 from dlscale.collectives.neighbours import NAMES, connect_neighbours
-from dlscale.collectives.neighbours.carried import CarriedNeighbours
 from dlscale.collectives.neighbours.gathering import over_control
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
-from dlscale.models.parallel import Rows
 from dlscale.models.workload import Execution, Input, Shard
+from tests.faults import halos
 
 from .conftest import audit_steps, mark
 
@@ -79,6 +79,7 @@ def test_gates_pass_over_every_carrier(shared, gate, carrier, split, world):
     ("network", "more"),
     [
         pytest.param("cosmogan", {}, marks=pytest.mark.on_ranks(2)),
+        pytest.param("cosmogan", {"framework": "tensorflow"}, marks=pytest.mark.on_ranks(2)),
         pytest.param("cosmogan", {"preset": "small"}, marks=pytest.mark.on_ranks(3)),
         pytest.param("resnet50", {"height": TALLER}, marks=pytest.mark.on_ranks(2, 3)),
     ],
@@ -106,79 +107,23 @@ def test_trainings_pass_their_gates_and_audits(shared, backend, audited_training
     carrier.close()
 
 
-def narrow_halo(monkeypatch):
-    """Halos are a row too narrow, and what is missing is taken for the edge of the sample."""
-    from torch.nn import functional
-
-    from dlscale.models.parallel._torch import _Windows
-
-    whole = _Windows.with_halo
-
-    def narrow(self, values, *, fill=0.0):
-        padded = whole(self, values, fill=fill)
-        return functional.pad(padded[:, :, 1:], (0, 0, 1, 0), value=fill) if self.above else padded
-
-    monkeypatch.setattr(_Windows, "with_halo", narrow)
-
-
-def edge_gradient_dropped(monkeypatch):
-    """Going back, each rank keeps what its own rows have of the gradient."""
-    from dlscale.models.parallel._torch_exchanges import _Halo
-
-    def backward(ctx, gradient):
-        height = gradient.shape[2] - ctx.above - ctx.below
-        return gradient[:, :, ctx.above : ctx.above + height].clone(), None, None, None, None
-
-    monkeypatch.setattr(_Halo, "backward", staticmethod(backward))
-
-
-def batch_norm_of_own_rows(monkeypatch):
-    """Each rank normalises its rows by themselves."""
-    from torch import nn
-
-    from dlscale.models.parallel._torch import _BatchNorm
-
-    monkeypatch.setattr(_BatchNorm, "forward", nn.BatchNorm2d.forward)
-
-
-def uneven_taken_for_even(monkeypatch):
-    """The whole is taken for so many times one's own rows."""
-    monkeypatch.setattr(Rows, "height", lambda self, own: own * self.split)
-    monkeypatch.setattr(Rows, "counts", lambda self, height: (height // self.split,) * self.split)
-
-
-def halo_of_the_step_before(monkeypatch):
-    """Rows come from the neighbour as they were in the pass before."""
-    exchange, before = CarriedNeighbours.exchange, {}
-
-    def stale(self, up, down, from_up, from_down):
-        place = self.num_calls % PERIOD
-        exchange(self, up, down, from_up, from_down)
-        for way, found in (("up", from_up), ("down", from_down)):
-            if found is not None:
-                fresh = found.copy()
-                found[...] = before.get((place, way), fresh)
-                before[place, way] = fresh
-
-    monkeypatch.setattr(CarriedNeighbours, "exchange", stale)
-
-
-PERIOD = 11  # calls of outputs and gradients of HEP-CNN `tiny`: 3 halos and a sum; 3 halos, 2 sums, 2 halos
+# Halos of outputs and gradients of HEP-CNN `tiny`: 3, and 3 and 2.
+stale = partial(halos.halo_of_the_step_before, period=8, later=0)
 
 
 @pytest.mark.on_ranks(2)
 @pytest.mark.parametrize(
     ("fault", "network", "more"),
     [
-        (narrow_halo, "hep_cnn", {}),
-        (edge_gradient_dropped, "hep_cnn", {}),
-        (batch_norm_of_own_rows, "cosmogan", {}),
-        (uneven_taken_for_even, "hep_cnn", {"preset": "paper", "height": 48}),  # 3 blocks
-        (halo_of_the_step_before, "hep_cnn", {}),
+        (halos.narrow_halo, "hep_cnn", {}),
+        (halos.edge_gradient_dropped, "hep_cnn", {}),
+        (halos.batch_norm_of_own_rows, "cosmogan", {}),
+        (halos.uneven_taken_for_even, "hep_cnn", {"preset": "paper", "height": 48}),  # 3 blocks
+        (stale, "hep_cnn", {}),
     ],
 )
 def test_a_fault_is_seen(shared, gate, fault, network, more, monkeypatch):
-    fault(monkeypatch)
+    fault(monkeypatch.setattr)
     found = gate(shared("mpi"), network, **more)
     assert not found.passed
     assert found.value is None or found.value > 100 * found.tolerance

@@ -21,12 +21,13 @@ from dlscale.benchmarks.records.required_gates import GATES_VERSION
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.models import load_workload
+from tests.faults import halos
 from tests.faults.conftest import mpiexec
 from tests.made_records import TARGET
 
 pytestmark = [pytest.mark.requires("mpiexec"), pytest.mark.timeout(180), pytest.mark.slow]
 
-PLANTS = Path(__file__).parent / "plants.py"
+PLANTS, HALOS = (Path(__file__).parent / name for name in ("plants.py", "halos.py"))
 TO_TARGET = {"target": TARGET | {"threshold": 0.6, "evaluate_every": 20}}
 TWO = {"backend": "mpi", "num_ranks": 2}
 IN_16_BITS = {"backend": "ring", "num_ranks": 2, "backend_options": {"wire": "bfloat16"}}
@@ -56,6 +57,11 @@ SHARDED = [
     *(TWO | {"shard": "optimizer", "framework": framework} for framework in ("torch", "tensorflow")),
     TWO | {"backend": "gloo", "shard": "parameters"},
 ]
+SHARING = [
+    TWO | {"split": 2, "global_batch": 4, "framework": framework} for framework in ("torch", "tensorflow")
+]
+WITH_BATCH_NORM = {"workload": "cosmogan", "data": "synthetic"}
+UNEVEN = {"workload": "resnet50", "data": "synthetic", "height": 96}  # 3 blocks on 2 ranks
 OF_PARTS = ["part_not_updated", "part_updated_twice", "part_gathered_stale"]
 OF_SERVERS = ["servers_zero_a_shard", "servers_zero_all", "servers_halve", "servers_shorten"]
 
@@ -88,6 +94,11 @@ FAULTS = [
     ("no_audits", {}, "audit_step"),
     *(("nothing", where, None) for where in SHARDED),
     *((plant, where, "audit_step") for plant in OF_PARTS for where in SHARDED),
+    *(("nothing", where, None) for where in (*SHARING, SHARING[0] | TO_TARGET)),
+    *((plant, where, "split") for plant in ("narrow_halo", "edge_gradient_dropped") for where in SHARING),
+    *(("batch_norm_of_own_rows", where | WITH_BATCH_NORM, "split") for where in SHARING),
+    *(("uneven_taken_for_even", where | UNEVEN, "split") for where in SHARING),
+    *(("halo_of_the_step_before", where, "audit_step") for where in SHARING),
     *(("nothing", where, None) for where in SERVERS),
     *((plant, where, "audit_step") for plant in OF_SERVERS for where in SERVERS),
 ]
@@ -127,7 +138,8 @@ def launched(folder, plant, *, rules=SHORT, seconds=5.0, **fields):
     store.open({})
     environment = os.environ | ALLOCATOR | {"DLSCALE_CORES_PER_RANK": "1", "DLSCALE_NUM_WORKERS": str(ranks)}
     spool = folder / "spool" / "launch"
-    command = [*mpiexec(), "-n", str(ranks + servers), sys.executable, str(PLANTS), plant, str(spool)]
+    plants = HALOS if hasattr(halos, plant) else PLANTS
+    command = [*mpiexec(), "-n", str(ranks + servers), sys.executable, str(plants), plant, str(spool)]
     spec = LaunchSpec(
         cases=[Case(cell=cell, block=0, position=0)],
         rules=rules,
