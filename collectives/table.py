@@ -17,10 +17,10 @@ END = "<!-- backends end -->"
 
 
 def markdown() -> str:
-    """A row per backend: summary, frameworks, devices, MPI, kinds of updates, algorithms, shards, installation."""
+    """A row per backend: summary, frameworks, devices, MPI, updates, algorithms, shards, halos, installation."""
     lines = [
-        "| backend | what it is | frameworks | devices | MPI | updates | algorithms | shards | install |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| backend | what it is | frameworks | devices | MPI | updates | algorithms | shards | halos | install |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in NAMES:
         row = capabilities(name)
@@ -41,6 +41,7 @@ def markdown() -> str:
             ", ".join(updates),
             algorithms,
             "; ".join(f"{framework}: {', '.join(own)}" for framework, own in row.shards.items()) or "none",
+            ", ".join(row.neighbours) or "none",
             install,
         )
         lines.append(f"| {' | '.join(cells)} |")

@@ -79,7 +79,6 @@ def test_gates_pass_over_every_carrier(shared, gate, carrier, split, world):
     ("network", "more"),
     [
         pytest.param("cosmogan", {}, marks=pytest.mark.on_ranks(2)),
-        pytest.param("cosmogan", {"framework": "tensorflow"}, marks=pytest.mark.on_ranks(2)),
         pytest.param("cosmogan", {"preset": "small"}, marks=pytest.mark.on_ranks(3)),
         pytest.param("resnet50", {"height": TALLER}, marks=pytest.mark.on_ranks(2, 3)),
     ],
