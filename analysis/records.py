@@ -20,7 +20,7 @@ from dlscale.analysis.families import Family, environment_text, tokens_per_sampl
 from dlscale.analysis.statistics import Interval, median, medians
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.prediction import LOSS, PredictionRecord
-from dlscale.benchmarks.records.record import Cell, Phases, Record, Setting
+from dlscale.benchmarks.records.record import WITHOUT_SAMPLES, Cell, Phases, Record, Setting
 from dlscale.benchmarks.records.required_gates import missing_gates
 from dlscale.benchmarks.records.windows import Window, WindowArrays, Windows
 from dlscale.collectives.algorithms.registry import SYNC
@@ -68,7 +68,7 @@ def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
 Seconds = NDArray[np.float64]
 # Controls without a row in the table: a job's canaries, communication only, which trains nothing, and profiles, whose
 # steps are stamped.
-APART = frozenset({"canary", "exchange", "profile"})
+APART = frozenset({"canary", *WITHOUT_SAMPLES, "profile"})
 
 
 def steady_windows(record: Record) -> list[Window]:
@@ -152,7 +152,7 @@ def num_samples(windows: WindowArrays, cell: Cell) -> Seconds:
 
     0 for communication only.
     """
-    if cell.control == "exchange":
+    if cell.control in WITHOUT_SAMPLES:
         return np.zeros(len(windows))
     samples = windows.num_steps * cell.global_batch
     if windows.num_applied is not None:

@@ -181,6 +181,7 @@ CONTROL_NAMES = {
     "synthetic": "synthetic data",
     "loader": "loader only",
     "exchange": "communication only",
+    "halos": "halos only",
     "alone": "alone",
     "profile": "profile",
     "whole_machine": "whole machine",

@@ -14,6 +14,7 @@ NAMES = (
     "compression",
     "efficiency",
     "waterfall",
+    "halos",
     "memory",
     "stragglers",
     "heat_maps",

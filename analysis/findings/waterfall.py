@@ -19,6 +19,7 @@ from dlscale.analysis.findings.small_print import family_figure, span
 from dlscale.analysis.findings.waterfall_parts import (
     FIRST_NAMES,
     GATHERING,
+    HALOS,
     INPUT,
     Part,
     Waterfall,
@@ -379,6 +380,8 @@ def _words(drawn: Sequence[Waterfall], left_out: Sequence[str]) -> Iterator[str]
     )
     if any(part.name == GATHERING for part in parts):
         yield "Gathering weights: of sharded ones, on the rank that waits least in it."
+    if any(part.name == HALOS for part in parts):
+        yield "Halo exchange: of rows, on the rank that spends least in it; ranks may wait there in turns."
     if any(part.loss.low is None for part in parts):
         yield "No whisker: too few blocks."
     yield from dict.fromkeys(note for waterfall in drawn for note in _notes(waterfall))

@@ -47,6 +47,7 @@ Level = Literal[
     "mean",
     "latest",
     "gathered",
+    "haloed",
     "measured",
     "link",
 ]
@@ -199,13 +200,13 @@ def gather(mine: CellLaunches, measured: Sequence[CellLaunches]) -> Levels | str
     family = [launches for launches in measured if launches.family == mine.family]
     ranks = f"none on {mine.cell.num_ranks} ranks"
     crowd = without_communication(mine, family)
-    if crowd is None:
+    if crowd is None and mine.cell.split == 1:
         return f"{ranks} was not measured"
     base = base_cell(mine.cell, [launches.cell for launches in family], same_backend=False)
     ideal = base and _launches_of(family, base, mine.evidence)
     if not ideal:
         return BASE_LEVELS.not_measured
-    blocks = mine.world.keys() & crowd.world.keys()
+    blocks = mine.world.keys() & (crowd or mine).world.keys()
     if not blocks:
         return f"no block in common with {ranks}"
     notes = []
@@ -240,7 +241,7 @@ def gather(mine: CellLaunches, measured: Sequence[CellLaunches]) -> Levels | str
         between=between,
         bound=_input_bound(mine, crowd, ideal, measured),
         blocks=tuple(common),
-        notes=(*notes, *_of_stamps(crowd)),
+        notes=(*notes, *(_of_stamps(crowd) if crowd else ())),
     )
 
 
@@ -262,19 +263,24 @@ def without_communication(mine: CellLaunches, family: Iterable[CellLaunches]) ->
 
 
 def _levels_beside(
-    mine: CellLaunches, crowd: CellLaunches, ideal: CellLaunches, measured: Sequence[CellLaunches]
+    mine: CellLaunches, crowd: CellLaunches | None, ideal: CellLaunches, measured: Sequence[CellLaunches]
 ) -> tuple[dict[Level, ByBlock], dict[Level, ByBlock]]:
     """The levels that a waterfall needs and the optional ones that refine it, from launches in the same blocks."""
-    needed: dict[Level, ByBlock] = {"measured": mine.world, "mean": crowd.mean}
+    needed: dict[Level, ByBlock] = {"measured": mine.world}
     optional: dict[Level, ByBlock] = {}
-    if all(case.latest is not None for case in crowd.cases):
+    if crowd:
+        needed["mean"] = crowd.mean
+    if crowd and all(case.latest is not None for case in crowd.cases):
         needed["latest"] = crowd.latest
-    if all(len(case.record.gather_seconds) == mine.cell.num_ranks for case in mine.good):
-        # Who comes to a gather last waits least: what others spend beyond that is waiting.
-        optional["gathered"] = {
-            case.block: case.world - min(case.record.gather_seconds) for case in mine.good
-        }
-    if resident := _control(crowd, measured, "synthetic"):
+    timed: dict[Level, dict[Block, list[float]]] = {
+        "gathered": {case.block: case.record.gather_seconds for case in mine.good},
+        "haloed": {case.block: case.record.halo_seconds for case in mine.good},
+    }
+    for level, by_block in timed.items():
+        if all(len(seconds) == mine.cell.num_ranks for seconds in by_block.values()):
+            # Who comes to an exchange last waits least: what others spend beyond that is waiting.
+            optional[level] = {block: mine.world[block] - min(seconds) for block, seconds in by_block.items()}
+    if crowd and (resident := _control(crowd, measured, "synthetic")):
         optional["resident"] = resident.mean
     if mine.cell.scaling_mode == "strong":
         optional |= _alone(mine, ideal, measured)
@@ -310,10 +316,11 @@ def _alone(mine: CellLaunches, ideal: CellLaunches, measured: Iterable[CellLaunc
 
 
 def _input_bound(
-    mine: CellLaunches, crowd: CellLaunches, ideal: CellLaunches, measured: Sequence[CellLaunches]
+    mine: CellLaunches, crowd: CellLaunches | None, ideal: CellLaunches, measured: Sequence[CellLaunches]
 ) -> InputBound | None:
     """What fetching alone takes of the measured step, on N ranks and on 1; None if it was not measured on N."""
-    many, first = _control(crowd, measured, "loader"), _control(ideal, measured, "loader")
+    many = _control(crowd, measured, "loader") if crowd else None
+    first = _control(ideal, measured, "loader")
     if many is None:
         return None
     step, low = mine.world, -math.inf

@@ -17,6 +17,8 @@ Levels form a staircase, in seconds per step; every part is the height of one st
       | communication and waiting   the rest
     gathered   N ranks over the backend, less what the last rank to come spends in gathers (sharded weights only)
       | gathering weights
+    haloed     likewise, less what the last rank to come spends in exchanging rows (samples that ranks share only)
+      | halo exchange
     measured   N ranks over the backend
 
 Stragglers and the input stall both occur in `none` on N ranks, where no rank waits for another. They are separated at
@@ -51,8 +53,8 @@ from dlscale.benchmarks.records.record import Cell
 
 BATCH, SHARING, INPUT = "batch effect", "sharing the machine", "input stall"
 STRAGGLERS, WAITING = "stragglers", "communication and waiting"
-GATHERING = "gathering weights"
-NAMES = (BATCH, SHARING, INPUT, STRAGGLERS, WAITING, GATHERING)  # in the order of the staircase
+GATHERING, HALOS = "gathering weights", "halo exchange"
+NAMES = (BATCH, SHARING, INPUT, STRAGGLERS, WAITING, GATHERING, HALOS)  # in the order of the staircase
 # What JSON of schema 1 and files of predictions call them.
 FIRST_NAMES = {SHARING: "co-running", STRAGGLERS: "late ranks", WAITING: "exposed communication"}
 LEVEL_CONTROLS = {"train", "synthetic", "loader", "alone"}  # controls that measure a level or bound one
@@ -85,13 +87,14 @@ def shown_name(first: str) -> str:
 
 
 def staircase(known: Set[Level], *, strong: bool, reads: bool, together: bool) -> tuple[Stair, ...]:
-    """The parts that the known levels allow, from ideal to measured; ideal, mean and measured are always known.
+    """The parts that the known levels allow, from ideal to measured, which are always known.
 
     `strong` scaling changes the local batch; a study that does not read data has no input stall; ranks that do not
     step `together` do not wait for each other. The terms add up to measured - ideal.
     """
     input_known = {"ideal_resident", "resident"} <= known
     landings: list[tuple[str, Terms | None]] = []  # where the stair of that name ends, if that level is known
+    mean: Terms | None = {"mean": 1} if "mean" in known else None
     if strong:
         after: Terms | None = {"alone": 1} if "alone" in known else None
         if after and reads and input_known and "alone_resident" in known:
@@ -101,14 +104,16 @@ def staircase(known: Set[Level], *, strong: bool, reads: bool, together: bool) -
         # With a control of the batch but not of its input, the input stall may be in either of two stairs.
         separate = input_known and (not strong or "alone" not in known or "alone_resident" in known)
         resident: Terms | None = {"ideal": 1, "ideal_resident": -1, "resident": 1} if separate else None
-        landings += [(SHARING, resident), (INPUT, {"mean": 1})]
+        landings += [(SHARING, resident), (INPUT, mean)]
     else:
-        landings.append((SHARING, {"mean": 1}))
+        landings.append((SHARING, mean))
     landings.append((STRAGGLERS, {"latest": 1} if together and "latest" in known else None))
+    last: list[tuple[str, Level]] = [(WAITING, "measured")]
     if "gathered" in known:
-        landings += [(WAITING, {"gathered": 1}), (GATHERING, {"measured": 1})]
-    else:
-        landings.append((WAITING, {"measured": 1}))
+        last = [(WAITING, "gathered"), (GATHERING, "measured")]
+    if "haloed" in known:
+        last = [(WAITING, "haloed"), (HALOS, "measured")]
+    landings += [(name, {level: 1}) for name, level in last]
     stairs: list[Stair] = []
     names: list[str] = []
     below: Terms = {"ideal": 1}
@@ -290,6 +295,9 @@ def _merged(stairs: Sequence[Stair], known: frozenset[Level], mine: CellLaunches
     if not joined:
         return
     ranks, strong = f"{mine.cell.num_ranks} ranks", mine.cell.scaling_mode == "strong"
+    if "mean" not in known:
+        yield f"none on {ranks} was not measured, as a step has fewer samples"
+        return
     if strong and BATCH in joined and "alone" not in known:
         yield f"1 rank at the local batch of {ranks} was not measured"
     if {"ideal_resident", "resident"} - known and mine.cell.data != SYNTHETIC:

@@ -28,7 +28,7 @@ from dlscale.analysis.records import (
     world_step_seconds,
 )
 from dlscale.analysis.text import attributes
-from dlscale.benchmarks.records.record import Phases, Record
+from dlscale.benchmarks.records.record import WITHOUT_SAMPLES, Phases, Record
 from dlscale.benchmarks.records.target import Evaluation, Solution
 
 Columns = dict[str, Any]
@@ -77,7 +77,7 @@ def launch(record: Record) -> Columns:
     if reason is None:
         seconds = float(np.median(world_step_seconds(record)))
         columns["seconds_per_step"] = seconds
-        if cell.control != "exchange":
+        if cell.control not in WITHOUT_SAMPLES:
             columns["samples_per_second"] = cell.global_batch / seconds
             tokens = tokens_per_sample(cell)
             columns["tokens_per_second"] = tokens * cell.global_batch / seconds if tokens else None
@@ -114,7 +114,7 @@ def windows(record: Record) -> Columns:
         "mean_rank_seconds": seconds.mean(axis=1),
         "fastest_rank_seconds": seconds.min(axis=1),
         "seconds_per_step": np.divide(world, steps, out=unknown.copy(), where=steps > 0),
-        "samples_per_second": unknown if cell.control == "exchange" else samples / world,
+        "samples_per_second": unknown if cell.control in WITHOUT_SAMPLES else samples / world,
     }
 
 

@@ -26,7 +26,7 @@ from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
 from dlscale.benchmarks.exports.mllog import log_text, training_rules
 from dlscale.benchmarks.records.files import BadFile, load_records
-from dlscale.benchmarks.records.record import Record
+from dlscale.benchmarks.records.record import WITHOUT_SAMPLES, Record
 from dlscale.benchmarks.records.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -185,7 +185,7 @@ def mllog(study: str | None, out: Path | None, results: Path) -> int:
 
 def _window_rates(record: Record) -> list[float]:
     """Samples per second of each steady window; none of a communication-only case or if the record gives no number."""
-    if why_unusable(record) is not None or record.case.cell.control == "exchange":
+    if why_unusable(record) is not None or record.case.cell.control in WITHOUT_SAMPLES:
         return []
     return [float(record.case.cell.global_batch / seconds) for seconds in world_step_seconds(record)]
 

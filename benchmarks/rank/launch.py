@@ -15,6 +15,7 @@ from dlscale.benchmarks.rank.affinity import local_rank, require_local_rank
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
 from dlscale.benchmarks.rank.checks import update_gates
 from dlscale.benchmarks.rank.controls import measure_exchange, measure_loader
+from dlscale.benchmarks.rank.halos_only import measure_halos
 from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.rank.observers import GatherMeter, HaloMeter, HostMemoryMeter, observers_of
@@ -162,6 +163,7 @@ def _close(backend: Backend, neighbours: CarriedNeighbours | None) -> None:
 CONTROLS: dict[Control, Measurement] = {
     "loader": measure_loader,
     "exchange": measure_exchange,
+    "halos": measure_halos,
     "profile": measure_profile,
 }
 

@@ -14,7 +14,7 @@ from dlscale.benchmarks.rank.measure import Observer
 from dlscale.benchmarks.records.record import Cell, GpuMemory
 from dlscale.benchmarks.records.spool import Event, Halos, MeasuredWindow
 from dlscale.collectives import Backend
-from dlscale.collectives.neighbours.carried import CarriedNeighbours
+from dlscale.collectives.neighbours.carried import Call, CarriedNeighbours
 from dlscale.models.frameworks import GpuModule, gpu_module
 
 
@@ -126,12 +126,13 @@ class HaloMeter(StepMeter):
     """What ranks that share samples exchange."""
 
     def __init__(self, neighbours: CarriedNeighbours) -> None:
-        self._neighbours = neighbours
+        self.neighbours = neighbours
+        self.step_calls: list[Call] = []  # of a step of the last case; none before the first
         super().__init__(lambda: (neighbours.seconds, neighbours.bytes_sent, neighbours.num_calls))
 
     def after(self, window: MeasuredWindow) -> MeasuredWindow:
         """Count what the window's steps exchanged, and keep the last calls, of which the last step's are some."""
-        self._calls = self._neighbours.last_calls()
+        self._calls = self.neighbours.last_calls()
         return super().after(window)
 
     def take(self) -> Halos | None:
@@ -140,8 +141,8 @@ class HaloMeter(StepMeter):
         if found is None:
             return None
         seconds, num_bytes, num_calls = found
-        calls = self._calls[-round(num_calls) :] if num_calls else []
-        return Halos(seconds=seconds, num_bytes=num_bytes, calls=[str(call) for call in calls])
+        self.step_calls = self._calls[-round(num_calls) :] if num_calls else []
+        return Halos(seconds=seconds, num_bytes=num_bytes, calls=[str(call) for call in self.step_calls])
 
 
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")

@@ -59,7 +59,9 @@ class Configuration(Frozen):
 SCHEMA_VERSION = 5
 
 
-Control = Literal["train", "synthetic", "loader", "exchange", "alone", "profile", "whole_machine", "canary"]
+Control = Literal[
+    "train", "synthetic", "loader", "exchange", "halos", "alone", "profile", "whole_machine", "canary"
+]
 # Constant along a curve: samples per rank, samples over all ranks, or rows per rank (samples have more of them).
 ScalingMode = Literal["weak", "strong", "resolution"]
 AUTO = "auto"  # ranks per sample, as a study may ask for them: as many as the batch needs
@@ -83,7 +85,8 @@ class Cell(Frozen):
     """The unit of comparison. Two measurements belong together if and only if their cells are equal.
 
     `control`: `train` is the real thing; `synthetic` trains on fixed resident tensors instead of `data`; `loader` only
-    fetches batches; `exchange` only averages buckets of the sizes that the training has; `alone` is one rank at the
+    fetches batches; `exchange` only averages buckets of the sizes that the training has; `halos` only exchanges rows as
+    ranks do that share samples; `alone` is one rank at the
     local batch of several, which shows the cost of a smaller batch alone in strong scaling; `profile` trains one rank
     and stamps when in a step each gradient is complete; `whole_machine` is one rank on all cores, a reference; none of
     these is ever a base case. `canary` is a training at the beginning and at the end of a job, which shows whether its
@@ -227,7 +230,8 @@ class Case(Frozen):
 
 
 # They vary less than a training: shorter windows, and no more than the rules ask for.
-SHORT_CONTROLS = ("exchange", "loader")
+SHORT_CONTROLS = ("exchange", "halos", "loader")
+WITHOUT_SAMPLES = ("exchange", "halos")  # those that communicate only
 
 
 def num_sharing(cases: Iterable[Case]) -> int:

@@ -48,6 +48,8 @@ def required_gates(
         return (*names, "loader")
     if cell.control == "exchange":
         return (*names, "exchange", "exchange_bytes")
+    if cell.control == "halos":
+        return (*names, "halos")
     if cell.control == "profile":
         return (*names, "profile_bytes", "finite_loss")
     if cell.target and diverged:

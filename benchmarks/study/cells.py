@@ -74,7 +74,8 @@ class CellMaker:
         """The controls of a backend's launches.
 
         `exchange` (communication only) where the backend has operations on host buffers and averages gradients in
-        every step; with backend `none` the input controls, where data are read, and the profile of 1 rank.
+        every step; where ranks share samples `halos`, what they exchange, in its place; with backend `none` the input
+        controls, where data are read, and the profile of 1 rank.
         """
         row, asked = capabilities(backend), self._study.controls
         if self._study.target:
@@ -82,7 +83,8 @@ class CellMaker:
         if row.exchanges:
             apart = size.num_ranks > 1 and self._study.device == "cpu" and self._framework in row.collective
             apart = apart and self._algorithm == SYNC and self._study.shard == NONE
-            apart = apart and self._work(backend, size.num_ranks).split == 1
+            if "exchange" in asked and self._work(backend, size.num_ranks).split > 1:
+                return ["train", "halos"] if self._study.device == "cpu" else ["train"]
             return ["train", "exchange"] if apart and "exchange" in asked else ["train"]
         return [
             "train",

@@ -106,6 +106,13 @@ def test_backends_without_a_carrier_are_left_out_beside_one_with_a_carrier():
     assert [text for text in planned.warnings if "backend tf_collective carries no halos" in text]
 
 
+def test_what_ranks_exchange_that_share_samples_is_a_control_in_place_of_gradients_alone():
+    planned = plan(**RING, batch=2, ranks=[2, 4], split="auto", controls=["exchange"])
+    cells = [case.cell for launch in planned.launches for case in launch.cases]
+    assert {(c.num_ranks, c.split) for c in cells if c.control == "exchange"} == {(2, 1)}
+    assert {(c.num_ranks, c.split) for c in cells if c.control == "halos"} == {(4, 2)}
+
+
 def test_usual_sizes_are_those_of_any_split():
     planned = plan(**RING, batch=2, split=[1, 2], num_cores=4)
     assert [point[:3] for point in points(planned)] == [

@@ -91,3 +91,36 @@ def test_what_the_last_rank_spends_in_gathers_is_a_part_of_its_own():
     assert found["gathering weights"] == pytest.approx(gathering / truth.measured)
     assert found["communication and waiting"] == pytest.approx((1.5 * MS - gathering) / truth.measured)
     assert "gathering weights" not in losses(only(plant(truth)))
+
+
+def sharing(record, *, halo, truth):
+    """That training with 2 ranks per sample, whose ranks spend `halo` and more in exchanging rows."""
+    cell = record.case.cell
+    if cell.backend == "none" or cell.num_ranks == 1:
+        return record
+    scale = record.windows[1].seconds[0] / record.windows[1].num_steps / truth.measured
+    cell = cell.model_copy(update={"split": 2, "local_batch": 2 * cell.local_batch})
+    seconds = [(halo + wait) * scale for wait in (0.3 * MS, 0.0, 0.5 * MS, 0.1 * MS)]
+    return record.model_copy(
+        update={"halo_seconds": seconds, "case": record.case.model_copy(update={"cell": cell})}
+    )
+
+
+@pytest.mark.parametrize("strong", [False, True])
+def test_what_the_last_rank_spends_in_exchanging_rows_is_a_part_of_its_own(strong):
+    truth, halo = Planted(**LOSSES["exposed"], strong=strong), 0.4 * MS
+    found = losses(only([sharing(record, halo=halo, truth=truth) for record in plant(truth)]))
+    assert found["halo exchange"] == pytest.approx(halo / truth.measured)
+    assert found["communication and waiting"] == pytest.approx((1.5 * MS - halo) / truth.measured)
+
+
+def test_beyond_the_batch_nothing_but_the_exchange_of_rows_is_told_from_the_rest():
+    truth, halo = Planted(**LOSSES["exposed"], strong=True), 0.4 * MS
+    records = [sharing(record, halo=halo, truth=truth) for record in plant(truth, controls=())]
+    kept = [r for r in records if r.case.cell.backend != "none" or r.case.cell.num_ranks == 1]
+    found = only(kept)
+    first, last = found.parts
+    assert (last.name, last.loss.center) == ("halo exchange", pytest.approx(halo / truth.measured))
+    assert "sharing the machine" in first.name
+    assert first.loss.center + last.loss.center == pytest.approx(found.loss.center)
+    assert "none on 4 ranks was not measured, as a step has fewer samples" in found.notes
