@@ -14,7 +14,14 @@ from torch import nn
 
 from dlscale.base.errors import UsageError
 from dlscale.models.parallel import Neighbours, Part
-from dlscale.models.parallel._torch_exchanges import gathered, halo, normalised, own_rows, summed
+from dlscale.models.parallel._torch_exchanges import (
+    gathered,
+    halo,
+    normalised,
+    own_rows,
+    summed,
+    summed_products,
+)
 from dlscale.models.workload import Preset
 
 Layer = TypeVar("Layer", bound=nn.Module)
@@ -204,8 +211,7 @@ class _Dense(_OfRows, nn.Linear):
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return super().forward(values)
-        own = self.part.rows.own(self.in_features)  # H is the outermost axis
-        outputs = summed(F.linear(values, self.weight[:, own]), self.part)
+        outputs = summed_products(values, self.weight, self.part)  # H is the outermost axis of the inputs
         return outputs if self.bias is None else outputs + self.bias.to(outputs.dtype)
 
 

@@ -65,6 +65,14 @@ def gathered(values: torch.Tensor, part: Part) -> torch.Tensor:
     return whole
 
 
+def summed_products(values: torch.Tensor, weight: torch.Tensor, part: Part) -> torch.Tensor:
+    """(N, outputs) on every rank, of a weight (outputs, inputs) and inputs of which each rank has (N, own inputs)."""
+    products: torch.Tensor = _OwnProducts.apply(  # type: ignore[no-untyped-call]
+        values, weight, part.rows.own(weight.shape[1])
+    )
+    return summed(products, part)
+
+
 def own_rows(values: torch.Tensor, part: Part) -> torch.Tensor:
     """This rank's rows of whole maps (N, C, H, W), which all ranks have."""
     rows = values[:, :, part.rows.own(values.shape[2])]
@@ -142,6 +150,24 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         return _sum(gradient, ctx.neighbours), None
+
+
+class _OwnProducts(torch.autograd.Function):
+    """Inputs times their columns of a weight, whose gradient is written where it belongs; torch's is copied there."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, weight: torch.Tensor, own: slice) -> torch.Tensor:
+        ctx.save_for_backward(values, weight)
+        ctx.own = own
+        return F.linear(values, weight[:, own])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        values, weight = ctx.saved_tensors
+        gradient = gradient.to(weight.dtype)
+        of_weight = torch.zeros_like(weight)
+        torch.mm(gradient.T, values.to(weight.dtype), out=of_weight[:, ctx.own])
+        return (gradient @ weight[:, ctx.own]).to(values.dtype), of_weight, None
 
 
 class _Gather(torch.autograd.Function):
