@@ -30,14 +30,8 @@ IN_PRECISION = {"fp32": (1e-4, 3e-2), "tf32": (5e-3, 1e-1), "bf16": (5e-2, 2e-1)
 
 
 def split_gates(spec: LaunchSpec, cell: Cell, *, control: Any, shard: Shard) -> list[Gate]:
-    """Those of a launch; collective.
-
-    At the preset's own rows or, where those are too few blocks for so many ranks, at a block for each: a cell with more
-    rows has the same network, and one device may not hold them.
-    """
-    preset = cell.facts.preset(cell.preset)
-    rows = max(preset.input_shape[1], cell.split * preset.block_rows)
-    height = None if rows == preset.input_shape[1] else rows
+    """Those of a launch; collective."""
+    height = cell.height and gate_height(cell.height, cell.preset_facts.block_rows, cell.split)
     asked: dict[str, Any] = {
         "height": height,
         "local_batch": min(cell.local_batch, NUM_SAMPLES),
@@ -47,6 +41,14 @@ def split_gates(spec: LaunchSpec, cell: Cell, *, control: Any, shard: Shard) -> 
     own = spec.factory(cell.model_copy(update=asked))
     where = {"control": control, "shard": shard, "seed": spec.seed}
     return [split_gate(exact, **where), split_precision_gate(own, precision=cell.precision, **where)]
+
+
+def gate_height(height: int, block_rows: int, split: int) -> int:
+    """The rows at which a cell with so many is looked at: a block for each rank, and the blocks that are left over.
+
+    The network is the same, and one device may not hold all rows.
+    """
+    return block_rows * (split + height // block_rows % split)
 
 
 def split_gate(factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int) -> Gate:

@@ -3,6 +3,7 @@
 import pytest
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.rank.split import gate_height
 from dlscale.benchmarks.rank.split_check import check_split, preset_to_split
 from dlscale.collectives.neighbours.gathering import GatheringNeighbours, in_threads
 from dlscale.models import load_workload
@@ -30,6 +31,13 @@ def test_too_few_blocks_and_whole_samples_are_not_checked():
     rows = {name: preset_to_split(load_workload(name), "tiny", 3) for name in ("resnet50", "cosmogan", "gpt")}
     assert rows["resnet50"].input_shape[1] == 3 * 32
     assert rows["cosmogan"] is rows["gpt"] is None
+
+
+@pytest.mark.parametrize(
+    ("height", "block", "split", "expected"), [(96, 32, 2, 96), (3584, 16, 16, 256), (3584, 16, 3, 80)]
+)
+def test_tall_samples_are_looked_at_in_few_rows_as_uneven_as_they_are(height, block, split, expected):
+    assert gate_height(height, block, split) == expected
 
 
 def test_what_a_thread_raises_is_raised():
