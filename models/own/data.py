@@ -14,6 +14,7 @@ from dlscale.models.own import FilePlace, OwnModel, known_place
 from dlscale.models.own.file import OwnFile, load_file
 from dlscale.models.own.randomness import seed_generators
 from dlscale.models.own.sources import ArraySource, Source, laid_out, open_source
+from dlscale.models.parallel import Rows
 from dlscale.models.samples import Arrays, BadSample
 from dlscale.models.workload import Indices, Input, Preset
 
@@ -28,8 +29,16 @@ class OwnSamples:
     What reading draws at random depends on `seed` and the samples read before; without a seed on what is read alone.
     """
 
-    def __init__(self, source: Source, own: OwnFile, *, framework: str, seed: tuple[int, int] | None) -> None:
-        self._source, self._framework, self._seed = source, framework, seed
+    def __init__(
+        self,
+        source: Source,
+        own: OwnFile,
+        *,
+        framework: str,
+        seed: tuple[int, int] | None,
+        rows: Rows | None = None,
+    ) -> None:
+        self._source, self._framework, self._seed, self._rows = source, framework, seed, rows
         self._generators = [*own.generators, *source.generators]
         self._seed_framework = importlib.import_module(f"dlscale.models.own._{framework}").seed
         self._in_memory = isinstance(source, ArraySource)
@@ -43,7 +52,7 @@ class OwnSamples:
         self._num_read += count
 
     def read(self, indices: Indices) -> Arrays:
-        """The samples, in that order, images as (N, H, W, C)."""
+        """The samples, or `rows` of them, in that order, images as (N, H, W, C)."""
         if self._source.random:
             drawn_by = indices if self._seed is None else (*self._seed, self._num_read)
             number = int(np.random.default_rng(drawn_by).integers(SEED_LIMIT))
@@ -51,7 +60,9 @@ class OwnSamples:
             self._seed_framework(number)
         self._num_read += len(indices)
         arrays = self._source.read(indices)
-        return arrays if self._in_memory else tuple(laid_out(array, self._framework) for array in arrays)
+        if not self._in_memory:
+            arrays = tuple(laid_out(array, self._framework) for array in arrays)
+        return arrays if self._rows is None else tuple(map(self._rows.cut, arrays))
 
 
 def read_good(samples: OwnSamples, count: int) -> tuple[Arrays, str]:
@@ -97,10 +108,17 @@ class OwnData:
         if not source.synthetic and self._model.num_samples < num_samples:
             raise UsageError(f"{self._model.file}: {self._model.num_samples} samples, needed {num_samples}")
 
-    def open_samples(self, source: Input, preset: Preset, *, seed: tuple[int, int] | None) -> OwnSamples:  # noqa: ARG002
+    def open_samples(
+        self,
+        source: Input,  # noqa: ARG002
+        preset: Preset,  # noqa: ARG002
+        *,
+        seed: tuple[int, int] | None,
+        rows: Rows | None = None,
+    ) -> OwnSamples:
         """The samples that the study was planned with. Raises UsageError if the file has others in this process."""
         own, opened = _opened(known_place(self._model, self._place), self._model)
-        return OwnSamples(opened, own, framework=self._model.framework, seed=seed)
+        return OwnSamples(opened, own, framework=self._model.framework, seed=seed, rows=rows)
 
     def synthetic_batch(self, preset: Preset, local_batch: int, rng: np.random.Generator) -> Arrays:
         """Resident tensors: some of the file's own samples, for only these are sure to fit the network."""

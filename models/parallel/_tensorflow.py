@@ -138,18 +138,16 @@ class Exchanges:
         A rank contributes n m and n (v + m^2) of its n elements' mean m and variance v about it. In float64 no digits
         of float32 are lost where a mean is far from 0.
         """
-        num_maps = tf.cast(tf.shape(values)[0], tf.float64)
-        width = values.shape[2]
-        own_count = num_maps * (values.shape[1] * width)
-        count = num_maps * (self.rows.height(values.shape[1]) * width)
+        own_count = tf.cast(tf.size(values) // values.shape[3], tf.float64)
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def normalise(values: Any, scale: Any, shift: Any) -> Any:
             seen = batch_norm(values, tf.ones_like(scale), tf.zeros_like(shift), epsilon=epsilon)
             own_mean, own_variance = (tf.cast(number, tf.float64) for number in seen[1:3])
             own_square = own_variance * ((own_count - 1) / own_count) + own_mean**2
-            sums = self._sum(tf.concat([own_count * own_mean, own_count * own_square], 0))
-            mean, square = tf.unstack(tf.reshape(sums, (2, -1)) / count)
+            sums = self._sum(tf.concat([own_count * own_mean, own_count * own_square, [own_count]], 0))
+            count = sums[-1]
+            mean, square = tf.unstack(tf.reshape(sums[:-1], (2, -1)) / count)
             wide = tf.maximum(square - mean**2, 0)
             unbiased = tf.cast(wide * (count / (count - 1)), scale.dtype)
             mean, variance = tf.cast(mean, scale.dtype), tf.cast(wide, scale.dtype)
@@ -159,7 +157,8 @@ class Exchanges:
                 direct, of_scale, of_shift = _batch_norm_gradients(
                     upstream, values, scale, mean, variance, epsilon=epsilon
                 )
-                sums = tf.unstack(tf.reshape(self._sum(tf.concat([of_scale, of_shift], 0)), (2, -1)))
+                own = tf.cast(tf.concat([of_scale, of_shift], 0), tf.float64)
+                sums = tf.unstack(tf.reshape(tf.cast(self._sum(own), scale.dtype), (2, -1)))
                 # Through mean and variance comes -scale / deviation / count (sum of upstream + normalised x sum of
                 # upstream x normalised), which is a batch norm with another scale and shift.
                 factor = -scale * tf.math.rsqrt(variance + epsilon) / tf.cast(count, scale.dtype)
