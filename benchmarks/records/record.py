@@ -216,6 +216,15 @@ def is_canary(case_id: str) -> bool:
     return "-canary-" in case_id
 
 
+def split_needed(num_ranks: int, global_batch: int) -> int:
+    """The fewest ranks per sample with which a batch is dealt out evenly: ranks / batch beyond the batch."""
+    return next(
+        split
+        for split in range(1, num_ranks + 1)
+        if num_ranks % split == 0 and global_batch % (num_ranks // split) == 0
+    )
+
+
 class Case(Frozen):
     """One launch of a cell. The launches with equal `block` ran close in time, base cases among them."""
 

@@ -17,11 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import AUTO
+from dlscale.benchmarks.records.record import AUTO, split_needed
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import Study
 from dlscale.collectives import capabilities
@@ -42,13 +43,15 @@ def work_of(study: Study, facts: Workload, num_ranks: int, *, exchanges: bool = 
     """The work of a study with one value of everything. Raises UsageError for what cannot be dealt out."""
     preset = facts.preset(study.preset, study.sequence_length, height=study.height)
     split = _split_of(study, preset, num_ranks) if exchanges else 1
+    _check_rows(facts, preset, split)
     if num_ranks % split:
         raise UsageError(
             f"split {split} does not divide {num_ranks} ranks; choose --split from: {_listed(num_ranks)}; or other "
             "--ranks"
         )
     num_replicas = num_ranks // split
-    height = split * preset.input_shape[1] if study.scaling_mode == "resolution" else study.height
+    grows = study.scaling_mode == "resolution" and preset.block_rows
+    height = split * preset.input_shape[1] if grows else study.height
     _check_blocks(facts, preset, split, height)
     if study.scaling_mode == "strong":
         global_batch = study.batch or preset.global_batch
@@ -80,19 +83,21 @@ def _split_of(study: Study, preset: Preset, num_ranks: int) -> int:
         return num_ranks
     if study.scaling_mode == "weak":
         return 1
-    batch = study.batch or preset.global_batch
-    return next(split for split in _divisors(num_ranks) if batch % (num_ranks // split) == 0)
+    return split_needed(num_ranks, study.batch or preset.global_batch)
+
+
+def _check_rows(facts: Workload, preset: Preset, split: int) -> None:
+    if split > 1 and not preset.block_rows:
+        raise UsageError(
+            f"split {split} of {facts.name}: its network has no form for rows on several ranks; leave --split out, or "
+            "choose another workload"
+        )
 
 
 def _check_blocks(facts: Workload, preset: Preset, split: int, height: int | None) -> None:
     """Returns if that many ranks can share a sample. Raises UsageError."""
     if split == 1:
         return
-    if not preset.block_rows:
-        raise UsageError(
-            f"split {split} of {facts.name}: its network has no form for rows on several ranks; leave --split out, or "
-            "choose another workload"
-        )
     whole = facts.preset(preset.name, height=height) if height else preset
     if split > whole.largest_split:
         raise UsageError(
@@ -105,14 +110,17 @@ def _check_blocks(facts: Workload, preset: Preset, split: int, height: int | Non
 def dividing(study: Study, workload: str, shape: Shape) -> tuple[list[Size], list[str]]:
     """The sizes on which a workload is trained, and warnings for usual ones whose part of a global batch cannot be.
 
-    Sizes that a study names stay, and are refused where cells are made.
+    Sizes that a study names stay, and are refused where cells are made. Raises UsageError to split a workload whose
+    samples stay whole.
     """
-    sizes = list(shape.sizes)
+    sizes, facts = list(shape.sizes), study.facts(workload)
+    variants = {backend: study.variants(backend) for backend in study.backends}
+    for variant in chain(*variants.values()):
+        preset = facts.preset(variant.preset, variant.sequence_length, height=variant.height)
+        _check_rows(facts, preset, max(_split_of(variant, preset, size.num_ranks) for size in sizes))
     if study.scaling_mode != "strong" or study.ranks or study.nodes:
         return sizes, []
-    facts = study.facts(workload)
     preset = facts.preset(study.preset, study.sequence_length)
-    variants = {backend: study.variants(backend) for backend in study.backends}
     batches = {variant.batch or preset.global_batch for own in variants.values() for variant in own}
 
     def smallest(size: Size, batch: int) -> int | None:

@@ -154,6 +154,12 @@ REFUSED = [
         r"^split 16 of hep_cnn \(tiny\): its 64 rows are 8 blocks of 8, and a rank .*; give --split 8 at most$",
     ),
     ({**TINY, "workloads": ["inception_v3"]}, "^split 2 of inception_v3: its network has no form for rows"),
+    (
+        {**RING, "workloads": ["inception_v3"], "batch": 1, "ranks": [2], "split": "auto"},
+        "^split 2 of inception_v3: its network has no form for rows",
+    ),
+    ({**RING, "workloads": ["gpt"], "split": 2}, "^split 2 of gpt: its network has no form for rows"),
+    ({"name": "weak-resolution", "workloads": ["gpt"]}, "^split 2 of gpt: its network has no form for rows"),
     ({**TINY, "workloads": ["gpt"]}, "^split 2 of gpt: its network has no form for rows"),
     ({**RING, "batch": 1, "ranks": [16], "split": "auto"}, r"^split 16 of hep_cnn \(tiny\): its 64 rows"),
     (
