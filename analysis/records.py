@@ -342,6 +342,7 @@ def prediction_row(record: PredictionRecord) -> dict[str, Any]:
         "noise_not_measured": "; ".join(record.noise_not_measured),
         "backend_options": settings_text(record.backend_options),
         **values_of(record, "exchange_algorithm", "global_batch", "sequence_length", "shard"),
+        **values_of(record, "split", "halo"),
         "tokens_per_second": record.samples_per_second.center * tokens if tokens else None,
     }
 
@@ -363,7 +364,7 @@ def tidy_prediction(record: PredictionRecord) -> dict[str, object]:
         **loss_columns(record.parts),
         "backend_options": settings_text(record.backend_options),
         "doubts": "; ".join(record.doubts),
-        "shard": record.shard,
+        **values_of(record, "shard", "split", "halo"),
     }
 
 

@@ -24,6 +24,7 @@ from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.models.frameworks import KNOWN, check_memory_format, framework_module
 from dlscale.models.optimizers import OptimizerRule
 from dlscale.models.parallel import Neighbours, Rows, deal_rows
+from dlscale.models.parallel.exchanges import Exchange
 from dlscale.models.slept import SleepOperations, Slept
 
 SYNTHETIC = Path("synthetic")  # in the place of a data file
@@ -289,6 +290,8 @@ class Workload:
     at_height: Callable[[Preset, int], Preset] | None = (
         None  # one at other rows; None: the network's are fixed
     )
+    # What a step of a preset exchanges between ranks that share samples, in forward order; None: not stated.
+    exchanges: Callable[[Preset], Sequence[Exchange]] | None = None
     references: tuple[str, ...]
 
     @property

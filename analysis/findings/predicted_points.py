@@ -186,7 +186,9 @@ def _placed(record: PredictionRecord, family: Family, trained: Iterable[ScalingR
 def _same_backend(record: PredictionRecord, row: ScalingRow) -> bool:
     cell = row.cell
     return (
-        (cell.backend, cell.algorithm, cell.shard, cell.split) == (record.backend, SYNC, record.shard, 1)
+        (cell.backend, cell.algorithm, cell.shard) == (record.backend, SYNC, record.shard)
+        and cell.split == record.split
+        and (cell.split == 1 or cell.halo == record.halo)
         and not record.exchange_algorithm
         and _modelled(cell.backend_options) == _modelled(record.backend_options)
     )

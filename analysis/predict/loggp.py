@@ -48,7 +48,7 @@ def cost(network: Network, exchange: NetworkExchange) -> Cost:
     places = allocated(network, num_places(exchange), exchange.placement, exchange.seed)
     seconds, per_byte = 0.0, _node_seconds_per_byte(network, exchange.ranks_per_node)
     for phase in phases:
-        fullest, crosses = _fullest_link(network, phase, places, minimal=exchange.routing == "minimal")
+        fullest, crosses = fullest_link(network, phase, places, minimal=exchange.routing == "minimal")
         extra = network.groups.extra_latency_seconds if network.groups and crosses else 0.0
         seconds += phase.num_steps * (network.latency_seconds + extra)
         per_byte += fullest + phase.added * network.reduce_seconds_per_byte
@@ -61,15 +61,20 @@ def _node_seconds_per_byte(network: Network, ranks_per_node: int) -> float:
         return 0.0
     if network.device_link_bytes_per_second:
         return 2 * (ranks_per_node - 1) / ranks_per_node / network.device_link_bytes_per_second
+    return 2 * ranks_per_node / memory_rate(network, ranks_per_node)
+
+
+def memory_rate(network: Network, ranks_per_node: int) -> float:
+    """Bytes per second of a node's memory, which that many ranks share. Raises UsageError if it is not known."""
     if network.node_memory_bytes_per_second is None:
         raise UsageError(
             f"{network.name} states no node.memory_bandwidth, which {ranks_per_node} ranks per node need; add it to "
             "[node] of its file, with its source, or give --set ranks_per_node=1"
         )
-    return 2 * ranks_per_node / network.node_memory_bytes_per_second
+    return network.node_memory_bytes_per_second
 
 
-def _fullest_link(network: Network, phase: Phase, places: Nodes, *, minimal: bool) -> tuple[float, bool]:
+def fullest_link(network: Network, phase: Phase, places: Nodes, *, minimal: bool) -> tuple[float, bool]:
     """(seconds per byte of the message on the link that takes longest, whether any flow leaves its group)."""
     sources, targets = places[phase.sources], places[phase.targets]
     of_each = (len(targets), len(sources)) if phase.all_pairs else (1, 1)

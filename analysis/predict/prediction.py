@@ -28,14 +28,18 @@ from numpy.typing import NDArray
 
 from dlscale.analysis.predict.backend_rules import HOROVOD_BITS_BYTES, Bucket
 from dlscale.analysis.predict.exchange import Algorithm, NetworkExchange
+from dlscale.analysis.predict.halos import HaloSeconds, Replicas, calls_cost, calls_jitter
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION, cost, mean_jitter
 from dlscale.analysis.predict.network import Placement, Routing
 from dlscale.analysis.predict.noise import slowest
-from dlscale.analysis.predict.profile import Profile, at_batch
+from dlscale.analysis.predict.profile import Profile, at_batch, at_rows
 from dlscale.analysis.predict.scenario import GATHERS, Scenario, changed_scenarios, check_sizes, noise_texts
 from dlscale.analysis.predict.timeline import BucketExchange, asynchronous_seconds, step_seconds
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
 from dlscale.collectives.sharding import NONE
+from dlscale.models import load_workload
+from dlscale.models.parallel import Rows
+from dlscale.models.parallel.exchanges import Place, Way, calls_of
 
 Floats = NDArray[np.float64]
 
@@ -44,6 +48,7 @@ BAND_PERCENT, LEVEL = (5.0, 95.0), 0.9
 METHOD = "5 to 95 % of replicates"
 IDEAL, BATCH, STRAGGLERS, EXPOSED = "ideal", "batch effect", "stragglers", "exposed communication"
 UPDATE = "update of a part"  # a gain where optimizers are sharded
+UNEVEN, HALO = "uneven rows", "halo exchange"  # where ranks share samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +58,8 @@ class PredictedPoint:
     num_nodes: int
     num_ranks: int
     num_servers: int
-    local_batch: int
+    split: int  # ranks per sample
+    local_batch: int  # of those that share samples
     samples_per_second: Band
     efficiency: Band
     step_seconds: Band
@@ -115,8 +121,9 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     """The point on so many nodes. Raises UsageError as `check_sizes` and `loggp.cost`."""
     check_sizes(scenario, [num_nodes])
     num_ranks = num_nodes * scenario.ranks_per_node
-    local_batch = scenario.batch if scenario.scaling_mode == "weak" else scenario.batch // num_ranks
-    base, profile = at_batch(scenario.profile, scenario.batch), at_batch(scenario.profile, local_batch)
+    split, local_batch = scenario.split_at(num_ranks), scenario.local_batch(num_ranks)
+    base, whole = at_batch(scenario.profile, scenario.batch), at_batch(scenario.profile, local_batch)
+    even, profile = at_rows(whole, 1 / split), at_rows(whole, _largest_share(scenario, split))
     rng = np.random.default_rng([scenario.seed, num_nodes])
     draws = _draw(scenario, num_nodes, rng)
     shape = (scenario.num_replicates, NUM_STEPS)
@@ -135,6 +142,13 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
         halves = np.sum([exchange.seconds for exchange in exchanges], axis=0)
         gathers = GATHERS[scenario.shard] * halves
         profile = replace(profile, update_seconds=whole_update / num_ranks)
+    halos = _halos(draws, split, local_batch)
+
+    def halted(moment: float) -> Floats:
+        return halos.until(
+            moment, forward_seconds=profile.forward_seconds, backward_seconds=profile.backward_seconds
+        )
+
     pace = np.ones((scenario.num_replicates, 1))
     if profile.time_factors != (1.0, 1.0):
         pace = _between(profile.time_factors, pace.shape, rng)
@@ -142,21 +156,26 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     if rule.asynchronous:
         seconds = _asynchronous(draws, profile, factors)
     else:
-        seconds = step_seconds(profile, rule, exchanges, factors, rng) + gathers
+        seconds = step_seconds(profile, rule, exchanges, factors, rng, halted=halted) + gathers
     mean = seconds.mean(axis=1)
     if scenario.step_error and (num_ranks > 1 or rule.serves):
         mean = mean * np.exp(scenario.step_error * rng.standard_normal(scenario.num_replicates))
     computing = factors.mean(axis=1) * (profile.backward_seconds + whole_update)
     saved = float(np.median(factors.mean(axis=1) * (whole_update - profile.update_seconds)))
-    ideal = base.mean_step_seconds / scenario.batch * local_batch
+    ideal = base.mean_step_seconds / scenario.batch * local_batch / split
+    exchanging = float(np.median(halos.total))
     step, computes = float(np.median(mean)), float(np.median(computing))
-    rates = num_ranks * local_batch / mean
+    rates = num_ranks // split * local_batch / mean
     efficiencies = ideal * pace[:, 0] / mean
     parts = {
-        BATCH: (profile.mean_step_seconds - ideal) / step,
+        BATCH: (even.mean_step_seconds - ideal) / step,
+        UNEVEN: (profile.mean_step_seconds - even.mean_step_seconds) / step,
         STRAGGLERS: (computes - profile.mean_step_seconds) / step,
-        EXPOSED: (step - computes + saved) / step,
+        HALO: exchanging / step,
+        EXPOSED: (step - computes - exchanging + saved) / step,
     }
+    if split == 1:
+        del parts[UNEVEN], parts[HALO]
     if saved:
         parts[UPDATE] = -saved / step
     if scenario.scaling_mode == "weak":
@@ -165,6 +184,7 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
         num_nodes=num_nodes,
         num_ranks=num_ranks,
         num_servers=scenario.servers(num_ranks),
+        split=split,
         local_batch=local_batch,
         samples_per_second=_band(rates),
         efficiency=_band(efficiencies),
@@ -265,17 +285,61 @@ def _seconds_of(draws: _Draws, algorithm: Algorithm, largest: int) -> Callable[[
         own = cost(network, draws.exchange(algorithm, placement, routing))
         return own.seconds, own.seconds_per_byte
 
-    adaptive = line("packed", "adaptive")
-    if network.groups is None:
-        fixed, slope = (np.full_like(draws.rate, value) for value in adaptive)
-    else:
-        minimal, scattered = line("packed", "minimal"), line("scattered", "adaptive")
-        fixed, slope = (
-            np.where(draws.scattered, far, (1 - draws.minimal) * wide + draws.minimal * direct)
-            for wide, direct, far in zip(adaptive, minimal, scattered, strict=True)
-        )
+    fixed, slope = _drawn_line(draws, line)
     jitter = mean_jitter(network, draws.exchange(algorithm), num_bytes=largest, rng=draws.rng)
     return lambda num_bytes: fixed * draws.latency + jitter + num_bytes * slope / draws.rate
+
+
+def _drawn_line(
+    draws: _Draws, line: Callable[[Placement, Routing], tuple[float, float]]
+) -> tuple[Floats, Floats]:
+    """(R, 1) each: both numbers of a line at the placement and the routing of each replicate."""
+    adaptive = line("packed", "adaptive")
+    if draws.scenario.network.groups is None:
+        fixed, slope = (np.full_like(draws.rate, value) for value in adaptive)
+        return fixed, slope
+    minimal, scattered = line("packed", "minimal"), line("scattered", "adaptive")
+    fixed, slope = (
+        np.where(draws.scattered, far, (1 - draws.minimal) * wide + draws.minimal * direct)
+        for wide, direct, far in zip(adaptive, minimal, scattered, strict=True)
+    )
+    return fixed, slope
+
+
+def _largest_share(scenario: Scenario, split: int) -> float:
+    """Of a sample's rows, that of the rank with the most blocks."""
+    blocks = scenario.preset.largest_split
+    return max(Rows(index=0, split=split, num_blocks=blocks).counts(blocks)) / blocks
+
+
+def _halos(draws: _Draws, split: int, local_batch: int) -> HaloSeconds:
+    """What a step exchanges between ranks that share samples, in each replicate; nothing where samples are whole."""
+    scenario, none = draws.scenario, np.zeros_like(draws.rate)
+    stated = load_workload(scenario.profile.workload).exchanges
+    if split == 1 or scenario.halo is None or stated is None:
+        return HaloSeconds(forward=none, backward=none)
+    exchanges, algorithm = stated(scenario.preset), scenario.halo.algorithm
+    place = Place(batch=local_batch, framework=scenario.profile.framework)
+
+    def seconds(way: Way) -> Floats:
+        calls = list(calls_of(exchanges, way, place))
+
+        def line(placement: Placement, routing: Routing) -> tuple[float, float]:
+            replicas = Replicas(
+                split=split,
+                num_nodes=draws.num_nodes,
+                ranks_per_node=scenario.ranks_per_node,
+                placement=placement,
+                routing=routing,
+                seed=scenario.seed,
+            )
+            return calls_cost(scenario.network, replicas, calls, algorithm=algorithm)
+
+        fixed, moved = _drawn_line(draws, line)
+        jitter = calls_jitter(scenario.network, split, calls, algorithm=algorithm)
+        return np.asarray(fixed * draws.latency + jitter + moved / draws.rate, dtype=np.float64)
+
+    return HaloSeconds(forward=seconds("forward"), backward=seconds("backward"))
 
 
 def _asynchronous(draws: _Draws, profile: Profile, factors: Floats) -> Floats:
@@ -327,12 +391,15 @@ def prediction_record(
         backend_options=dict(scenario.backend_options),
         exchange_algorithm=scenario.exchange_algorithm,
         shard=scenario.shard,
+        split=point.split,
+        asked_split=scenario.split,
+        halo=scenario.halo_beside,
         scaling_mode=scenario.scaling_mode,
         num_ranks=point.num_ranks,
         num_servers=point.num_servers,
         num_nodes=point.num_nodes,
         local_batch=point.local_batch,
-        global_batch=point.local_batch * point.num_ranks,
+        global_batch=point.local_batch * point.num_ranks // point.split,
         samples_per_second=point.samples_per_second,
         efficiency=point.efficiency,
         step_seconds=point.step_seconds,

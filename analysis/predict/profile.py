@@ -86,20 +86,29 @@ def at_batch(profile: Profile, local_batch: int) -> Profile:
     if local_batch == profile.local_batch:
         return profile
     ratio = local_batch / profile.local_batch
-    update = profile.update_seconds
     return replace(
-        profile,
+        at_rows(profile, ratio),
         local_batch=local_batch,
-        forward_seconds=ratio * profile.forward_seconds,
-        backward_seconds=ratio * profile.backward_seconds,
-        gradients=tuple(
-            replace(gradient, ready_seconds=ratio * gradient.ready_seconds) for gradient in profile.gradients
-        ),
-        step_seconds=tuple(update + ratio * max(0.0, step - update) for step in profile.step_seconds),
         derived=(
             *profile.derived,
             f"steps of {local_batch} samples, in proportion from those of {profile.local_batch}",
         ),
+    )
+
+
+def at_rows(profile: Profile, share: float) -> Profile:
+    """The profile of a rank with that share of every sample's rows: computing in proportion, the update as it is."""
+    if share == 1:
+        return profile
+    update = profile.update_seconds
+    return replace(
+        profile,
+        forward_seconds=share * profile.forward_seconds,
+        backward_seconds=share * profile.backward_seconds,
+        gradients=tuple(
+            replace(gradient, ready_seconds=share * gradient.ready_seconds) for gradient in profile.gradients
+        ),
+        step_seconds=tuple(update + share * max(0.0, step - update) for step in profile.step_seconds),
     )
 
 

@@ -12,7 +12,7 @@ from dlscale.analysis.findings.bounds import network_bound
 from dlscale.analysis.findings.memory import expected_state, total_bytes
 from dlscale.analysis.findings.waterfall_parts import shown_name
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
-from dlscale.analysis.predict.profile import SOURCES, at_batch
+from dlscale.analysis.predict.profile import SOURCES, at_batch, at_rows
 from dlscale.analysis.predict.scenario import Scenario, noise_texts
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.text import number, plural, seconds_text, size_text
@@ -57,6 +57,7 @@ def prediction_table(records: Sequence[PredictionRecord]) -> Table:
             Column("nodes", lambda record: record.num_nodes),
             Column("ranks", lambda record: record.num_ranks),
             Column("servers", lambda record: record.num_servers or ""),
+            Column("split", lambda record: record.split if record.split > 1 else ""),
             Column("samples/s", lambda record: number(record.samples_per_second.center)),
             Column("tokens/s", _tokens),
             Column("efficiency", lambda record: _percent(record.efficiency.center), unit="%"),
@@ -100,7 +101,7 @@ def network_line(curve: PredictedCurve) -> str:
     It is no upper bound where the nodes are slower than the profile's middle: they have more time to exchange.
     """
     last, network = curve.points[-1], curve.scenario.network
-    profile = at_batch(curve.scenario.profile, last.local_batch)
+    profile = at_rows(at_batch(curve.scenario.profile, last.local_batch), 1 / last.split)
     bound = network_bound(
         num_nodes=last.num_nodes,
         num_ranks=last.num_ranks,
@@ -134,7 +135,8 @@ def explanation(curve: PredictedCurve) -> Iterator[str]:
     """Where the last point loses its efficiency, and what other inputs would give it."""
     point, rule = curve.points[-1], curve.scenario.rule
     sharded = "" if curve.scenario.shard == NONE else f", {curve.scenario.shard} sharded,"
-    where = f"{rule.backend}{sharded} on {point.num_nodes} nodes"
+    split = "" if point.split == 1 else f", split {point.split},"
+    where = f"{rule.backend}{sharded}{split} on {point.num_nodes} nodes"
     parts = ", ".join(
         f"{shown_name(name)} {round(100 * share, 1) + 0.0:.1f}" for name, share in point.parts.items()
     )

@@ -8,6 +8,7 @@ The slowest rank decides when a bucket is ready, as every rank's gradients are n
 not wait for each other, and where the new weights come back bucket by bucket, they do so while later ones still go.
 Without overlap all exchanges follow backpropagation. Delayed by a step, they have the whole of the next one: the longer
 of the two is what it takes. Deferred, a layer of the next forward pass waits for its own bucket alone.
+Where ranks share samples, they exchange rows while they compute, and all that follows is that much later.
 Asynchronous servers make nobody wait for others: their links, or a worker's own round trip, limit the rate.
 
 All arrays are (R, K): R replicates of K steps each.
@@ -15,7 +16,7 @@ All arrays are (R, K): R replicates of K steps each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,9 +46,14 @@ def step_seconds(
     exchanges: Sequence[BucketExchange],
     factors: Floats,
     rng: np.random.Generator,
+    *,
+    halted: Callable[[float], Floats | float] = lambda _: 0.0,
 ) -> Floats:
-    """(R, K) seconds of synchronous steps whose slowest rank computes `factors` times as long as planned."""
-    backward: Floats = computed.backward_seconds * factors
+    """(R, K) seconds of synchronous steps whose slowest rank computes `factors` times as long as planned.
+
+    Before a moment of the undisturbed step it exchanges rows for `halted` seconds.
+    """
+    backward: Floats = computed.backward_seconds * factors + halted(computed.backward_seconds)
     update: Floats = computed.update_seconds * factors
     if not exchanges:
         return backward + update
@@ -57,14 +63,14 @@ def step_seconds(
     if rule.overlap == "none":
         return backward + in_all + update
     if rule.overlap == "next_forward":
-        return _deferred_seconds(backward + update, exchanges, factors)
+        return _deferred_seconds(backward + update, exchanges, factors, halted)
     begin = np.zeros_like(factors)
     end = sent = returned = begin
     server = 0
     for exchange in exchanges:  # server after server
         if exchange.bucket.server != server:
             server, sent, returned = exchange.bucket.server, begin, begin
-        ready = exchange.bucket.ready_seconds * factors
+        ready = exchange.bucket.ready_seconds * factors + halted(exchange.bucket.ready_seconds)
         if rule.cycle_seconds:  # a cycle begins any time between now and its length from now
             ready = ready + rule.cycle_seconds * rng.random(factors.shape)
         sent = np.maximum(sent, ready) + exchange.seconds
@@ -77,7 +83,12 @@ def step_seconds(
 NUM_STEPS_UNTIL_STEADY = 8
 
 
-def _deferred_seconds(computes: Floats, exchanges: Sequence[BucketExchange], factors: Floats) -> Floats:
+def _deferred_seconds(
+    computes: Floats,
+    exchanges: Sequence[BucketExchange],
+    factors: Floats,
+    halted: Callable[[float], Floats | float],
+) -> Floats:
     """(R, K) seconds of a step among steps like it, whose layers each wait for their bucket of the step before.
 
         computes  |- forward -|..late..|- forward -|---- backward ----|- forward -
@@ -92,12 +103,14 @@ def _deferred_seconds(computes: Floats, exchanges: Sequence[BucketExchange], fac
     for _ in range(NUM_STEPS_UNTIL_STEADY):
         late = none
         for index in by_need:
-            needed = exchanges[index].bucket.needed_seconds * factors
+            moment = exchanges[index].bucket.needed_seconds
+            needed = moment * factors + halted(moment)
             late = np.maximum(late, arrivals[index] - needed)
         length = computes + late
         sent = np.maximum.reduce(arrivals)
         for index, exchange in enumerate(exchanges):
-            sent = np.maximum(sent, exchange.bucket.ready_seconds * factors + late) + exchange.seconds
+            ready = exchange.bucket.ready_seconds * factors + halted(exchange.bucket.ready_seconds)
+            sent = np.maximum(sent, ready + late) + exchange.seconds
             arrivals[index] = np.maximum(sent - length, 0.0)
     return length
 

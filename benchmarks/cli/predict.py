@@ -21,10 +21,9 @@ from dlscale.analysis.predict.render import (
     sensitivity_rows,
 )
 from dlscale.analysis.predict.scenario import (
-    SPLIT_NOT_KNOWN,
     Scenario,
-    check_sizes,
     doubled_sizes,
+    possible_sizes,
     scenario_of,
 )
 from dlscale.base import redaction
@@ -54,7 +53,7 @@ FLAGS = (
     "split",
     "results",
 )
-OTHERS = ("backend_options", "ranks_per_node", "servers")
+OTHERS = ("backend_options", "ranks_per_node", "servers", "halo")
 LATEST_RUN = "collectives"
 
 
@@ -76,6 +75,11 @@ class Requested(NamedTuple):
 
     scenarios: list[Scenario]
     sizes: list[int]
+
+    @property
+    def sizes_of_each(self) -> list[tuple[Scenario, list[int]]]:
+        """Every scenario with the sizes that it can be on."""
+        return list(zip(self.scenarios, possible_sizes(self.scenarios, self.sizes), strict=True))
 
 
 @click.command(cls=StudyCommand)
@@ -132,6 +136,7 @@ def predict(
     Examples:
       dlscale predict weak-scaling --system cori --workloads hep_cnn --backends ring,grpc_ps --nodes 1:8192:x2
       dlscale predict strong-scaling --system cori --backends horovod --nodes 1:64:x2 --explain
+      dlscale predict strong-scaling --system cori --batch 64 --nodes 1:512:x2 --split auto --explain
       dlscale predict weak-scaling --system cori --backends ring --algorithm two_level_ring --json
       dlscale predict weak-scaling --system mine.toml --from weak-scaling --calibrate weak-scaling
       dlscale predict weak-scaling --system cori --backends ring,grpc_ps --grid
@@ -151,14 +156,17 @@ def predict(
             Requested(calibrated(*it, machine, folders, profiled=folder, force=force), it.sizes)
             for it in trainings
         ]
-    if grid and any(scenario.shard != NONE for scenarios, _ in trainings for scenario in scenarios):
-        raise UsageError("--grid with --shard: its page has no slider of shards; leave one of the two out")
+    for name, whole in (("shard", NONE), ("split", 1)):
+        if grid and any(getattr(scenario, name) != whole for own in trainings for scenario in own.scenarios):
+            raise UsageError(
+                f"--grid with --{name}: its page has no slider of {name}s; leave one of the two out"
+            )
     if grid:
         for scenarios, sizes in trainings:
             check_grid(grid, scenarios, sizes)
     predictions = [
-        [predict_curve(scenario, sizes, explain=explain) for scenario in scenarios]
-        for scenarios, sizes in trainings
+        [predict_curve(scenario, sizes, explain=explain) for scenario, sizes in training.sizes_of_each]
+        for training in trainings
     ]
     if as_json:
         rows = [row for curves in predictions for row in prediction_rows(curves)]
@@ -190,11 +198,7 @@ def _trainings(
     except ValueError as error:
         raise UsageError(f"--set servers: {error}") from None
     backends, options = fields["backends"], fields.get("backend_options", {})
-    if (split := fields.get("split", 1)) != 1:
-        values = split if isinstance(split, list) else [split]
-        raise UsageError(f"--split {','.join(map(str, values))}: {SPLIT_NOT_KNOWN}; leave it out")
-    asked = fields.get("shard", NONE)
-    shards = asked if isinstance(asked, list) else [asked]
+    shards, splits = (_listed(fields.get(name, usual)) for name, usual in (("shard", NONE), ("split", 1)))
     for backend, own in options.items():
         if backend not in backends:
             raise UsageError(
@@ -217,14 +221,26 @@ def _trainings(
                     batch=_one(fields.get("batch"), "batch"),
                     algorithm=algorithm,
                     shard=shard,
+                    split=split,
+                    halo=fields.get("halo"),
                 )
                 for backend in backends
                 for shard in shards
+                for split in splits
             ]
-            sizes = fields.get("nodes") or doubled_sizes(scenarios)
-            for scenario in scenarios:
-                check_sizes(scenario, sizes)
-            yield Requested(scenarios, sizes)
+            asked = Requested(scenarios, fields.get("nodes") or doubled_sizes(scenarios))
+            for scenario, possible in asked.sizes_of_each:
+                if left := sorted(set(asked.sizes) - set(possible)):
+                    click.echo(
+                        f"{scenario.rule.backend}, split {scenario.split}, on {', '.join(map(str, left))} nodes is "
+                        "left out: its ranks cannot be dealt the samples",
+                        err=True,
+                    )
+            yield asked
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _one(value: Any, name: str) -> Any:

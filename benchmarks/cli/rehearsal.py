@@ -7,11 +7,12 @@ rates from the prediction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 from rich.progress import Progress
@@ -20,7 +21,7 @@ from dlscale.analysis.predict.network import with_assumed
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.published_profiles import derived_profile, public_profile
-from dlscale.analysis.predict.scenario import SPLIT_NOT_KNOWN, scenario_of
+from dlscale.analysis.predict.scenario import possible_sizes, scenario_of
 from dlscale.analysis.predict.solution import (
     PredictedSolution,
     SamplesToTarget,
@@ -110,7 +111,7 @@ class Rehearsal:
         ranks = {it.num_ranks for it in cells if (it.workload, it.control) == (workload, "train")}
         nodes = [count for count in self.nodes if count * self.ranks_per_node in ranks]
         if self.study.scaling_mode == "resolution":
-            raise UsageError(SPLIT_NOT_KNOWN)
+            raise UsageError("predictions have no samples whose rows grow with the ranks")
         mode: Literal["weak", "strong"] = "strong" if self.study.scaling_mode == "strong" else "weak"
         profiles = list(self._profiles(workload)) if nodes else []
         for profile in profiles:
@@ -164,10 +165,8 @@ class Rehearsal:
             row = capabilities(backend)
             if not row.exchanges or profile.framework not in row.frameworks:
                 continue
-            whole = [count for count in nodes if count in self._whole(profile, backend)]
-            if split := [str(count) for count in nodes if count not in whole]:
-                click.echo(f"not predicted over {backend} on {', '.join(split)} nodes: {SPLIT_NOT_KNOWN}")
-            for shard in self._shards(profile, backend) if whole else ():
+            splits: Sequence[Any] = self.study.axes.get("split", [self.study.split])
+            for shard, split in product(self._shards(profile, backend), splits):
                 try:
                     scenario = scenario_of(
                         system,
@@ -180,8 +179,10 @@ class Rehearsal:
                         batch=batch,
                         assumed=assumed,
                         shard=shard,
+                        split=split,
+                        halo=self.study.halo,
                     )
-                    yield predict_curve(scenario, whole)
+                    yield predict_curve(scenario, possible_sizes([scenario], nodes)[0])
                 except UsageError as error:
                     click.echo(f"not predicted over {backend}: {error}")
 
@@ -194,16 +195,6 @@ class Rehearsal:
                 it.shard for it in cells if (it.workload, it.framework, it.backend, it.control) == wanted
             )
         )
-
-    def _whole(self, profile: Profile, backend: str) -> set[int]:
-        """The numbers of nodes on which a planned training over the backend has whole samples."""
-        cells = (case.cell for launch in self.campaign.plan.launches for case in launch.cases)
-        wanted = (profile.workload, profile.framework, backend, "train", 1)
-        return {
-            it.num_nodes
-            for it in cells
-            if (it.workload, it.framework, it.backend, it.control, it.split) == wanted
-        }
 
     def _solutions(self, workload: str, trained: list[SamplesToTarget]) -> Iterator[PredictedSolution]:
         """The times at the trained batches, on the numbers of nodes that divide them."""

@@ -14,8 +14,9 @@ from dlscale.benchmarks.rank.measure import Observer
 from dlscale.benchmarks.records.record import Cell, GpuMemory
 from dlscale.benchmarks.records.spool import Event, Halos, MeasuredWindow
 from dlscale.collectives import Backend
-from dlscale.collectives.neighbours.carried import Call, CarriedNeighbours
+from dlscale.collectives.neighbours.carried import CarriedNeighbours
 from dlscale.models.frameworks import GpuModule, gpu_module
+from dlscale.models.parallel.exchanges import Call
 
 
 def observers_of(cell: Cell, others: Observer | None) -> list[Observer]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from dlscale.models.parallel.exchanges import Call
 
 MOST_CALLS = 1 << 12  # that are remembered: more than a step has
 
@@ -42,18 +43,6 @@ class Carrier(Protocol):
     def close(self) -> None:
         """Leave the replica. A second close does nothing."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One operation (exchange, sum or gather) and the bytes that this rank gave for it: up and down, or to all."""
-
-    operation: str
-    num_bytes: tuple[int, ...]
-
-    def __str__(self) -> str:
-        """As a record has it: `exchange 4096 0`."""
-        return " ".join([self.operation, *map(str, self.num_bytes)])
 
 
 class CarriedNeighbours:

@@ -5,7 +5,7 @@ import pytest
 
 from dlscale.collectives.capabilities import TABLE
 from dlscale.collectives.neighbours import NAMES, connect_neighbours
-from dlscale.collectives.neighbours.carried import Call
+from dlscale.models.parallel.exchanges import Call
 
 from .conftest import mark
 

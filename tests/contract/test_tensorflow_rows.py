@@ -1,5 +1,7 @@
 """Samples split by rows in TensorFlow: the mean gradient over ranks is that of one device with whole samples."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,6 +19,7 @@ from dlscale.models.own import FilePlace, own_workload
 from dlscale.models.own.facts import read_facts
 from dlscale.models.parallel import Part, deal_rows
 from dlscale.models.parallel._tensorflow import Exchanges
+from dlscale.models.parallel.exchanges import Place, calls_of
 from dlscale.models.workload import Execution, Input, Shard
 
 pytestmark = pytest.mark.on_ranks(2, 3)
@@ -231,3 +234,26 @@ def test_what_cannot_exchange_rows_is_refused(neighbours, part):
     )
     with pytest.raises(UsageError, match="XLA"):
         factory(shard=Shard(neighbours=neighbours), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "height"),
+    [("hep_cnn", "tiny", None), ("cosmogan", "tiny", None), ("resnet50", "tiny", 96)],
+)
+def test_a_step_exchanges_what_its_workload_states(neighbours, name, preset, height):
+    workload = load_workload(name)
+    if neighbours.split > workload.largest_split(preset, height):
+        pytest.skip("fewer blocks than ranks")
+    make = workload.factory(
+        framework="tensorflow", preset=preset, local_batch=2, source=Input(), height=height
+    )
+    make(shard=Shard(neighbours=neighbours), seed=1).gradients()
+    place = Place(
+        batch=2,
+        framework="tensorflow",
+        has_upper=neighbours.index > 0,
+        has_lower=neighbours.index < neighbours.split - 1,
+    )
+    stated = workload.exchanges(workload.preset(preset, height=height))
+    expected = [call for way in ("forward", "backward") for call in calls_of(stated, way, place)]
+    assert Counter(neighbours.last_calls()) == Counter(expected)
