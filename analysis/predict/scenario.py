@@ -193,7 +193,8 @@ def _carrier(
     workload = load_workload(profile.workload)
     if workload.exchanges is None:
         raise UsageError(
-            f"split {split} of {workload.name}: its network has no form for rows on several ranks; leave --split out"
+            f"split {split} of {workload.name}: nothing states what its layers would exchange between ranks; leave "
+            "--split out"
         )
     whole = {
         f"shard={shard}": shard != NONE,
