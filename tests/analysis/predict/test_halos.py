@@ -87,7 +87,7 @@ def test_halos_lengthen_a_step_however_gradients_overlap(overlap):
     slow = replace(slow, rule=replace(slow.rule, overlap=overlap))
     point = predict_point(replace(slow, network=quick), 2)
     later = predict_point(slow, 2).step_seconds.center - point.step_seconds.center
-    assert later >= 11e-3  # 9 halos and 2 sums
+    assert later > 10.999e-3  # 9 halos and 2 sums
 
 
 def test_rows_are_exchanged_as_the_step_goes_on():
