@@ -14,7 +14,8 @@ from typing import Any
 from dlscale.analysis.records import NamedCell, named
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name
-from dlscale.benchmarks.records.record import AUTO, Case, Cell, Record, Setting, split_needed
+from dlscale.benchmarks.records.cell import AUTO, Case, Cell, Setting, split_needed
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.tuning import configuration_of
 from dlscale.collectives.sharding import NONE
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from dlscale.analysis.families import Family
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import number, with_limits
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 T = TypeVar("T")
 Datum: TypeAlias = str | int | float | bool | None

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.prediction import PredictionRecord
-from dlscale.benchmarks.records.record import Base, Cell, Parity
+from dlscale.benchmarks.records.record import Base, Parity
 
 # Titles and file names name only values other than these.
 DEFAULT_MEMORY_FORMAT = "channels_last"

@@ -20,7 +20,8 @@ from dlscale.analysis.plots import Block, Figure
 from dlscale.analysis.records import tokens_per_second
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import cell_name, number, workload_title
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Record
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from dlscale.analysis.text import escape_latex
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 PRINTED_POINTS = 8.0  # of all text, as publishers ask for
 PRINTED_INCHES = (2.0, 20.0)  # the narrowest and the widest printed figure

@@ -28,7 +28,8 @@ from dlscale.analysis.records import (
 from dlscale.analysis.statistics import Interval, median_interval, medians
 from dlscale.analysis.text import days, plural
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Cell, GpuMemory, Record
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import GpuMemory, Record
 
 # Study and block, where launches of one block ran close in time. A block with a pause in it is several: those after the
 # pause have the study's name with their part.

@@ -24,9 +24,10 @@ from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import APART, why_unusable
 from dlscale.analysis.variants import Variants
+from dlscale.benchmarks.records.cell import Case, Cell
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.prediction import PredictionRecord
-from dlscale.benchmarks.records.record import Base, Case, Cell, Parity, Record
+from dlscale.benchmarks.records.record import Base, Parity, Record
 from dlscale.benchmarks.systems.system import System
 
 

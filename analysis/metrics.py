@@ -24,7 +24,7 @@ from dlscale.analysis.statistics import (
     disagree,
 )
 from dlscale.analysis.text import listed, plural
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 BASE_CASE = "base case"  # the method of an efficiency that is 1 by definition
 VERSUS_NONE, VERSUS_BACKEND = "vs 1 rank", "vs same backend"  # headings of the two efficiencies

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dlscale.analysis.families import Family
 from dlscale.analysis.statistics import median
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 THRESHOLD = 3.5  # of the modified z-score (Iglewicz and Hoaglin 1993)
 BAND = 0.02  # of the time: a smaller deviation is no outlier, however little the others vary

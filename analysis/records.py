@@ -19,8 +19,9 @@ from pydantic import Field
 from dlscale.analysis.families import Family, environment_text, tokens_per_sample
 from dlscale.analysis.statistics import Interval, median, medians
 from dlscale.base.strings import Text
+from dlscale.benchmarks.records.cell import WITHOUT_SAMPLES, Cell, Setting
 from dlscale.benchmarks.records.prediction import LOSS, PredictionRecord
-from dlscale.benchmarks.records.record import WITHOUT_SAMPLES, Cell, Phases, Record, Setting
+from dlscale.benchmarks.records.record import Phases, Record
 from dlscale.benchmarks.records.required_gates import missing_gates
 from dlscale.benchmarks.records.windows import Window, WindowArrays, Windows
 from dlscale.collectives.algorithms.registry import SYNC

@@ -13,7 +13,7 @@ from typing import Any
 from dlscale.analysis.families import Family
 from dlscale.analysis.records import NamedCell, settings_text
 from dlscale.analysis.statistics import LEVEL, Interval
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.models import NAMES, load_workload
 
 

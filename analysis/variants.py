@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlscale.analysis.curves import OF_METHOD, SETTINGS, setting_of, setting_text
-from dlscale.benchmarks.records.record import AUTO, Cell, Setting
+from dlscale.benchmarks.records.cell import AUTO, Cell, Setting
 from dlscale.collectives import capabilities
 
 CURVE, STEP = "curve", "step"  # factors of a declaration: of any setting, of a ladder

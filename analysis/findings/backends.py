@@ -35,7 +35,7 @@ from dlscale.analysis.text import (
     training_title,
 )
 from dlscale.analysis.variants import CURVE
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 RESOLVABLE = 0.3  # communication over computation; below, differences mostly have other causes
 

@@ -31,7 +31,8 @@ from dlscale.analysis.metrics import metrics_of
 from dlscale.analysis.records import wire_share
 from dlscale.analysis.text import backend_name, listed, plural, size_text
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Record
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import PARAMETERS
 

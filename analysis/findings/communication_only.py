@@ -18,8 +18,9 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.records import Seconds, steady_windows
 from dlscale.analysis.statistics import Interval, median_interval
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.collective_operations import BY_NAME
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.record import Record
 
 EXCHANGE_CONTROL = "exchange"
 

@@ -33,7 +33,7 @@ from dlscale.analysis.text import (
     share_text,
     size_text,
 )
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.collectives.compression.options import Compression
 
 TOLERANCE = 0.01  # of the uncompressed training's metric, after as many samples

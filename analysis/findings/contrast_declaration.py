@@ -20,7 +20,7 @@ from dlscale.analysis.records import algorithm_text
 from dlscale.analysis.text import backend_name
 from dlscale.analysis.variants import Variants
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.collectives.algorithms.registry import SYNC
 
 # Fields of a cell. Cells that differ in any other field do different work or have another size.

@@ -27,7 +27,8 @@ from dlscale.analysis.records import (
 )
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import attributes, interval_columns, listed, plural
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ from dlscale.analysis.text import (
     with_limits,
     workload_title,
 )
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,8 @@ from dlscale.analysis.text import (
     share_text,
     size_text,
 )
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Record
 
 OPERATIONS = ("exchange", "sum", "gather")  # of a record's calls: their first words
 

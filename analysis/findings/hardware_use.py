@@ -26,7 +26,7 @@ from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import attributes, interval_columns, listed
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Quantity
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.systems.system import System, load_system
 
 PASSES = 3  # of a training step, in forward passes

@@ -29,7 +29,7 @@ from dlscale.analysis.plots import Figure, HeatMap
 from dlscale.analysis.records import has_rank_steps
 from dlscale.analysis.statistics import median
 from dlscale.analysis.text import attributes, backend_name, plural, training_title
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 MAX_COLUMNS = 240  # in a figure; with more, neighbouring windows of a launch are merged
 SHOWN_COLUMNS = 120  # on the page

@@ -34,7 +34,7 @@ from dlscale.analysis.text import (
     training_title,
 )
 from dlscale.analysis.variants import STEP
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from dlscale.analysis.outliers import Outlier, Outliers
 from dlscale.analysis.plots import Axis, Guide, Plot, Point, Series
 from dlscale.analysis.records import start_time
 from dlscale.analysis.text import CONTROL_NAMES, backend_name, number, plural, workload_title
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 
 def by_start(measured: Iterable[CellLaunches]) -> list[CellLaunches]:

@@ -44,7 +44,8 @@ from dlscale.analysis.text import (
     training_title,
 )
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Cell, GpuMemory, StateBytes
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import GpuMemory, StateBytes
 from dlscale.collectives.sharding import NAMES, NONE, OPTIMIZER, PARAMETERS
 
 WEIGHT_BYTES = 4  # weights, gradients and what optimizers keep are float32

@@ -31,7 +31,7 @@ from dlscale.analysis.statistics import (
 from dlscale.analysis.text import (
     backend_name,
 )
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 IN_LINE = "in line"  # as in `records.exchange_mode`
 NOT_OVERLAPPED = "not overlapped: the exchange begins when the computation has ended, so nothing is hidden"

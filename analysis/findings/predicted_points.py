@@ -40,8 +40,8 @@ from dlscale.analysis.text import (
     with_limits,
 )
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.prediction import HARMLESS, Band, PredictionRecord
-from dlscale.benchmarks.records.record import Setting
 from dlscale.collectives.algorithms.registry import SYNC
 
 

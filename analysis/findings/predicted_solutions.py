@@ -49,7 +49,7 @@ from dlscale.analysis.text import (
     with_limits,
     workload_title,
 )
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE
 

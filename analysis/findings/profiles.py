@@ -17,8 +17,8 @@ from dlscale.analysis.finding import Finding
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import attributes, interval_columns, number, workload_title
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.profile import Quantiles, StepProfile
-from dlscale.benchmarks.records.record import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,8 @@ from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import gibibytes, interval_columns, plural, workload_title
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Record
 from dlscale.models.frameworks import KNOWN
 
 JOB_SECONDS = 1800.0  # of a job whose share for start and checkpoint is shown, unless another is named

@@ -46,7 +46,8 @@ from dlscale.analysis.text import (
     rate,
     workload_title,
 )
-from dlscale.benchmarks.records.record import Cell, GpuMemory
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import GpuMemory
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE
 

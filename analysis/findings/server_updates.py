@@ -21,7 +21,8 @@ from dlscale.analysis.launches import good_by_cell
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Block
 from dlscale.analysis.text import attributes, backend_name, number, plural, points, workload_title
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from dlscale.analysis.plots import Figure, HeatMap, Loss, Plot
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import training_title
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 
 def span(values: Sequence[int]) -> str:

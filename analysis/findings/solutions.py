@@ -20,7 +20,8 @@ from dlscale.analysis.findings.trainings import Training, closest_value, metric_
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval
 from dlscale.analysis.text import cell_name, listed, number, plural, ratio_text, with_limits
-from dlscale.benchmarks.records.record import Base, Cell
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.target import Target
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase
 from dlscale.analysis.records import slowest_in_phase
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.target import Evaluation, Solution, Target, TrainingLaunch
 from dlscale.models.quality.metric import Metric
 

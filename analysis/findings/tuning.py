@@ -34,7 +34,7 @@ from dlscale.analysis.text import (
     with_limits,
 )
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.records.tuning import RateConfiguration, configuration_of
 

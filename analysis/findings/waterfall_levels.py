@@ -34,7 +34,7 @@ from dlscale.analysis.statistics import (
     ratio_of,
     t_interval,
 )
-from dlscale.benchmarks.records.record import Cell, Control
+from dlscale.benchmarks.records.cell import Cell, Control
 
 # "..._resident" is the same level on tensors in memory; "resident" is that of N ranks. "link" is no level of the
 # staircase: the training through which the base case of another job is reached. Seconds per step.

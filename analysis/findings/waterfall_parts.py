@@ -49,7 +49,7 @@ from dlscale.analysis.findings.waterfall_levels import InputBound, Level, Levels
 from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, half_width
 from dlscale.analysis.text import points
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 BATCH, SHARING, INPUT = "batch effect", "sharing the machine", "input stall"
 STRAGGLERS, WAITING = "stragglers", "communication and waiting"

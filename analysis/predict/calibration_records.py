@@ -31,6 +31,7 @@ from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.scenario import Scenario, jitter_text
 from dlscale.analysis.records import settings_text
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.cell import Cell, Setting
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.message_sizes import (
     CAMPAIGN_FILE,
@@ -38,7 +39,7 @@ from dlscale.benchmarks.records.message_sizes import (
     MessageSizeRun,
     load_run,
 )
-from dlscale.benchmarks.records.record import Cell, Record, Setting
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives.sharding import NONE
 

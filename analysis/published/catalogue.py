@@ -25,7 +25,7 @@ from dlscale.analysis.published.values import (
 from dlscale.base.definitions import Frozen, load_file
 from dlscale.base.errors import UsageError, unknown
 from dlscale.base.strings import Name, Text
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 FIGURES = "figures.toml"
 REAL = "real"  # matches any data that is read: publications do not know our names of data sets

@@ -11,7 +11,7 @@ from dlscale.analysis.measured import Measured
 from dlscale.analysis.published.catalogue import Figure, Own
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import backend_name
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 
 # If a published ratio starts at more than one device, ours is a ratio of two medians: no blocks, no interval.
 RATIO_OF_MEDIANS = "ratio of medians"

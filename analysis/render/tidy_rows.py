@@ -28,7 +28,8 @@ from dlscale.analysis.records import (
     world_step_seconds,
 )
 from dlscale.analysis.text import attributes
-from dlscale.benchmarks.records.record import WITHOUT_SAMPLES, Phases, Record
+from dlscale.benchmarks.records.cell import WITHOUT_SAMPLES
+from dlscale.benchmarks.records.record import Phases, Record
 from dlscale.benchmarks.records.target import Evaluation, Solution
 
 Columns = dict[str, Any]

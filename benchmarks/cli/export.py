@@ -25,8 +25,9 @@ from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
 from dlscale.benchmarks.exports.mllog import log_text, training_rules
+from dlscale.benchmarks.records.cell import WITHOUT_SAMPLES
 from dlscale.benchmarks.records.files import BadFile, load_records
-from dlscale.benchmarks.records.record import WITHOUT_SAMPLES, Record
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -18,7 +18,7 @@ from dlscale.analysis.curves import SETTINGS, named_cells, options_order
 from dlscale.analysis.statistics import blocks_needed, half_width
 from dlscale.analysis.text import plural
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.records.record import Case, Cell
+from dlscale.benchmarks.records.cell import Case, Cell
 from dlscale.benchmarks.study.axes import PLAIN
 from dlscale.benchmarks.study.plan import Launch, Plan, num_comparisons
 from dlscale.collectives import capabilities

@@ -11,9 +11,10 @@ from dlscale.analysis.predict.published_profiles import load_stored, stored_name
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import choose_study, study_folders
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.files import load_records
 from dlscale.benchmarks.records.message_sizes import CAMPAIGN_FILE, latest_run
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.models import load_workload

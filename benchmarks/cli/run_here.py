@@ -21,7 +21,7 @@ from dlscale.benchmarks.launch import parity_gate
 from dlscale.benchmarks.launch.campaign import Campaign, abandoned_cases, open_campaign, run_launch
 from dlscale.benchmarks.launch.preparing import check_startable, prepare_campaign
 from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import System

@@ -13,7 +13,8 @@ from dlscale.analysis.variants import Variants
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
-from dlscale.benchmarks.records.record import BASES, Base, Setting
+from dlscale.benchmarks.records.cell import Setting
+from dlscale.benchmarks.records.record import BASES, Base
 from dlscale.benchmarks.study.axes import TARGET_FIELDS, stated
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.study_file import STUDY_FILE

@@ -17,8 +17,8 @@ from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import json_option, results_option, study_folders
 from dlscale.benchmarks.cli.plan_table import counts_text
 from dlscale.benchmarks.jobs.jobs import JobFiles, all_jobs
+from dlscale.benchmarks.records.cell import is_canary
 from dlscale.benchmarks.records.files import summaries
-from dlscale.benchmarks.records.record import is_canary
 from dlscale.benchmarks.study.study_file import read_study_file
 
 

@@ -26,8 +26,9 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import study_folders
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.cli.stated_study import study_in
+from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
-from dlscale.benchmarks.records.record import Base, Case, Record
+from dlscale.benchmarks.records.record import Base, Record
 from dlscale.benchmarks.records.store import Store
 
 PAGE = "report.html"

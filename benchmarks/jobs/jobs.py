@@ -29,7 +29,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import APPENDED, locked, make_folder, open_regular, read_regular, write_atomically
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.records.record import Case
+from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import capabilities

@@ -8,7 +8,8 @@ import json
 from pydantic import BaseModel
 
 from dlscale.base.quantities import Count, Quantity, TextFact
-from dlscale.benchmarks.records.record import Configuration, Setting
+from dlscale.benchmarks.records.cell import Setting
+from dlscale.benchmarks.records.record import Configuration
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import System, facts
 

@@ -16,7 +16,7 @@ from dlscale.base.redaction import SECRET, redact
 from dlscale.base.variables import HELPER, passed_on, shadowing
 from dlscale.benchmarks.launch.asking import PROBE_SECONDS, NoAnswerError, ask
 from dlscale.benchmarks.launch.probe import Probe
-from dlscale.benchmarks.records.record import Setting
+from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.systems.system import DETECT, Installation, System
 
 # Variables of a user's environment that change what runs. No others are recorded, whatever they begin with: what a

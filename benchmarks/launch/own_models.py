@@ -13,7 +13,7 @@ from typing import Any
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.benchmarks.launch import asking
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.study.study import Study
 from dlscale.models.own import FilePlace, OwnModel
 from dlscale.models.own.facts import Answer

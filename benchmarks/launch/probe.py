@@ -23,7 +23,8 @@ from dlscale.base.launchers import LAUNCHERS, Flavour
 from dlscale.base.strings import Text
 from dlscale.base.variables import shadowing
 from dlscale.benchmarks.launch.measured_code import MeasuredCode, measured_code
-from dlscale.benchmarks.records.record import Fingerprint, Setting
+from dlscale.benchmarks.records.cell import Setting
+from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import unavailable_because
 from dlscale.models.frameworks import KNOWN

@@ -30,7 +30,8 @@ from dlscale.benchmarks.rank.checkpoints import last_checkpoint_step
 from dlscale.benchmarks.rank.lifeline import descendants, hold_lifeline, sweep_files
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata, SavedTraining, assemble
-from dlscale.benchmarks.records.record import Case, Failure, Record
+from dlscale.benchmarks.records.cell import Case
+from dlscale.benchmarks.records.record import Failure, Record
 from dlscale.benchmarks.records.spool import SPEC_FILE, RankError, RankSpool, read_spools
 from dlscale.benchmarks.records.store import Store
 

@@ -33,6 +33,7 @@ from dlscale.benchmarks.message_sizes.peers import (
     with_libraries,
 )
 from dlscale.benchmarks.message_sizes.schedule import Part
+from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.message_sizes import (
     Chosen,
     Collective,
@@ -43,7 +44,6 @@ from dlscale.benchmarks.records.message_sizes import (
     write_campaign,
 )
 from dlscale.benchmarks.records.provenance import node_facts
-from dlscale.benchmarks.records.record import Setting
 
 _CPUS = Path("/sys/devices/system/cpu")
 _MESSAGES = 2  # of the largest size, for some operations: the one that is moved, and where its result goes

@@ -13,7 +13,8 @@ from typing import cast
 
 from dlscale.benchmarks.rank.measure import BarrierControl, Observer
 from dlscale.benchmarks.rank.observers import GatherMeter, HaloMeter
-from dlscale.benchmarks.records.record import Cell, Gate, StateBytes
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Gate, StateBytes
 from dlscale.benchmarks.records.spool import CaseResult, Event, MeasuredWindow, SpoolWriter
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives import Backend, Trainer

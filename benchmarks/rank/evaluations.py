@@ -18,7 +18,8 @@ import numpy as np
 from dlscale.benchmarks.rank.checkpoints import share_checkpoint
 from dlscale.benchmarks.rank.measure import BarrierControl
 from dlscale.benchmarks.rank.witness import CLOCK
-from dlscale.benchmarks.records.record import Cell, Gate
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.window_gates import outside
 from dlscale.collectives import CountingTrainer, Trainer
 from dlscale.collectives.algorithms.registry import SYNC

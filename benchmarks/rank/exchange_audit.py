@@ -11,7 +11,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from dlscale.benchmarks.records.record import Gate, Setting
+from dlscale.benchmarks.records.cell import Setting
+from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import BUCKET_SIZES, GATHER_SIZES, Backend, Trainer
 from dlscale.collectives.training.counting import Moved
 from dlscale.models.weights import WEIGHT

@@ -25,8 +25,8 @@ from dlscale.benchmarks.rank.solution import train_to_target
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.rank.split import split_gates
 from dlscale.benchmarks.rank.training import measure_training
+from dlscale.benchmarks.records.cell import Cell, Control
 from dlscale.benchmarks.records.provenance import load_average, node_facts
-from dlscale.benchmarks.records.record import Cell, Control
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
 from dlscale.collectives import Backend
 from dlscale.collectives.control import ControlPlane

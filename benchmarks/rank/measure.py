@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 from dlscale.benchmarks.rank.witness import Witness
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.spool import Event, MeasuredWindow
 from dlscale.benchmarks.study.rules import Rules
 from dlscale.collectives.control import Communicator

@@ -11,7 +11,8 @@ from typing import Any
 from dlscale.benchmarks.rank.affinity import local_rank
 from dlscale.benchmarks.rank.energy import node_meter
 from dlscale.benchmarks.rank.measure import Observer
-from dlscale.benchmarks.records.record import Cell, GpuMemory
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import GpuMemory
 from dlscale.benchmarks.records.spool import Event, Halos, MeasuredWindow
 from dlscale.collectives import Backend
 from dlscale.collectives.neighbours.carried import CarriedNeighbours

@@ -26,7 +26,8 @@ from dlscale.benchmarks.rank.gates import numerics_gate
 from dlscale.benchmarks.rank.measure import BarrierControl, Emit, Steppable, time_window
 from dlscale.benchmarks.rank.noise import NoiseMeter, unmeasurable_because
 from dlscale.benchmarks.rank.target_audit import TargetAudit
-from dlscale.benchmarks.records.record import Cell, Gate
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import Phase
 from dlscale.benchmarks.records.target import End, Ended, Evaluation, GradientNoise, Target
 from dlscale.collectives import Trainer

@@ -9,7 +9,7 @@ from pydantic import PositiveFloat
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.strings import Text
-from dlscale.benchmarks.records.record import Case, Cell, num_sharing
+from dlscale.benchmarks.records.cell import Case, Cell, num_sharing
 from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS, Rules
 from dlscale.collectives.training.sleep import sleep_operations
 from dlscale.models.own import FilePlace, OwnWorkload

@@ -17,7 +17,8 @@ import numpy as np
 from dlscale.benchmarks.rank.deviation import EXACT, deviation, nan_last
 from dlscale.benchmarks.rank.replaying import smoothed
 from dlscale.benchmarks.rank.spec import LaunchSpec
-from dlscale.benchmarks.records.record import Cell, Gate
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Gate
 from dlscale.models.weights import WEIGHT
 from dlscale.models.workload import SYNTHETIC, ReplicaFactory, Shard, Weights
 

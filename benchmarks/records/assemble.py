@@ -14,10 +14,9 @@ from pydantic import ValidationError
 from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.redaction import redact, redacted
 from dlscale.base.strings import Moment, Name, Text
+from dlscale.benchmarks.records.cell import Case, Cell, Setting
 from dlscale.benchmarks.records.nodes import Allocation, EnergyReading, NodeEnergy, NodeFacts, NodeSettings
 from dlscale.benchmarks.records.record import (
-    Case,
-    Cell,
     Checkpoint,
     Configuration,
     Evidence,
@@ -30,7 +29,6 @@ from dlscale.benchmarks.records.record import (
     RankFacts,
     Record,
     Resumption,
-    Setting,
     StateBytes,
 )
 from dlscale.benchmarks.records.required_gates import missing_gates

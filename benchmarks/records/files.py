@@ -18,7 +18,8 @@ from dlscale.base.definitions import first_problem
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json
-from dlscale.benchmarks.records.record import SCHEMA_VERSION, Case, Cell, Failure, Parity, Record
+from dlscale.benchmarks.records.cell import Case, Cell
+from dlscale.benchmarks.records.record import SCHEMA_VERSION, Failure, Parity, Record
 from dlscale.benchmarks.records.windows import parse_windows
 
 RECORDS_FOLDER = "records"

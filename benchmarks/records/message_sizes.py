@@ -15,8 +15,8 @@ from dlscale.base.definitions import Frozen, first_problem
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.strings import Name, Text
+from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.collective_operations import COLLECTIVES
-from dlscale.benchmarks.records.record import Setting
 
 SCHEMA_VERSION: Final = 6  # those before had states of the caches
 

@@ -16,7 +16,7 @@ from dlscale.base.definitions import Frozen, first_problem, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular, write_atomically
 from dlscale.base.strings import Name, Text
-from dlscale.benchmarks.records.record import Setting
+from dlscale.benchmarks.records.cell import Setting
 from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
 from dlscale.models.workload import Preset

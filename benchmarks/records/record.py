@@ -7,15 +7,12 @@ requires a new SCHEMA_VERSION. In configuration, batch job and nodes, None means
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Collection, Iterable, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import (
-    AfterValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -27,20 +24,12 @@ from pydantic import (
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Moment, Name, Text
+from dlscale.benchmarks.records.cell import Case, Setting
 from dlscale.benchmarks.records.nodes import Allocation, NodeEnergy, NodeFacts
 from dlscale.benchmarks.records.profile import StepProfile
-from dlscale.benchmarks.records.target import Solution, Target, TrainingLaunch
+from dlscale.benchmarks.records.target import Solution, TrainingLaunch
 from dlscale.benchmarks.records.windows import Start, Window, WindowArrays, arrays_of
-from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.capabilities import NAMES
-from dlscale.collectives.sharding import NONE
-from dlscale.models import load_workload
-from dlscale.models.frameworks import KNOWN
-from dlscale.models.own import OwnModel, own_workload
-from dlscale.models.slept import UNCHECKED, Slept
-from dlscale.models.workload import Preset, Workload
-
-Setting = Text | int | float | bool
 
 
 class Configuration(Frozen):
@@ -59,193 +48,11 @@ class Configuration(Frozen):
 SCHEMA_VERSION = 5
 
 
-Control = Literal[
-    "train", "synthetic", "loader", "exchange", "halos", "alone", "profile", "whole_machine", "canary"
-]
-# Constant along a curve: samples per rank, samples over all ranks, or rows per rank (samples have more of them).
-ScalingMode = Literal["weak", "strong", "resolution"]
-AUTO = "auto"  # ranks per sample, as a study may ask for them: as many as the batch needs
 Base = Literal["1", "node", "smallest"]
 """Which number of ranks an efficiency is relative to: 1, the most on one node, or the fewest that were asked for."""
 
 BASES: tuple[Base, ...] = get_args(Base)
 Evidence = Literal["measured", "emulated", "simulated", "published"]
-
-
-def _known(name: str) -> str:
-    if name not in KNOWN:
-        raise ValueError(f"no framework {name[:40]!r}; known are: {', '.join(KNOWN)}")
-    return name
-
-
-Framework = Annotated[str, AfterValidator(_known)]
-
-
-class Cell(Frozen):
-    """The unit of comparison. Two measurements belong together if and only if their cells are equal.
-
-    `control`: `train` is the real thing; `synthetic` trains on fixed resident tensors instead of `data`; `loader` only
-    fetches batches; `exchange` only averages buckets of the sizes that the training has; `halos` only exchanges rows as
-    ranks do that share samples; `alone` is one rank at the
-    local batch of several, which shows the cost of a smaller batch alone in strong scaling; `profile` trains one rank
-    and stamps when in a step each gradient is complete; `whole_machine` is one rank on all cores, a reference; none of
-    these is ever a base case. `canary` is a training at the beginning and at the end of a job, which shows whether its
-    nodes have changed.
-    """
-
-    workload: Name
-    # Of a user's file, after which the workload is named; None: one of dlscale's.
-    own: OwnModel | None = where_given(None)
-    preset: Name
-    # Tokens per sample, where it is not the preset's own.
-    sequence_length: PositiveInt | None = where_given(None)
-    # Rows of a sample, likewise, and wherever samples grow with their ranks.
-    height: PositiveInt | None = where_given(None)
-    framework: Framework
-    backend: Name
-    backend_options: dict[Text, Setting] = {}
-    # Not written, like its options, where gradients are averaged in every step.
-    algorithm: Name = Field(SYNC, exclude_if=lambda name: name == SYNC)
-    algorithm_options: dict[Text, Setting] = where_given({})
-    # The state of which a rank holds only its part; not written where it holds all.
-    shard: Name = where_given(NONE)
-    # Ranks per sample, each with rows of it: a replica. Not written where ranks train on whole samples.
-    split: PositiveInt = where_given(1)
-    # What carries halos between a replica's ranks, where it is not the backend.
-    halo: Name | None = where_given(None)
-    environment: Text
-    # Of the environment, that the study sets; not written where it sets none.
-    variables: dict[Text, Text] = where_given({})
-    scaling_mode: ScalingMode
-    num_ranks: PositiveInt
-    num_servers: NonNegativeInt = 0
-    num_nodes: PositiveInt = 1
-    cores_per_rank: PositiveInt
-    threads_per_rank: PositiveInt
-    local_batch: PositiveInt  # samples per replica (a rank, where it has whole samples) and step
-    global_batch: PositiveInt  # samples per step over all ranks
-    precision: Name
-    compiled: bool = False  # torch.compile, or XLA in TensorFlow
-    memory_format: Name = "channels_last"
-    device: Literal["cpu", "gpu"] = "cpu"
-    control: Control = "train"
-    slept: Slept | None = where_given(None)  # in the place of computation; None: networks compute
-    target: Target | None = where_given(None)  # None: what is measured is speed alone
-    data: Text  # the study's data: "synthetic", or "<name>:<12 hex digits>" (study/cells.py)
-
-    @property
-    def facts(self) -> Workload:
-        """What is known of its workload; of a user's file what the cell has. Raises UsageError for an unknown one."""
-        return own_workload(self.own) if self.own else load_workload(self.workload)
-
-    @property
-    def unchecked(self) -> str:
-        """What gates cannot check of it; empty for a workload of dlscale's that computes."""
-        return UNCHECKED if self.slept else self.own.unchecked if self.own else ""
-
-    @property
-    def carrier(self) -> str:
-        """How its ranks combine what they learn: the backend, and an algorithm beside synchronous SGD."""
-        return self.backend if self.algorithm == SYNC else f"{self.backend} {self.algorithm}"
-
-    @property
-    def base_method(self) -> str:
-        """Likewise, with what is sharded: `ring, optimizer sharded`; a rank by itself has whole samples."""
-        return self.carrier if self.shard == NONE else f"{self.carrier}, {self.shard} sharded"
-
-    @property
-    def method(self) -> str:
-        """Likewise, with how samples are split: `ring, split 2`, `horovod, split 2, halos by mpi`."""
-        split = f", split {self.split}" if self.split > 1 else ""
-        return self.base_method + split + (f", halos by {self.halo}" if self.halo else "")
-
-    @property
-    def batch(self) -> int:
-        """The samples that are constant along its curve: per rank (weak), over all ranks (strong), or per replica."""
-        if self.scaling_mode == "strong":
-            return self.global_batch
-        return self.local_batch // self.split if self.scaling_mode == "weak" else self.local_batch
-
-    @property
-    def base_height(self) -> int | None:
-        """The rows of its base case's samples: fewer than its own where samples grow with their ranks."""
-        return self.height // self.split if self.height and self.scaling_mode == "resolution" else self.height
-
-    @property
-    def sample_size(self) -> int:
-        """The rows of a sample over those that the base case's have."""
-        return self.split if self.scaling_mode == "resolution" else 1
-
-    @property
-    def rank_work(self) -> float:
-        """What a rank computes per step, in samples of the base case's size."""
-        return self.local_batch * self.sample_size / self.split
-
-    @property
-    def preset_facts(self) -> Preset:
-        """What is known of its preset, at its length of sequences and its rows."""
-        return self.facts.preset(self.preset, self.sequence_length, height=self.height)
-
-    @property
-    def options(self) -> dict[str, Setting]:
-        """The backend's options and the algorithm's, for names and orders."""
-        return self.backend_options | self.algorithm_options
-
-    @property
-    def num_processes(self) -> int:
-        """The ranks of the launch: workers and servers."""
-        return self.num_ranks + self.num_servers
-
-    @cached_property
-    def id(self) -> str:
-        """Readable, unique, and safe as a file name."""
-        return (
-            f"{self.workload}-{self.preset}-{self.framework}-{self.backend}-{self.num_ranks}r"
-            f"-{self.control}-{_digest(self.model_dump_json())[:8]}"
-        )
-
-
-@lru_cache(maxsize=4096)
-def _digest(text: str) -> str:
-    """The digest of a JSON table, whatever order its names have; a study has many objects of each cell."""
-    return hashlib.sha256(json.dumps(json.loads(text), sort_keys=True).encode()).hexdigest()
-
-
-def is_canary(case_id: str) -> bool:
-    """Whether a case of that id is a canary: it belongs to a job and not to the study's plan."""
-    return "-canary-" in case_id
-
-
-def split_needed(num_ranks: int, global_batch: int) -> int:
-    """The fewest ranks per sample with which a batch is dealt out evenly: ranks / batch beyond the batch."""
-    return next(
-        split
-        for split in range(1, num_ranks + 1)
-        if num_ranks % split == 0 and global_batch % (num_ranks // split) == 0
-    )
-
-
-class Case(Frozen):
-    """One launch of a cell. The launches with equal `block` ran close in time, base cases among them."""
-
-    cell: Cell
-    block: NonNegativeInt  # also the index of the cell's launch: one launch per cell and block
-    position: NonNegativeInt  # in the block's randomised order
-
-    @cached_property
-    def id(self) -> str:
-        """Readable, unique within a study, and safe as a file name."""
-        return f"{self.cell.id}-{self.block:02d}"
-
-
-# They vary less than a training: shorter windows, and no more than the rules ask for.
-SHORT_CONTROLS = ("exchange", "halos", "loader")
-WITHOUT_SAMPLES = ("exchange", "halos")  # those that communicate only
-
-
-def num_sharing(cases: Iterable[Case]) -> int:
-    """The number of cases that share a launch's time: all but the short controls."""
-    return sum(case.cell.control not in SHORT_CONTROLS for case in cases)
 
 
 class Gate(Frozen):

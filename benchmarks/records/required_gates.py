@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Record
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.capabilities import capabilities
 from dlscale.collectives.sharding import NONE

@@ -32,17 +32,10 @@ from dlscale.base.definitions import first_problem
 from dlscale.base.files import APPENDED, open_regular, read_regular
 from dlscale.base.parsing import parse_json_object
 from dlscale.base.strings import Text
+from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.nodes import EnergyReading, NodeSettings
 from dlscale.benchmarks.records.profile import StepProfile
-from dlscale.benchmarks.records.record import (
-    Checkpoint,
-    Gate,
-    GpuMemory,
-    RankPlace,
-    Resumption,
-    Setting,
-    StateBytes,
-)
+from dlscale.benchmarks.records.record import Checkpoint, Gate, GpuMemory, RankPlace, Resumption, StateBytes
 from dlscale.benchmarks.records.target import Ended, Evaluation
 from dlscale.benchmarks.records.windows import Count, CountFromZero, Seconds, Start
 

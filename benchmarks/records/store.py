@@ -25,6 +25,7 @@ from pydantic import BaseModel
 from dlscale.base.errors import UsageError
 from dlscale.base.files import locked, make_folder, open_regular, read_regular, write_atomically
 from dlscale.benchmarks.records import files
+from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.files import (
     PARITY_FILE,
     RECORDS_FOLDER,
@@ -36,7 +37,7 @@ from dlscale.benchmarks.records.files import (
     measured,
     parse_file_name,
 )
-from dlscale.benchmarks.records.record import Case, Record
+from dlscale.benchmarks.records.record import Record
 
 
 class _Plan(BaseModel):

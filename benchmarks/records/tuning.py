@@ -8,7 +8,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Data, Name, NameOrNone, Text
-from dlscale.benchmarks.records.record import Cell, Setting
+from dlscale.benchmarks.records.cell import Cell, Setting
 from dlscale.collectives.algorithms.registry import SYNC
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from dlscale.base.parsing import parse_toml
 from dlscale.base.quantities import split_list
 from dlscale.base.redaction import SECRET
-from dlscale.benchmarks.records.record import Setting
+from dlscale.benchmarks.records.cell import Setting
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 
 # Of a study.

@@ -22,7 +22,7 @@ from itertools import chain
 import numpy as np
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import AUTO, split_needed
+from dlscale.benchmarks.records.cell import AUTO, split_needed
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import Study
 from dlscale.collectives import capabilities

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Cell, Control
+from dlscale.benchmarks.records.cell import Cell, Control
 from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.batches import Work, check_small, work_of
 from dlscale.benchmarks.study.plan import STEP_FLOPS_PER_CORE

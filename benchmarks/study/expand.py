@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from dlscale.base.definitions import one_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Case
+from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.study.batches import dividing
 from dlscale.benchmarks.study.cells import CellMaker, Group, check_profile, data_paths
 from dlscale.benchmarks.study.owned_options import check_owned_options

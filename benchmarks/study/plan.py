@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from dlscale.benchmarks.records.cell import SHORT_CONTROLS, Case, Cell, num_sharing
 from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS
-from dlscale.benchmarks.records.record import SHORT_CONTROLS, Case, Cell, num_sharing
 from dlscale.benchmarks.study.rules import SHORT_CONTROL_SECONDS
 from dlscale.benchmarks.study.sizes import Shape
 from dlscale.benchmarks.study.study import Study

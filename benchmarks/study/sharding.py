@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Setting
+from dlscale.benchmarks.records.cell import Setting
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC

@@ -26,7 +26,8 @@ from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Counts, Duration, Words, split_list
 from dlscale.base.strings import Name, Text
-from dlscale.benchmarks.records.record import Base, ScalingMode, Setting
+from dlscale.benchmarks.records.cell import ScalingMode, Setting
+from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.study.axes import (
     OPTION_TABLES,
     TARGET_FIELDS,

@@ -21,7 +21,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.files import LARGEST_BYTES, read_regular, write_atomically
 from dlscale.base.parsing import parse_toml
 from dlscale.base.strings import Name
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.target import Tuning
 from dlscale.benchmarks.records.tuning import RateConfiguration, configuration_of
 

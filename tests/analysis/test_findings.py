@@ -17,7 +17,7 @@ from dlscale.analysis.render.html.document import render
 from dlscale.analysis.render.html.page import page_of
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.analysis.render.screen import render_full, render_screen
-from dlscale.benchmarks.records.record import Case
+from dlscale.benchmarks.records.cell import Case
 from tests.analysis.reading import printed
 from tests.made_records import make_record, make_study
 

@@ -29,8 +29,9 @@ from dlscale.analysis.predict.profile import Profile
 from dlscale.base.definitions import Frozen
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
+from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch
-from dlscale.benchmarks.records.record import Record, Setting
+from dlscale.benchmarks.records.record import Record
 from dlscale.collectives import NAMES
 
 FILE = Path(__file__).resolve().parents[2] / "results" / "reference" / "emulated.json"

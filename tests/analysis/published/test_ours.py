@@ -6,7 +6,7 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.measured import measure
 from dlscale.analysis.published.catalogue import Own
 from dlscale.analysis.published.ours import own_points
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from tests.made_records import make_record
 
 from .conftest import cori, made_figure

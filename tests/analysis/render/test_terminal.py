@@ -16,7 +16,8 @@ from dlscale.analysis.measured import measure
 from dlscale.analysis.render.screen import render_full, render_screen
 from dlscale.benchmarks.cli import several_studies
 from dlscale.benchmarks.cli.report import report, show_study
-from dlscale.benchmarks.records.record import Case, Parity
+from dlscale.benchmarks.records.cell import Case
+from dlscale.benchmarks.records.record import Parity
 from dlscale.benchmarks.records.store import Store
 from tests.analysis.reading import printed
 

@@ -14,7 +14,8 @@ from dlscale.analysis.launches import select_attempts
 from dlscale.analysis.measured import measure
 from dlscale.analysis.records import start_skews
 from dlscale.analysis.render.tidy import TABLES, columns_of, write_tables
-from dlscale.benchmarks.records.record import Cell, Phases
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Phases
 from tests.analysis.findings.test_solutions import training
 from tests.analysis.made_predictions import predictions
 from tests.made_records import make_record, make_study, profile_record

@@ -8,7 +8,8 @@ import sys
 from itertools import product
 from pathlib import Path
 
-from dlscale.benchmarks.records.record import Cell, Record
+from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.target import Evaluation, Solution, Target
 from tests.made_records import make_record, write_study
 

@@ -11,8 +11,8 @@ from dlscale.analysis.predict.solution import SamplesToTarget, samples_of
 from dlscale.analysis.statistics import Interval
 from dlscale.base.definitions import names
 from dlscale.benchmarks.cli import cli, rehearsal
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.prediction import Band, read_predictions
-from dlscale.benchmarks.records.record import Cell
 from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.study.target import same_rules

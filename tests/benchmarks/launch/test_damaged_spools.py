@@ -10,7 +10,7 @@ from dlscale.benchmarks.launch import supervisor
 from dlscale.benchmarks.launch.supervisor import LOG_FILE, METADATA_FILE, collect_leftovers
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata
-from dlscale.benchmarks.records.record import Case
+from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.spool import (
     SPEC_FILE,
     CaseEnd,

@@ -7,7 +7,7 @@ from importlib import resources
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.study.axes import read_ladder, read_options, read_step, read_variables
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons

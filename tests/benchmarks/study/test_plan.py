@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlscale.benchmarks.records.record import Case
+from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.study.plan import Launch, Plan, step_seconds
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import load_study

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dlscale.benchmarks.records.record import Cell
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.study.study import load_study
 from tests.benchmarks.study.test_study import cells, plan
 

@@ -20,11 +20,12 @@ from dlscale.benchmarks.launch.supervisor import METADATA_FILE, collect_leftover
 from dlscale.benchmarks.message_sizes.peers import Place, read_note
 from dlscale.benchmarks.rank.checkpoints import checkpoint_notes, load_checkpoint, save_checkpoint
 from dlscale.benchmarks.rank.lifeline import boot_id, sweep_files
+from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.files import BadFile, load_parity, read_record
 from dlscale.benchmarks.records.message_sizes import load_run
 from dlscale.benchmarks.records.prediction import read_predictions
 from dlscale.benchmarks.records.preparation import read_preparation, read_preparations
-from dlscale.benchmarks.records.record import Case, Record
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.spool import (
     SPEC_FILE,
     Abort,
