@@ -14,11 +14,12 @@ from typing import Any
 from dlscale.benchmarks.rank.affinity import local_rank, require_local_rank
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
 from dlscale.benchmarks.rank.checks import update_gates
+from dlscale.benchmarks.rank.connections import connections
 from dlscale.benchmarks.rank.controls import measure_exchange, measure_loader
 from dlscale.benchmarks.rank.halos_only import measure_halos
 from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.measure import CommunicatorControl
-from dlscale.benchmarks.rank.observers import GatherMeter, HaloMeter, HostMemoryMeter, observers_of
+from dlscale.benchmarks.rank.observers import HostMemoryMeter, observers_of
 from dlscale.benchmarks.rank.other_programs import watch_other_programs
 from dlscale.benchmarks.rank.profile import measure_profile
 from dlscale.benchmarks.rank.solution import train_to_target
@@ -28,16 +29,10 @@ from dlscale.benchmarks.rank.training import measure_training
 from dlscale.benchmarks.records.cell import Cell, Control
 from dlscale.benchmarks.records.provenance import load_average, node_facts
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
-from dlscale.collectives import Backend
 from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
-from dlscale.collectives.neighbours import carrier_of, connect_neighbours
-from dlscale.collectives.neighbours.carried import CarriedNeighbours
-from dlscale.collectives.neighbours.gathering import over_control
-from dlscale.collectives.registry import connect, preload, serve
-from dlscale.collectives.sharding import NONE
+from dlscale.collectives.registry import preload, serve
 from dlscale.models.frameworks import framework_module, repeatable, taken_gpu
-from dlscale.models.workload import Shard
 
 
 def run_launch_on_rank(
@@ -76,42 +71,28 @@ def run_launch_on_rank(
     with _phase(spool, "import_backend"):
         preload(cell.backend, cell.framework)
     with _phase(spool, "connect"):
-        backend = connect(
-            cell.backend,
-            control=world,
-            framework=cell.framework,
-            options=cell.backend_options,
-            job=job,
-            algorithm=cell.algorithm,
-            algorithm_options=cell.algorithm_options,
-            shard=cell.shard,
-        )
-        neighbours = _connect_neighbours(cell, world) if cell.split > 1 else None
+        connected = connections(cell, control=world, job=job)
     memory = HostMemoryMeter()
-    gathers = GatherMeter(backend) if cell.shard != NONE else None
-    halos = HaloMeter(neighbours) if neighbours else None
-    shard = Shard(
-        index=world.Get_rank() // cell.split, count=world.Get_size() // cell.split, neighbours=neighbours
-    )
+    meters = [meter for meter in (connected.gathers, connected.halos) if meter]
     context = LaunchContext(
-        backend=backend,
+        backend=connected.backend,
         control=CommunicatorControl(world, patient=spec.patient),
         world=world,
-        shard=shard,
+        shard=connected.shard,
         rules=spec.rules,
         seed=spec.seed,
         spool=spool,
-        observers=[*observers_of(cell, others), memory, *filter(None, (gathers, halos))],
-        gathers=gathers,
-        halos=halos,
-        beside=over_control(world, split=cell.split) if neighbours else None,
+        observers=[*observers_of(cell, others), memory, *meters],
+        gathers=connected.gathers,
+        halos=connected.halos,
+        beside=connected.beside,
         bucket_bytes=[] if any(case.cell.control == "exchange" for case in spec.cases) else None,
     )
     gc.freeze()  # what was imported stays, and no collection need visit it
     with _phase(spool, "gates"), context.aside(), repeatable(cell.framework, device=cell.device):
         passed = context.write_gates(
             update_gates(
-                backend,
+                connected.backend,
                 factories[0],
                 control=world,
                 shard=context.shard,
@@ -119,10 +100,10 @@ def run_launch_on_rank(
                 precision=cell.precision,
             )
         )
-        if neighbours:
+        if connected.neighbours:
             passed &= context.write_gates(split_gates(spec, cell, control=world, shard=context.shard))
     if not passed:
-        _close(backend, neighbours)
+        connected.close()
         return 3
     gc.enable()
     end = process_start + spec.seconds
@@ -143,21 +124,8 @@ def run_launch_on_rank(
         passed &= context.write_gates(measurement_of(case.cell)(run), case=index)
         _write_case_end(spool, index, memory)
     world.Barrier()
-    _close(backend, neighbours)
+    connected.close()
     return 0 if passed else 3
-
-
-def _connect_neighbours(cell: Cell, world: Any) -> CarriedNeighbours:
-    """Those of this rank's replica; collective. Raises UsageError where nobody can carry halos."""
-    carrier = carrier_of(cell.backend, framework=cell.framework, halo=cell.halo)
-    options = cell.backend_options if carrier == cell.backend else {}
-    return connect_neighbours(carrier, control=world, split=cell.split, options=options)
-
-
-def _close(backend: Backend, neighbours: CarriedNeighbours | None) -> None:
-    if neighbours:
-        neighbours.close()
-    backend.close()
 
 
 CONTROLS: dict[Control, Measurement] = {
