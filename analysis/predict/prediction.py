@@ -308,16 +308,18 @@ def _drawn_line(
 
 def _largest_share(scenario: Scenario, split: int) -> float:
     """Of a sample's rows, that of the rank with the most blocks."""
-    blocks = scenario.preset.largest_split
+    blocks = scenario.largest_split
     return max(Rows(index=0, split=split, num_blocks=blocks).counts(blocks)) / blocks
 
 
 def _halos(draws: _Draws, split: int, local_batch: int) -> HaloSeconds:
     """What a step exchanges between ranks that share samples, in each replicate; nothing where samples are whole."""
     scenario, none = draws.scenario, np.zeros_like(draws.rate)
-    stated = load_workload(scenario.profile.workload).exchanges
-    if split == 1 or scenario.halo is None or stated is None:
+    if split == 1 or scenario.halo is None:
         return HaloSeconds(forward=none, backward=none)
+    stated = load_workload(scenario.profile.workload).exchanges
+    if stated is None:
+        raise ValueError(f"{scenario.profile.workload} can be split, and does not state its exchanges")
     exchanges, algorithm = stated(scenario.preset), scenario.halo.algorithm
     place = Place(batch=local_batch, framework=scenario.profile.framework)
 

@@ -20,6 +20,7 @@ from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
 from dlscale.collectives.neighbours import carrier_of
 from dlscale.collectives.sharding import NONE, OPTIMIZER, PARAMETERS, check_sharding
+from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.workload import Preset
 
@@ -84,6 +85,11 @@ class Scenario:
     def preset(self) -> Preset:
         """What is known of the profile's preset."""
         return load_workload(self.profile.workload).preset(self.profile.preset, self.profile.sequence_length)
+
+    @property
+    def largest_split(self) -> int:
+        """The most ranks that can share a sample; 1 of a network of one's own, whose layers nobody states."""
+        return self.preset.largest_split if self.profile.workload in WORKLOADS else 1
 
 
 def scenario_of(
@@ -258,7 +264,7 @@ def check_sizes(scenario: Scenario, sizes: Sequence[int]) -> None:
                 f"{count} nodes{servers} on {scenario.network.name}, which has {scenario.network.num_nodes}; "
                 "give fewer --nodes" + (" or servers" if servers else "")
             )
-        split, most = scenario.split_at(num_ranks), scenario.preset.largest_split
+        split, most = scenario.split_at(num_ranks), scenario.largest_split
         if num_ranks % split:
             raise UsageError(
                 f"split {split} does not divide {num_ranks} ranks; give other --nodes or --split"
