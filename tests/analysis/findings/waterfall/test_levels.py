@@ -70,14 +70,18 @@ def coverage(noise: str, num_blocks: int, *, paired: bool = True) -> list[float]
     return list(hits / NUM_STUDIES)
 
 
+# Thousands of studies each: those of the usual size every day.
+SIZES = [6, *(pytest.param(size, marks=pytest.mark.nightly) for size in (3, 10))]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("num_blocks", [3, 6, 10])
+@pytest.mark.parametrize("num_blocks", SIZES)
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_interval_of_a_part_holds_its_level(noise, num_blocks):
     assert min(coverage(noise, num_blocks)) >= 0.935
 
 
-@pytest.mark.parametrize("num_blocks", [3, 6, 10])
+@pytest.mark.parametrize("num_blocks", SIZES)
 def test_so_does_that_of_an_unpaired_one(num_blocks):
     assert min(coverage("normal", num_blocks, paired=False)) >= 0.935
 
