@@ -12,6 +12,7 @@ import sys
 import time
 import unicodedata
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from dlscale.base.definitions import Frozen
@@ -120,15 +121,25 @@ def _framework(own: OwnFile) -> str:
 
 
 def _first_network(own: OwnFile) -> Any:
-    """One of the file; `model(layers)` is given the layers of each framework that the file has imported."""
+    """One of the file; `model(layers)` is given the layers of the framework that the file itself names, if it does.
+
+    Another may have been imported by others.
+    """
     if not own.takes_layers:
         return own.call("model")
-    for framework in FRAMEWORKS:
-        if MODULES[framework] in sys.modules:
-            return own.network(importlib.import_module(f"dlscale.models.own._{framework}").WHOLE)
+    homes = {_home(value) for value in own.names.values()}
+    imported = [framework for framework in FRAMEWORKS if MODULES[framework] in sys.modules]
+    for framework in [one for one in imported if MODULES[one] in homes] or imported:
+        return own.network(importlib.import_module(f"dlscale.models.own._{framework}").WHOLE)
     raise UsageError(
         f"{own.name}: model(layers) imports neither torch nor keras; import the one it is written in"
     )
+
+
+def _home(value: Any) -> str:
+    """The package that a module is, or that something else comes from."""
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return name.partition(".")[0] if isinstance(name, str) else ""
 
 
 def _block_rows(own: OwnFile, batch: Arrays, found: dict[str, Any]) -> int:

@@ -40,10 +40,9 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A rank with these neighbours, whose replica trains on so many samples at once in a framework."""
+    """A rank with these neighbours, whose replica trains on so many samples at once."""
 
     batch: int
-    framework: str
     has_upper: bool = True
     has_lower: bool = True
     element_bytes: int = FLOAT32_BYTES  # of maps
@@ -67,16 +66,13 @@ class Halo(Exchange):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Exchange):
-    """Two sums for each channel, of a batch norm over all ranks' rows."""
+    """Two sums for each channel of a batch norm over all ranks' rows, in float64; forward also the number of pixels."""
 
     channels: int
 
-    def call(self, way: Way, place: Place) -> Call:
-        """Torch has the number of pixels among its sums, and adds gradients up in float64."""
-        torch = place.framework == "torch"
-        if way == "forward":
-            return Call("sum", (FLOAT64_BYTES * (2 * self.channels + torch),))
-        return Call("sum", ((FLOAT64_BYTES if torch else FLOAT32_BYTES) * 2 * self.channels,))
+    def call(self, way: Way, place: Place) -> Call:  # noqa: ARG002 - statistics are of all samples
+        """As many numbers on every rank."""
+        return Call("sum", (FLOAT64_BYTES * (2 * self.channels + (way == "forward")),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

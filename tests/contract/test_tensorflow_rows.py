@@ -250,7 +250,6 @@ def test_a_step_exchanges_what_its_workload_states(neighbours, name, preset, hei
     make(shard=Shard(neighbours=neighbours), seed=1).gradients()
     place = Place(
         batch=2,
-        framework="tensorflow",
         has_upper=neighbours.index > 0,
         has_lower=neighbours.index < neighbours.split - 1,
     )

@@ -53,7 +53,7 @@ def test_a_step_exchanges_what_its_workload_states(name, preset, height):
 
     stated = workload.exchanges(workload.preset(preset, height=height))
     for index, found in enumerate(in_threads(split, counted)):
-        place = Place(batch=BATCH, framework="torch", has_upper=index > 0, has_lower=index < split - 1)
+        place = Place(batch=BATCH, has_upper=index > 0, has_lower=index < split - 1)
         assert found == Counter(
             call for way in ("forward", "backward") for call in calls_of(stated, way, place)
         )
