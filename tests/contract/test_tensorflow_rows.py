@@ -238,7 +238,11 @@ def test_what_cannot_exchange_rows_is_refused(neighbours, part):
 
 @pytest.mark.parametrize(
     ("name", "preset", "height"),
-    [("hep_cnn", "tiny", None), ("cosmogan", "tiny", None), ("resnet50", "tiny", 96)],
+    [
+        ("hep_cnn", "tiny", None),
+        ("cosmogan", "tiny", None),
+        pytest.param("resnet50", "tiny", 96, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_step_exchanges_what_its_workload_states(neighbours, name, preset, height):
     workload = load_workload(name)
