@@ -18,6 +18,7 @@ from dlscale.base.parsing import parse_toml
 from dlscale.base.quantities import split_list
 from dlscale.base.redaction import SECRET
 from dlscale.benchmarks.records.cell import Setting
+from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 
 # Of a study.
@@ -262,3 +263,13 @@ def variant_settings(
             "give fewer values"
         )
     return [dict(zip(own, values, strict=True)) for values in product(*own.values())]
+
+
+def leave_out(values: dict[str, Any], table: str, *, left: set[str], named: set[str]) -> None:
+    """Leave out a study's own options of backends, or of algorithms, that are not `left` of it; the user's stay."""
+    known = set(ALGORITHMS if table == "algorithm_options" else BACKENDS)
+    gone = known - left - named
+    values[table] = {owner: own for owner, own in values.get(table, {}).items() if owner not in gone}
+    values["axes"] = {
+        name: several for name, several in values["axes"].items() if name.partition(".")[0] not in gone
+    }

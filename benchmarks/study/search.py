@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.study.study import LARGEST_SEED, Study, leave_out
+from dlscale.benchmarks.study.axes import leave_out
+from dlscale.benchmarks.study.study import LARGEST_SEED, Study
 from dlscale.benchmarks.study.target import TargetRules, expected_samples, own_rate
 from dlscale.benchmarks.study.tuned import SEED_DISTANCE
 from dlscale.collectives import capabilities

@@ -35,6 +35,7 @@ from dlscale.benchmarks.study.axes import (
     check_variable,
     checked_values,
     cumulative,
+    leave_out,
     placed,
     stated,
     variant_settings,
@@ -430,16 +431,6 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
     except ValidationError as error:
         problem = definitions.first_problem(error).removeprefix("the file: ")
         raise UsageError(f"study {values['name']}: {problem}") from None
-
-
-def leave_out(values: dict[str, Any], table: str, *, left: set[str], named: set[str]) -> None:
-    """Leave out a study's own options of backends, or of algorithms, that are not `left` of it; the user's stay."""
-    known = set(ALGORITHMS if table == "algorithm_options" else BACKENDS)
-    gone = known - left - named
-    values[table] = {owner: own for owner, own in values.get(table, {}).items() if owner not in gone}
-    values["axes"] = {
-        name: several for name, several in values["axes"].items() if name.partition(".")[0] not in gone
-    }
 
 
 def _system_defaults(study: Study, system: System, changes: Mapping[str, Any]) -> dict[str, Any]:
