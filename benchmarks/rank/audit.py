@@ -51,9 +51,7 @@ class AuditedTraining:
 
     trainer: Trainer
     backend: Backend
-    make_reference: Callable[
-        [], Replica
-    ]  # with the samples and the seed of the trainer's replica; called once
+    make_reference: Callable[[], Replica]  # with the samples and seed of the trainer's replica; called once
     control: Communicator  # of the ranks
     shard: Shard  # the trainer's
     bounds: Bounds
