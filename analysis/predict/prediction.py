@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -161,25 +161,26 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     if scenario.step_error and (num_ranks > 1 or rule.serves):
         mean = mean * np.exp(scenario.step_error * rng.standard_normal(scenario.num_replicates))
     computing = factors.mean(axis=1) * (profile.backward_seconds + whole_update)
-    saved = float(np.median(factors.mean(axis=1) * (whole_update - profile.update_seconds)))
-    ideal = base.mean_step_seconds / scenario.batch * local_batch / split
-    exchanging = float(np.median(halos.total))
-    step, computes = float(np.median(mean)), float(np.median(computing))
+    saved = factors.mean(axis=1) * (whole_update - profile.update_seconds)
+    ideal, paces = base.mean_step_seconds / scenario.batch * local_batch / split, pace[:, 0]
+    exchanging = np.broadcast_to(halos.total, shape).mean(axis=1)
     rates = num_ranks // split * local_batch / mean
-    efficiencies = ideal * pace[:, 0] / mean
-    parts = {
-        BATCH: (even.mean_step_seconds - ideal) / step,
-        UNEVEN: (profile.mean_step_seconds - even.mean_step_seconds) / step,
-        STRAGGLERS: (computes - profile.mean_step_seconds) / step,
-        HALO: exchanging / step,
-        EXPOSED: (step - computes - exchanging + saved) / step,
+    efficiencies = ideal * paces / mean
+    lost = {
+        BATCH: (even.mean_step_seconds - ideal) * paces,
+        UNEVEN: (profile.mean_step_seconds - even.mean_step_seconds) * paces,
+        STRAGGLERS: computing - profile.mean_step_seconds * paces,
+        HALO: exchanging,
+        EXPOSED: mean - computing - exchanging + saved,
+        UPDATE: -saved,
     }
-    if split == 1:
-        del parts[UNEVEN], parts[HALO]
-    if saved:
-        parts[UPDATE] = -saved / step
-    if scenario.scaling_mode == "weak":
-        del parts[BATCH]
+    there = {
+        BATCH: scenario.scaling_mode == "strong",
+        UNEVEN: split > 1,
+        HALO: split > 1,
+        UPDATE: bool(saved.any()),
+    }
+    parts = {name: seconds / mean for name, seconds in lost.items() if there.get(name, True)}
     return PredictedPoint(
         num_nodes=num_nodes,
         num_ranks=num_ranks,
@@ -189,7 +190,7 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
         samples_per_second=_band(rates),
         efficiency=_band(efficiencies),
         step_seconds=_band(mean),
-        parts=parts,
+        parts=_typical(parts, 1 - efficiencies),
         replicates=efficiencies,
         rates=rates,
     )
@@ -360,6 +361,20 @@ def _asynchronous(draws: _Draws, profile: Profile, factors: Floats) -> Floats:
         factors=factors,
         num_ranks=draws.num_ranks,
     )
+
+
+def _typical(parts: Mapping[str, Floats], lost: Floats) -> dict[str, float]:
+    """The parts (R,) of what is `lost` (R,) as the twentieth of the replicates in the middle has them.
+
+    They add up to the median of what is lost: the largest has what its neighbours in the order lose beside it.
+    """
+    count = len(lost)
+    order, reach = np.argsort(lost), count // 40
+    middle = order[(count - 1) // 2 - reach : count // 2 + reach + 1]
+    found = {name: float(shares[middle].mean()) for name, shares in parts.items()}
+    largest = max(found, key=lambda name: abs(found[name]))
+    found[largest] += float(np.median(lost)) - sum(found.values())
+    return found
 
 
 def _band(values: Floats) -> Band:

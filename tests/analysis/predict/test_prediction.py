@@ -27,6 +27,22 @@ def test_without_noise_a_point_is_arithmetic():
     assert point.parts["exposed communication"] == pytest.approx(ring / (0.32 + ring))
 
 
+@pytest.mark.parametrize("backend", ["gloo", "horovod", "mpi_ps"])
+def test_parts_add_up_where_each_replicate_draws_its_pace(backend):
+    """A pace between a quarter and four times is no waiting: nobody is slower than the others by it."""
+    drawn = replace(PROFILE, time_factors=(0.25, 4.0))
+    point = predict_point(scenario(backend, profile=drawn, noise=Noise(variation=(0.01, 0.1))), 64)
+    assert sum(point.parts.values()) == pytest.approx(1 - point.efficiency.center, abs=1e-9)
+    steady = predict_point(scenario("none", profile=drawn), 64)
+    assert steady.parts["stragglers"] == pytest.approx(0, abs=1e-9)
+
+
+def test_fewer_workers_than_servers_fill_their_own_links():
+    """The documents' formula, 2 max(P/S, 1) n/B: 2 P n/(S B) would be a quarter of it."""
+    point = predict_point(scenario("mpi_ps", num_servers=8), 2)
+    assert point.step_seconds.center - 0.32 == pytest.approx(2 * 0.1 + 2 * 10e-6, rel=1e-3)
+
+
 def test_one_rank_and_no_exchange_are_ideal():
     assert predict_point(scenario(), 1).efficiency.center == pytest.approx(1)
     assert predict_point(scenario("none"), 64).efficiency.center == pytest.approx(1)
