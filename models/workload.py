@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.models.frameworks import KNOWN, check_memory_format, framework_module
+from dlscale.models.layers import Layer
 from dlscale.models.optimizers import OptimizerRule
 from dlscale.models.parallel import Neighbours, Rows, deal_rows
 from dlscale.models.parallel.exchanges import Exchange
@@ -290,6 +291,8 @@ class Workload:
     at_height: Callable[[Preset, int], Preset] | None = (
         None  # one at other rows; None: the network's are fixed
     )
+    # What a step of a preset computes, in forward order; None: not stated.
+    layers: Callable[[Preset], Sequence[Layer]] | None = None
     # What a step of a preset exchanges between ranks that share samples, in forward order; None: not stated.
     exchanges: Callable[[Preset], Sequence[Exchange]] | None = None
     references: tuple[str, ...]

@@ -1,10 +1,9 @@
 """Profiles of machines that are not here, from what is published: a rate of the workload itself, or of others there.
 
 Stored profiles (`profiles/<system>-<workload>.toml`) state one published rate; the rest is derived and says so. A step
-is split over the layers by the operations of the workload's facts: a layer's backward is twice its forward, for the
-gradients of its weights and of its input, and of the first layer, which has no input to differentiate for, as much as
-its forward. Its gradients are ready at the end of its backward. The update of Adam moves 28 bytes per parameter through
-memory: weight, gradient and two moments are read, all but the gradient written.
+is split over the network's layers by their operations (`models.layers`), and a layer's gradients are ready at the end
+of its backward. The update of Adam moves 28 bytes per parameter through memory: weight, gradient and two moments are
+read, all but the gradient written.
 
 Derived profiles are for rehearsals of a workload that has no stored one on a system. The seconds per sample come from
 the first of
@@ -19,13 +18,11 @@ system, and every profile says so (`derived`).
 
 from __future__ import annotations
 
-import importlib
 import math
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
-from itertools import accumulate
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import PositiveFloat, model_validator
 
@@ -38,15 +35,14 @@ from dlscale.base.quantities import Count, Fact, Seconds
 from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.systems.system import System, load_system
 from dlscale.models import load_workload
-from dlscale.models.workload import Preset
+from dlscale.models.layers import Layer, backward_shares, step_flops
+from dlscale.models.workload import Preset, Workload
 
 PACKAGE = "dlscale.analysis.predict"
 FLOAT32_BYTES = 4
 ADAM_BYTES_MOVED = 7 * FLOAT32_BYTES  # per parameter
 # Per parameter: weight, gradient and momentum read, all but the gradient written.
 MOMENTUM_BYTES_MOVED = 5 * FLOAT32_BYTES
-PIECE_BYTES = 1 << 20  # most of a piece, into which gradients of a network without facts of layers are cut
-PASSES = 3  # of a step, in forward passes
 
 
 class Variation(Fact):
@@ -103,13 +99,9 @@ def load_stored(system: System, workload: str) -> Profile:
 def profile_of_file(path: str, system: System) -> Profile:
     """The profile that a file states, on that system. Raises UsageError."""
     stored = definitions.load(StoredProfile, path, folder="systems")
-    layers = _layers(stored)
+    facts = load_workload(stored.workload)
     seconds = stored.sample_time.number * stored.local_batch.value
-    forward = [layer.forward_flops for layer in layers]
-    backward = [forward[0], *(2 * flops for flops in forward[1:])]
-    per_flop = seconds / (sum(forward) + sum(backward))
-    done = list(accumulate(reversed(backward), initial=sum(forward)))[1:]  # by layer, the last one first
-    gradients = _of_layers(layers[::-1], [per_flop * flops for flops in done])
+    forward, gradients = _timeline(_layers(facts, facts.preset(stored.preset)), seconds)
     num_bytes = sum(gradient.num_bytes for gradient in gradients)
     update = ADAM_BYTES_MOVED * num_bytes / FLOAT32_BYTES / _memory_rate(system)
     return Profile(
@@ -117,7 +109,7 @@ def profile_of_file(path: str, system: System) -> Profile:
         preset=stored.preset,
         framework=stored.framework,
         local_batch=stored.local_batch.value,
-        forward_seconds=per_flop * sum(forward),
+        forward_seconds=forward,
         backward_seconds=seconds,
         update_seconds=update,
         gradients=tuple(gradients),
@@ -133,25 +125,29 @@ def profile_of_file(path: str, system: System) -> Profile:
     )
 
 
-def _layers(stored: StoredProfile) -> list[Any]:
-    module = importlib.import_module(f"dlscale.models.{stored.workload}")
-    if not hasattr(module, "layers"):
+def _layers(workload: Workload, preset: Preset) -> Sequence[Layer]:
+    if workload.layers is None:
         raise UsageError(
-            f"the facts of {stored.workload} have no layers, over which a stored profile is split; measure one "
-            "and give --from"
+            f"nothing states the layers of {workload.name}, over which a published rate is split; measure a profile "
+            "and give it to dlscale predict --from"
         )
-    layers: list[Any] = module.layers(stored.preset)
-    return layers
+    return workload.layers(preset)
 
 
-def _of_layers(layers: Sequence[Any], ready: Iterable[float]) -> list[Gradient]:
-    """The gradients of layers, the last one first, that are ready at these seconds of the step."""
-    return [
-        Gradient(name=f"{layer.name}.{part}", num_bytes=FLOAT32_BYTES * count, ready_seconds=seconds)
-        for layer, seconds in zip(layers, ready, strict=True)
+def _timeline(layers: Sequence[Layer], seconds: float) -> tuple[float, list[Gradient]]:
+    """The end of the forward pass, and the gradients, of a step that is done with its backward pass in so long."""
+    forward = seconds * sum(it.forward * it.forward_flops for it in layers) / step_flops(layers)
+    gradients = [
+        Gradient(
+            name=f"{layer.name}.{part}",
+            num_bytes=FLOAT32_BYTES * count,
+            ready_seconds=forward + share * (seconds - forward),
+        )
+        for layer, share in backward_shares(layers)
         for part, count in (("bias", layer.bias), ("weight", layer.kernel))
         if count
     ]
+    return forward, gradients
 
 
 class Stated(Frozen):
@@ -219,7 +215,7 @@ def derived_profile(
     center = math.sqrt(pace.least * pace.most)
     seconds = center * preset.local_batch
     band = f"{seconds_text(center)} ({seconds_text(pace.least)} to {seconds_text(pace.most)})"
-    gradients, split = _gradients(workload, preset, seconds)
+    forward, gradients = _timeline(_layers(facts, preset), seconds)
     moved = ADAM_BYTES_MOVED if facts.optimizer == "adam" else MOMENTUM_BYTES_MOVED
     update = moved * preset.num_parameters / _memory_rate(system)
     return Profile(
@@ -227,7 +223,7 @@ def derived_profile(
         preset=preset.name,
         framework=framework,
         local_batch=preset.local_batch,
-        forward_seconds=seconds / PASSES,
+        forward_seconds=forward,
         backward_seconds=seconds,
         update_seconds=update,
         gradients=tuple(gradients),
@@ -237,7 +233,7 @@ def derived_profile(
         derived=(
             *["operations at the rates of large networks: a small one reaches less"]
             * (preset.name != "paper"),
-            split,
+            "split of a step over layers, by their operations",
             "update, by the bytes that it moves through memory",
             f"variation of steps, {100 * known.variation.low:.2g} to {100 * known.variation.high:.2g} %, from another "
             f"machine ({known.variation.source})",
@@ -281,7 +277,7 @@ def _pace(
 ) -> Pace:
     owner = "device" if device == "gpu" else "node"
     sharing = 1 if device == "gpu" else ranks_per_node
-    flops = PASSES * preset.forward_flops_per_sample
+    flops = step_flops(_layers(load_workload(workload), preset))
     of_system = [rate for rate in known.rates if system.name in rate.systems and rate.of == owner]
     own = [rate for rate in of_system if rate.workload == workload and preset.name == "paper"]
     if own:
@@ -289,11 +285,6 @@ def _pace(
             least=sharing / max(rate.high for rate in own),
             most=sharing / min(rate.low for rate in own),
             text=f"published{SOURCES}{'; '.join(rate.source for rate in own)}",
-        )
-    if not flops:
-        raise UsageError(
-            f"nothing is published of {workload} on {system.name}, and its operations are not known; measure a "
-            "profile and give it to dlscale predict --from"
         )
     stated = [
         *_operations(of_system),
@@ -328,36 +319,10 @@ def _pace(
 def _operations(rates: Sequence[SampleRate]) -> Iterator[Stated]:
     """The rates in operations per second."""
     for rate in rates:
-        flops = PASSES * load_workload(rate.workload).preset("paper").forward_flops_per_sample
+        facts = load_workload(rate.workload)
+        flops = step_flops(_layers(facts, facts.preset("paper")))
         yield rate.model_copy(update={"low": flops * rate.low, "high": flops * rate.high})
 
 
 def _sources(stated: Sequence[Stated]) -> str:
     return "; ".join(dict.fromkeys(it.source for it in stated))
-
-
-def _gradients(workload: str, preset: Preset, seconds: float) -> tuple[list[Gradient], str]:
-    """The gradients, the last layer's first, and how a backward pass of so long is split over them."""
-    forward, num_bytes = seconds / PASSES, FLOAT32_BYTES * preset.num_parameters
-    module = importlib.import_module(f"dlscale.models.{workload}")
-    facts = getattr(module, "layers", None)
-    if callable(facts):  # elsewhere it is a module, once that is imported
-        layers = facts(preset.name)[::-1]
-        total = sum(layer.forward_flops for layer in layers)
-        done = accumulate(layer.forward_flops for layer in layers)
-        ready = [forward + (seconds - forward) * flops / total for flops in done]
-        return _of_layers(layers, ready), "split of a step over layers, by their operations"
-    count = max(1, math.ceil(num_bytes / PIECE_BYTES))
-    ends = [num_bytes * place // count for place in range(count + 1)]
-    pieces = [
-        Gradient(
-            name=f"piece {place}",
-            num_bytes=ends[place + 1] - ends[place],
-            ready_seconds=forward + (seconds - forward) * (place + 1) / count,
-        )
-        for place in range(count)
-    ]
-    return (
-        pieces,
-        f"gradients, as {count} equal pieces, ready one after the other (no facts on layers)",
-    )

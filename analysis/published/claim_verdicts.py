@@ -1,17 +1,20 @@
 """Claims of publications compared with what is predicted.
 
     disagrees     the prediction's band and what is published have no value in common
-    agrees        they have, and the band lies within the figure's tolerance of what is published
+    agrees        they have, and the band lies within 5 % of what is published; of a ratio, of its excess over 1
     cannot tell   they have, but the band reaches farther: what is public does not fix the prediction
 
-A published number is a range by its rounding or scatter; words become a range by the claim's reading.
+A published number is a range by its rounding and by how repeated runs differ: by what is stated, else by 2 points of
+an efficiency and 2 % of other numbers. Words become a range by the claim's reading.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from dlscale.analysis.published.catalogue import Figure, Published
 from dlscale.analysis.published.claims import AnyCurve, Claim, Publication, statement_of, x_of
@@ -27,6 +30,9 @@ QUANTITIES = (
     *("seconds_per_step", "seconds_per_epoch", "relative_time"),
 )
 _ABOUT = 0.005  # efficiencies in words are rounded to a percent
+TOLERANCE = 0.05  # of what is published, that a band may reach beyond it
+REPEATED_RUNS = 0.02  # by which they differ where a publication does not say it
+_OF_RATIOS = ("relative_throughput", "relative_time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +48,13 @@ class ClaimVerdict:
     words: str
     quantity: str = ""
     x: float | None = None
+    x_unit: str = ""
     low: float | None = None
     high: float | None = None
     predicted: Band | None = None
     verdict: str = CANNOT_TELL
     missing: str = ""
+    counted: bool = True  # once, where several figures have it
 
     @property
     def reason(self) -> str:
@@ -70,8 +78,11 @@ def verdicts(
     for publication in publications:
         predictions = Predictions(publication)
         for claim in publication.claims:
-            if claim.figure in by_figure:
-                by_figure[claim.figure] += claim_verdicts(predictions, claim, published)
+            shown = [name for name in (claim.figure, *claim.also) if name in by_figure]
+            rows = list(claim_verdicts(predictions, claim, published)) if shown else []
+            for place, name in enumerate(shown):
+                figure = published.figure(name)
+                by_figure[name] += [replace(row, figure=figure, counted=not place) for row in rows]
     return [row for figure in figures for row in by_figure[figure.id] or [_unpredicted(figure)]]
 
 
@@ -96,14 +107,15 @@ def claim_verdicts(predictions: Predictions, claim: Claim, published: Published)
                 words=series,
                 quantity="efficiency",
                 x=point.x,
+                x_unit=figure.x_unit,
                 low=low,
                 high=high,
                 predicted=predicted,
-                verdict=verdict_of(predicted, low, high, tolerance=figure.tolerance),
+                verdict=verdict_of(predicted, low, high),
             )
         return
     ends, predicted = _published_ends(claim, published), _predicted(predictions, claim, figure, curve)
-    tolerance = 0.0 if claim.check in ("gain", "scaling_ends") else figure.tolerance
+    exact = claim.check in ("gain", "scaling_ends")
     yield ClaimVerdict(
         figure=figure,
         publication=publication,
@@ -111,25 +123,39 @@ def claim_verdicts(predictions: Predictions, claim: Claim, published: Published)
         words=claim.statement,
         quantity=claim.compared,
         x=x_of(figure, curve, claim.at) if claim.at else None,
+        x_unit=figure.x_unit,
         low=ends[0],
         high=ends[1],
         predicted=predicted,
-        verdict=verdict_of(predicted, *ends, tolerance=tolerance),
+        verdict=verdict_of(
+            predicted, *ends, tolerance=0.0 if exact else TOLERANCE, ratio=claim.compared in _OF_RATIOS
+        ),
     )
 
 
-def verdict_of(predicted: Band, low: float | None, high: float | None, *, tolerance: float) -> str:
-    """The verdict on a band, given what is published, with an open end where that is None."""
+def verdict_of(
+    predicted: Band,
+    low: float | None,
+    high: float | None,
+    *,
+    tolerance: float = TOLERANCE,
+    ratio: bool = False,
+) -> str:
+    """The verdict on a band, given what is published, with an open end where that is None.
+
+    Of a ratio the tolerance is one of what it differs from 1: 5 % of "2 to 3 % faster" are not 5 % of the speed.
+    """
     bottom, top = -math.inf if low is None else low, math.inf if high is None else high
     if predicted.high < bottom or predicted.low > top:
         return DISAGREES
-    within = bottom * (1 - tolerance) <= predicted.low and predicted.high <= top * (1 + tolerance)
+    below, above = (0.0 if math.isinf(end) else tolerance * abs(end - ratio) for end in (bottom, top))
+    within = bottom - below <= predicted.low and predicted.high <= top + above
     return AGREES if within else CANNOT_TELL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EfficiencyPoint:
-    """An efficiency as published at `x` of the figure's axis; `half_width` is rounding or scatter, also of the base."""
+    """An efficiency as published at `x` of the axis; `half_width` is rounding and scatter, also of the base."""
 
     x: float
     efficiency: float
@@ -159,14 +185,20 @@ def points(published: Published, figure: str, series: str, *, base: float) -> li
             for row in published.statements_of(figure)
             if (row.series, row.quantity) == (series, "efficiency") and row.x_high and row.ends[0] is not None
         ]
-    return [EfficiencyPoint(x=x, efficiency=y, half_width=half) for x, y, half in sorted(found) if x > base]
+    differ = 0.0 if scatter else REPEATED_RUNS
+    return [
+        EfficiencyPoint(x=x, efficiency=y, half_width=half + differ)
+        for x, y, half in sorted(found)
+        if x > base
+    ]
 
 
 def _published_ends(claim: Claim, published: Published) -> tuple[float | None, float | None]:
     """The claim's own numbers where it has some, else the statement's. Raises UsageError if neither has any."""
-    if claim.low is not None or claim.high is not None:
-        return claim.low, claim.high
     statement = statement_of(claim, published)
+    if claim.low is not None or claim.high is not None:
+        counted = statement is not None and statement.low is not None and statement.quantity == claim.compared
+        return _of_repeated_runs(claim) if counted else (claim.low, claim.high)
     if statement and claim.check == "scaling_ends":
         return statement.x_low, statement.x_high
     if statement and statement.quantity == claim.compared:
@@ -177,14 +209,24 @@ def _published_ends(claim: Claim, published: Published) -> tuple[float | None, f
     )
 
 
+def _of_repeated_runs(claim: Claim) -> tuple[float | None, float | None]:
+    """The reading of a number that was measured, wider by what repeated runs differ."""
+    low, high = (
+        None if end is None else end + side * REPEATED_RUNS * (1 if claim.compared == "efficiency" else end)
+        for end, side in ((claim.low, -1), (claim.high, 1))
+    )
+    return low, high
+
+
 def _predicted(predictions: Predictions, claim: Claim, figure: Figure, curve: AnyCurve) -> Band:
     if claim.check == "scaling_ends":
         return _scaling_ends(predictions, claim, curve)
     size = claim.at or curve.base
     here = predictions.replicates(curve.name, size)
     if claim.check == "ratio":
-        under = predictions.replicates(claim.curves[1], size)
-        return band_of(here.samples_per_second / under.samples_per_second)
+        pairs = [names for names in (claim.curves, claim.or_curves) if names]
+        rates = [[predictions.replicates(name, size).samples_per_second for name in pair] for pair in pairs]
+        return band_of(np.concatenate([above / below for above, below in rates]))
     if claim.check == "gain":
         changed = predictions.replicates(curve.name, size, changed=claim.changed)
         return band_of(changed.efficiency - here.efficiency)

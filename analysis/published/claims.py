@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, PositiveFloat, PositiveInt, model_validator
+from pydantic import PositiveFloat, PositiveInt, model_validator
 
 from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.network import Network, network_of, with_assumed
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.published_profiles import public_profile
 from dlscale.analysis.published.catalogue import Figure, Place, Published
+from dlscale.analysis.published.networks import NETWORKS
 from dlscale.analysis.published.values import FOLDER, Filled, Kind, Statement
 from dlscale.base.definitions import Frozen, load_file
 from dlscale.base.errors import UsageError
@@ -27,7 +28,6 @@ from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.systems.system import load_system
 
 CLAIMS = "claims"  # the folder of the files, in that of the published values
-NETWORKS = "networks.toml"
 
 
 class Sourced(Frozen):
@@ -90,7 +90,7 @@ class DeviceCurve(_Curve):
     steps, `cycle` how often ready gradients are looked for, `servers` the number of parameter servers.
     """
 
-    network: Text  # in networks.toml
+    network: Text  # one of `networks.NETWORKS`
     transport: Transport
     strong: bool = False  # the batch is that of all devices
     base: PositiveInt  # devices with an efficiency of 1
@@ -166,8 +166,10 @@ class Claim(Frozen):
     """
 
     figure: Text
+    also: tuple[Text, ...] = ()  # other figures that have the same fact
     check: Literal["values", "quantity", "ratio", "gain", "scaling_ends"]
     curves: tuple[Text, ...]
+    or_curves: tuple[Text, ...] = ()  # of a ratio, where a publication leaves open which it is of
     statement: Text = ""  # as in statements.csv
     label: Text = ""  # of a ratio, where it is drawn
     quantity: Text = ""
@@ -190,6 +192,8 @@ class Claim(Frozen):
         }[self.check]
         if lacks := sorted(name for name in wanted if not getattr(self, name)):
             raise ValueError(f"check {self.check} needs {', '.join(lacks)}")
+        if self.or_curves and (self.check, len(self.or_curves)) != ("ratio", 2):
+            raise ValueError("or_curves are the 2 curves of another ratio")
         if len(self.curves) != (2 if self.check == "ratio" else 1):
             raise ValueError(f"check {self.check} is of {'2 curves' if self.check == 'ratio' else '1 curve'}")
         if (self.low is not None or self.high is not None) and not self.reading:
@@ -254,7 +258,7 @@ class Publication(Frozen):
                     raise ValueError(f"curve {curve.name}: no input {name!r}")
         names = [curve.name for curve in self.curves]
         for claim in self.claims:
-            if unknown := [name for name in claim.curves if name not in names]:
+            if unknown := [name for name in (*claim.curves, *claim.or_curves) if name not in names]:
                 raise ValueError(f"a claim of {claim.figure}: no curve {unknown[0]!r}")
             if claim.changed and not any(curve.name == claim.curves[0] for curve in self.system_curves):
                 raise ValueError(f"a claim of {claim.figure}: check gain is of a curve on a system")
@@ -273,41 +277,6 @@ def _sourced_in(content: object, place: str) -> Iterator[tuple[str, Sourced]]:
     elif isinstance(content, tuple):
         for index, part in enumerate(content):
             yield from _sourced_in(part, f"{place}.{getattr(part, 'name', index)}")
-
-
-def _whole_shares(shares: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    if abs(sum(share for share, _ in shares) - 1) > 0.01:
-        raise ValueError("the shares of the bytes do not add up to 1")
-    return shares
-
-
-class Gradients(Sourced):
-    """(share of the bytes, share of backpropagation after which it is ready) of each part of a network's gradients."""
-
-    shares: Annotated[list[tuple[PositiveFloat, PositiveFloat]], AfterValidator(_whole_shares)]
-
-
-class NetworkFacts(Frozen):
-    """What an exchange needs to know of a network."""
-
-    num_parameters: Number
-    gradients: Gradients
-
-    @property
-    def num_bytes(self) -> int:
-        """The bytes of its gradients in single precision."""
-        return 4 * self.num_parameters.value
-
-
-class _Networks(Frozen):
-    """The file of networks."""
-
-    networks: Mapping[Text, NetworkFacts]
-
-
-def load_networks(path: Path = FOLDER / NETWORKS) -> Mapping[str, NetworkFacts]:
-    """The networks by name. Raises UsageError if the file is damaged."""
-    return load_file(_Networks, path).networks
 
 
 def load_publications(published: Published, folder: Path = FOLDER) -> list[Publication]:
@@ -329,10 +298,12 @@ def load_publication(path: Path, published: Published) -> Publication:
 
 
 def _problems(publication: Publication, published: Published) -> Iterator[tuple[str, str]]:
-    networks = load_networks()
     for device_curve in publication.device_curves:
-        if device_curve.network not in networks:
-            yield f"curve {device_curve.name}", f"no network {device_curve.network!r} in {NETWORKS}"
+        if device_curve.network not in NETWORKS:
+            yield (
+                f"curve {device_curve.name}",
+                f"no network {device_curve.network!r}; choose one of: {', '.join(NETWORKS)}",
+            )
     sources = [(place, entry.source) for place, entry in publication.sourced]
     sources += [(curve.name, curve.node[1].source) for curve in publication.system_curves]
     for place, source in sources:

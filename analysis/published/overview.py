@@ -44,6 +44,6 @@ def index_page(published: Published, rows: Sequence[ClaimVerdict], drawn: set[st
                 "statements": [row.statement for row in said if row.statement not in checked],
             }
         )
-    counts = Counter(row.verdict for row in claimed)
+    counts = Counter(row.verdict for row in claimed if row.counted)
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render(cards=cards, counts=[(name, counts[name]) for name in VERDICTS])

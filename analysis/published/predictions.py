@@ -11,7 +11,7 @@ that their ratio does not depend on it.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,13 +30,12 @@ from dlscale.analysis.published.catalogue import Figure, Panel, Published
 from dlscale.analysis.published.claims import (
     AnyCurve,
     DeviceCurve,
-    NetworkFacts,
     Publication,
     Range,
     SystemCurve,
-    load_networks,
     x_of,
 )
+from dlscale.analysis.published.networks import Part, parts_of
 from dlscale.analysis.published.values import RATIOS
 from dlscale.benchmarks.systems.system import load_system
 
@@ -86,9 +85,11 @@ class PredictedCurve:
 class Predictions:
     """What is predicted of a publication; each curve and size is computed once."""
 
-    def __init__(self, publication: Publication, networks: Mapping[str, NetworkFacts] | None = None) -> None:
+    def __init__(
+        self, publication: Publication, gradients: Callable[[str], Sequence[Part]] = parts_of
+    ) -> None:
         self.publication = publication
-        self._networks = load_networks() if networks is None else networks
+        self._gradients = gradients
         self._known: dict[tuple[str, int, str], Replicates] = {}
 
     def replicates(self, name: str, size: int, *, changed: str = "") -> Replicates:
@@ -97,7 +98,7 @@ class Predictions:
         if key not in self._known:
             curve = self.publication.curve(name)
             self._known[key] = (
-                _on_devices(self.publication, curve, self._networks[curve.network], size)
+                _on_devices(self.publication, curve, self._gradients(curve.network), size)
                 if isinstance(curve, DeviceCurve)
                 else _on_system(curve, size, changed)
             )
@@ -230,7 +231,7 @@ def _on_system(curve: SystemCurve, size: int, changed: str) -> Replicates:
     return Replicates(size=size, efficiency=point.replicates, samples_per_second=point.rates)
 
 
-def _on_devices(publication: Publication, curve: DeviceCurve, network: NetworkFacts, size: int) -> Replicates:
+def _on_devices(publication: Publication, curve: DeviceCurve, parts: Sequence[Part], size: int) -> Replicates:
     step, backward, rate, latency, variation = (
         drawn(name, publication.inputs[name])
         for name in (curve.step, curve.backward, curve.rate, curve.latency, curve.variation)
@@ -238,7 +239,7 @@ def _on_devices(publication: Publication, curve: DeviceCurve, network: NetworkFa
     cycle = publication.inputs[curve.cycle].low if curve.cycle else 0.0
     counts = drawn(curve.servers, publication.inputs[curve.servers]) if curve.servers else None
     share = size / curve.base if curve.strong else 1.0
-    exchanges = _exchanges(curve, network, size, rate=rate, latency=latency, counts=counts)
+    exchanges = _exchanges(curve, parts, size, rate=rate, latency=latency, counts=counts)
     base = _steps(curve, step, backward, [], variation, curve.base, cycle)
     here = _steps(curve, step / share, backward, exchanges, variation, size, cycle)
     devices = 1 if curve.strong else size
@@ -259,14 +260,14 @@ def drawn(name: str, limits: Range) -> Floats:
 
 def _exchanges(
     curve: DeviceCurve,
-    network: NetworkFacts,
+    parts: Sequence[Part],
     size: int,
     *,
     rate: Floats,
     latency: Floats,
     counts: Floats | None,
 ) -> list[tuple[float, Floats]]:
-    """(share of backpropagation when it is ready, (R, 1) seconds of its exchange) of each gradient."""
+    """(share of backpropagation when it is ready, (R, 1) seconds of its exchange) of what travels together."""
     per_node = curve.devices_per_node.value
     nodes = max(1, size // per_node)
     if nodes == 1:  # what the links within a node cost is not modelled
@@ -277,9 +278,10 @@ def _exchanges(
     costs = {int(count): _unit_cost(curve, members, int(count)) for count in np.unique(whole)}
     steps_of = np.vectorize(lambda count: costs[count][0])(whole)
     volume_of = np.vectorize(lambda count: costs[count][1])(whole)
+    if curve.transport.overlap == "none":
+        parts = (Part(num_bytes=sum(part.num_bytes for part in parts), ready=1.0),)
     return [
-        (ready, np.asarray(steps_of * latency + volume_of * share * network.num_bytes / rate))
-        for share, ready in network.gradients.shares
+        (part.ready, np.asarray(steps_of * latency + volume_of * part.num_bytes / rate)) for part in parts
     ]
 
 

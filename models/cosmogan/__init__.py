@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.models.layers import Layer, dense
 from dlscale.models.parallel.exchanges import Exchange, Halo, Statistics, Total, halo_of_windows
 from dlscale.models.weights import normal
 from dlscale.models.workload import Preset, Workload
@@ -81,6 +82,39 @@ def exchanges(preset: Preset) -> list[Exchange]:
     return [*found, *(replace(exchange, forward=2) for exchange in seen)]
 
 
+def step_layers(preset: Preset) -> list[Layer]:
+    """What a step of a preset computes: the discriminator passes real and generated maps, the generator makes them.
+
+    The gradients of the discriminator's own loss come first. Those of the generator's then come back through the
+    discriminator, for its input alone.
+    """
+    widths, size = NETWORKS[preset.name].widths, preset.input_shape[2]
+    grid = (size >> NUM_CONVOLUTIONS) ** 2
+
+    def convolution(name: str, index: int, outputs: int, **passes: int) -> Layer:
+        """Between the map `index` convolutions from the largest one and the next smaller one, either way."""
+        kernel = KERNEL_SIZE**2 * widths[index] * widths[index + 1]
+        return Layer(name, kernel, outputs, 2 * kernel * (size >> (index + 1)) ** 2, **passes)
+
+    def norm(name: str, channels: int) -> Layer:
+        return Layer(name, channels, channels, 0)
+
+    generator = [dense("generator.dense", LATENT_SIZE, grid * widths[-1], backward=1)]
+    for place, index in enumerate(reversed(range(NUM_CONVOLUTIONS))):
+        generator.append(norm(f"generator.norms.{place}", widths[index + 1]))
+        generator.append(convolution(f"generator.convolutions.{place}", index, widths[index]))
+    discriminator = []
+    for index in range(NUM_CONVOLUTIONS):
+        name, passes = f"discriminator.convolutions.{index}", {"forward": 2, "backward": 4 if index else 2}
+        discriminator.append(convolution(name, index, widths[index + 1], **passes))
+        if index:
+            discriminator.append(norm(f"discriminator.norms.{index - 1}", widths[index + 1]))
+    discriminator.append(replace(dense("discriminator.dense", grid * widths[-1], 1), forward=2, backward=4))
+    again = sum(layer.forward_flops for layer in discriminator)
+    through = Layer("discriminator, for the generator", 0, 0, again, forward=0, backward=1)
+    return [*generator, through, *discriminator]
+
+
 WORKLOAD = Workload(
     name="cosmogan",
     title="CosmoGAN",
@@ -124,6 +158,7 @@ WORKLOAD = Workload(
     target_metric="Kolmogorov-Smirnov p-values of generated against held-out maps",
     optimizer="adam",
     num_slots=2,
+    layers=step_layers,
     exchanges=exchanges,
     references=(
         "M. Mustafa et al., CosmoGAN, Comput. Astrophys. Cosmol. 6:1 (2019), arXiv:1706.02390",

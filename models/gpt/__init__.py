@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
+from dlscale.models.layers import Layer, dense
 from dlscale.models.weights import normal
 from dlscale.models.workload import Preset, Workload
 
@@ -46,16 +47,6 @@ class Network:
     def residual_std(self) -> float:
         """Standard deviation of the first kernels that add to the residual."""
         return STD / math.sqrt(2 * self.num_layers)
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A layer with trainable weights: numbers of elements, and operations per sample."""
-
-    name: str
-    kernel: int
-    bias: int
-    forward_flops: int
 
 
 NETWORKS = {
@@ -91,6 +82,37 @@ def at_length(preset: Preset, sequence_length: int) -> Preset:
         tokens_per_sample=sequence_length,
         forward_flops_per_sample=forward_flops(network, sequence_length),
     )
+
+
+def step_layers(preset: Preset) -> list[Layer]:
+    """What a step of a preset computes.
+
+    The embedding is the output layer's kernel too, whose operations come last: its gradient is complete when the
+    backward pass is. Attention's products of activations count with the kernel before them.
+    """
+    network, (length,) = NETWORKS[preset.name], preset.input_shape
+    width, hidden = network.width, network.num_hidden
+
+    def norm(name: str) -> Layer:
+        return Layer(name, kernel=width, bias=width, forward_flops=0)
+
+    found = [
+        Layer("embedding", kernel=network.vocabulary * width, bias=0, forward_flops=0),
+        Layer("positions", kernel=network.num_positions * width, bias=0, forward_flops=0),
+    ]
+    for index in range(network.num_layers):
+        block = f"blocks.{index}"
+        inputs = dense(f"{block}.attention.inputs", width, 3 * width, samples=length)
+        found += [
+            norm(f"{block}.attention.norm"),
+            replace(inputs, forward_flops=inputs.forward_flops + 4 * length**2 * width),
+            dense(f"{block}.attention.projection", width, width, samples=length),
+            norm(f"{block}.mlp.norm"),
+            dense(f"{block}.mlp.hidden", width, hidden, samples=length),
+            dense(f"{block}.mlp.projection", hidden, width, samples=length),
+        ]
+    logits = Layer("logits", kernel=0, bias=0, forward_flops=2 * length * width * network.vocabulary)
+    return [*found, norm("norm"), logits]
 
 
 WORKLOAD = Workload(
@@ -141,45 +163,12 @@ WORKLOAD = Workload(
     num_slots=2,
     running_statistics=False,
     at_length=at_length,
+    layers=step_layers,
     references=(
         "A. Radford et al., Language Models are Unsupervised Multitask Learners, OpenAI 2019",
         "OpenAI, github.com/openai/gpt-2, src/model.py",
     ),
 )
-
-
-def layers(preset: str) -> list[Layer]:
-    """A preset's layers in forward order, with what training and `Preset` count: 2 operations per multiply-add.
-
-    The embedding comes first, with the operations of the output layer, whose kernel it is: its gradient is complete
-    last. Attention's products of activations count with the kernel before them.
-    """
-    network, (length,) = NETWORKS[preset], WORKLOAD.preset(preset).input_shape
-    width, hidden = network.width, network.num_hidden
-
-    def dense(name: str, inputs: int, outputs: int, *, more: int = 0) -> Layer:
-        kernel = inputs * outputs
-        return Layer(name, kernel=kernel, bias=outputs, forward_flops=2 * length * (kernel + more))
-
-    def norm(name: str) -> Layer:
-        return Layer(name, kernel=width, bias=width, forward_flops=0)
-
-    logits = 2 * length * width * network.vocabulary
-    found = [
-        Layer("embedding", kernel=network.vocabulary * width, bias=0, forward_flops=logits),
-        Layer("positions", kernel=network.num_positions * width, bias=0, forward_flops=0),
-    ]
-    for index in range(network.num_layers):
-        block = f"blocks.{index}"
-        found += [
-            norm(f"{block}.attention.norm"),
-            dense(f"{block}.attention.inputs", width, 3 * width, more=2 * length * width),
-            dense(f"{block}.attention.projection", width, width),
-            norm(f"{block}.mlp.norm"),
-            dense(f"{block}.mlp.hidden", width, hidden),
-            dense(f"{block}.mlp.projection", hidden, width),
-        ]
-    return [*found, norm("norm")]
 
 
 def initial(

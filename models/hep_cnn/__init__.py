@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
+from dlscale.models.layers import Layer, dense
 from dlscale.models.parallel.exchanges import Exchange, Total, halo_of_windows
 from dlscale.models.weights import he_normal
 from dlscale.models.workload import Preset, Workload
@@ -30,16 +31,6 @@ class Network:
     num_convolutions: int
     num_filters: int
     num_hidden: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A layer with trainable weights: numbers of elements, and operations per sample."""
-
-    name: str
-    kernel: int
-    bias: int
-    forward_flops: int
 
 
 NETWORKS = {
@@ -83,6 +74,24 @@ def exchanges(preset: Preset) -> list[Exchange]:
         ),
         Total(numbers=network.num_hidden or network.num_filters),
     ]
+
+
+def step_layers(preset: Preset) -> list[Layer]:
+    """What a step of a preset computes."""
+    network = NETWORKS[preset.name]
+    channels, height, width = preset.input_shape
+    filters = network.num_filters
+    found = []
+    for index in range(network.num_convolutions):
+        kernel = 9 * (filters if index else channels) * filters
+        flops = 2 * kernel * (height >> index) * (width >> index)
+        found.append(Layer(f"convolutions.{index}", kernel, filters, flops, backward=2 if index else 1))
+    units = filters
+    if network.num_hidden:
+        units = filters * (height >> network.num_convolutions) * (width >> network.num_convolutions)
+        found.append(dense("hidden", units, network.num_hidden))
+        units = network.num_hidden
+    return [*found, dense("classifier", units, preset.num_classes)]
 
 
 WORKLOAD = Workload(
@@ -145,34 +154,13 @@ WORKLOAD = Workload(
     num_slots=2,
     running_statistics=False,
     at_height=at_height,
+    layers=step_layers,
     exchanges=exchanges,
     references=(
         "T. Kurth et al., Deep Learning at 15PF, SC17, arXiv:1708.05256",
         "T. Kurth et al., TensorFlow at Scale, CUG 2018 (slides)",
     ),
 )
-
-
-def layers(preset: str) -> list[Layer]:
-    """A preset's layers in forward order, with what training and `Preset` count: 2 operations per multiply-add."""
-    network = NETWORKS[preset]
-    channels, height, width = WORKLOAD.preset(preset).input_shape
-    filters = network.num_filters
-    found = []
-    for index in range(network.num_convolutions):
-        kernel = 9 * (filters if index else channels) * filters
-        pixels = (height >> index) * (width >> index)
-        found.append(
-            Layer(f"convolutions.{index}", kernel=kernel, bias=filters, forward_flops=2 * kernel * pixels)
-        )
-    units = filters
-    if network.num_hidden:
-        units = filters * (height >> network.num_convolutions) * (width >> network.num_convolutions)
-        kernel = units * network.num_hidden
-        found.append(Layer("hidden", kernel=kernel, bias=network.num_hidden, forward_flops=2 * kernel))
-        units = network.num_hidden
-    found.append(Layer("classifier", kernel=2 * units, bias=2, forward_flops=4 * units))
-    return found
 
 
 def initial(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.models.inception_v3.layers import counted, layers, num_outputs
+from dlscale.models.layers import Layer, dense
 from dlscale.models.weights import normal
 from dlscale.models.workload import Preset, Workload
 
@@ -26,6 +28,23 @@ NUM_FEATURES = 2048  # channels that dropout and classifier see
 
 DIVISORS = {"paper": 1, "small": 1, "tiny": 16}
 """What the published numbers of channels are divided by, per preset."""
+
+
+def step_layers(preset: Preset) -> list[Layer]:
+    """What a step of a preset computes; the auxiliary head is passed before the last blocks."""
+    network, (channels, height, width) = layers(DIVISORS[preset.name]), preset.input_shape
+    stem, size = counted("stem", network.stem, channels, (height, width), first=True)
+    inputs = num_outputs(network.stem, channels)
+    blocks, size = counted("blocks", network.blocks, inputs, size)
+    inputs = num_outputs(network.blocks, inputs)
+    auxiliary, _ = counted("auxiliary", network.auxiliary, inputs, size)
+    last, _ = counted("last_blocks", network.last_blocks, inputs, size)
+    heads = [
+        dense(name, num_outputs(head, inputs), preset.num_classes)
+        for name, head in (("classifier", network.last_blocks), ("auxiliary_classifier", network.auxiliary))
+    ]
+    return [*stem, *blocks, *auxiliary, *last, *heads]
+
 
 WORKLOAD = Workload(
     name="inception_v3",
@@ -70,6 +89,7 @@ WORKLOAD = Workload(
     target_metric="top-1 accuracy on the validation images",
     optimizer="sgd",
     num_slots=0,
+    layers=step_layers,
     references=(
         "C. Szegedy et al., Rethinking the Inception Architecture for Computer Vision, CVPR 2016, arXiv:1512.00567",
         "A. Sergeev and M. Del Balso, Horovod, 2018, arXiv:1802.05799",

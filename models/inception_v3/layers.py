@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dlscale.models import layers as layers_
+
 Size = tuple[int, int]  # height, width
 
 
@@ -192,3 +194,34 @@ class _Parts:
                 "pool": self.pool(192),
             }
         )
+
+
+def counted(
+    name: str, sequence: Sequence[Layer], inputs: int, size: Size, *, first: bool = False
+) -> tuple[list[layers_.Layer], Size]:
+    """What a step computes in a sequence on maps of that size, and the size after it; `first`: on images."""
+    found: list[layers_.Layer] = []
+    for place, layer in enumerate(sequence):
+        here, outputs, before = f"{name}.{place}", num_outputs([layer], inputs), size
+        match layer:
+            case Convolution():
+                size = _windows(size, layer.size, layer.stride, layer.pad)
+                window, pixels = layer.size[0] * layer.size[1], size[0] * size[1]
+                found += layers_.convolution_norm(
+                    here, inputs, outputs, window=window, pixels=pixels, first=first and not place
+                )
+            case Branches():
+                for branch, inner in layer.sequences.items():
+                    computed, size = counted(f"{here}.{branch}", inner, inputs, before)
+                    found += computed
+            case AveragePool():
+                size = before if layer.padded else _windows(size, (layer.size,) * 2, layer.stride, (0, 0))
+            case _:
+                size = _windows(size, (3, 3), 2, (0, 0))
+        inputs = outputs
+    return found, size
+
+
+def _windows(size: Size, window: Size, stride: int, pad: Size) -> Size:
+    height, width = ((n + 2 * p - w) // stride + 1 for n, p, w in zip(size, pad, window, strict=True))
+    return height, width

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.models.layers import Layer, convolution_norm, dense
 from dlscale.models.parallel.exchanges import Exchange, Statistics, Total, halo_of_windows
 from dlscale.models.weights import he_normal, normal
 from dlscale.models.workload import Preset, Workload
@@ -115,6 +116,28 @@ def exchanges(preset: Preset) -> list[Exchange]:
     return [*found, Total(numbers=network.num_features)]
 
 
+def step_layers(preset: Preset, network: Network | None = None) -> list[Layer]:
+    """What a step of a preset computes; of another network of the kind on the preset's images."""
+    network = network or NETWORKS[preset.name]
+    channels, height, width = preset.input_shape
+    pixels = height * width // 4
+    found = convolution_norm("stem", channels, network.num_filters, window=49, pixels=pixels, first=True)
+    pixels //= 4
+    for stage, blocks in enumerate(network.stages):
+        for index, block in enumerate(blocks):
+            name, before = f"stages.{stage}.{index}", pixels
+            pixels //= block.stride**2
+            inner = block.width
+            found += convolution_norm(f"{name}.reduce", block.inputs, inner, window=1, pixels=before)
+            found += convolution_norm(f"{name}.spatial", inner, inner, window=9, pixels=pixels)
+            found += convolution_norm(f"{name}.expand", inner, block.outputs, window=1, pixels=pixels)
+            if block.projects:
+                found += convolution_norm(
+                    f"{name}.shortcut", block.inputs, block.outputs, window=1, pixels=pixels
+                )
+    return [*found, dense("classifier", network.num_features, preset.num_classes)]
+
+
 WORKLOAD = Workload(
     name="resnet50",
     title="ResNet-50",
@@ -161,6 +184,7 @@ WORKLOAD = Workload(
     optimizer="sgd",
     num_slots=1,  # the momentum
     at_height=at_height,
+    layers=step_layers,
     exchanges=exchanges,
     references=(
         "K. He et al., Deep Residual Learning for Image Recognition, CVPR 2016, arXiv:1512.03385",

@@ -49,7 +49,6 @@ def test_contents(wheel):
         "collectives/ring/build.json",
         "analysis/py.typed",
         "results/published/figures.toml",
-        "results/published/networks.toml",
         "results/published/claims/horovod.toml",
     ):
         assert f"dlscale/{name}" in names

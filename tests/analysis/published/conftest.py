@@ -9,7 +9,8 @@ import pytest
 
 from dlscale.analysis.measured import Measured, measure
 from dlscale.analysis.published.catalogue import Figure, Published, load_published
-from dlscale.analysis.published.claims import Publication, load_networks
+from dlscale.analysis.published.claims import Publication
+from dlscale.analysis.published.networks import Part
 from dlscale.analysis.published.values import Statement, Value
 from dlscale.benchmarks.records.record import Record
 from tests.made_records import make_study
@@ -160,7 +161,7 @@ def publication(
         "name": "a curve",
         "figures": {"powerai-ddl-3": "Torch"},
         "backend": "mpi",
-        "network": "small",
+        "network": "resnet50",
         "transport": {
             "algorithm": algorithm,
             "overlap": overlap,
@@ -185,9 +186,7 @@ def publication(
     )
 
 
-def networks(*shares: tuple[float, float]) -> dict[str, Any]:
+def network(*shares: tuple[float, float]) -> Callable[[str], list[Part]]:
     """A network of 100 MB; all of its gradients are ready after backpropagation unless shares are given."""
-    like = load_networks()["resnet50"]
-    gradients = like.gradients.model_copy(update={"shares": list(shares) or [(1.0, 1.0)]})
-    parameters = like.num_parameters.model_copy(update={"value": 25_000_000})
-    return {"small": like.model_copy(update={"gradients": gradients, "num_parameters": parameters})}
+    parts = [Part(num_bytes=int(1e8 * share), ready=ready) for share, ready in shares or [(1.0, 1.0)]]
+    return lambda _: parts

@@ -23,7 +23,7 @@ from dlscale.analysis.published.values import FOLDER
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import published as command
 
-from .conftest import networks, publication
+from .conftest import network, publication
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,28 @@ def test_a_verdict_follows_from_band_range_and_tolerance(band, published, verdic
     assert verdict_of(Band(low=low, median=low, high=high), *published, tolerance=0.05) == verdict
 
 
+@pytest.mark.parametrize(
+    ("band", "verdict"),
+    [
+        ((1.01, 1.035), AGREES),
+        ((1.01, 1.08), CANNOT_TELL),
+        ((0.97, 1.03), CANNOT_TELL),
+        ((1.04, 1.05), DISAGREES),
+    ],
+)
+def test_a_tolerance_of_a_ratio_is_of_what_it_differs_from_1(band, verdict):
+    """2 to 3.4 % faster; 5 % of the ratio would reach from 0.97 to 1.09."""
+    low, high = band
+    assert verdict_of(Band(low=low, median=low, high=high), 1.0105, 1.0345, ratio=True) == verdict
+
+
 @pytest.fixture
 def planted(published):
     """The verdict on one claim about the planted curve."""
 
     def verdict(claim, **more):
         mark = publication(claims=({"figure": "powerai-ddl-3", "curves": ["a curve"]} | claim,), **more)
-        return list(claim_verdicts(Predictions(mark, networks()), mark.claims[0], published))
+        return list(claim_verdicts(Predictions(mark, network()), mark.claims[0], published))
 
     return verdict
 
@@ -58,7 +73,7 @@ def planted(published):
 def test_values_are_all_published_efficiencies_beyond_the_base(planted):
     found = planted({"check": "values"})
     assert [row.x for row in found] == [16, 64, 96, 128, 192, 256]
-    assert (found[0].low, found[0].high) == pytest.approx((0.855, 0.865))
+    assert (found[0].low, found[0].high) == pytest.approx((0.835, 0.885))
     assert {row.verdict for row in found} == {DISAGREES}  # 0.2 s per step hide more than was published
     assert found[0].reason == "no reason is written"
 
@@ -74,7 +89,7 @@ def test_the_end_of_scaling_lies_between_the_edges_of_the_band(published):
         "reading": "a test",
     }
     mark = publication(claims=(claim,), strong=True)
-    (row,) = claim_verdicts(Predictions(mark, networks()), mark.claims[0], published)
+    (row,) = claim_verdicts(Predictions(mark, network()), mark.claims[0], published)
     assert (row.low, row.high) == (8, 16)
     assert (row.predicted.low, row.predicted.high) == (16, 64)
     assert row.verdict == CANNOT_TELL
@@ -93,7 +108,7 @@ def test_a_quantity_that_a_curve_has_not_is_one_line(planted):
 
 def test_points_are_read_as_they_are_published(published):
     torch = points(published, "powerai-ddl-3", "Torch", base=4)
-    assert torch[0] == EfficiencyPoint(x=16, efficiency=0.86, half_width=0.005)
+    assert torch[0] == EfficiencyPoint(x=16, efficiency=0.86, half_width=0.025)
     (goyal,) = points(published, "goyal-8", "ResNet-50", base=8)
     assert (goyal.x, goyal.efficiency) == (352, 0.9)
     edison = points(published, "cosmogan-edison", "Horovod over Cray MPI", base=1)
@@ -124,6 +139,47 @@ def test_three_publications_hold(verify):
     assert {row["verdict"] for row in rows} <= {AGREES, CANNOT_TELL}
     assert AGREES in {row["verdict"] for row in rows if row["figure"] == "powerai-ddl-2"}
     assert {row["evidence"] for row in rows} == {"simulated"}
+
+
+def test_one_number_has_one_verdict_and_is_one_claim_in_all_figures(verify):
+    """Horovod's 88 % on 128 GPUs stand in a table and in a figure, Goyal's 90 % are a step that takes 12 % longer."""
+    for table, figure, count in (("horovod-efficiencies", "horovod-6", 7), ("goyal-8", "goyal-7", 2)):
+        _, said = verify(table, figure, "--json")
+        rows = json.loads(said)["rows"]
+        seen = {}
+        for row in rows:
+            place = row["curves"][0], row["quantity"], row["x"], row["published_low"]
+            assert seen.setdefault(place, row["verdict"]) == row["verdict"]
+        assert sum(row["counted"] for row in rows) == count == len(seen)
+        assert all(row["x_unit"] == "GPUs" for row in rows if row["quantity"] == "efficiency")
+        _, said = verify(figure)
+        assert "efficiency at" in said
+
+
+def test_repeated_runs_differ_where_a_publication_does_not_say_by_how_much(published, planted):
+    """A number that was measured is as uncertain as its repetition; a reading of words is what it says."""
+    claim = {
+        "figure": "horovod-7",
+        "statement": "RDMA makes Inception V3 2 to 3 % faster than TCP",
+        "check": "ratio",
+        "curves": ["a curve", "a curve"],
+        "at": 16,
+        "low": 1.015,
+        "high": 1.035,
+        "reading": "a test",
+    }
+    (row,) = planted(claim)
+    assert (row.low, row.high) == pytest.approx((1.015 * 0.98, 1.035 * 1.02))
+    edison = points(published, "cosmogan-edison", "Horovod over Cray MPI", base=1)
+    assert edison[-1].half_width < 0.02  # which says how its runs differ
+
+
+def test_what_a_publication_leaves_open_is_in_the_band(verify):
+    """Whether the plugin was a step late, on CosmoGAN's figure, decides who is faster."""
+    _, said = verify("cug18-weak-cosmogan-daint", "--json")
+    (row,) = [row for row in json.loads(said)["rows"] if row["check"] == "ratio"]
+    assert row["predicted_low"] < 1 < row["predicted_high"]
+    assert row["verdict"] == CANNOT_TELL
 
 
 def test_a_disagreement_is_2_and_says_why(verify):
@@ -164,7 +220,7 @@ def test_at_80_columns_a_claim_is_said_once_and_its_lines_name_the_curves(publis
     assert "cug18-weak-hep-cnn-daint" in lines
     assert "\N{HORIZONTAL ELLIPSIS}" not in shown
     assert whole.count("clearly more efficient than Horovod over MPI") == 1
-    assert sum(line.startswith("Cray plugin") for line in lines) == 2
+    assert sum(line.startswith("Cray plugin") for line in lines) == 1
     assert "disagrees" in reasons
 
 
@@ -173,7 +229,7 @@ def test_the_overview_is_one_page_without_a_network(published, tmp_path):
     (tmp_path / "goyal-8.png").write_bytes(b"")
     text = write_index(published, verdicts(published, [mark]), tmp_path).read_text()
     assert text.count("<section") == len(published.figures)
-    assert '<b class="disagrees">disagrees: 2</b>' in text
+    assert '<b class="disagrees">disagrees: 1</b>' in text
     assert "goyal-8.png" in text
     assert "goyal-7.png" not in text
     assert 'class="number disagrees">disagrees<' in text

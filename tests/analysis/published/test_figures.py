@@ -258,7 +258,7 @@ def test_a_figure_that_shows_only_a_simulation_says_so_with_the_verdicts(publish
     claims = verdicts(published, publications, names=[entry.id])
     whole = declared(published, entry, contents, provenance(published, entry, contents, ()), claims)
     assert whole.warning == (
-        "Simulated by dlscale; published only as a picture. Prediction versus claims: 3 disagree, 1 cannot tell"
+        "Simulated by dlscale; published only as a picture. Prediction versus claims: 2 disagree, 1 cannot tell"
     )
     assert any(
         text.startswith("Disagrees: The Cray plugin is clearly more efficient") for text in whole.small_print

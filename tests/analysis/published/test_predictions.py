@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.published.claims import Range, load_publication
+from dlscale.analysis.published.networks import parts_of
 from dlscale.analysis.published.predictions import (
     Predictions,
     band_of,
@@ -13,11 +14,11 @@ from dlscale.analysis.published.predictions import (
 )
 from dlscale.analysis.published.values import FOLDER
 
-from .conftest import exactly, networks, publication
+from .conftest import exactly, network, publication
 
 
 def efficiency(*shares, size=64, **more):
-    predictions = Predictions(publication(**more), networks(*shares))
+    predictions = Predictions(publication(**more), network(*shares))
     return np.median(predictions.replicates("a curve", size).efficiency)
 
 
@@ -39,7 +40,7 @@ def test_strong_scaling_divides_the_step_and_not_the_exchange():
     own = 0.2 / 16
     assert efficiency(strong=True) == pytest.approx(own / (own + 2 * 15 / 16 * 0.01), rel=1e-4)
     weak, strong = (
-        Predictions(publication(strong=mode), networks()).replicates("a curve", 4) for mode in (False, True)
+        Predictions(publication(strong=mode), network()).replicates("a curve", 4) for mode in (False, True)
     )
     assert np.median(weak.samples_per_second) == pytest.approx(4 * 32 / 0.2)
     assert np.median(strong.samples_per_second) == pytest.approx(32 / 0.2)
@@ -77,7 +78,7 @@ def test_a_curve_on_a_system_is_what_predict_says(published):
     assert (rule.backend, rule.cycle_seconds, rule.limits[0]) == ("horovod", 0.005, 64 << 20)
 
 
-def test_a_node_without_a_stored_profile_has_the_whole_band_of_other_networks(published):
+def test_a_node_without_a_stored_profile_has_the_whole_band_of_other_network(published):
     """0.395 to 2 TFLOP/s on a node of Cori: the rate is as uncertain, the efficiency is not."""
     mark = load_publication(FOLDER / "claims" / "cug18-cosmogan-cori.toml", published)
     one = Predictions(mark).replicates("Horovod over MPI", 1)
@@ -95,3 +96,24 @@ def test_what_is_assumed_of_devices_is_said():
     assert "step: 0.2 to 0.2 " in texts
     assert "how gradients travel" in texts
     assert not [text for text in texts if text.startswith("rate")]
+
+
+@pytest.mark.parametrize(
+    ("name", "millions", "early"),
+    [
+        # torchvision's documentation counts the weights; of VGG-16 the dense layers, of Inception v3 the narrow blocks
+        # have most of them, and are ready first.
+        ("vgg16", 138.358, 0.85),
+        ("resnet101", 44.549, 0.2),
+        ("resnet152", 60.193, 0.2),
+        ("inception_v3", 27.161, 0.7),
+    ],
+)
+def test_gradients_of_networks_are_ready_as_their_layers_are(name, millions, early):
+    """Not as many bytes as operations: a quarter of backpropagation is more than a quarter of the bytes, or less."""
+    parts = parts_of(name)
+    total = sum(part.num_bytes for part in parts)
+    assert total / 4e6 == pytest.approx(millions, abs=1e-3)
+    assert sum(part.num_bytes for part in parts if part.ready < 0.27) / total > early
+    assert [part.ready for part in parts] == sorted(part.ready for part in parts)
+    assert parts[-1].ready == 1

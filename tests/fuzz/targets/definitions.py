@@ -9,7 +9,7 @@ from pathlib import Path
 from dlscale.analysis.form import parse_width
 from dlscale.analysis.predict.grid import read_axes
 from dlscale.analysis.published.catalogue import Catalogue, load_published
-from dlscale.analysis.published.claims import load_networks, load_publication
+from dlscale.analysis.published.claims import load_publication
 from dlscale.base.definitions import load_file
 from dlscale.base.hostlist import expand_hostlist
 from dlscale.base.parsing import parse_json, parse_toml
@@ -82,7 +82,6 @@ TARGETS: dict[str, Target] = {
     "study to a target": definition(STUDIES, "tuning.toml", lambda p: load_study(str(p))),
     "system": definition(SYSTEMS, "cooley.toml", each(lambda p: load_system(str(p)), lambda p: lint(str(p)))),
     "claims": definition(PUBLISHED / "claims", "goyal.toml", publication),
-    "networks": definition(PUBLISHED, "networks.toml", load_networks),
     "catalogue": definition(PUBLISHED, "figures.toml", lambda p: load_file(Catalogue, p)),
     "published values": of_published("goyal-table-1.csv"),
     "published statements": of_published("statements.csv"),
