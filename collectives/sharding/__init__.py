@@ -33,6 +33,8 @@ OF_AVERAGES = {
 }
 
 
+ON_GPUS = ("gloo", "nccl")  # whose process groups take tensors that lie there
+
 COMPILED = (
     f"shard={PARAMETERS} with compiled networks: a graph of torch.compile ends wherever weights are gathered, and "
     f"torch's compiler fails at what is left; leave one of the two out, or choose shard={OPTIMIZER}"
@@ -63,10 +65,10 @@ def check_sharding(
         raise UsageError(
             f"shard={shard} with algorithm {algorithm}: there ranks train alone between exchanges; leave one out"
         )
-    if shard == OPTIMIZER and device != "cpu":
+    if device != "cpu" and (shard == OPTIMIZER or backend not in ON_GPUS):
         raise UsageError(
-            f"shard={OPTIMIZER} updates weights in host memory, and device {device} was asked for; choose device cpu, "
-            f"or shard={PARAMETERS}"
+            f"shard={shard} over {backend} works on host memory, and device {device} was asked for; choose device cpu, "
+            f"or shard={PARAMETERS} over {', '.join(ON_GPUS)}"
         )
     if shard == PARAMETERS and compiled:
         raise UsageError(COMPILED)

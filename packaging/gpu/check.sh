@@ -63,7 +63,7 @@ def there(name):
         return None
 project = tomllib.loads(pathlib.Path("pyproject.toml").read_text())
 needed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
-needed += [one for one in project["project"]["optional-dependencies"]["dev"] if re.match("cmake|ninja|pytest>|pytest-timeout", one)]
+needed += [one for one in project["project"]["optional-dependencies"]["dev"] if re.match("cmake|hypothesis|ninja|pytest>|pytest-timeout", one)]
 needed += project["project"]["optional-dependencies"]["grpc"]
 logs, *wheels = map(pathlib.Path, sys.argv[1:])
 pinned = [] if wheels else [line for line in pathlib.Path("constraints.txt").read_text().split() if "==" in line]

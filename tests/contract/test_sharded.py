@@ -1,53 +1,60 @@
 """Trainings whose state lies in parts on the ranks: they do what others do, and faults of parts are seen."""
 
+import os
+
 import numpy as np
 import pytest
 
+from dlscale.base.errors import UsageError
 from dlscale.benchmarks.rank.audit import REPLAY_GATES
 from dlscale.benchmarks.rank.checks import make_audit, update_gates
 from dlscale.benchmarks.rank.gates import sharding_gate
 from dlscale.collectives import NAMES, capabilities
 from dlscale.collectives.backend import GATHER_SIZES
+from dlscale.collectives.sharding import check_sharding
 from dlscale.collectives.training.counting import CountedCollective
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.weights import WEIGHT
 
-from .conftest import audit_steps, connect_pair, make_factory, mark
+from .conftest import audit_steps, device_of, make_factory, mark
 
 pytestmark = pytest.mark.on_ranks(1, 2, 3)
 
 ADAM_SLOTS = 2  # beside each weight
 PADDING = 4000  # bytes on a rank, of short chunks and of counts of steps
 
+
+def carries(name, framework, shard):
+    """On the device of this launch."""
+    device = os.environ.get("DLSCALE_CONTRACT_DEVICE", "cpu")
+    try:
+        check_sharding(name, {}, framework=framework, shard=shard, device=device)
+    except UsageError:
+        return False
+    return device in capabilities(name).devices
+
+
 SHARDED = [
     pytest.param(name, framework, shard, id=f"{name}-{framework}-{shard}", marks=mark(name, framework))
     for name in NAMES
     for framework, shards in capabilities(name).shards.items()
     for shard in shards
-    if "cpu" in capabilities(name).devices
+    if carries(name, framework, shard)
 ]
 of_all = pytest.mark.parametrize(("name", "framework", "sharding"), SHARDED)
 
 
 @pytest.fixture
-def sharded(world):
+def sharded(connected):
     """sharded(name, framework, sharding): a backend that is closed when the test ends."""
-    opened = []
-
-    def made(name, framework, sharding):
-        opened.append(connect_pair(name, framework, world, None, shard=sharding))
-        return opened[-1]
-
-    yield made
-    for backend in opened:
-        backend.close()
+    return lambda name, framework, sharding: connected(name, framework, shard=sharding)
 
 
 @of_all
 def test_gates_and_audits_pass_and_each_rank_keeps_its_part(
     sharded, name, framework, sharding, audited_training, world, shard
 ):
-    backend, factory = sharded(name, framework, sharding), make_factory(framework)
+    backend, factory = sharded(name, framework, sharding), make_factory(framework, device=device_of(name))
     found = update_gates(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert {gate.name: gate.passed for gate in found} == dict.fromkeys(
         ("broadcast", "gradient", "sharding"), True
@@ -90,7 +97,7 @@ def test_units_are_gathered_for_each_pass_that_needs_them(
 @pytest.mark.on_ranks(2)
 @of_all
 def test_a_saved_state_goes_on_with_and_without_shards(sharded, name, framework, sharding, world, shard):
-    backend, factory = sharded(name, framework, sharding), make_factory(framework)
+    backend, factory = sharded(name, framework, sharding), make_factory(framework, device=device_of(name))
     trainer = backend.distribute(factory, shard=shard, seed=11)
     trainer.step()
     state = trainer.state()
@@ -170,8 +177,7 @@ def test_a_fault_of_a_part_is_seen(sharded, name, framework, sharding, fault, mo
     backend = sharded(name, framework, sharding)
     if shard.index == 1:
         fault(*place_of(framework, sharding), monkeypatch)
-    gate = sharding_gate(
-        backend, make_factory(framework), control=world, shard=shard, seed=5, precision="fp32"
-    )
+    factory = make_factory(framework, device=device_of(name))
+    gate = sharding_gate(backend, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert not gate.passed
     assert gate.value is None or gate.value > 10 * gate.tolerance

@@ -16,11 +16,12 @@ from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Input, Shard
 from tests.faults import halos
 
-from .conftest import audit_steps, mark
+from .conftest import audit_steps, device_of, mark, take_gpu
 
 pytestmark = pytest.mark.on_ranks(2, 3, 4)
 
-CARRIERS = [pytest.param(name, marks=mark(name, "torch")) for name in NAMES if "cpu" in TABLE[name].devices]
+# Over host memory, also where this launch is on GPUs.
+CARRIERS = [pytest.param(name, marks=mark(name, "torch")) for name in NAMES if not TABLE[name].between_gpus]
 TALLER = 96  # rows of ResNet-50's smallest preset: 3 blocks of 32
 
 
@@ -28,6 +29,8 @@ TALLER = 96  # rows of ResNet-50's smallest preset: 3 blocks of 32
 def shared(world):
     """shared(carrier, split): this rank's shard."""
     opened = []
+    if device_of("none") == "gpu":
+        take_gpu("torch")
 
     def made(carrier, split=None):
         split = split or world.Get_size()
@@ -47,7 +50,7 @@ def factory_of(name, *, preset="tiny", framework="torch", height=None, precision
         local_batch=2,
         source=Input(),
         height=height,
-        execution=Execution(precision=precision),
+        execution=Execution(device=device_of("none"), precision=precision),
     )
 
 

@@ -28,6 +28,8 @@ from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.gpus import ask
 from dlscale.benchmarks.systems.system import GPU_BACKEND, default_environment, find_installation, load_system
 from dlscale.collectives import NAMES, capabilities
+from dlscale.collectives.neighbours import NAMES as NEIGHBOURS
+from dlscale.collectives.sharding import ON_GPUS
 from dlscale.models.frameworks import DEVICES, FRAMEWORKS, GPU_HELP
 
 TOP = Path(__file__).parents[2]
@@ -151,40 +153,46 @@ def tests(framework: str) -> Step:
 
 
 def contracts(framework, sizes, logs, installation, flavour, device) -> Iterator[Step]:
-    """One launch per backend and number of ranks; a rank's own output is in a file of a folder that is kept.
+    """One launch per contract, backend and number of ranks; a rank's own output is in a file of a folder that is kept.
 
     A backend with servers has one, a rank more that takes no GPU.
     """
+
+    def step(title: str, file: str, num_ranks: int, *, selected: str, backends: str) -> Step:
+        num_servers = int("," not in backends and capabilities(backends).servers)
+        folder = logs / f"{framework}-{title.replace(' ', '-')}-{num_ranks}"
+        folder.mkdir(exist_ok=True)
+        program = [sys.executable, "tests/mpi/rank_pytest.py", str(folder), f"tests/contract/{file}"]
+        program += ["-q", "-p", "no:cacheprovider", "--timeout=120", "--timeout-method=thread"]
+        program += ["-k", selected]
+        variables = {
+            "DLSCALE_UNDER_MPIEXEC": str(num_ranks),
+            "DLSCALE_CONTRACT_BACKENDS": backends,
+            "DLSCALE_CONTRACT_SERVERS": str(num_servers),
+            "DLSCALE_CONTRACT_DEVICE": device,
+            "DLSCALE_REQUIRE": backends,
+        }
+        command = launchers.mpiexec_here(
+            flavour,
+            installation.mpiexec,
+            num_ranks=num_ranks + num_servers,
+            oversubscribed=False,
+            variables=variables,
+            program=program,
+        )
+        title = f"{title} on {num_ranks} rank{'s' * (num_ranks > 1)}"
+        return Step(title=title, command=command, variables=variables)
+
     for backend, numbers in sizes.items():
-        num_servers = int(capabilities(backend).servers)
+        alone = {"selected": f"{backend}-{framework}", "backends": backend}
         for num_ranks in numbers:
-            folder = logs / f"{framework}-{backend}-{num_ranks}"
-            folder.mkdir(exist_ok=True)
-            program = [
-                sys.executable,
-                "tests/mpi/rank_pytest.py",
-                str(folder),
-                "tests/contract/test_trainer.py",
-            ]
-            program += ["-q", "-p", "no:cacheprovider", "--timeout=120", "--timeout-method=thread"]
-            program += ["-k", f"{backend}-{framework}"]
-            variables = {
-                "DLSCALE_UNDER_MPIEXEC": str(num_ranks),
-                "DLSCALE_CONTRACT_BACKENDS": backend,
-                "DLSCALE_CONTRACT_SERVERS": str(num_servers),
-                "DLSCALE_CONTRACT_DEVICE": device,
-                "DLSCALE_REQUIRE": backend,
-            }
-            command = launchers.mpiexec_here(
-                flavour,
-                installation.mpiexec,
-                num_ranks=num_ranks + num_servers,
-                oversubscribed=False,
-                variables=variables,
-                program=program,
-            )
-            title = f"contract of {backend} on {num_ranks} rank{'s' * (num_ranks > 1)}"
-            yield Step(title=title, command=command, variables=variables)
+            yield step(f"contract of {backend}", "test_trainer.py", num_ranks, **alone)
+            if framework == "torch" and backend in ON_GPUS:
+                yield step(f"sharded weights over {backend}", "test_sharded.py", num_ranks, **alone)
+    if framework == "torch":
+        carriers = [name for name in NEIGHBOURS if name in sizes and not capabilities(name).between_gpus]
+        for num_ranks in range(2, 1 + min(3, max(sizes["mpi"]))):
+            yield step("rows", "test_split.py", num_ranks, selected="test", backends=",".join(carriers))
 
 
 def study(framework: str, backends: list[str], num_gpus: int, logs: Path, device: str) -> Step:

@@ -125,6 +125,10 @@ REFUSED = [
         },
         "shard=optimizer with optimizer lars, whose updates need norms of whole tensors",
     ),
+    (
+        {"backends": ["ring"], "shard": "parameters", "device": "gpu"},
+        "shard=parameters over ring works on host memory, .* choose device cpu, or shard=parameters over gloo, nccl$",
+    ),
     ({"backends": ["ring"], "shard": "all"}, "shard"),
 ]
 
