@@ -261,8 +261,8 @@ def _exchange(
         None if from_down is None else _passed(from_down),
     )
     return (
-        None if from_up is None else from_up.permute(0, 3, 1, 2),
-        None if from_down is None else from_down.permute(0, 3, 1, 2),
+        None if from_up is None else from_up.to(up.device).permute(0, 3, 1, 2),
+        None if from_down is None else from_down.to(up.device).permute(0, 3, 1, 2),
     )
 
 

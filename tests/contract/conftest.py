@@ -291,7 +291,9 @@ def connected(world, job, connected_once):
     def open_one(name, framework, options=None, **algorithm):
         if capabilities(name).once:
             if (name, framework) not in connected_once:
-                connected_once[name, framework] = connect_pair(name, framework, world, job, options)
+                connected_once[name, framework] = connect_pair(
+                    name, framework, world, job, options, **algorithm
+                )
             return connected_once[name, framework]
         opened.append(connect_pair(name, framework, world, job, options, **algorithm))
         return opened[-1]
