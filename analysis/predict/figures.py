@@ -20,6 +20,7 @@ from dlscale.analysis.predict.solution import PredictedSolution, solution_captio
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.html.what_if import write_what_if
+from dlscale.analysis.text import plural, workload_title
 from dlscale.base.files import make_folder, read_regular, write_atomically
 from dlscale.base.strings import to_csv
 from dlscale.benchmarks.records.prediction import (
@@ -47,8 +48,10 @@ def write_prediction(
         return
     first, scenario = records[0], curves[0].scenario
     doubts, assumptions = _doubts(records)
-    title = f"{first.workload} {first.preset}, {first.scaling_mode} scaling on {first.system}"
-    warning = "; ".join(["predicted, nothing was measured here", *doubts])
+    title = (
+        f"{workload_title(first.workload)}, {first.preset}: {first.scaling_mode} scaling on {first.system}"
+    )
+    warning = _warning("here", doubts, assumptions)
     figure = _figure(
         efficiency_plot(records, says=warning),
         title=title,
@@ -56,6 +59,7 @@ def write_prediction(
         subtitle=f"engine {ENGINE} {ENGINE_VERSION}; band: 5 to 95 %",
         small_print=(
             f"Profile: {first.profile_source}. Network: {scenario.network.source}.",
+            *doubts,
             *assumptions,
             *small_print,
         ),
@@ -76,7 +80,7 @@ def write_solutions(solutions: Sequence[PredictedSolution], stem: Path, *, commi
     doubts, assumptions = _doubts(records)
     every = [it.seconds for it in solutions]
     limits = min(band.low for band in every) / 1.25, max(band.high for band in every) * 1.25
-    warning = "; ".join(["predicted, nothing was measured there", *doubts])
+    warning = _warning("there", doubts, assumptions)
     y = Axis(title="training to the target [s]", kind="log", low=limits[0], high=limits[1])
     figure = _figure(
         plot_over_nodes(bands, y=y, says=warning),
@@ -85,6 +89,7 @@ def write_solutions(solutions: Sequence[PredictedSolution], stem: Path, *, commi
         subtitle="band: interval of the samples and of the rate",
         small_print=[
             *(f"Samples: {text}." for text in dict.fromkeys(it.trained.source for it in solutions)),
+            *doubts,
             *assumptions,
         ],
         rows=rows,
@@ -107,9 +112,16 @@ def _doubts(records: Iterable[PredictionRecord]) -> tuple[list[str], list[str]]:
     doubts = list(dict.fromkeys(doubt for record in records for doubt in record.doubts))
     assumed = [doubt for doubt in doubts if doubt.startswith(ASSUMED)]
     return (
-        [doubt for doubt in doubts if doubt not in assumed],
+        [f"Doubt: {doubt}." for doubt in doubts if doubt not in assumed],
         [f"{doubt[0].upper()}{doubt[1:]}." for doubt in assumed],
     )
+
+
+def _warning(place: str, doubts: Sequence[str], assumptions: Sequence[str]) -> str:
+    """The line below the title; each doubt and assumption is in the small print."""
+    count = len(doubts) + len(assumptions)
+    rests = f"; rests on {plural(count, 'assumption')}, below" if count else ""
+    return f"predicted, nothing was measured {place}{rests}"
 
 
 def _figure(plot: Plot, **words: Any) -> Figure:

@@ -8,14 +8,13 @@ directions, so that each pair of G groups has B / 2 / (G / 2)^2 per direction, a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
-from dlscale.base.quantities import Quantity
-from dlscale.benchmarks.systems.system import Devices, Fabric, System, load_system
+from dlscale.benchmarks.systems.system import Devices, Fabric, System
 
 T = TypeVar("T")
 
@@ -63,7 +62,6 @@ BYTES_MOVED_TO_ADD = 3
 # An Aries router takes 100 ns; minimal routes have at most 2 hops within a group and 5 between groups (Cray XC Series
 # Network, WP-Aries01-1112).
 GROUP_LATENCY_SECONDS = 3 * 100e-9
-COMPLETE = "cori"  # the system of the catalogue with all facts of a network, from which others are assumed
 
 
 def allocated(network: Network, count: int, placement: Placement, seed: int) -> NDArray[np.int64]:
@@ -147,42 +145,5 @@ def _missing(system: System, key: str) -> UsageError:
     section = f" to [{key.rpartition('.')[0]}]" if "." in key else ""
     return UsageError(
         f"{system.name} states no {key}, which a prediction needs; add it{section} of its file, with its source, or "
-        "name a --system that has it"
+        f"give dlscale predict --assume {key}=VALUE"
     )
-
-
-def with_assumed(system: System) -> tuple[System, tuple[str, ...]]:
-    """The system with what its predictions lack, and each assumption; itself where it states everything."""
-    texts: list[str] = []
-    model = load_system(COMPLETE)
-    changes: dict[str, Any] = {}
-    fabric, node = system.fabric, system.node
-    if system.num_nodes is None and system.partitions:
-        changes["num_nodes"] = max(
-            (part.num_nodes for part in system.partitions.values()), key=lambda it: it.value
-        )
-    if node.memory_bandwidth is None and model.node.memory_bandwidth:
-        memory = model.node.memory_bandwidth
-        changes["node"] = node.model_copy(update={"memory_bandwidth": _of_model(memory)})
-        texts.append(f"memory bandwidth of a node {memory.value}, as on {COMPLETE} (missing in the file)")
-    if fabric:
-        own: dict[str, Any] = {}
-        if fabric.latency is None and model.fabric and model.fabric.latency:
-            own["latency"] = _of_model(model.fabric.latency)
-            texts.append(f"latency {model.fabric.latency.text}, as on {COMPLETE} (missing in the file)")
-        grouped = fabric.groups is not None or "dragonfly" in (
-            fabric.topology.value if fabric.topology else ""
-        )
-        if grouped and not (fabric.groups and fabric.nodes_per_group and fabric.bisection):
-            own |= {"topology": None, "groups": None}
-            texts.append("no congestion between groups of nodes (their links are missing in the file)")
-        if own:
-            changes["fabric"] = fabric.model_copy(update=own)
-    if not changes:
-        return system, ()
-    sources = system.sources | {COMPLETE: f"assumed, as on {COMPLETE}"}
-    return system.model_copy(update=changes | {"sources": sources}), tuple(texts)
-
-
-def _of_model(fact: Quantity) -> Quantity:
-    return fact.model_copy(update={"source": COMPLETE})

@@ -46,7 +46,7 @@ class Profile(ComputedStep):
     forward_seconds: float  # end of forward
     gradients: tuple[Gradient, ...]
     step_seconds: tuple[float, ...]
-    evidence: str  # measured, published, or derived from what is published of other nodes or networks
+    evidence: str  # measured, published, stated by a user, or derived from what is published of others
     source: str  # the study and cell, or the publication
     derived: tuple[str, ...] = ()  # what of it is not measured but derived, in words
     # Coefficients of variation of steps, the lowest and the highest that sources give, where steps were not measured.

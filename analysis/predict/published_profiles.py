@@ -39,6 +39,7 @@ from dlscale.models.layers import Layer, backward_shares, step_flops
 from dlscale.models.workload import Preset, Workload
 
 PACKAGE = "dlscale.analysis.predict"
+PUBLISHED_PRESET = "paper"
 FLOAT32_BYTES = 4
 ADAM_BYTES_MOVED = 7 * FLOAT32_BYTES  # per parameter
 # Per parameter: weight, gradient and momentum read, all but the gradient written.
@@ -99,11 +100,14 @@ def load_stored(system: System, workload: str) -> Profile:
 def profile_of_file(path: str, system: System) -> Profile:
     """The profile that a file states, on that system. Raises UsageError."""
     stored = definitions.load(StoredProfile, path, folder="systems")
+    if stored.system != system.name:
+        raise UsageError(
+            f"{path} is of {stored.system}, and the system is {system.name}; name the same in both"
+        )
     facts = load_workload(stored.workload)
     seconds = stored.sample_time.number * stored.local_batch.value
     forward, gradients = _timeline(_layers(facts, facts.preset(stored.preset)), seconds)
-    num_bytes = sum(gradient.num_bytes for gradient in gradients)
-    update = ADAM_BYTES_MOVED * num_bytes / FLOAT32_BYTES / _memory_rate(system)
+    update = _update_seconds(facts, facts.preset(stored.preset), system)
     return Profile(
         workload=stored.workload,
         preset=stored.preset,
@@ -216,8 +220,7 @@ def derived_profile(
     seconds = center * preset.local_batch
     band = f"{seconds_text(center)} ({seconds_text(pace.least)} to {seconds_text(pace.most)})"
     forward, gradients = _timeline(_layers(facts, preset), seconds)
-    moved = ADAM_BYTES_MOVED if facts.optimizer == "adam" else MOMENTUM_BYTES_MOVED
-    update = moved * preset.num_parameters / _memory_rate(system)
+    update = _update_seconds(facts, preset, system)
     return Profile(
         workload=workload,
         preset=preset.name,
@@ -246,7 +249,7 @@ def derived_profile(
 def public_profile(
     system: System,
     workload: str,
-    preset: str = "paper",
+    preset: str = PUBLISHED_PRESET,
     framework: str = "tensorflow",
     *,
     device: str | None = None,
@@ -264,12 +267,14 @@ def public_profile(
     return derived_profile(system, workload, preset, framework, device=where, ranks_per_node=ranks_per_node)
 
 
-def _memory_rate(system: System) -> float:
+def _update_seconds(workload: Workload, preset: Preset, system: System) -> float:
+    """By the bytes that it moves through memory."""
     if system.node.memory_bandwidth is None:
         raise UsageError(
             f"{system.name} states no node.memory_bandwidth, which the update's time is derived from"
         )
-    return system.node.memory_bandwidth.number
+    moved = ADAM_BYTES_MOVED if workload.optimizer == "adam" else MOMENTUM_BYTES_MOVED
+    return moved * preset.num_parameters / system.node.memory_bandwidth.number
 
 
 def _pace(

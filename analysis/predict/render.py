@@ -8,17 +8,18 @@ from typing import Any
 from dlscale.analysis.curves import setting_text
 from dlscale.analysis.declare import Column, Table, TableOf
 from dlscale.analysis.families import tokens_per_sample
-from dlscale.analysis.findings.bounds import network_bound
 from dlscale.analysis.findings.memory import expected_state, total_bytes
 from dlscale.analysis.findings.waterfall_parts import shown_name
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.analysis.predict.profile import SOURCES, at_batch, at_rows
-from dlscale.analysis.predict.scenario import Scenario, noise_texts
+from dlscale.analysis.predict.scenario import ASSUMED, Scenario, noise_texts
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.text import number, plural, seconds_text, size_text
 from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
+
+FLOAT32_BYTES = 4
 
 
 def prediction_rows(curves: Sequence[PredictedCurve]) -> list[dict[str, Any]]:
@@ -49,6 +50,8 @@ def prediction_table(records: Sequence[PredictionRecord]) -> Table:
         f"{first.batch} samples per {'rank' if first.scaling_mode == 'weak' else 'step'}, "
         f"{per_node} rank{'s' * (per_node > 1)} per node"
     )
+    if any(doubt.startswith(ASSUMED) for record in records for doubt in record.doubts):
+        caption += "; rests on assumptions"
     return TableOf[PredictionRecord](
         name="prediction",
         caption=caption,
@@ -76,13 +79,20 @@ def _tokens(record: PredictionRecord) -> str:
     return number(record.samples_per_second.center * tokens) if tokens else ""
 
 
+def assumption_line(records: Sequence[PredictionRecord]) -> str:
+    """What stands for facts that nobody states; empty without any."""
+    doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
+    texts = [doubt.removeprefix(ASSUMED) for doubt in doubts if doubt.startswith(ASSUMED)]
+    return f"{ASSUMED}{'; '.join(texts)}" if texts else ""
+
+
 def first_line(record: PredictionRecord) -> str:
     """What every reader has to know before the numbers; sources are in the figure's small print and on the page."""
     source, *_ = record.profile_source.partition(SOURCES)
     return f"predicted, not measured on {record.system}: {record.profile_evidence} profile, {source}"
 
 
-def profile_lines(scenario: Scenario) -> Iterator[str]:
+def basis_lines(scenario: Scenario) -> Iterator[str]:
     """What disturbs steps and was measured, what was not, and what of the profile is derived, one line each.
 
     The jitter of messages on a calibrated network is its backend's, and not in these lines.
@@ -95,24 +105,29 @@ def profile_lines(scenario: Scenario) -> Iterator[str]:
         yield f"derived: {'; '.join(scenario.profile.derived)}"
 
 
-def network_line(curve: PredictedCurve) -> str:
-    """What the network allows on the most nodes, whatever the backend: a ring's bytes over each node's link.
+def network_line(curves: Sequence[PredictedCurve]) -> str:
+    """What the network alone leaves of the efficiency on the most nodes: in the middle, and at most.
 
-    It is no upper bound where the nodes are slower than the profile's middle: they have more time to exchange.
+    At most is for the fewest bytes that any of the backends moves through a node's link, the highest rates of links and
+    the slowest nodes that the profile allows, all of it overlapped: no prediction but for its noise is above.
     """
-    last, network = curve.points[-1], curve.scenario.network
-    profile = at_rows(at_batch(curve.scenario.profile, last.local_batch), 1 / last.split)
-    bound = network_bound(
-        num_nodes=last.num_nodes,
-        num_ranks=last.num_ranks,
-        compute_seconds=profile.backward_seconds,
-        gradient_bytes=sum(gradient.num_bytes for gradient in profile.gradients),
-        bytes_per_second=network.node_bytes_per_second,
+    scenario, last = curves[0].scenario, curves[0].points[-1]
+    nodes, network = last.num_nodes, scenario.network
+    if nodes == 1:
+        return ""
+    profile = at_rows(at_batch(scenario.profile, last.local_batch), 1 / last.split)
+    num_bytes = sum(gradient.num_bytes for gradient in profile.gradients)
+    fewest = min(
+        (1 if rule.serves else 2 * (nodes - 1) / nodes) * rule.bytes_per_element / FLOAT32_BYTES
+        for rule in (curve.scenario.rule for curve in curves)
     )
+    computing, wire = profile.backward_seconds, fewest * num_bytes / network.node_bytes_per_second
+    slowest = profile.mean_step_seconds * profile.time_factors[1]
+    most = min(1.0, slowest / (wire / network.rate_factors[1]))
     return (
-        f"network on {last.num_nodes} nodes: gradients take {seconds_text(bound.wire_seconds)} on the wire, "
-        f"computation {seconds_text(bound.compute_seconds)}: that alone keeps {100 * bound.exposed:.0f} % (no overlap) "
-        f"to {100 * bound.hidden:.0f} % (full overlap); slower nodes keep more"
+        f"network on {nodes} nodes: gradients take {seconds_text(wire)} on the wire, computation "
+        f"{seconds_text(computing)}: not overlapped, that keeps {100 * computing / (computing + wire):.0f} %; "
+        f"overlapped, at most {100 * most:.0f} %"
     )
 
 

@@ -103,15 +103,15 @@ def scenario_of(
     ranks_per_node: int | None = None,
     batch: int | None = None,
     algorithm: Algorithm | None = None,
-    assumed: tuple[str, ...] | None = None,
+    assumed: tuple[str, ...] = (),
     shard: str = NONE,
     split: int | Literal["auto"] = 1,
     halo: str | None = None,
 ) -> Scenario:
     """The scenario of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
 
-    A rehearsal has `assumed` what the system's file does not state. There a backend between GPUs exchanges as another
-    does (`ALIKE`), and over a node's memory where the links between its GPUs are not stated.
+    `assumed` is what stands for what the system's file does not state. A backend between GPUs exchanges as another does
+    (`ALIKE`), and over a node's memory where the links between its GPUs are not stated.
     """
     placement = machine.placement
     per_node = ranks_per_node or (placement.ranks_per_node if placement else 1)
@@ -119,15 +119,10 @@ def scenario_of(
     if machine.devices and on_gpus:
         network = between_gpus(network, machine.devices)
     linked = network.device_link_bytes_per_second is not None
-    if machine.devices and not linked and (per_node > 1 or (on_gpus and assumed is not None)):
-        if assumed is None:
-            raise UsageError(
-                f"{per_node} ranks per node on {machine.name}, whose file does not state the links between a node's "
-                "GPUs; give --set ranks_per_node=1"
-            )
+    if machine.devices and not linked and (per_node > 1 or on_gpus):
         assumed = (*assumed, "links between a node's GPUs as fast as its memory (missing in the file)")
     rule = rule_of(
-        ALIKE[profile.framework] if on_gpus and assumed is not None else backend,
+        ALIKE[profile.framework] if on_gpus else backend,
         backend_options,
         framework=profile.framework,
         num_servers=num_servers(per_node),
@@ -148,7 +143,7 @@ def scenario_of(
     if scaling_mode == "strong":
         own = load_workload(profile.workload).preset(profile.preset).global_batch
     return Scenario(
-        doubts=tuple(f"{ASSUMED}{text}" for text in (*(assumed or ()), *of_shards)),
+        doubts=tuple(f"{ASSUMED}{text}" for text in (*assumed, *of_shards)),
         shard=shard,
         split=split if carries else 1,
         halo=carries,

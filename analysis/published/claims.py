@@ -15,8 +15,9 @@ from typing import Literal
 
 from pydantic import PositiveFloat, PositiveInt, model_validator
 
+from dlscale.analysis.predict.assumptions import with_assumed
 from dlscale.analysis.predict.exchange import Algorithm
-from dlscale.analysis.predict.network import Network, network_of, with_assumed
+from dlscale.analysis.predict.network import Network, network_of
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.published_profiles import public_profile
 from dlscale.analysis.published.catalogue import Figure, Place, Published

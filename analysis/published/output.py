@@ -168,7 +168,7 @@ def render_claims(rows: Sequence[ClaimVerdict], *, everything: bool) -> Renderab
             parts.append(f"[bold]{escape(row.figure.id)}[/bold]")
         if before != (row.figure.id, row.words):
             parts.append(Padding(escape(row.words), (0, 0, 0, 2)))
-        parts.append(_claim_line(_compared_text(row), values, widths))
+        parts.append(_claim_line(compared_text(row), values, widths))
         before = row.figure.id, row.words
     claimed = [row for row in rows if row.claim and row.counted]
     counts = Counter(row.verdict for row in claimed)
@@ -196,7 +196,7 @@ def _claim_line(text: str, values: Sequence[str], widths: Sequence[int]) -> Rend
     return grid
 
 
-def _compared_text(row: ClaimVerdict) -> str:
+def compared_text(row: ClaimVerdict) -> str:
     """`Cray plugin / Horovod over MPI: relative throughput at 1024 nodes`, without a curve that the claim names."""
     curves = [curve for curve in row.claim.curves if curve != row.words] if row.claim else []
     place = "" if row.x is None else f" at {row.x:g} {row.x_unit}"
@@ -207,7 +207,7 @@ def _compared_text(row: ClaimVerdict) -> str:
 
 def claim_text(row: ClaimVerdict) -> str:
     """The claim in words, with the curves, quantity and place that are compared."""
-    return ": ".join(filter(None, (row.words, _compared_text(row))))
+    return ": ".join(filter(None, (row.words, compared_text(row))))
 
 
 def range_text(row: ClaimVerdict) -> str:

@@ -13,29 +13,24 @@ import click
 
 from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.grid import AXES, Axes, check_grid, read_axes
-from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.prediction import predict_curve
-from dlscale.analysis.predict.profile import checked
+from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.render import (
     prediction_rows,
     sensitivity_rows,
 )
-from dlscale.analysis.predict.scenario import (
-    Scenario,
-    doubled_sizes,
-    possible_sizes,
-    scenario_of,
-)
+from dlscale.analysis.predict.scenario import Scenario, doubled_sizes, possible_sizes
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import choose_study, json_option
-from dlscale.benchmarks.cli.profiles import calibrated, calibrating_folder, profiles_of
+from dlscale.benchmarks.cli.profiles import calibrated, calibrating_folder, profiles_of, stated_profile
 from dlscale.benchmarks.cli.request import Request, StudyCommand, field_options
+from dlscale.benchmarks.cli.trainings import Machine, Trainings, machine_of
 from dlscale.benchmarks.records.prediction import PREDICTIONS_FOLDER
-from dlscale.benchmarks.study.servers import check_servers, num_servers
+from dlscale.benchmarks.study.servers import check_servers
 from dlscale.benchmarks.study.settings import nested
-from dlscale.benchmarks.systems.system import System, load_system
+from dlscale.benchmarks.systems.system import load_system
 from dlscale.collectives import capabilities
 from dlscale.collectives.sharding import NONE
 
@@ -70,6 +65,22 @@ class Grid(click.ParamType[Axes]):
             self.fail(str(error), param, ctx)
 
 
+class Assumptions(click.ParamType[dict[str, str]]):
+    """Facts of a system: fabric.latency=2us,node.memory_bandwidth=200GB/s."""
+
+    name = "facts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
+        """{key: value}; a word without a value is a one-line error."""
+        if isinstance(value, dict):
+            return value
+        pairs = [word.partition("=") for word in value.split(",")]
+        for key, equals, text in pairs:
+            if not (key.strip() and equals and text.strip()):
+                self.fail(f"{key!r} has no value; write fabric.latency=2us", param, ctx)
+        return {key.strip(): text.strip() for key, _, text in pairs}
+
+
 class Requested(NamedTuple):
     """A scenario per backend of one training, and the numbers of nodes."""
 
@@ -94,7 +105,23 @@ class Requested(NamedTuple):
     "--from",
     "profiled",
     metavar="STUDY",
-    help="Study whose control profile was measured; default: the stored profile of the system.",
+    help="Study whose control profile was measured; default: what is public of such nodes.",
+)
+@click.option(
+    "--profile",
+    "stated",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="TOML file with a profile of yours, a source for each number (docs/prediction.md).",
+)
+@click.option(
+    "--assume",
+    "given",
+    type=Assumptions(),
+    default={},
+    metavar="FACT=VALUE,...",
+    help="Facts that the system's file does not state: fabric.latency=2us, node.memory_bandwidth=200GB/s; default: as "
+    "in rehearsals, from another machine. All are marked.",
 )
 @click.option(
     "--calibrate",
@@ -119,6 +146,8 @@ def predict(
     request: Request,
     algorithm: Algorithm | None,
     profiled: str | None,
+    stated: Path | None,
+    given: dict[str, str],
     calibrate: list[str] | None,
     force: bool,
     explain: bool,
@@ -127,9 +156,9 @@ def predict(
 ) -> int:
     """Predict the curve of KIND, weak-scaling or strong-scaling, on a system that is not here.
 
-    A node's profile (stored, or measured by a study) and the network of the system's file go through a model of each
-    backend; the band has noise of steps, placement, and what sources do not agree on (docs/prediction.md). The table,
-    a CSV, a figure and records, which `dlscale report --predicted` shows beside a study, are marked as simulated;
+    A node's profile (public, yours, or measured by a study) and the network of the system's file go through a model of
+    each backend; the band has noise of steps, placement, and what sources do not agree on (docs/prediction.md). Table,
+    CSV, figure and records, which `dlscale report --predicted` shows beside a study, are marked as simulated;
     --json prints rows and writes no files. Defaults: hep_cnn over the ring, on nodes doubled up to the whole machine.
 
     \b
@@ -138,6 +167,7 @@ def predict(
       dlscale predict strong-scaling --system cori --backends horovod --nodes 1:64:x2 --explain
       dlscale predict strong-scaling --system cori --batch 64 --nodes 1:512:x2 --split auto --explain
       dlscale predict weak-scaling --system cori --backends ring --algorithm two_level_ring --json
+      dlscale predict weak-scaling --system perlmutter --workloads resnet50 --assume fabric.latency=2us
       dlscale predict weak-scaling --system mine.toml --from weak-scaling --calibrate weak-scaling
       dlscale predict weak-scaling --system cori --backends ring,grpc_ps --grid
     """  # noqa: D301
@@ -146,14 +176,15 @@ def predict(
     fields = nested(request.fields)
     for backend in fields.setdefault("backends", ["ring"]):
         capabilities(backend)
-    machine, results = load_system(request.system), request.results
-    network_of(machine)  # a file that states too little is refused before anything is computed
+    if stated and profiled:
+        raise UsageError("--from and --profile are mutually exclusive")
+    machine, results = machine_of(load_system(request.system), given), request.results
     folder = choose_study(results, profiled) if profiled else None
-    trainings = list(_trainings(kind, fields, machine, folder, algorithm))
+    trainings = list(_trainings(kind, fields, machine, stated or folder, algorithm))
     if calibrate:
         folders = [calibrating_folder(results, name) for name in calibrate]
         trainings = [
-            Requested(calibrated(*it, machine, folders, profiled=folder, force=force), it.sizes)
+            Requested(calibrated(*it, machine.system, folders, profiled=folder, force=force), it.sizes)
             for it in trainings
         ]
     for name, whole in (("shard", NONE), ("split", 1)):
@@ -189,9 +220,16 @@ def predict(
 
 
 def _trainings(
-    kind: Kind, fields: dict[str, Any], machine: System, folder: Path | None, algorithm: Algorithm | None
+    kind: Kind,
+    fields: dict[str, Any],
+    machine: Machine,
+    profiled: Path | None,
+    algorithm: Algorithm | None,
 ) -> Iterator[Requested]:
-    """What is asked for of each workload and framework. Raises UsageError for what cannot be predicted."""
+    """What is asked for of each workload and framework, `profiled` by a file or in a study's folder.
+
+    Raises UsageError for what cannot be predicted.
+    """
     servers = _one(fields.get("servers", ["1"]), "servers")
     try:
         check_servers([servers])
@@ -206,37 +244,50 @@ def _trainings(
             )
         for name, value in own.items():
             _one(value, f"{backend}.{name}")
-    for workload in fields.get("workloads", ["hep_cnn"]):
-        named = {"frameworks": fields.get("frameworks"), "preset": fields.get("preset")}
-        for profile in profiles_of(machine, workload, folder, **named):
-            scenarios = [
-                scenario_of(
-                    machine,
-                    checked(profile),
-                    backend,
-                    scaling_mode="weak" if kind == "weak-scaling" else "strong",
-                    backend_options=options.get(backend, {}),
-                    num_servers=lambda num_ranks: num_servers(servers, num_ranks),
-                    ranks_per_node=fields.get("ranks_per_node"),
-                    batch=_one(fields.get("batch"), "batch"),
-                    algorithm=algorithm,
-                    shard=shard,
-                    split=split,
-                    halo=fields.get("halo"),
+    asked = Trainings(
+        mode="weak" if kind == "weak-scaling" else "strong",
+        servers=servers,
+        ranks_per_node=fields.get("ranks_per_node"),
+        batch=_one(fields.get("batch"), "batch"),
+        algorithm=algorithm,
+        halo=fields.get("halo"),
+        backend_options=options,
+    )
+    for profile in _profiles(fields, machine, profiled):
+        scenarios = [
+            asked.scenario(machine, profile, backend, shard=shard, split=split)
+            for backend in backends
+            for shard in shards
+            for split in splits
+        ]
+        requested = Requested(scenarios, fields.get("nodes") or doubled_sizes(scenarios))
+        for scenario, possible in requested.sizes_of_each:
+            if left := sorted(set(requested.sizes) - set(possible)):
+                click.echo(
+                    f"{scenario.rule.backend}, split {scenario.split}, on {', '.join(map(str, left))} nodes is "
+                    "left out: its ranks cannot be dealt the samples",
+                    err=True,
                 )
-                for backend in backends
-                for shard in shards
-                for split in splits
-            ]
-            asked = Requested(scenarios, fields.get("nodes") or doubled_sizes(scenarios))
-            for scenario, possible in asked.sizes_of_each:
-                if left := sorted(set(asked.sizes) - set(possible)):
-                    click.echo(
-                        f"{scenario.rule.backend}, split {scenario.split}, on {', '.join(map(str, left))} nodes is "
-                        "left out: its ranks cannot be dealt the samples",
-                        err=True,
-                    )
-            yield asked
+        yield requested
+
+
+def _profiles(fields: dict[str, Any], machine: Machine, profiled: Path | None) -> Iterator[Profile]:
+    workloads, frameworks, preset = (fields.get(name) for name in ("workloads", "frameworks", "preset"))
+    if profiled and not profiled.is_dir():
+        presets = [preset] if preset else None
+        yield stated_profile(
+            profiled, machine.system, workloads=workloads, frameworks=frameworks, presets=presets
+        )
+        return
+    for workload in workloads or ["hep_cnn"]:
+        yield from profiles_of(
+            machine.system,
+            workload,
+            profiled,
+            frameworks=frameworks,
+            preset=preset,
+            ranks_per_node=fields.get("ranks_per_node"),
+        )
 
 
 def _listed(value: Any) -> list[Any]:

@@ -24,15 +24,16 @@ from dlscale.analysis.findings.predicted_points import (
 from dlscale.analysis.predict.grid import Axes, grid_rows, read_grid
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.analysis.predict.render import (
+    assumption_line,
+    basis_lines,
     explanation,
     first_line,
     network_line,
     prediction_table,
-    profile_lines,
     state_line,
 )
 from dlscale.analysis.predict.scenario import ASSUMED, Scenario
-from dlscale.analysis.published.catalogue import load_published
+from dlscale.analysis.published.said import said_of
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.render.html.content import WhatIf
@@ -153,23 +154,23 @@ def show_curves(
     from dlscale.analysis.predict.figures import write_prediction  # takes longer to import than all else
 
     records, scenario = list(prediction_records(curves)), curves[0].scenario
-    published = [
-        f"{it.statement} ({it.kind}; {it.source})"
-        for it in load_published().said_of(records[0].system, records[0].workload, scenario.scaling_mode)
+    first = records[0]
+    published = list(said_of(first.system, first.workload, scenario.scaling_mode))
+    doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
+    above = [
+        first_line(first),
+        *(f"published: {it}" for it in published),
+        *filter(None, (network_line(curves), state_line(curves))),
+        *(f"doubt: {doubt}" for doubt in doubts if not doubt.startswith(ASSUMED)),
     ]
-    texts = [first_line(records[0]), *profile_lines(scenario), *(f"published: {it}" for it in published)]
-    texts += filter(None, (network_line(curves[0]), state_line(curves)))
+    below = [text for curve in curves if explain for text in explanation(curve)]
     for curve in curves:
         if curve.scenario.calibrated_nodes:
             from dlscale.analysis.predict.calibration_records import calibration_line
 
-            texts.append(calibration_line(curve.scenario))
-    doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
-    if assumptions := [doubt.removeprefix(ASSUMED) for doubt in doubts if doubt.startswith(ASSUMED)]:
-        texts.append(f"{ASSUMED}{'; '.join(assumptions)}")
-    texts += [f"doubt: {doubt}" for doubt in doubts if not doubt.startswith(ASSUMED)]
-    causes = [text for curve in curves if explain for text in explanation(curve)]
-    _print([*texts, prediction_table(records), *causes])
+            below.append(calibration_line(curve.scenario))
+    below += [*basis_lines(scenario), *filter(None, [assumption_line(records)])]
+    _print([*above, prediction_table(records), *below])
     small_print = [f"Published: {it}." for it in published]
     write_prediction(curves, stem, small_print=small_print, commit=commit, command=command)
     _print([f"figure, CSV and records: {stem}.png, {stem.name}.csv, {stem.name}{ENDING}"])

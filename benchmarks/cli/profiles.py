@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dlscale.analysis.predict.profile import Profile, slept_by
-from dlscale.analysis.predict.published_profiles import load_stored, stored_names
+from dlscale.analysis.predict.published_profiles import (
+    PUBLISHED_PRESET,
+    load_stored,
+    profile_of_file,
+    public_profile,
+    stored_names,
+)
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import choose_study, study_folders
@@ -25,24 +32,58 @@ LATEST_RUN = "collectives"
 
 
 def profiles_of(
-    machine: System, workload: str, folder: Path | None, *, frameworks: list[str] | None, preset: str | None
+    machine: System,
+    workload: str,
+    folder: Path | None = None,
+    *,
+    frameworks: Sequence[str] | None,
+    preset: str | None,
+    device: str | None = None,
+    ranks_per_node: int | None = None,
 ) -> Iterator[Profile]:
-    """The stored profile, or those of the study in `folder`, one per framework. Raises UsageError."""
-    load_workload(workload)
+    """A profile per framework: of the study in `folder`, else stored, else derived from what is public.
+
+    `machine` has all that predictions need. Raises UsageError.
+    """
+    facts = load_workload(workload)
     if folder is None:
-        stored = load_stored(machine, workload)
-        if preset not in (None, stored.preset) or (frameworks or [stored.framework]) != [stored.framework]:
-            raise UsageError(
-                f"the stored profile of {workload} on {machine.name} is of preset {stored.preset} in "
-                f"{stored.framework}; leave --preset and --frameworks out, or give --from with a measured one"
-            )
-        yield stored
+        placement = machine.placement
+        shared = ranks_per_node or (placement.ranks_per_node if placement else 1)
+        for framework in frameworks or [_usual_framework(machine, workload)]:
+            facts.check_framework(framework)
+            usual = preset or PUBLISHED_PRESET
+            yield public_profile(machine, workload, usual, framework, device=device, ranks_per_node=shared)
         return
     records, _ = load_records(folder)
     cells = [record.case.cell for record in _profiled(records)]
     found = {cell.framework for cell in cells if cell.workload == workload}
     for framework in frameworks or sorted(found) or FRAMEWORKS[:1]:
         yield _measured(records, workload=workload, framework=framework, preset=preset)
+
+
+def _usual_framework(machine: System, workload: str) -> str:
+    """That of the stored profile, else the one that a study uses on the system."""
+    if f"{machine.name}-{workload}" in stored_names():
+        return load_stored(machine, workload).framework
+    stated = machine.defaults.frameworks if machine.defaults else None
+    return (stated or FRAMEWORKS)[0]
+
+
+def stated_profile(path: Path, machine: System, **asked: Sequence[str] | None) -> Profile:
+    """The profile that a file of the user's states, each number with its source.
+
+    `asked` are the workloads, frameworks and presets that were, None for any. Raises UsageError for a file that is not
+    of these or of another machine.
+    """
+    profile = replace(profile_of_file(str(path), machine), evidence="stated")
+    for option, names in asked.items():
+        own = getattr(profile, option.removesuffix("s"))
+        if names and list(names) != [own]:
+            raise UsageError(
+                f"--profile {path} is of {option.removesuffix('s')} {own}, and --{option} is {','.join(names)}; "
+                "leave one of the two out"
+            )
+    return profile
 
 
 def calibrating_folder(results: Path, name: str) -> Path:

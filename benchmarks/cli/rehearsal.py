@@ -7,7 +7,7 @@ rates from the prediction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -17,11 +17,9 @@ from typing import Any, Literal
 import click
 from rich.progress import Progress
 
-from dlscale.analysis.predict.network import with_assumed
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
 from dlscale.analysis.predict.profile import Profile
-from dlscale.analysis.predict.published_profiles import derived_profile, public_profile
-from dlscale.analysis.predict.scenario import possible_sizes, scenario_of
+from dlscale.analysis.predict.scenario import possible_sizes
 from dlscale.analysis.predict.solution import (
     PredictedSolution,
     SamplesToTarget,
@@ -32,14 +30,14 @@ from dlscale.analysis.render.grid import render_table
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import study_folders
 from dlscale.benchmarks.cli.predicted import show_curves
+from dlscale.benchmarks.cli.profiles import profiles_of
 from dlscale.benchmarks.cli.request import Request
 from dlscale.benchmarks.cli.stated_study import read_stated
 from dlscale.benchmarks.cli.streams import live_console
+from dlscale.benchmarks.cli.trainings import Machine, Trainings, machine_of
 from dlscale.benchmarks.launch.campaign import Campaign, describe_campaign
-from dlscale.benchmarks.study.servers import num_servers
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import same_rules
-from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
 
 # What a training on this machine has no use for.
@@ -80,9 +78,9 @@ class Rehearsal:
         return self.campaign.plan.study
 
     @cached_property
-    def assumed(self) -> tuple[System, tuple[str, ...]]:
+    def machine(self) -> Machine:
         """The system with what its predictions lack, and each assumption."""
-        return with_assumed(self.campaign.system)
+        return machine_of(self.campaign.system)
 
     @property
     def ranks_per_node(self) -> int:
@@ -113,7 +111,7 @@ class Rehearsal:
         if self.study.scaling_mode == "resolution":
             raise UsageError("predictions have no samples whose rows grow with the ranks")
         mode: Literal["weak", "strong"] = "strong" if self.study.scaling_mode == "strong" else "weak"
-        profiles = list(self._profiles(workload)) if nodes else []
+        profiles = list(self._profiles(workload, self.study.frameworks)) if nodes else []
         for profile in profiles:
             if curves := list(self._curves(profile, nodes, mode=mode, batch=self.study.batch)):
                 name = f"{workload}-{profile.preset}{f'-{profile.framework}' if len(profiles) > 1 else ''}"
@@ -137,8 +135,8 @@ class Rehearsal:
         write_solutions(solutions, stem, commit=self.commit, command=self.command)
         click.echo(f"time to solution drawn: {stem}.png")
 
-    def _profiles(self, workload: str) -> Iterator[Profile]:
-        """The stored profile where it is of what the study trains, else derived ones. Raises UsageError."""
+    def _profiles(self, workload: str, frameworks: Sequence[str]) -> Iterator[Profile]:
+        """What is public of the study's trainings on such nodes. Raises UsageError."""
         study = self.study
         if workload in study.own_models:
             raise UsageError(
@@ -147,41 +145,36 @@ class Rehearsal:
             )
         if study.precision != "fp32":
             raise UsageError(f"what is published is of fp32, and the study is of {study.precision}")
-        for framework in study.frameworks:
-            yield self._profile(public_profile, workload, framework)
-
-    def _profile(self, known: Callable[..., Profile], workload: str, framework: str) -> Profile:
-        system, _ = self.assumed
-        preset = self.study.facts(workload).preset(self.study.preset).name
-        own = {"device": self.study.device, "ranks_per_node": self.ranks_per_node}
-        return known(system, workload, preset, framework, **own)
+        yield from profiles_of(
+            self.machine.system,
+            workload,
+            frameworks=frameworks,
+            preset=study.facts(workload).preset(study.preset).name,
+            device=study.device,
+            ranks_per_node=self.ranks_per_node,
+        )
 
     def _curves(
         self, profile: Profile, nodes: list[int], *, mode: Literal["weak", "strong"], batch: int | None
     ) -> Iterator[PredictedCurve]:
         """A curve per backend that exchanges; those that cannot be predicted are said."""
-        system, assumed = self.assumed
-        for backend in self.study.backends:
+        study = self.study
+        asked = Trainings(
+            mode=mode,
+            servers=study.servers[0],
+            ranks_per_node=self.ranks_per_node,
+            batch=batch,
+            halo=study.halo,
+            backend_options=study.backend_options,
+        )
+        for backend in study.backends:
             row = capabilities(backend)
             if not row.exchanges or profile.framework not in row.frameworks:
                 continue
-            splits: Sequence[Any] = self.study.axes.get("split", [self.study.split])
+            splits: Sequence[Any] = study.axes.get("split", [study.split])
             for shard, split in product(self._shards(profile, backend), splits):
                 try:
-                    scenario = scenario_of(
-                        system,
-                        profile,
-                        backend,
-                        scaling_mode=mode,
-                        backend_options=self.study.backend_options.get(backend, {}),
-                        num_servers=lambda num_ranks: num_servers(self.study.servers[0], num_ranks),
-                        ranks_per_node=self.ranks_per_node,
-                        batch=batch,
-                        assumed=assumed,
-                        shard=shard,
-                        split=split,
-                        halo=self.study.halo,
-                    )
+                    scenario = asked.scenario(self.machine, profile, backend, shard=shard, split=split)
                     yield predict_curve(scenario, possible_sizes([scenario], nodes)[0])
                 except UsageError as error:
                     click.echo(f"not predicted over {backend}: {error}")
@@ -211,7 +204,7 @@ class Rehearsal:
         found = []
         for it in trained:
             nodes = [count for count in self.nodes if it.global_batch % (count * per_node) == 0]
-            profile = self._profile(derived_profile, workload, it.framework)
+            (profile,) = self._profiles(workload, [it.framework])
             for curve in self._curves(profile, nodes, mode="strong", batch=it.global_batch) if nodes else ():
                 found += [PredictedSolution(curve=curve, point=point, trained=it) for point in curve.points]
         order = self.study.backends

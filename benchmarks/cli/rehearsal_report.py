@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from rich.console import Console
 
 from dlscale.analysis.predict.page import rehearsal_page
-from dlscale.analysis.predict.render import prediction_table
+from dlscale.analysis.predict.render import assumption_line, first_line, prediction_table
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.grid import render_table
 from dlscale.base.definitions import Frozen, first_problem
@@ -61,7 +61,10 @@ def report_rehearsal(folder: Path, *, as_json: bool, in_browser: bool) -> int:
         return 0
     click.echo(f"rehearsal: nothing was measured on {folder.resolve().parent.name}")
     for records in trainings:
-        Console(highlight=False).print(*render_table(prediction_table(records)), sep="\n")
+        console = Console(highlight=False)
+        console.print(first_line(records[0]), markup=False, soft_wrap=True)
+        console.print(*render_table(prediction_table(records)), sep="\n")
+        console.print(*filter(None, [assumption_line(records)]), markup=False, soft_wrap=True)
     put_rehearsal(folder)
     if in_browser and (folder / PAGE).is_file():
         open_page(folder / PAGE)

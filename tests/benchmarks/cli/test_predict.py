@@ -111,11 +111,21 @@ def test_options_change_what_is_predicted():
             "12288 nodes (4096 servers included)",
         ),
         (["--system", "local"], "local states no [fabric]"),
-        (["--system", "frontier"], "frontier states no fabric.latency"),
-        (["--workloads", "resnet50"], "no stored profile of resnet50 on cori"),
+        (
+            ["--system", "frontier", "--assume", "fabric.latncy=2us"],
+            "no such fact (did you mean fabric.latency?)",
+        ),
+        (
+            ["--system", "frontier", "--assume", "fabric.latency=2"],
+            "'2' is not in seconds; write",
+        ),
+        (["--system", "frontier", "--assume", "fabric.latency"], "'fabric.latency' has no value; write"),
+        (["--system", "frontier", "--assume", "fabric.bisection=1us"], "is not in bytes per second"),
+        (["--assume", "fabric.latency=2us"], "cori states 1.3 us; leave it out"),
+        (["--assume", "devices.link=2GB/s"], "nodes of cori have no devices"),
+        (["--profile", "none-such.toml"], "none-such.toml"),
+        (["--profile", "a.toml", "--from", "b"], "--from and --profile are mutually exclusive"),
         (["--workloads", "resnet51"], "no workload 'resnet51'"),
-        (["--preset", "tiny"], "is of preset paper in tensorflow; leave --preset"),
-        (["--frameworks", "torch"], "is of preset paper in tensorflow; leave --preset"),
         (["--set", "servers=0"], "'0' is not a number of servers"),
         (["--backends", "gloo"], "backend gloo does not train in tensorflow"),
         (["--set", "gloo.bucket_cap_mb=5"], "gloo is not among --backends ring"),
@@ -168,6 +178,93 @@ def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path, m
     # The slowest of 64 takes as long as the longest of the measured steps.
     assert rows[1]["stragglers_loss"] == pytest.approx((0.19 - 0.145) / 0.19, abs=0.03)
     assert asked[0] == (1, "hep_cnn", "torch", {"preset": "tiny"})
+
+
+def test_a_system_without_a_profile_is_predicted_as_its_rehearsal_is(dlscale, tmp_path):
+    """Perlmutter's file states neither latency nor memory, and nothing is published of its nodes."""
+    words = ["--system", "perlmutter", "--workloads", "resnet50", "--backends", "ring,mpi"]
+    given = ["--nodes", "1,4", "--results", str(tmp_path)]
+    text = said(*words, *given)
+    table, _, below = text.partition("low and high: ")
+    assert "derived profile" in text.splitlines()[0]
+    assert "per node; rests on assumptions" in " ".join(table.split())
+    assert "assumed: memory bandwidth of a node 102 GiB/s, as on cori" in below
+    assert "derived: split of a step over layers" in below
+    assert "derived: " not in table
+    status, _, err = dlscale(
+        "run", "weak-scaling", *words, *given, "--data", "synthetic", "--walltime", "24h"
+    )
+    assert status == 0, err
+    predicted, rehearsed = (
+        {
+            (it.backend, it.num_nodes): it
+            for it in read_predictions(next(tmp_path.glob(f"perlmutter/{place}.jsonl")))
+        }
+        for place in ("predictions/*", "rehearsal-*/figures/*")
+    )
+    assert predicted.keys() == rehearsed.keys()
+    for key, record in predicted.items():
+        assert record.efficiency == rehearsed[key].efficiency
+        assert record.doubts == rehearsed[key].doubts
+        assert record.doubts
+
+
+def test_what_a_user_assumes_is_taken_and_marked(tmp_path):
+    words = ["--system", "perlmutter", "--nodes", "64", "--results", str(tmp_path)]
+    usual, slow = (
+        rows_of(*words, "--assume", f"fabric.latency={latency},node.memory_bandwidth=400 GB/s")[0]
+        for latency in ("1us", "50ms")
+    )
+    assert slow["efficiency"] < usual["efficiency"] - 0.1
+    text = said(*words, "--assume", "fabric.latency=1us")
+    assert "assumed: fabric.latency 1us (--assume); " in text
+    (record,) = read_predictions(next(tmp_path.glob("perlmutter/predictions/*.jsonl")))
+    assert "assumed: fabric.latency 1us (--assume)" in record.doubts
+
+
+PROFILE = """
+system = "cori"
+workload = "resnet50"
+preset = "paper"
+framework = "tensorflow"
+local_batch = { value = 16, source = "mine" }
+sample_time = { value = "20 ms", source = "mine" }
+variation = { low = 0.01, high = 0.02, source = "mine", note = "half an hour of steps" }
+[sources]
+mine = "our log of 3 May"
+"""
+
+
+def test_a_profile_of_a_users_own_has_a_source_for_each_number(tmp_path, mistake):
+    path = tmp_path / "mine.toml"
+    path.write_text(PROFILE)
+    (row,) = rows_of("--profile", str(path), "--nodes", "1")
+    assert (row["workload"], row["preset"], row["local_batch"]) == ("resnet50", "paper", 16)
+    assert row["samples_per_second"] == pytest.approx(50, rel=0.02)
+    assert row["profile_evidence"] == "stated"
+    text = said("--profile", str(path), "--nodes", "1", "--results", str(tmp_path))
+    assert "on cori: stated profile, 20 ms per sample (our log of 3 May)" in text.splitlines()[0]
+    for words, text in (
+        (["--system", "theta"], "is of cori, and the system is theta"),
+        (["--workloads", "gpt"], "is of workload resnet50, and --workloads is gpt"),
+        (["--preset", "tiny"], "is of preset paper"),
+    ):
+        assert text in mistake(*ASKED, "--profile", path, *words)
+    path.write_text(PROFILE.replace('value = 16, source = "mine"', "value = 16"))
+    assert "local_batch.source: it is missing" in mistake(*ASKED, "--profile", path)
+
+
+@pytest.mark.parametrize("system", ["cori", "piz-daint", "perlmutter", "cooley"])
+@pytest.mark.parametrize("backends", ["ring,mpi,gloo", "grpc_ps", "ring"])
+def test_no_prediction_is_above_what_the_network_allows_at_most(system, backends, tmp_path):
+    """Whatever the paces that a profile leaves open; a batch of 1 leaves the links the least time."""
+    words = ["--system", system, "--workloads", "resnet50", "--frameworks", "torch", "--backends", backends]
+    words += ["--nodes", "16", "--batch", "1", "--results", str(tmp_path)]
+    text = said(*words, "--set", "servers=16")
+    (line,) = [line for line in text.splitlines() if line.startswith("network on 16 nodes")]
+    most = float(line.rpartition("at most ")[2].removesuffix(" %"))
+    records = read_predictions(next(tmp_path.glob("*/predictions/*.jsonl")))
+    assert all(100 * record.efficiency.high < most + 1.5 for record in records)  # and the noise of 20 steps
 
 
 def test_strong_scaling_needs_nodes_that_divide_the_batch(dlscale, mistake):
