@@ -18,6 +18,7 @@ message of a ring.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,7 @@ class Cost:
         return self.seconds + num_bytes * self.seconds_per_byte
 
 
+@lru_cache(maxsize=4096)  # backends share algorithms
 def cost(network: Network, exchange: NetworkExchange) -> Cost:
     """The exchange alone on the network, free of noise. Raises UsageError as `allocated`."""
     phases = phases_of(exchange)
@@ -95,14 +97,13 @@ def fullest_link(network: Network, phase: Phase, places: Nodes, *, minimal: bool
 
 
 def _between_groups(sources: Nodes, targets: Nodes, *, all_pairs: bool) -> NDArray[np.float64]:
-    """[from][to], the number of flows between groups, which are numbered anew from 0."""
-    known, numbers = np.unique(np.concatenate([sources, targets]), return_inverse=True)
-    first, second, count = numbers[: len(sources)], numbers[len(sources) :], len(known)
+    """[from][to], the number of flows between groups."""
+    count = int(max(sources.max(), targets.max())) + 1
     if all_pairs:
-        return np.outer(np.bincount(first, minlength=count), np.bincount(second, minlength=count)).astype(
+        return np.outer(*(np.bincount(ends, minlength=count) for ends in (sources, targets))).astype(
             np.float64
         )
-    flat = np.bincount(first * count + second, minlength=count * count)
+    flat = np.bincount(sources * count + targets, minlength=count * count)
     return flat.reshape(count, count).astype(np.float64)
 
 
