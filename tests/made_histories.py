@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from dlscale.benchmarks.records.record import Fingerprint, Record
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems.system import load_system
 from tests.made_records import in_detail, make_record, write_study
 
 BACKENDS = ("none", "ring", "mpi", "gloo")
@@ -36,6 +38,12 @@ def make_history(
     """
     generator = np.random.default_rng(seed)
     written = []
+    system = load_system("local")
+    stated = {
+        "study": load_study("weak-scaling", system=system).model_dump(mode="json"),
+        "system": system.model_dump(mode="json"),
+        "environment": "default",
+    }
     own_versions, own_node = dict(VERSIONS), dict(NODE)
     for day in range(studies):
         own_versions |= (versions or {}).get(day, {})
@@ -75,6 +83,12 @@ def make_history(
             for record in records
         ]
         written.append(
-            write_study(folder / f"{begun:%Y-%m-%d}" / "local" / "weak-scaling-1a2b", records, planned=True)
+            write_study(
+                folder / f"{begun:%Y-%m-%d}" / "local" / "weak-scaling-1a2b",
+                records,
+                planned=True,
+                fingerprint=fingerprint.model_dump(),
+                **stated,
+            )
         )
     return written

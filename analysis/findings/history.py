@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
@@ -22,6 +22,7 @@ from dlscale.analysis.findings.past_studies import (
     HistoryMetric,
     PastCell,
     PastStudy,
+    Series,
     fact_changes,
     groups_of,
 )
@@ -35,7 +36,7 @@ from dlscale.analysis.text import (
 )
 from dlscale.benchmarks.records.cell import Cell
 
-AS_BEFORE, UNKNOWN = "as before", "too few studies"
+AS_EXPECTED, UNKNOWN = "as expected", "too few studies"
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: values are computed at first use, and kept
@@ -80,9 +81,9 @@ class HistoryRow:
 
     @property
     def verdict(self) -> str:
-        """`slower`, `more efficient`, `as before`."""
+        """`slower`, `more efficient`, `as expected`."""
         if not self.found:
-            return AS_BEFORE if self.shift else UNKNOWN
+            return AS_EXPECTED if self.shift else UNKNOWN
         return self.metric.worse if self.worse else self.metric.better
 
     @cached_property
@@ -153,15 +154,25 @@ def history_rows(studies: Sequence[PastStudy]) -> tuple[HistoryRow, ...]:
     """The rows of a history, whose studies are in order of time: changes for the worse first, then others."""
     groups, names = groups_of(studies)
     tested = changes(groups)
-    cells = {cell_id: past for study in studies for cell_id, past in study.cells.items()}
-    found: dict[tuple[int, int], list[Shift]] = {}
+    shifts = {(shift.group, shift.cell): (shift,) for shift in tested.latest}
+    found: dict[tuple[int, int], tuple[Shift, ...]] = {}
     for shift in tested.found:
-        found.setdefault((shift.group, shift.cell), []).append(shift)
-    latest = {(shift.group, shift.cell): shift for shift in tested.latest}
+        place = shift.group, shift.cell
+        found[place] = (*found.get(place, ()), shift)
+    return rows_of(studies, names, shifts | found)
+
+
+def rows_of(
+    studies: Sequence[PastStudy],
+    names: Sequence[Sequence[Series]],
+    shifts: Mapping[tuple[int, int], tuple[Shift, ...]],
+) -> tuple[HistoryRow, ...]:
+    """A row per series of each group, with its shifts: changes, or the newest study's if that is none."""
+    cells = {cell_id: past for study in studies for cell_id, past in study.cells.items()}
     rows = []
     for group, own in enumerate(names):
-        for cell, (metric, cell_id) in enumerate(own):
-            shifts = tuple(found.get((group, cell), ()))
+        for column, (metric, cell_id) in enumerate(own):
+            known = shifts.get((group, column), ())
             numbers = [study.numbers.get((metric, cell_id)) for study in studies]
             rows.append(
                 HistoryRow(
@@ -169,8 +180,8 @@ def history_rows(studies: Sequence[PastStudy]) -> tuple[HistoryRow, ...]:
                     past=cells[cell_id],
                     studies=tuple(studies),
                     values=tuple(one.value if one else None for one in numbers),
-                    found=shifts,
-                    shift=shifts[-1] if shifts else latest.get((group, cell)),
+                    found=tuple(shift for shift in known if shift.shown),
+                    shift=known[-1] if known else None,
                 )
             )
     return tuple(sorted(rows, key=lambda row: (not row.worse, not row.changed)))
@@ -329,21 +340,17 @@ def sentences(rows: Sequence[HistoryRow]) -> Iterator[Sentence]:
 MOST = 6  # numbers in a sentence
 
 
-def power(rows: Iterable[HistoryRow]) -> Iterator[Sentence]:
-    """How small a loss of the newest study would have been seen, by metric."""
+def power(rows: Iterable[HistoryRow], *, num_baselines: int = 0) -> Iterator[Sentence]:
+    """How small a change of the newest study would have been seen, by metric."""
+    among = f"With {plural(num_baselines, 'baseline')} a" if num_baselines else "A"
     for metric in BY_NAME.values():
         seen = [row.seen for row in rows if row.metric is metric and row.seen is not None]
         if seen:
-            yield Sentence(text=power_text(metric, seen, what="a loss in the newest study"), quiet=True)
-
-
-def power_text(metric: HistoryMetric, seen: Sequence[float], *, what: str) -> str:
-    """`Throughput: a loss of 4.1 % or more would be seen (2.0 to 9.3 %, by cell; in four of five cases).`"""
-    title = metric.title[0].upper() + metric.title[1:]
-    return (
-        f"{title}: {what} of {points(median(seen))} % or more would be seen in four of five cases "
-        f"({points(min(seen))} to {points(max(seen))} %, by cell)."
-    )
+            text = (
+                f"{among} change of {metric.title} by {points(median(seen))} % or more would be seen in the newest "
+                f"study in four of five cases ({points(min(seen))} to {points(max(seen))} %, by cell)."
+            )
+            yield Sentence(text=text, quiet=True)
 
 
 def on_screen(rows: Sequence[HistoryRow]) -> list[HistoryRow]:

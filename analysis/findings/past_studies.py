@@ -17,7 +17,7 @@ from dlscale.analysis.between_studies import Group
 from dlscale.analysis.families import Family
 from dlscale.analysis.findings import solution_table
 from dlscale.analysis.findings.communication_only import communication_only
-from dlscale.analysis.findings.record_fields import FieldValue, RecordValues, field_at, record_values
+from dlscale.analysis.findings.record_fields import RecordValues, field_at, record_values
 from dlscale.analysis.launches import latest_good
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import metrics_of
@@ -55,8 +55,8 @@ class PastStudy:
     place: str
     begun: str
     data_hash: str
-    key: Mapping[str, FieldValue]
-    facts: Mapping[str, FieldValue]
+    key: Mapping[str, str]
+    facts: Mapping[str, str]
     cells: Mapping[str, PastCell]
     numbers: Mapping[Series, PastNumber]
 
@@ -99,13 +99,21 @@ def past_study(study: Measured, *, place: str) -> PastStudy:
     )
 
 
-def key_differences(a: Mapping[str, FieldValue], b: Mapping[str, FieldValue]) -> list[str]:
-    """What must agree and does not, `CPU model EPYC, here Xeon`, in the order of the fields."""
+def key_differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
+    """What must agree and does not, `cpu_model EPYC, here Xeon`, in the order of the fields."""
     return [
         f"{text_of(name)} {shown(a.get(name))}, here {shown(b.get(name))}"
         for name in {**a, **b}
         if a.get(name) != b.get(name)
     ]
+
+
+def code_difference(a: PastStudy, b: PastStudy) -> list[str]:
+    """That the measured code is another, which a history allows and an acceptance does not."""
+    same = a.facts.get(SOURCE) == b.facts.get(SOURCE)
+    return (
+        [] if same else ["the measured code of dlscale is another; measure with the release that recorded it"]
+    )
 
 
 def fact_changes(before: PastStudy, after: PastStudy) -> list[tuple[str, str]]:
@@ -125,9 +133,10 @@ def text_of(path: str) -> str:
     return field.title.removeprefix("version of ").removeprefix("machine: ") if field else path
 
 
-def shown(value: FieldValue) -> str:
+def shown(text: str | None) -> str:
     """A field's value, digests and lists shortened."""
-    text = "-" if value is None else " | ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if text is None:
+        return "-"
     return text[:12] if len(text) >= DIGEST and text.isalnum() else text[:LONGEST]
 
 
@@ -135,8 +144,8 @@ DIGEST, LONGEST = (
     16,
     40,
 )  # characters from which a text without blanks is a digest, and at which others are cut
-COMMIT = "fingerprint.commit"
-CODE = ("fingerprint.source_digest", COMMIT)
+COMMIT, SOURCE = "fingerprint.commit", "fingerprint.source_digest"
+CODE = (SOURCE, COMMIT)
 
 
 def _must_agree(path: str) -> bool:
@@ -157,10 +166,11 @@ def _may_change(path: str) -> bool:
     return path in CODE or bool(field and field.kind == "warn" and path.startswith(marked))
 
 
-def _chosen(values: RecordValues, wanted: Callable[[str], bool]) -> Iterator[tuple[str, FieldValue]]:
+def _chosen(values: RecordValues, wanted: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     chosen = ((field_at(path), path) for path in values if wanted(path))
     for _, path in sorted((field.position if field else 0, path) for field, path in chosen):
-        yield path, values[path]
+        value = values[path]
+        yield path, " | ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def groups_of(studies: Sequence[PastStudy]) -> tuple[list[Group], list[list[Series]]]:

@@ -29,6 +29,7 @@ PANELS = {
     "Results": {
         "report": ("report", "Print a study's table from its records."),
         "compare": ("compare", "Test which backend is faster, or show what differs between two studies."),
+        "accept": ("accept", "Measure again what a system is expected to reach, and say what is slower."),
         "history": ("history", "Show studies of the same cells over time, and where they changed."),
         "figures": ("figures", "Draw a study's figures, or published figures with its series added."),
         "export": ("export", "Export a study's records and numbers: tables, other tools' formats."),

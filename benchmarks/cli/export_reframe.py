@@ -9,17 +9,21 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
 import click
 
+from dlscale.analysis.families import family_of
+from dlscale.analysis.findings.acceptance import baselines_of, limits_of
+from dlscale.analysis.records import setting_columns
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.benchmarks.cli.option_kinds import Counts, Words
 from dlscale.benchmarks.cli.request import Request, data_of, request_of, study_of
+from dlscale.benchmarks.records.expectations import read_expectations
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.systems.start import cpus_per_rank
@@ -52,6 +56,11 @@ ESTIMATES = 3  # a study may take longer than its plan says
     help="Systems by their names in ReFrame, as in cori:knl.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="File to write; default: standard output.")
+@click.option(
+    "--expectations",
+    type=click.Path(path_type=Path),
+    help="File of dlscale accept --record whose numbers are the test's references; default: none.",
+)
 def reframe(
     system: str,
     more: tuple[str, ...],
@@ -61,6 +70,7 @@ def reframe(
     backends: list[str] | None,
     valid_systems: list[str],
     out: Path | None,
+    expectations: Path | None,
 ) -> int:
     """Write a ReFrame test of a study on SYSTEM.
 
@@ -97,6 +107,7 @@ def reframe(
         valid_systems=valid_systems,
         minutes=minutes,
         job=job if machine.has_jobs else {},
+        references=references_of(expectations, machine) if expectations else {},
     )
     if out is None:
         click.echo(text, nl=False)
@@ -169,6 +180,7 @@ def reframe_test(
     valid_systems: Sequence[str],
     minutes: int,
     job: dict[str, int | bool],
+    references: Mapping[str, Reference] | None = None,
 ) -> str:
     """The file: one test, whose `job` has as many nodes as the largest size and runs all of them on parts of it.
 
@@ -182,10 +194,45 @@ def reframe_test(
         "VALID_SYSTEMS": repr(list(valid_systems)),
         "WORDS": "".join(f"\n        {word!r}," for word in words) + "\n    ",
         "TIME_LIMIT": repr(f"{minutes}m"),
+        "REFERENCE": f"    reference = {{'*': {dict(references)!r}}}\n" if references else "",
         "NODES": "".join(f"    {name} = {value}\n" for name, value in job.items()),
     }
     file = resources.files("dlscale.benchmarks.exports").joinpath("reframe.py.template")
     return re.sub(r"@([A-Z_]+)@", lambda match: values[match[1]], file.read_text("utf-8"))
+
+
+Reference = tuple[
+    float, float, float, str
+]  # the value, how far below and above it may be as shares, its unit
+
+
+def references_of(path: Path, system: System) -> dict[str, Reference]:
+    """What each number of the test should be, by its name. Raises UsageError for expectations of another system.
+
+    The limits are those of `dlscale accept` for one more study of as many launches.
+    """
+    known = read_expectations(path)
+    if known.system != system.name:
+        raise UsageError(f"--expectations {path} is for {known.system}, not {system.name}; give its own")
+    limits = limits_of(baselines_of(known))
+    found: dict[str, Reference] = {}
+    for expected in known.cells:
+        columns = setting_columns(family_of(expected.cell, system=known.system), expected.cell)
+        words = "_".join(str(columns[name]) for name in ROW if columns[name])
+        servers = f"_{expected.cell.num_servers}s" if expected.cell.num_servers else ""
+        label = (
+            re.sub(r"\W+", "_", words) + f"_{expected.cell.num_nodes}n_{expected.cell.num_ranks}r{servers}"
+        )
+        for metric, (suffix, unit) in NUMBERS.items():
+            if number := expected.numbers.get(metric):
+                width = limits[metric, expected.cell.id].half_width
+                found[label + suffix] = (number.median, math.expm1(-width), math.expm1(width), unit)
+    return found
+
+
+# As the template's `label` has them.
+ROW = ("workload", "framework", "backend", "backend_options", "environment")
+NUMBERS = {"throughput": ("", "samples/s"), "efficiency": ("_efficiency", "1")}  # suffix and unit of a metric
 
 
 def _one_line(text: str) -> str:

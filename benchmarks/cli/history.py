@@ -67,7 +67,7 @@ def history(study: str | None, results: Path, since: str | None, as_json: bool, 
       dlscale history weak-scaling --results nightly --since 2026-11-01
     """  # noqa: D301
     with uncollected():
-        studies, newest, notes = _studies(results, study, since)
+        studies, newest, notes = read_history(results, study, since)
         gc.freeze()
         found = collect(history_findings(studies), newest)
         if as_json:
@@ -85,7 +85,7 @@ def history(study: str | None, results: Path, since: str | None, as_json: bool, 
     return FAILED_CASES if any(row.worse for row in found[0].finding.of(newest)) else 0
 
 
-def _studies(
+def read_history(
     results: Path, name: str | None, since: str | None
 ) -> tuple[list[PastStudy], Measured, list[str]]:
     """The studies of the history of a study, in order of time, the newest of them, and a line for each left out.

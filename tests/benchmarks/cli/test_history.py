@@ -18,7 +18,7 @@ def worse(result: Result) -> set[tuple[str, str, int]]:
     return {
         (row["metric"], row["backend"], row["num_ranks"])
         for row in json.loads(result.stdout)["history"]
-        if row["verdict"] not in ("as before", "too few studies")
+        if row["verdict"] not in ("as expected", "too few studies")
     }
 
 

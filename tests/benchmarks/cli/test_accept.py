@@ -1,0 +1,156 @@
+"""`dlscale accept`: expectations from baselines, and the verdict on a study that was measured since."""
+
+import ast
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dlscale.analysis.findings.acceptance import baselines_of, telling_order
+from dlscale.benchmarks.cli import cli
+from dlscale.benchmarks.cli.accept import QUICK_SECONDS, quick_launches
+from dlscale.benchmarks.records.expectations import read_expectations
+from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.sizes import shape
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems.system import load_system
+from tests.made_histories import make_history
+
+
+def ask(*words: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["accept", *map(str, words)], standalone_mode=False)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """Makes baselines with expectations of theirs, and further studies; gives results folder and the last study."""
+
+    def make(*, baselines=3, **fields):
+        fields = {"spread": 0.004, "common": 0.01, **fields}
+        studies = make_history(tmp_path / "r", studies=baselines + 1, **fields)
+        last = shutil.move(studies[-1], tmp_path / "new")
+        return tmp_path / "r", Path(last)
+
+    return make
+
+
+def test_a_loss_of_7_percent_in_one_backend_after_three_baselines_is_named_and_that_cell_alone(bench):
+    results, new = bench(lost={(3, "ring", 2): 0.07}, versions={3: {"mpi": "MPICH 5.0"}})
+    assert ask("--record", "--results", results).return_value == 0
+    said = ask(new, "--results", results)
+    assert said.return_value == 2
+    told = " ".join(said.stdout.split())
+    assert "7 of 8 cells as expected" in told
+    assert "slower: ring on 2 ranks, throughput, -" in told
+    assert told.count("slower:") == 1
+    assert "Since the last baseline: mpi MPICH 4.3 -> MPICH 5.0" in told
+    assert "With 3 baselines a change of throughput by " in told
+    assert len(said.stdout.splitlines()) <= 40
+
+
+def test_an_unchanged_machine_is_as_expected(bench):
+    results, new = bench()
+    ask("--record", "--results", results)
+    said = ask(new, "--results", results, "--json")
+    assert said.return_value == 0
+    assert {row["verdict"] for row in json.loads(said.stdout)["rows"]} == {"as expected"}
+
+
+def test_another_machine_or_measured_code_is_not_comparable(bench):
+    results, new = bench(node={3: {"cpu_model": "Xeon"}})
+    ask("--record", "--results", results)
+    said = ask(new, "--results", results)
+    assert said.return_value == 3
+    assert "not comparable: cpu_model EPYC, here Xeon" in said.stdout
+    for path in new.glob("records/*"):
+        path.write_text(path.read_text().replace("Xeon", "EPYC").replace("abababababababab", "c" * 16))
+    said = ask(new, "--results", results)
+    assert said.return_value == 3
+    assert "measured code of dlscale is another" in " ".join(said.stdout.split())
+
+
+def test_an_expected_cell_that_was_not_measured_is_named_and_the_rest_is_answered(bench):
+    results, new = bench(lost={(3, "ring", 2): 0.07})
+    ask("--record", "--results", results)
+    for path in new.glob("records/*gloo-2r*"):
+        path.unlink()
+    said = ask(new, "--results", results)
+    assert said.return_value == 2
+    assert "Not measured: gloo on 2 ranks." in said.stdout
+    assert "slower: ring on 2 ranks, throughput" in said.stdout
+
+
+@pytest.mark.parametrize(("baselines", "node", "expected"), [
+    (1, {}, "1 baseline in"),
+    (2, {}, "2 baselines in"),
+    (4, {3: {"cpu_model": "Xeon"}}, "1 baseline in"),
+])  # fmt: skip
+def test_too_few_baselines_of_one_machine_are_refused_in_one_line(bench, baselines, node, expected):
+    results, _ = bench(baselines=baselines, node=node)
+    said = ask("--record", "--results", results)
+    assert type(said.exception).__name__ == "UsageError"
+    assert str(said.exception).startswith(expected)
+    assert "\n" not in str(said.exception)
+
+
+def test_baselines_of_another_machine_are_left_out_and_the_rest_recorded(bench):
+    results, _ = bench(baselines=4, node={0: {"cpu_model": "Xeon"}, 1: {"cpu_model": "EPYC"}})
+    said = ask("--record", "--results", results)
+    assert said.return_value == 0
+    assert "left out: 2026-11-01/local/weak-scaling-1a2b, not like" in said.stderr
+    assert len(read_expectations(results / "local" / "expectations.toml").baselines) == 3
+
+
+def test_a_file_of_another_system_or_none_is_one_line(bench, tmp_path):
+    results, _ = bench()
+    said = ask("--results", results)
+    assert "no expectations in" in str(said.exception)
+    ask("--record", "--results", results)
+    file = results / "local" / "expectations.toml"
+    file.write_text(file.read_text().replace('system = "local"\nstudy', 'system = "cori"\nstudy'))
+    said = ask("--results", results)
+    assert "is for cori" in str(said.exception)
+
+
+def test_reframe_has_its_references_from_the_same_file(bench):
+    results, _ = bench()
+    ask("--record", "--results", results)
+    file = results / "local" / "expectations.toml"
+    words = ["export", "reframe", "local", "--expectations", str(file)]
+    said = CliRunner().invoke(cli, words, standalone_mode=False)
+    (line,) = [line for line in said.stdout.splitlines() if line.strip().startswith("reference = ")]
+    references = ast.literal_eval(line.partition(" = ")[2])["*"]
+    expected = {cell.cell.id: cell for cell in read_expectations(file).cells}
+    ring = next(
+        cell for cell in expected.values() if cell.cell.backend == "ring" and cell.cell.num_ranks == 2
+    )
+    value, low, high, unit = references["hep_cnn_torch_ring_default_1n_2r"]
+    assert (value, unit) == (ring.numbers["throughput"].median, "samples/s")
+    assert -0.2 < low < 0 < high < 0.2
+    assert references["hep_cnn_torch_ring_default_1n_2r_efficiency"][3] == "1"
+    assert "def label(row)" in said.stdout
+
+
+def test_quick_has_base_cases_and_each_backend_within_its_budget(bench):
+    results, _ = bench()
+    ask("--record", "--results", results)
+    known = read_expectations(results / "local" / "expectations.toml")
+    baselines = baselines_of(known)
+    order = telling_order(baselines, launches=3)
+    cells = baselines[-1].cells
+    assert (cells[order[0]].cell.backend, cells[order[0]].cell.num_ranks) == ("none", 1)
+    assert {cells[cell_id].cell.backend for cell_id in order[1:5]} == {"none", "ring", "mpi", "gloo"}
+    system = load_system("local")
+    study = load_study("weak-scaling", system=system, launches=8, backends=["none", "ring", "mpi", "gloo"])
+    plan = expand(study, environment="", shape=shape(study, system), data=None, policy=system.policy)
+    trained = (launch.cell for launch in plan.launches if launch.cell.control == "train")
+    planned = list(dict.fromkeys(cell.id for cell in trained))
+    chosen = quick_launches(plan, plan.launches, planned)
+    assert 0 < plan.seconds(chosen) <= QUICK_SECONDS
+    counts = {launch.cell.id: 0 for launch in chosen}
+    for launch in chosen:
+        counts[launch.cell.id] += 1
+    assert min(counts.values()) >= 3
+    assert planned[0] in counts
