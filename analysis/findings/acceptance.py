@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dlscale.analysis.between_studies import Shift, newest
 from dlscale.analysis.declare import Sentence
-from dlscale.analysis.families import family_of
 from dlscale.analysis.findings.history import (
     HistoryRow,
     Neighbours,
@@ -20,86 +19,47 @@ from dlscale.analysis.findings.history import (
     rows_of,
 )
 from dlscale.analysis.findings.past_studies import (
-    METRICS,
-    PastCell,
-    PastNumber,
-    PastStudy,
+    EFFICIENCY,
+    Series,
     code_difference,
     fact_changes,
     groups_of,
     key_differences,
 )
 from dlscale.analysis.text import plural, share_text
-from dlscale.benchmarks.records.expectations import Baseline, Expectations, ExpectedCell, ExpectedNumber
+from dlscale.benchmarks.records.expectations import Expected, PastStudy
 
 
-def expected_of(studies: Sequence[PastStudy]) -> tuple[list[Baseline], list[ExpectedCell], list[str]]:
-    """Baselines, what they expect of each cell that all of them have, and the names of cells that some lack."""
-    groups, names = groups_of(studies)
-    spread = {(shift.group, shift.cell): shift.spread for shift in newest(groups)}
-    cells: dict[str, dict[str, ExpectedNumber]] = {}
-    lacking: dict[str, None] = {}
-    past = {cell_id: cell for study in studies for cell_id, cell in study.cells.items()}
-    for group, own in enumerate(names):
-        for column, series in enumerate(own):
-            numbers = [study.numbers[series] for study in studies if series in study.numbers]
-            if len(numbers) < len(studies):
-                lacking[cell_text(past[series[1]].cell)] = None
-                continue
-            values = [number.value for number in numbers]
-            cells.setdefault(series[1], {})[series[0]] = ExpectedNumber(
-                median=float(np.median(values)),
-                spread=math.expm1(spread[group, column]),
-                values=values,
-                launches=[number.launches for number in numbers],
-                within=float(groups[group].within[column]),
-            )
-    baselines = [
-        Baseline(
-            name=study.name,
-            place=study.place,
-            begun=study.begun,
-            data_hash=study.data_hash,
-            facts=dict(study.facts),
+def expected_of(
+    studies: Sequence[PastStudy],
+) -> tuple[list[PastStudy], dict[str, dict[str, Expected]], list[str]]:
+    """Baselines of the cells that all of them have, what is expected of those, and the names of the other cells."""
+    common = set.intersection(*(set(_series(study)) for study in studies))
+    lacking = {cell_id for study in studies for cell_id in study.cells} - {cell_id for _, cell_id in common}
+    baselines = [_only(study, common) for study in studies]
+    expected: dict[str, dict[str, Expected]] = {}
+    for (metric, cell_id), shift in limits_of(baselines).items():
+        values = [study.numbers[metric][cell_id].value for study in baselines]
+        expected.setdefault(metric, {})[cell_id] = Expected(
+            median=float(np.median(values)), spread=math.expm1(shift.spread)
         )
-        for study in studies
-    ]
-    expected = [
-        ExpectedCell(cell=past[cell_id].cell, evidence=past[cell_id].evidence, numbers=numbers)
-        for cell_id, numbers in cells.items()
-    ]
-    return baselines, expected, list(lacking)
+    cells = {cell_id: past for study in studies for cell_id, past in study.cells.items()}
+    return baselines, expected, sorted(cell_text(cells[cell_id].cell) for cell_id in lacking)
 
 
-def baselines_of(expectations: Expectations) -> list[PastStudy]:
-    """The baselines of a file as studies of a history."""
-    cells = {
-        expected.cell.id: PastCell(
-            cell=expected.cell,
-            family=family_of(expected.cell, system=expectations.system),
-            evidence=expected.evidence,
-        )
-        for expected in expectations.cells
+def _series(study: PastStudy) -> Iterator[Series]:
+    return ((metric, cell_id) for metric, own in study.numbers.items() for cell_id in own)
+
+
+def _only(study: PastStudy, series: Collection[Series]) -> PastStudy:
+    """The study with those of its numbers."""
+    numbers = {
+        metric: {cell_id: one for cell_id, one in own.items() if (metric, cell_id) in series}
+        for metric, own in study.numbers.items()
     }
-    return [
-        PastStudy(
-            name=baseline.name,
-            place=baseline.place,
-            begun=baseline.begun,
-            data_hash=baseline.data_hash,
-            key=expectations.key,
-            facts=baseline.facts,
-            cells=cells,
-            numbers={
-                (metric, expected.cell.id): PastNumber(
-                    value=number.values[index], launches=number.launches[index], within=number.within
-                )
-                for expected in expectations.cells
-                for metric, number in expected.numbers.items()
-            },
-        )
-        for index, baseline in enumerate(expectations.baselines)
-    ]
+    kept = {cell_id for _, cell_id in series}
+    cells = {cell_id: past for cell_id, past in study.cells.items() if cell_id in kept}
+    return study.model_copy(update={"numbers": numbers, "cells": cells})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +90,8 @@ def accept(
     if held.forbids:
         return held
     every = {cell_id: past for cell_id, past in last.cells.items() if wanted is None or cell_id in wanted}
-    measured = {cell_id for _, cell_id in study.numbers}
-    known = {series: number for series, number in study.numbers.items() if series in last.numbers}
-    studies = [*baselines, replace(study, numbers=known)]
+    measured = {cell_id for _, cell_id in _series(study)}
+    studies = [*baselines, _only(study, set(_series(last)))]
     groups, names = groups_of(studies)
     shifts = {(shift.group, shift.cell): (shift,) for shift in newest(groups)}
     rows = [row for row in rows_of(studies, names, shifts) if row.shift]
@@ -193,9 +152,7 @@ def telling_order(baselines: Sequence[PastStudy], *, launches: int) -> list[str]
     for (_, cell_id), shift in limits.items():
         seen[cell_id] = min(shift.seen, seen.get(cell_id, math.inf))
     order = sorted(seen, key=lambda cell_id: (seen[cell_id], cell_id))
-    bases = [
-        i for i in order if last.cells[i].cell.backend == "none" and (METRICS[1].name, i) not in last.numbers
-    ]
+    bases = [i for i in order if last.cells[i].cell.backend == "none" and not last.number(EFFICIENCY, i)]
     first: dict[tuple[str, str, str], str] = {}
     for cell_id in sorted(order, key=lambda i: (-last.cells[i].cell.num_ranks, seen[i])):
         cell = last.cells[cell_id].cell

@@ -15,13 +15,11 @@ from typing import Any
 
 from dlscale.analysis.between_studies import MIN_BASELINES, POWER, Shift, changes
 from dlscale.analysis.declare import Column, Sentence, TableOf, Value, shown_number, tags_of
-from dlscale.analysis.families import Family
+from dlscale.analysis.families import Family, family_of
 from dlscale.analysis.finding import PLACE_COLUMNS
 from dlscale.analysis.findings.past_studies import (
     BY_NAME,
     HistoryMetric,
-    PastCell,
-    PastStudy,
     Series,
     fact_changes,
     groups_of,
@@ -35,6 +33,7 @@ from dlscale.analysis.text import (
     share_text,
 )
 from dlscale.benchmarks.records.cell import Cell
+from dlscale.benchmarks.records.expectations import PastCell, PastStudy
 
 AS_EXPECTED, UNKNOWN = "as expected", "too few studies"
 
@@ -59,10 +58,10 @@ class HistoryRow:
         """The cell."""
         return self.past.cell
 
-    @property
+    @cached_property
     def family(self) -> Family:
         """What was trained."""
-        return self.past.family
+        return family_of(self.cell, system=self.studies[0].key.get("system", "unknown"))
 
     @property
     def evidence(self) -> str:
@@ -173,7 +172,7 @@ def rows_of(
     for group, own in enumerate(names):
         for column, (metric, cell_id) in enumerate(own):
             known = shifts.get((group, column), ())
-            numbers = [study.numbers.get((metric, cell_id)) for study in studies]
+            numbers = [study.number(metric, cell_id) for study in studies]
             rows.append(
                 HistoryRow(
                     metric=BY_NAME[metric],

@@ -24,11 +24,11 @@ from dlscale.analysis.findings.history import (
     signed,
     value_text,
 )
-from dlscale.analysis.findings.past_studies import PastStudy
 from dlscale.analysis.plots import Area, Axis, Figure, Guide, Plot, Point, Series
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import start_time
 from dlscale.analysis.text import backend_name, plural, training_title, workload_title
+from dlscale.benchmarks.records.expectations import PastStudy
 
 BAND = 2.0  # standard deviations to either side
 

@@ -8,13 +8,13 @@ they are `facts`, and the history says where they did. A cell is the same in two
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dlscale.analysis.between_studies import Group
-from dlscale.analysis.families import Family
 from dlscale.analysis.findings import solution_table
 from dlscale.analysis.findings.communication_only import communication_only
 from dlscale.analysis.findings.record_fields import RecordValues, field_at, record_values
@@ -24,41 +24,10 @@ from dlscale.analysis.metrics import metrics_of
 from dlscale.analysis.statistics import Interval, half_width
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastNumber:
-    """A cell's number in a study: the median of `launches`, of which one varies by `within` (variance of its log)."""
-
-    value: float
-    launches: int
-    within: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastCell:
-    """A cell of a history, wherever it was measured."""
-
-    cell: Cell
-    family: Family
-    evidence: str
-
+from dlscale.benchmarks.records.expectations import PastCell, PastNumber, PastStudy
 
 Series = tuple[str, str]  # the name of a metric, the id of a cell
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastStudy:
-    """One study of a history; `place` is its folder, `begun` its first launch in ISO 8601."""
-
-    name: str
-    place: str
-    begun: str
-    data_hash: str
-    key: Mapping[str, str]
-    facts: Mapping[str, str]
-    cells: Mapping[str, PastCell]
-    numbers: Mapping[Series, PastNumber]
+MeasuredNumber = tuple[PastCell, PastNumber]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +36,7 @@ class HistoryMetric:
 
     name: str
     title: str
-    of: Callable[[Measured], Iterator[tuple[PastCell, PastNumber]]]
+    of: Callable[[Measured], Iterator[MeasuredNumber]]
     unit: str = "s"  # empty: a share
     higher_is_better: bool = False
     worse: str = "slower"
@@ -80,11 +49,11 @@ def past_study(study: Measured, *, place: str) -> PastStudy:
     if not good:
         raise UsageError(f"no good record ({len(study.records)} failed)")
     cells: dict[str, PastCell] = {}
-    numbers: dict[Series, PastNumber] = {}
+    numbers: dict[str, dict[str, PastNumber]] = {}
     for metric in METRICS:
         for past, number in metric.of(study):
             cells[past.cell.id] = past
-            numbers[metric.name, past.cell.id] = number
+            numbers.setdefault(metric.name, {})[past.cell.id] = number
     # All records of a study share these; those of a large launch say most.
     values = record_values(max(good, key=lambda record: record.case.cell.num_ranks))
     return PastStudy(
@@ -180,28 +149,25 @@ def groups_of(studies: Sequence[PastStudy]) -> tuple[list[Group], list[list[Seri
     """
     groups, names = [], []
     for metric in METRICS:
-        counts: dict[str, int] = {}
-        for study in studies:
-            for name, cell_id in study.numbers:
-                if name == metric.name:
-                    counts[cell_id] = counts.get(cell_id, 0) + 1
+        counts = Counter(cell_id for study in studies for cell_id in study.numbers.get(metric.name, ()))
         ids = [cell_id for cell_id, count in counts.items() if count > 1]
         if not ids:
             continue
-        own = [[study.numbers.get((metric.name, cell_id)) for cell_id in ids] for study in studies]
-        within = [
-            np.mean([row[place].within for row in own if row[place] is not None])  # type: ignore[union-attr]
-            for place in range(len(ids))
-        ]
+        own = [[study.number(metric.name, cell_id) for cell_id in ids] for study in studies]
+        within = np.array([[one.within if one else math.nan for one in row] for row in own])
         groups.append(
             Group(
-                values=np.array([[math.log(n.value) if n else math.nan for n in row] for row in own]),
-                launches=np.array([[n.launches if n else 1 for n in row] for row in own], float),
-                within=np.array(within),
+                values=np.array([[math.log(one.value) if one else math.nan for one in row] for row in own]),
+                launches=np.array([[one.launches if one else 1 for one in row] for row in own], float),
+                within=np.nanmean(within, axis=0),
             )
         )
         names.append([(metric.name, cell_id) for cell_id in ids])
     return groups, names
+
+
+def _past(cell: Cell, evidence: str) -> PastCell:
+    return PastCell.model_validate({"cell": cell, "evidence": evidence})
 
 
 def _number(interval: Interval | None, logs: Iterable[float]) -> PastNumber | None:
@@ -213,15 +179,15 @@ def _number(interval: Interval | None, logs: Iterable[float]) -> PastNumber | No
     return PastNumber(value=interval.center, launches=max(interval.n, 1), within=within)
 
 
-def _throughputs(study: Measured) -> Iterator[tuple[PastCell, PastNumber]]:
+def _throughputs(study: Measured) -> Iterator[MeasuredNumber]:
     for one in study.once(metrics_of):
         launches = one.launches
         number = _number(one.throughput, map(math.log, launches.samples_per_second.values()))
         if launches.cell.control == "train" and number:
-            yield PastCell(cell=launches.cell, family=launches.family, evidence=one.evidence), number
+            yield _past(launches.cell, one.evidence), number
 
 
-def _efficiencies(study: Measured) -> Iterator[tuple[PastCell, PastNumber]]:
+def _efficiencies(study: Measured) -> Iterator[MeasuredNumber]:
     """Against `none`, of all cells but the base case, whose efficiency is 1 by definition."""
     for one in study.once(metrics_of):
         ratio, launches = one.against_none.ratio, one.launches
@@ -231,32 +197,33 @@ def _efficiencies(study: Measured) -> Iterator[tuple[PastCell, PastNumber]]:
         if ratio.low and ratio.high:
             within = (math.log(ratio.high / ratio.low) / 2 / half_width(ratio.n)) ** 2
         yield (
-            PastCell(cell=launches.cell, family=launches.family, evidence=one.evidence),
+            _past(launches.cell, one.evidence),
             PastNumber(value=ratio.center, launches=max(ratio.n, 1), within=within),
         )
 
 
-def _exchanges(study: Measured) -> Iterator[tuple[PastCell, PastNumber]]:
+def _exchanges(study: Measured) -> Iterator[MeasuredNumber]:
     for one in communication_only(study.exchanges):
         if number := _number(one.seconds, map(math.log, one.by_block.values())):
-            yield PastCell(cell=one.cell, family=one.family, evidence=one.evidence), number
+            yield _past(one.cell, one.evidence), number
 
 
-def _solutions(study: Measured) -> Iterator[tuple[PastCell, PastNumber]]:
+def _solutions(study: Measured) -> Iterator[MeasuredNumber]:
     """Of cells whose trainings all reached their target: of others the median is not that of all."""
     for row in solution_table.FINDING.of(study):
         seconds = [training.seconds for training in row.trainings if training.reached and training.seconds]
         number = _number(row.seconds, map(math.log, seconds))
         if number and len(seconds) == len(row.trainings):
-            yield PastCell(cell=row.cell, family=row.family, evidence=row.evidence), number
+            yield _past(row.cell, row.evidence), number
 
 
+EFFICIENCY = "efficiency"
 METRICS = (
     HistoryMetric(
         name="throughput", title="throughput", of=_throughputs, unit="samples/s", higher_is_better=True
     ),
     HistoryMetric(
-        name="efficiency",
+        name=EFFICIENCY,
         title="efficiency",
         of=_efficiencies,
         unit="",

@@ -18,7 +18,6 @@ from dlscale.analysis.between_studies import MIN_BASELINES
 from dlscale.analysis.declare import brief
 from dlscale.analysis.findings.acceptance import (
     Acceptance,
-    baselines_of,
     expected_of,
     sentences,
     telling_order,
@@ -108,7 +107,7 @@ def accept(
         raise UsageError(
             f"{path} is for {known.system}, and --system is {machine.name}; give its own --expectations"
         )
-    baselines = baselines_of(known)
+    baselines = known.baselines
     wanted = None
     if study is not None:
         folder = choose_study(results, study, system=system)
@@ -158,25 +157,26 @@ def _record(path: Path, results: Path, name: str | None, since: str | None) -> i
             f"{plural(len(studies), 'baseline')} in {results}, and how much studies differ needs {MIN_BASELINES}; "
             "measure the same study again on other days, each into --results of its own"
         )
-    baselines, cells, lacking = expected_of(studies)
+    baselines, expected, lacking = expected_of(studies)
     last = studies[-1]
     file = read_study_file(results / last.place)
     make_folder(path.parent, option="--expectations")
     write_expectations(
         Expectations(
             system=str(last.key["system"]),
-            key=dict(last.key),
             study=file.study.model_dump_json(),
             environment=file.environment,
             data=file.data,
+            expected=expected,
             baselines=baselines,
-            cells=cells,
         ),
         path,
     )
     if lacking:
         click.echo(f"left out: {', '.join(lacking)}: not in all baselines", err=True)
-    click.echo(f"expectations: {path} ({plural(len(cells), 'cell')} of {plural(len(studies), 'baseline')})")
+    click.echo(
+        f"expectations: {path} ({plural(len(baselines[-1].cells), 'cell')} of {plural(len(studies), 'baseline')})"
+    )
     return 0
 
 
@@ -209,10 +209,10 @@ def _measure(
         study, machine, environment_name=known.environment, data=known.data, results=place
     )
     plan = replace(campaign.plan, overhead_seconds=read_overheads(results / machine.name))
-    expected = {cell.cell.id for cell in known.cells}
+    expected = set(known.baselines[-1].cells)
     launches = [launch for launch in plan.launches if any(case.cell.id in expected for case in launch.cases)]
     if quick:
-        launches = quick_launches(plan, launches, telling_order(baselines_of(known), launches=LEAST_LAUNCHES))
+        launches = quick_launches(plan, launches, telling_order(known.baselines, launches=LEAST_LAUNCHES))
     if not launches:
         raise UsageError("no expected cell is in this study's plan any more; record the expectations again")
     campaign = replace(campaign, plan=replace(plan, launches=tuple(launches)))

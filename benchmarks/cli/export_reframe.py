@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from dlscale.analysis.families import family_of
-from dlscale.analysis.findings.acceptance import baselines_of, limits_of
+from dlscale.analysis.findings.acceptance import limits_of
 from dlscale.analysis.records import setting_columns
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
@@ -214,18 +214,17 @@ def references_of(path: Path, system: System) -> dict[str, Reference]:
     known = read_expectations(path)
     if known.system != system.name:
         raise UsageError(f"--expectations {path} is for {known.system}, not {system.name}; give its own")
-    limits = limits_of(baselines_of(known))
+    limits = limits_of(known.baselines)
     found: dict[str, Reference] = {}
-    for expected in known.cells:
-        columns = setting_columns(family_of(expected.cell, system=known.system), expected.cell)
+    for cell_id, past in known.baselines[-1].cells.items():
+        cell = past.cell
+        columns = setting_columns(family_of(cell, system=known.system), cell)
         words = "_".join(str(columns[name]) for name in ROW if columns[name])
-        servers = f"_{expected.cell.num_servers}s" if expected.cell.num_servers else ""
-        label = (
-            re.sub(r"\W+", "_", words) + f"_{expected.cell.num_nodes}n_{expected.cell.num_ranks}r{servers}"
-        )
+        servers = f"_{cell.num_servers}s" if cell.num_servers else ""
+        label = re.sub(r"\W+", "_", words) + f"_{cell.num_nodes}n_{cell.num_ranks}r{servers}"
         for metric, (suffix, unit) in NUMBERS.items():
-            if number := expected.numbers.get(metric):
-                width = limits[metric, expected.cell.id].half_width
+            if number := known.expected.get(metric, {}).get(cell_id):
+                width = limits[metric, cell_id].half_width
                 found[label + suffix] = (number.median, math.expm1(-width), math.expm1(width), unit)
     return found
 

@@ -17,7 +17,7 @@ from dlscale.analysis.finding import Found, collect
 from dlscale.analysis.findings.failures import of_one_fingerprint
 from dlscale.analysis.findings.history import HISTORY, HistoryRow, on_screen
 from dlscale.analysis.findings.history_plots import history_figures, history_findings
-from dlscale.analysis.findings.past_studies import COMMIT, PastStudy, key_differences, past_study
+from dlscale.analysis.findings.past_studies import COMMIT, key_differences, past_study
 from dlscale.analysis.measured import Measured, measure
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import start_time
@@ -33,6 +33,7 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.browser import open_page
 from dlscale.benchmarks.cli.options import json_option, results_option
 from dlscale.benchmarks.cli.several_studies import FOLDER
+from dlscale.benchmarks.records.expectations import PastStudy
 from dlscale.benchmarks.records.files import load_records, uncollected
 from dlscale.benchmarks.study.study_file import STUDY_FILE
 
@@ -117,7 +118,7 @@ def read_history(
     others: dict[str, list[str]] = {}
     for past, _ in read:
         differences = key_differences(last.key, past.key)
-        if not differences and not last.numbers.keys() & past.numbers.keys():
+        if not differences and not last.cells.keys() & past.cells.keys():
             differences = ["no cell in common"]
         if differences:
             others.setdefault(differences[0], []).append(past.place)

@@ -1,12 +1,15 @@
-"""expectations.toml: what cells of a system should measure, from baseline studies, for `dlscale accept`."""
+"""Studies as histories and acceptance keep them, and expectations.toml: baselines that `dlscale accept` holds against.
+
+A history reads past studies from records, an acceptance from the file; both compare the same numbers.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tomlkit
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from dlscale.base.definitions import Frozen, load_file
 from dlscale.base.errors import UsageError
@@ -16,48 +19,73 @@ from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Evidence
 
 EXPECTATIONS_FILE = "expectations.toml"
-HEAD = "Written by dlscale accept --record. `values` are the medians of each baseline, in the order of baselines."
+HEAD = "Written by dlscale accept --record; each number is the median of a baseline's launches."
+SHARED = ("key", "cells")  # that all baselines have alike, and the file once
 
 
-class ExpectedNumber(Frozen):
-    """A metric of a cell: the median over baselines, their spread, and each baseline's own median over launches."""
+class PastNumber(Frozen):
+    """A cell's number in a study: the median of `launches`, of which one varies by `within` (variance of its log)."""
 
-    median: PositiveFloat
-    spread: NonNegativeFloat  # standard deviation between studies, as a share
-    values: list[PositiveFloat]
-    launches: list[PositiveInt]
-    within: NonNegativeFloat  # variance of one launch's logarithm
+    value: PositiveFloat
+    launches: PositiveInt
+    within: NonNegativeFloat
 
 
-class ExpectedCell(Frozen):
-    """A cell with its metrics by name."""
+class PastCell(Frozen):
+    """A cell and the kind of evidence of its numbers."""
 
     cell: Cell
     evidence: Evidence
-    numbers: dict[Text, ExpectedNumber]
 
 
-class Baseline(Frozen):
-    """A study that expectations are from: where it was, when, and what it was measured with."""
+class PastStudy(Frozen):
+    """A study with its first launch, what must agree (`key`) and what may change (`facts`), by fields of records.
+
+    `place` is its folder, `cells` are by their ids, `numbers` by metric and cell.
+    """
 
     name: Name
     place: Text
     begun: Moment
     data_hash: Text
-    facts: dict[Text, Text]  # versions, kernel, driver, code
+    key: dict[Text, Text]
+    facts: dict[Text, Text]
+    cells: dict[Text, PastCell]
+    numbers: dict[Text, dict[Text, PastNumber]]
+
+    def number(self, metric: str, cell_id: str) -> PastNumber | None:
+        """The number of a cell; None if the study has none."""
+        return self.numbers.get(metric, {}).get(cell_id)
+
+
+class Expected(Frozen):
+    """What a further study should give: the median over baselines, and their standard deviation as a share."""
+
+    median: PositiveFloat
+    spread: NonNegativeFloat
 
 
 class Expectations(Frozen):
-    """What a machine should measure. `key` is what must agree with it; `study` is study.json's study, as JSON."""
+    """The baselines of a system; `study` is their study as study.json has it, in JSON, `expected` is for readers."""
 
     schema_version: Literal[1] = 1
     system: Name
-    key: dict[Text, Text]
     study: Text
     environment: Text
     data: Text | None = None
-    baselines: list[Baseline] = Field(min_length=3)
-    cells: list[ExpectedCell] = Field(min_length=1)
+    expected: dict[Text, dict[Text, Expected]]  # by metric and cell
+    baselines: list[PastStudy] = Field(min_length=3)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _share(cls, content: Any) -> Any:
+        """What the file has once, of its last baseline, is that of all."""
+        if isinstance(content, dict) and isinstance(content.get("baselines"), list) and content["baselines"]:
+            last = content["baselines"][-1]
+            if isinstance(last, dict):
+                shared = {name: last[name] for name in SHARED if name in last}
+                return content | {"baselines": [shared | dict(baseline) for baseline in content["baselines"]]}
+        return content
 
 
 def read_expectations(path: Path) -> Expectations:
@@ -71,7 +99,11 @@ def read_expectations(path: Path) -> Expectations:
 
 def write_expectations(expectations: Expectations, path: Path) -> None:
     """Write them so that `read_expectations` reads them. Raises UsageError."""
+    content = expectations.model_dump(mode="json", exclude_none=True)
+    for baseline in content["baselines"][:-1]:
+        for name in SHARED:
+            del baseline[name]
     document = tomlkit.document()
     document.add(tomlkit.comment(HEAD))
-    document.update(expectations.model_dump(mode="json", exclude_none=True))
+    document.update(content)
     write_atomically(path, tomlkit.dumps(document), mode=0o644, remedy="choose another --expectations")

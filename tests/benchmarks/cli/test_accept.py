@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from dlscale.analysis.findings.acceptance import baselines_of, telling_order
+from dlscale.analysis.findings.acceptance import telling_order
 from dlscale.benchmarks.cli import cli
 from dlscale.benchmarks.cli.accept import QUICK_SECONDS, quick_launches
 from dlscale.benchmarks.records.expectations import read_expectations
@@ -122,12 +122,11 @@ def test_reframe_has_its_references_from_the_same_file(bench):
     said = CliRunner().invoke(cli, words, standalone_mode=False)
     (line,) = [line for line in said.stdout.splitlines() if line.strip().startswith("reference = ")]
     references = ast.literal_eval(line.partition(" = ")[2])["*"]
-    expected = {cell.cell.id: cell for cell in read_expectations(file).cells}
-    ring = next(
-        cell for cell in expected.values() if cell.cell.backend == "ring" and cell.cell.num_ranks == 2
-    )
+    known = read_expectations(file)
+    cells = known.baselines[-1].cells.items()
+    ring = next(i for i, past in cells if (past.cell.backend, past.cell.num_ranks) == ("ring", 2))
     value, low, high, unit = references["hep_cnn_torch_ring_default_1n_2r"]
-    assert (value, unit) == (ring.numbers["throughput"].median, "samples/s")
+    assert (value, unit) == (known.expected["throughput"][ring].median, "samples/s")
     assert -0.2 < low < 0 < high < 0.2
     assert references["hep_cnn_torch_ring_default_1n_2r_efficiency"][3] == "1"
     assert "def label(row)" in said.stdout
@@ -137,7 +136,7 @@ def test_quick_has_base_cases_and_each_backend_within_its_budget(bench):
     results, _ = bench()
     ask("--record", "--results", results)
     known = read_expectations(results / "local" / "expectations.toml")
-    baselines = baselines_of(known)
+    baselines = known.baselines
     order = telling_order(baselines, launches=3)
     cells = baselines[-1].cells
     assert (cells[order[0]].cell.backend, cells[order[0]].cell.num_ranks) == ("none", 1)
