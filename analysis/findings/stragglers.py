@@ -90,15 +90,16 @@ def relative_seconds(record: Record) -> NDArray[np.float64]:
 
 def stragglers(measured: Iterable[CellLaunches]) -> tuple[Stragglers, ...]:
     """The stragglers for each number of ranks on which `none` was measured, by family and ranks."""
-    groups: dict[tuple[Family, int, str], dict[str, list[MeasuredCase]]] = {}
+    groups: dict[tuple[Family, int, int, str], dict[str, list[MeasuredCase]]] = {}
     for launches in good_launches(measured, controls={"train"}):
         cell = launches.cell
         if cell.num_ranks > 1:
-            members = groups.setdefault((launches.family, cell.num_ranks, launches.evidence), {})
-            members.setdefault(backend_name(cell), []).extend(launches.cases)
+            members = groups.setdefault((launches.family, cell.num_ranks, cell.split, launches.evidence), {})
+            name = backend_name(cell) if cell.backend != "none" else "none"  # with whatever is split
+            members.setdefault(name, []).extend(launches.cases)
     return tuple(
         _stragglers(family, num_ranks, evidence, members)
-        for (family, num_ranks, evidence), members in sorted(groups.items(), key=lambda item: item[0])
+        for (family, num_ranks, _, evidence), members in sorted(groups.items(), key=lambda item: item[0])
         if "none" in members
     )
 

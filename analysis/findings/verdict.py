@@ -159,7 +159,11 @@ def _tokens(rows: Sequence[ScalingRow]) -> str:
 
 def _shared(rows: Sequence[ScalingRow]) -> str:
     """A sentence on how many times as fast strong scaling is where ranks share samples; empty where none does."""
-    sharing = [row for row in rows if row.cell.split > 1 and row.cell.scaling_mode == "strong"]
+    sharing = [
+        row
+        for row in rows
+        if row.cell.split > 1 and row.cell.scaling_mode == "strong" and row.cell.backend != "none"
+    ]
     efficiencies = [
         (row, value) for row in sharing if (value := row.efficiency_none or row.efficiency_backend)
     ]

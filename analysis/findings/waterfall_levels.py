@@ -43,6 +43,8 @@ Level = Literal[
     "ideal_resident",
     "alone",
     "alone_resident",
+    "thin",
+    "thin_resident",
     "resident",
     "mean",
     "latest",
@@ -200,7 +202,7 @@ def gather(mine: CellLaunches, measured: Sequence[CellLaunches]) -> Levels | str
     family = [launches for launches in measured if launches.family == mine.family]
     ranks = f"none on {mine.cell.num_ranks} ranks"
     crowd = without_communication(mine, family)
-    if crowd is None and mine.cell.split == 1:
+    if crowd is None and mine.cell.split == 1:  # records of split samples have no such control if they are older
         return f"{ranks} was not measured"
     base = base_cell(mine.cell, [launches.cell for launches in family], same_backend=False)
     ideal = base and _launches_of(family, base, mine.evidence)
@@ -253,11 +255,11 @@ def without_communication(mine: CellLaunches, family: Iterable[CellLaunches]) ->
         nodes = launches.cell.num_nodes
         return launches.evidence != mine.evidence, launches.evidence, nodes != cell.num_nodes, nodes
 
-    wanted = (mine.family, "none", "train", cell.num_ranks)
+    wanted = (mine.family, "none", "train", cell.num_ranks, cell.split)
     candidates = [
         one
         for one in family
-        if (one.family, one.cell.backend, one.cell.control, one.cell.num_ranks) == wanted
+        if (one.family, one.cell.backend, one.cell.control, one.cell.num_ranks, one.cell.split) == wanted
     ]
     return min(candidates, key=unlike, default=None)
 
@@ -282,7 +284,7 @@ def _levels_beside(
             optional[level] = {block: mine.world[block] - min(seconds) for block, seconds in by_block.items()}
     if crowd and (resident := _control(crowd, measured, "synthetic")):
         optional["resident"] = resident.mean
-    if mine.cell.scaling_mode == "strong":
+    if mine.cell.scaling_mode == "strong" or mine.cell.split > 1:
         optional |= _alone(mine, ideal, measured)
     return needed, optional
 
@@ -299,17 +301,25 @@ def _base_levels(
 
 
 def _alone(mine: CellLaunches, ideal: CellLaunches, measured: Iterable[CellLaunches]) -> dict[Level, ByBlock]:
-    """The levels of 1 rank of `none` at the local batch of N ranks, measured for either scaling mode."""
-    differs = {"scaling_mode", "global_batch", "local_batch", "control", "data"}
+    """The levels of 1 rank of `none` at the local batch of N ranks, measured for any scaling mode.
+
+    With whole samples and, where ranks share them, with the rows of one.
+    """
+    differs = {"scaling_mode", "global_batch", "local_batch", "control", "data", "split"}
     alike = ideal.cell.model_dump(exclude=differs)
-    names: dict[str, Level] = {"synthetic": "alone_resident", mine.cell.data: "alone"}
+    names: dict[tuple[str, int], Level] = {
+        ("synthetic", mine.cell.split): "thin_resident",
+        (mine.cell.data, mine.cell.split): "thin",
+        ("synthetic", 1): "alone_resident",
+        (mine.cell.data, 1): "alone",
+    }
     return {
-        names[launches.cell.data]: launches.world
+        names[launches.cell.data, launches.cell.split]: launches.world
         for launches in measured
         if launches.cell.num_ranks == 1
-        and launches.cell.rank_work == mine.cell.rank_work
+        and launches.cell.local_batch == mine.cell.local_batch
         and launches.cell.control in ALONE
-        and launches.cell.data in names
+        and (launches.cell.data, launches.cell.split) in names
         and launches.evidence == ideal.evidence
         and launches.cell.model_dump(exclude=differs) == alike
     }

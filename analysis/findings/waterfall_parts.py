@@ -9,6 +9,8 @@ Levels form a staircase, in seconds per step; every part is the height of one st
     ideal      1 rank of `none`, per sample, times the local batch of N ranks
       | batch effect            the local batch is smaller than the base case's (strong scaling only)
     alone      1 rank of `none` at the local batch of N ranks
+      | thin blocks             rows of a sample take longer than their share of it (samples that ranks share only)
+    thin       1 rank of `none` at that batch, with the rows of one of N ranks
       | sharing the machine     N ranks share memory, caches and power, and compute more slowly
       | input stall             N ranks wait longer for their samples than 1 rank does
     mean       N ranks of `none`: the average rank's step
@@ -51,10 +53,10 @@ from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, half_width
 from dlscale.analysis.text import points
 from dlscale.benchmarks.records.cell import Cell
 
-BATCH, SHARING, INPUT = "batch effect", "sharing the machine", "input stall"
+BATCH, THIN, SHARING, INPUT = "batch effect", "thin blocks", "sharing the machine", "input stall"
 STRAGGLERS, WAITING = "stragglers", "communication and waiting"
 GATHERING, HALOS = "gathering weights", "halo exchange"
-NAMES = (BATCH, SHARING, INPUT, STRAGGLERS, WAITING, GATHERING, HALOS)  # in the order of the staircase
+NAMES = (BATCH, THIN, SHARING, INPUT, STRAGGLERS, WAITING, GATHERING, HALOS)  # in the order of the staircase
 # What JSON of schema 1 and files of predictions call them.
 FIRST_NAMES = {SHARING: "co-running", STRAGGLERS: "late ranks", WAITING: "exposed communication"}
 LEVEL_CONTROLS = {"train", "synthetic", "loader", "alone"}  # controls that measure a level or bound one
@@ -86,23 +88,31 @@ def shown_name(first: str) -> str:
     return next((name for name, known in FIRST_NAMES.items() if known == first), first)
 
 
-def staircase(known: Set[Level], *, strong: bool, reads: bool, together: bool) -> tuple[Stair, ...]:
+def staircase(
+    known: Set[Level], *, smaller: bool, reads: bool, together: bool, thin: bool = False
+) -> tuple[Stair, ...]:
     """The parts that the known levels allow, from ideal to measured, which are always known.
 
-    `strong` scaling changes the local batch; a study that does not read data has no input stall; ranks that do not
-    step `together` do not wait for each other. The terms add up to measured - ideal.
+    The local batch is a `smaller` one in strong scaling; where ranks share samples their blocks of rows are `thin`; a
+    study that does not read data has no input stall; ranks that do not step `together` do not wait for each other. The
+    terms add up to measured - ideal.
     """
     input_known = {"ideal_resident", "resident"} <= known
     landings: list[tuple[str, Terms | None]] = []  # where the stair of that name ends, if that level is known
     mean: Terms | None = {"mean": 1} if "mean" in known else None
-    if strong:
-        after: Terms | None = {"alone": 1} if "alone" in known else None
-        if after and reads and input_known and "alone_resident" in known:
-            after = {"ideal": 1, "ideal_resident": -1, "alone_resident": 1}
-        landings.append((BATCH, after))
+    alone: list[tuple[str, Level, Level]] = []
+    if smaller:
+        alone.append((BATCH, "alone", "alone_resident"))
+    if thin:
+        alone.append((THIN, "thin", "thin_resident"))
+    for name, level, in_memory in alone:
+        after: Terms | None = {level: 1} if level in known else None
+        if after and reads and input_known and in_memory in known:
+            after = {"ideal": 1, "ideal_resident": -1, in_memory: 1}
+        landings.append((name, after))
     if reads:
-        # With a control of the batch but not of its input, the input stall may be in either of two stairs.
-        separate = input_known and (not strong or "alone" not in known or "alone_resident" in known)
+        # With a control of what 1 rank computes but not of its input, the input stall may be in either of two stairs.
+        separate = input_known and all(level not in known or memory in known for _, level, memory in alone)
         resident: Terms | None = {"ideal": 1, "ideal_resident": -1, "resident": 1} if separate else None
         landings += [(SHARING, resident), (INPUT, mean)]
     else:
@@ -210,8 +220,13 @@ def _waterfall(mine: CellLaunches, everything: Sequence[CellLaunches]) -> Waterf
     levels = gather(mine, everything)
     if isinstance(levels, str):
         return Waterfall(cell=mine.cell, family=mine.family, evidence=mine.evidence, reason=levels)
-    strong, reads = mine.cell.scaling_mode == "strong", mine.cell.data != SYNTHETIC
-    stairs = staircase(levels.known, strong=strong, reads=reads, together=mine.together)
+    stairs = staircase(
+        levels.known,
+        smaller=_is_smaller(mine.cell),
+        reads=mine.cell.data != SYNTHETIC,
+        together=mine.together,
+        thin=mine.cell.split > 1 and mine.cell.scaling_mode != "resolution",
+    )
     measured, efficiency = levels.typical("measured"), levels.efficiency()
     parts = tuple(_part(stair, levels, measured) for stair in stairs)
     rivals = not_exceeded(stairs, levels)
@@ -235,6 +250,11 @@ def _waterfall(mine: CellLaunches, everything: Sequence[CellLaunches]) -> Waterf
         by_block=by_block,
         notes=(*levels.notes, *_merged(stairs, levels.known, mine), *_bounded(parts)),
     )
+
+
+def _is_smaller(cell: Cell) -> bool:
+    """Whether its samples per step are fewer than the base case's."""
+    return cell.scaling_mode == "strong" and cell.local_batch < cell.global_batch
 
 
 def _part(stair: Stair, levels: Levels, measured: float) -> Part:
@@ -294,15 +314,17 @@ def _merged(stairs: Sequence[Stair], known: frozenset[Level], mine: CellLaunches
     joined = {name for stair in stairs if len(stair.names) > 1 for name in stair.names}
     if not joined:
         return
-    ranks, strong = f"{mine.cell.num_ranks} ranks", mine.cell.scaling_mode == "strong"
+    ranks, smaller = f"{mine.cell.num_ranks} ranks", _is_smaller(mine.cell)
     if "mean" not in known:
-        yield f"none on {ranks} was not measured, as a step has fewer samples"
+        yield f"none on {ranks} was not measured with samples split {mine.cell.split} ways"
         return
-    if strong and BATCH in joined and "alone" not in known:
+    if smaller and BATCH in joined and "alone" not in known:
         yield f"1 rank at the local batch of {ranks} was not measured"
+    if THIN in joined and "thin" not in known:
+        yield f"1 rank with the rows of one of {ranks} was not measured"
     if {"ideal_resident", "resident"} - known and mine.cell.data != SYNTHETIC:
         yield f"resident data were not measured on 1 rank and on {ranks} of none in the same blocks"
-    elif strong and "alone" in known and "alone_resident" not in known and mine.cell.data != SYNTHETIC:
+    elif smaller and "alone" in known and "alone_resident" not in known and mine.cell.data != SYNTHETIC:
         yield f"resident data were not measured on 1 rank at the local batch of {ranks}"
     if {STRAGGLERS, WAITING} <= joined:
         lockstep = f"steps of none on {ranks} have no stamps"

@@ -33,6 +33,7 @@ CHOICES = (
         "preset",
         "sequence_length",
         "local_batch",
+        "split",
         "precision",
         "compiled",
         "memory_format",

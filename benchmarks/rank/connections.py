@@ -11,7 +11,7 @@ from dlscale.collectives import Backend
 from dlscale.collectives.job import ServerSplit
 from dlscale.collectives.neighbours import carrier_of, connect_neighbours
 from dlscale.collectives.neighbours.carried import CarriedNeighbours
-from dlscale.collectives.neighbours.gathering import over_control
+from dlscale.collectives.neighbours.gathering import AbsentNeighbours, over_control
 from dlscale.collectives.registry import connect
 from dlscale.collectives.sharding import NONE
 from dlscale.models.parallel import Neighbours
@@ -23,7 +23,7 @@ class Connections:
     """A rank's backend and neighbours, and what is counted of them."""
 
     backend: Backend
-    neighbours: CarriedNeighbours | None  # None: samples are whole
+    neighbours: CarriedNeighbours | None  # None: samples are whole, or nobody exchanges rows
     beside: Neighbours | None  # the same ranks over the control plane, whom references ask
     shard: Shard
     gathers: GatherMeter | None  # of sharded weights
@@ -48,17 +48,23 @@ def connections(cell: Cell, *, control: Any, job: ServerSplit | None) -> Connect
         algorithm_options=cell.algorithm_options,
         shard=cell.shard,
     )
-    neighbours = None
-    if cell.split > 1:
+    neighbours: CarriedNeighbours | None = None
+    asked: Neighbours | None = None
+    beside: Neighbours | None = None
+    replica, index = divmod(control.Get_rank(), cell.split)
+    if cell.split > 1 and not backend.capabilities.exchanges:
+        tensors = cell.device == "gpu" and cell.framework == "torch"
+        asked = beside = AbsentNeighbours(index=index, split=cell.split, takes_tensors=tensors)
+    elif cell.split > 1:
         carrier = carrier_of(cell.backend, framework=cell.framework, halo=cell.halo)
         options = cell.backend_options if carrier == cell.backend else {}
-        neighbours = connect_neighbours(carrier, control=control, split=cell.split, options=options)
-    replica = control.Get_rank() // cell.split
+        asked = neighbours = connect_neighbours(carrier, control=control, split=cell.split, options=options)
+        beside = over_control(control, split=cell.split)
     return Connections(
         backend=backend,
         neighbours=neighbours,
-        beside=over_control(control, split=cell.split) if neighbours else None,
-        shard=Shard(index=replica, count=control.Get_size() // cell.split, neighbours=neighbours),
+        beside=beside,
+        shard=Shard(index=replica, count=max(1, control.Get_size() // cell.split), neighbours=asked),
         gathers=GatherMeter(backend) if cell.shard != NONE else None,
         halos=HaloMeter(neighbours) if neighbours else None,
     )

@@ -49,7 +49,8 @@ class Cell(Frozen):
     `control`: `train` is the real thing; `synthetic` trains on fixed resident tensors instead of `data`; `loader` only
     fetches batches; `exchange` only averages buckets of the sizes that the training has; `halos` only exchanges rows as
     ranks do that share samples; `alone` is one rank at the
-    local batch of several, which shows the cost of a smaller batch alone in strong scaling; `profile` trains one rank
+    local batch of several, or with one's rows of samples, which shows what a smaller batch and thin blocks cost alone;
+    `profile` trains one rank
     and stamps when in a step each gradient is complete; `whole_machine` is one rank on all cores, a reference; none of
     these is ever a base case. `canary` is a training at the beginning and at the end of a job, which shows whether its
     nodes have changed.
@@ -71,7 +72,8 @@ class Cell(Frozen):
     algorithm_options: dict[Text, Setting] = where_given({})
     # The state of which a rank holds only its part; not written where it holds all.
     shard: Name = where_given(NONE)
-    # Ranks per sample, each with rows of it: a replica. Not written where ranks train on whole samples.
+    # Ranks per sample, each with rows of it: a replica. Not written where ranks train on whole samples. Those of `none`
+    # compute on their rows and exchange nothing; it may be 1 of them alone.
     split: PositiveInt = where_given(1)
     # What carries halos between a replica's ranks, where it is not the backend.
     halo: Name | None = where_given(None)

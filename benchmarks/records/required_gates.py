@@ -43,7 +43,7 @@ def required_gates(
     in_rounds = cell.algorithm != SYNC and not row.servers
     update = ("round" if in_rounds else "gradient", *(["broadcast"] if row.exchanges else []))
     sharding = ("sharding",) if cell.shard != NONE else ()
-    split = ("split", "split_precision") if cell.split > 1 else ()
+    split = ("split", "split_precision") if cell.split > 1 and row.exchanges else ()
     names = (*update, *sharding, *split, *WINDOWS[version])
     if cell.control == "loader":
         return (*names, "loader")

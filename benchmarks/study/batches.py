@@ -8,14 +8,14 @@ A replica is the ranks that share samples, `split` of them; without a split it i
                 is constant, too
 
 `split = "auto"` is what a sample needs: in strong scaling the fewest ranks per sample with which samples are dealt out
-evenly, ranks / batch beyond the batch; all ranks in `resolution`; else 1. One rank always trains on whole samples, and
-so does whoever exchanges nothing.
+evenly, ranks / batch beyond the batch; all ranks in `resolution`; else 1. One rank always trains on whole samples.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
@@ -25,7 +25,6 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import AUTO, split_needed
 from dlscale.benchmarks.study.sizes import Shape, Size
 from dlscale.benchmarks.study.study import Study
-from dlscale.collectives import capabilities
 from dlscale.models.workload import Preset, Workload
 
 
@@ -39,10 +38,10 @@ class Work:
     height: int | None  # rows of a sample; None: the preset's own
 
 
-def work_of(study: Study, facts: Workload, num_ranks: int, *, exchanges: bool = True) -> Work:
+def work_of(study: Study, facts: Workload, num_ranks: int) -> Work:
     """The work of a study with one value of everything. Raises UsageError for what cannot be dealt out."""
     preset = facts.preset(study.preset, study.sequence_length, height=study.height)
-    split = _split_of(study, preset, num_ranks) if exchanges else 1
+    split = _split_of(study, preset, num_ranks)
     _check_rows(facts, preset, split)
     if num_ranks % split:
         raise UsageError(
@@ -114,28 +113,22 @@ def dividing(study: Study, workload: str, shape: Shape) -> tuple[list[Size], lis
     samples stay whole.
     """
     sizes, facts = list(shape.sizes), study.facts(workload)
-    variants = {backend: study.variants(backend) for backend in study.backends}
-    for variant in chain(*variants.values()):
+    variants = list(chain(*(study.variants(backend) for backend in study.backends)))
+    for variant in variants:
         preset = facts.preset(variant.preset, variant.sequence_length, height=variant.height)
         _check_rows(facts, preset, max(_split_of(variant, preset, size.num_ranks) for size in sizes))
     if study.scaling_mode != "strong" or study.ranks or study.nodes:
         return sizes, []
     preset = facts.preset(study.preset, study.sequence_length)
-    batches = {variant.batch or preset.global_batch for own in variants.values() for variant in own}
+    batches = {variant.batch or preset.global_batch for variant in variants}
 
     def smallest(size: Size, batch: int) -> int | None:
         """The fewest samples of a replica there; None where none can be made."""
         found = []
-        for backend, own in variants.items():
-            for variant in own:
-                if (variant.batch or preset.global_batch) == batch:
-                    try:
-                        work = work_of(
-                            variant, facts, size.num_ranks, exchanges=capabilities(backend).exchanges
-                        )
-                        found.append(work.local_batch)
-                    except UsageError:
-                        continue
+        for variant in variants:
+            if (variant.batch or preset.global_batch) == batch:
+                with suppress(UsageError):
+                    found.append(work_of(variant, facts, size.num_ranks).local_batch)
         return min(found, default=None)
 
     least = {size: [smallest(size, batch) for batch in batches] for size in sizes}

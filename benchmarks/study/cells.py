@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 
 from dlscale.base.errors import UsageError
@@ -83,7 +82,7 @@ class CellMaker:
         if row.exchanges:
             apart = size.num_ranks > 1 and self._study.device == "cpu" and self._framework in row.collective
             apart = apart and self._algorithm == SYNC and self._study.shard == NONE
-            if "exchange" in asked and self._work(backend, size.num_ranks).split > 1:
+            if "exchange" in asked and self._work(size.num_ranks).split > 1:
                 return ["train", "halos"] if self._study.device == "cpu" else ["train"]
             return ["train", "exchange"] if apart and "exchange" in asked else ["train"]
         return [
@@ -93,37 +92,41 @@ class CellMaker:
         ]
 
     def alone(self, num_ranks: int) -> list[Group]:
-        """Cells of 1 rank without communication at the local batch of `num_ranks`: the cost of a smaller batch.
+        """Cells of 1 rank without communication that computes what one of `num_ranks` does.
 
-        Where data are read, also on resident tensors; with a profile where the study has any. None where the local
-        batch is the base case's.
+        In strong scaling it has their local batch, which shows the cost of a smaller one; where they share samples also
+        the first one's rows, which shows that of thin blocks. Where data are read, also on resident tensors; with a
+        profile where the study has any. None of what the base case computes, too.
         """
-        if "alone" not in self._study.controls or self._study.scaling_mode != "strong" or num_ranks == 1:
+        if "alone" not in self._study.controls or num_ranks == 1:
             return []
         try:
-            local_batch = self._work("none", num_ranks).local_batch
-        except UsageError:  # ranks share samples there
+            work = self._work(num_ranks)
+        except UsageError:  # not that many
             return []
         base, path = self.cell("none", 1, self._shape.cores_per_rank, "alone")
-        cell = base.model_copy(
-            update={
-                "local_batch": local_batch,
-                "global_batch": local_batch,
-                "slept": self._slept(local_batch),
-            }
-        )
+        local_batch = work.local_batch
+        whole = {"local_batch": local_batch, "global_batch": local_batch, "slept": self._slept(local_batch)}
+        mode, changes = self._study.scaling_mode, []
+        if mode == "strong" and local_batch != base.local_batch:
+            changes.append(whole)
+        if mode != "resolution" and work.split > 1:
+            changes.append(whole | {"split": work.split})
+        return [self._group_alone(base.model_copy(update=change), path) for change in changes]
+
+    def _group_alone(self, cell: Cell, path: Path | None) -> Group:
         group = [(cell, path)]
         if not self._source.synthetic:
             group.append((cell.model_copy(update={"data": "synthetic"}), path))
         if "profile" in self._study.controls:
             group.append((cell.model_copy(update={"control": "profile"}), path))
-        return [group]
+        return group
 
     def cell(
         self, backend: str, num_ranks: int, cores_per_rank: int, control: Control, *, num_servers: int = 0
     ) -> tuple[Cell, Path | None]:
         """One cell and the file that it reads."""
-        work = self._work(backend, num_ranks)
+        work = self._work(num_ranks)
         local_batch, global_batch = work.local_batch, work.global_batch
         cell = Cell(
             workload=self._facts.name,
@@ -170,14 +173,13 @@ class CellMaker:
             )
         return cell, None if cell.own else self._source.path  # an own model's file brings its data
 
-    def _work(self, backend: str, num_ranks: int) -> Work:
-        exchanges = capabilities(backend).exchanges
-        return work_of(self._study, self._facts, num_ranks, exchanges=exchanges)
+    def _work(self, num_ranks: int) -> Work:
+        return work_of(self._study, self._facts, num_ranks)
 
     def problem(self, backend: str, size: Size) -> str:
         """Why a backend cannot train there what the study asks for; empty if it can."""
         try:
-            work = self._work(backend, size.num_ranks)
+            work = self._work(size.num_ranks)
             if work.split > 1:
                 check_split(self._study, backend, self._framework, work, num_nodes=size.num_nodes)
         except UsageError as error:
@@ -201,16 +203,16 @@ class CellMaker:
             self._preset,
             source=self._source,
             global_batch=global_batch,
-            base_batch=self._work("none", 1).global_batch,
+            base_batch=self._work(1).global_batch,
         )
 
 
 def _works(study: Study, facts: Workload, ranks: Sequence[int]) -> list[Work]:
     """Those of the ranks to which the study's batch can be dealt out. Raises UsageError if there are none."""
     works, problems = [], []
-    for num_ranks, exchanges in product(ranks, (False, True)):
+    for num_ranks in ranks:
         try:
-            works.append(work_of(study, facts, num_ranks, exchanges=exchanges))
+            works.append(work_of(study, facts, num_ranks))
         except UsageError as error:
             problems.append(error)
     if not works:

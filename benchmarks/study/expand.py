@@ -102,7 +102,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
         left_out += indivisible
     shape = replace(shape, sizes=tuple(size for size in shape.sizes if size in chain(*sizes_of.values())))
     references: list[Group] = []
-    divided, known = LeftOut(study), set()
+    divided = LeftOut(study)
     for workload, framework in networks:
         backends = [backend for backend, trained in pairs if trained == framework]
         made = partial(
@@ -136,10 +136,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                         make = partial(
                             maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
                         )
-                        group = [make(control) for control in maker.controls(backend, size)]
-                        if group[0][0].id not in known:  # curves of several splits have one base case
-                            groups[size].append(group)
-                            known.add(group[0][0].id)
+                        groups[size].append([make(control) for control in maker.controls(backend, size)])
         shared = [
             made(variant)
             for variant in study.variants("none")
@@ -420,7 +417,8 @@ def _blocks(
     order = random.Random(f"{study.seed} {study.name} {' '.join(cells)}")  # noqa: S311 - not used for security
     for (tier, sizes), index in product(enumerate(tiers), range(num_launches)):
         block = tier * num_launches + index
-        members = [group for size in sizes for group in groups[size]]
+        # Curves of several splits have one base case.
+        members = list({group[0][0].id: group for size in sizes for group in groups[size]}.values())
         members += references if block < study.reference_launches else []
         order.shuffle(members)
         for position, group in enumerate(members):

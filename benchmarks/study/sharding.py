@@ -40,7 +40,7 @@ def carried_settings(
 ) -> list[Mapping[str, Setting]]:
     """Of the settings of a study's variants those that a backend with an algorithm carries; `own` where they name none.
 
-    Without any exchange nothing can be sharded or split: there each is that of one without either, once.
+    Without any exchange nothing can be sharded, and nobody carries rows: there each is that of one without, once.
     """
     if backend not in BACKENDS:
         return list(variants)  # refused where backends are looked at
@@ -53,7 +53,7 @@ def carried_settings(
                 continue
             settings = {**settings, "shard": NONE}
         if not exchanges:
-            settings = {name: value for name, value in settings.items() if name not in ("split", "halo")}
+            settings = {name: value for name, value in settings.items() if name != "halo"}
         if exchanges or settings not in kept:
             kept.append(settings)
     return kept

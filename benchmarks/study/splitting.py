@@ -20,7 +20,12 @@ NO_MEAN = {"compression": "none", "asynchronous": False, "backup_workers": 0}
 
 
 def halo_of(study: Study, backend: str, framework: str) -> str | None:
-    """The carrier of rows beside a backend; None where it is the backend itself. Raises UsageError if there is none."""
+    """The carrier of rows beside a backend; None where it is the backend itself, or nothing is exchanged.
+
+    Raises UsageError if there is none.
+    """
+    if not capabilities(backend).exchanges:
+        return None
     carrier = carrier_of(backend, framework=framework, halo=study.halo)
     return None if carrier == backend else carrier
 
@@ -51,6 +56,8 @@ def check_split(study: Study, backend: str, framework: str, work: Work, *, num_n
         raise UsageError(f"split {split} with {problem}; leave one of the two out")
     carrier = halo_of(study, backend, framework) or backend
     row = capabilities(carrier)
+    if not row.exchanges:
+        return
     if study.device not in row.devices:
         raise UsageError(
             f"split {split} on device {study.device} with halo={carrier}, which has none there; choose another halo"
@@ -72,19 +79,16 @@ class LeftOut:
         # (size or split, workload, framework) -> the first problem there, and those with a training.
         self._first: dict[tuple[object, str, str], str] = {}
         self._made: set[tuple[object, str, str]] = set()
-        self._ranks: dict[tuple[str, str], set[int]] = defaultdict(set)  # what is left out, and why
+        self._ranks: dict[tuple[object, str], set[int]] = defaultdict(set)  # splits that are left out, and why
 
     def add(self, study: Study, training: tuple[str, str, str], size: Size, problem: str) -> None:
         """One (workload, framework, backend) of a study with one value of everything, and its problem if it has one."""
         workload, framework, backend = training
-        whole = self._exchange and not capabilities(backend).exchanges  # a control beside what exchanges
-        if problem:
-            what = backend if whole else f"split {study.split}"
-            why = f"its ranks have whole samples, which a step of {workload} does not have for all of them"
-            alike = problem.replace(f" {size.num_ranks} ranks", " that many ranks")
-            self._ranks[what, why if whole else alike].add(size.num_ranks)
-        if whole:
+        if self._exchange and not capabilities(backend).exchanges:  # a control beside what exchanges
             return
+        if problem:
+            alike = problem.replace(f" {size.num_ranks} ranks", " that many ranks")
+            self._ranks[study.split, alike].add(size.num_ranks)
         for place in (size, str(study.split))[: 1 + (size.num_ranks > 1)]:
             if problem:
                 self._first.setdefault((place, workload, framework), problem)
@@ -97,6 +101,6 @@ class LeftOut:
             if place not in self._made and (self._named or isinstance(place[0], str)):
                 raise UsageError(problem)
         return [
-            f"{what} on {', '.join(map(str, sorted(ranks)))} ranks is left out: {problem}"
-            for (what, problem), ranks in self._ranks.items()
+            f"split {split} on {', '.join(map(str, sorted(ranks)))} ranks is left out: {problem}"
+            for (split, problem), ranks in self._ranks.items()
         ]

@@ -1,6 +1,7 @@
-"""Neighbours who tell all ranks of the replica everything, and take what is theirs: plain and slow.
+"""Neighbours without a carrier: who tell all ranks of the replica everything, and who are not there at all.
 
-For references, which no carrier may touch: over the control plane, or between threads of one process.
+The first, plain and slow, are for references, which no carrier may touch: over the control plane, or between threads
+of one process. The others are for ranks that exchange nothing.
 """
 
 from __future__ import annotations
@@ -46,6 +47,33 @@ class GatheringNeighbours:
     def gather(self, own: Any, whole: Any, counts: Sequence[int]) -> None:  # noqa: ARG002
         """One behind the other."""
         np.concatenate(self.allgather(own), out=whole)
+
+
+class AbsentNeighbours:
+    """Nobody is asked: a rank computes on its rows as if the others were there (`models.parallel.Neighbours`).
+
+    Their rows are zeros, and a sum is `split` times one's own. So a rank of backend `none` computes what one that
+    exchanges does, as long and of like size, and what it learns is of no use.
+    """
+
+    def __init__(self, *, index: int, split: int, takes_tensors: bool = False) -> None:
+        self.index, self.split, self.takes_tensors = index, split, takes_tensors
+
+    def exchange(self, up: Any, down: Any, from_up: Any, from_down: Any) -> None:  # noqa: ARG002
+        """Zeros from above and below."""
+        for rows in (from_up, from_down):
+            if rows is not None:
+                rows[...] = 0
+
+    def sum(self, values: Any) -> None:
+        """As if all had the same."""
+        values *= self.split
+
+    def gather(self, own: Any, whole: Any, counts: Sequence[int]) -> None:
+        """Own rows between zeros."""
+        begin = sum(counts[: self.index])
+        whole[...] = 0
+        whole[begin : begin + counts[self.index]] = own
 
 
 def over_control(control: Any, *, split: int) -> GatheringNeighbours:

@@ -199,7 +199,7 @@ class Named:
 def named(steps: dict[str, float], num_launches: int, num_studies: int, *, held_up: float = 0.0) -> Named:
     """How often the largest part of a waterfall is named. `mean` and `latest` come from one launch."""
     generator = np.random.default_rng(2023)
-    stairs = staircase(steps.keys(), strong=False, reads=False, together=True)  # type: ignore[arg-type]
+    stairs = staircase(steps.keys(), smaller=False, reads=False, together=True)  # type: ignore[arg-type]
     heights = np.diff(list(steps.values()))
     largest = stairs[int(np.argmax(heights))].name
     right = wrong = 0

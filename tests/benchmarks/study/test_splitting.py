@@ -69,8 +69,8 @@ def test_resolution_keeps_the_rows_of_a_rank_and_reads_nothing():
     cells = {(c.backend, c.num_ranks): c for launch in planned.launches for c in [launch.cell]}
     assert {key: (c.split, c.height, c.local_batch, c.global_batch) for key, c in cells.items()} == {
         ("none", 1): (1, 224, 1, 1),
-        ("none", 2): (1, 224, 1, 2),
-        ("none", 4): (1, 224, 1, 4),
+        ("none", 2): (2, 448, 1, 1),
+        ("none", 4): (4, 896, 1, 1),
         ("ring", 1): (1, 224, 1, 1),
         ("ring", 2): (2, 448, 1, 1),
         ("ring", 4): (4, 896, 1, 1),
@@ -79,16 +79,29 @@ def test_resolution_keeps_the_rows_of_a_rank_and_reads_nothing():
     assert {c.data for c in cells.values()} == {"synthetic"}
 
 
-def test_whoever_exchanges_nothing_trains_on_whole_samples_where_there_are_enough():
+def test_whoever_exchanges_nothing_computes_on_the_same_rows():
     planned = plan(**STRONG, backends=["none", "ring"], batch=2, ranks=[1, 2, 4], split=2)
-    assert [point[:3] for point in points(planned)] == [
-        ("none", 1, 1),
-        ("none", 2, 1),
-        ("ring", 1, 1),
-        ("ring", 2, 2),
-        ("ring", 4, 2),
+    for backend in ("none", "ring"):
+        assert [point[1:3] for point in points(planned) if point[0] == backend] == [(1, 1), (2, 2), (4, 2)]
+    assert {cell.halo for cell in trained(planned, 2)} == {None}
+
+
+def alone(planned):
+    """(split, samples) of all launches of 1 rank that computes what one of several does."""
+    cells = [launch.cell for launch in planned.launches if launch.cell.control == "alone"]
+    found = [(c.split, c.local_batch, c.global_batch) for c in cells]
+    assert len(found) == len(set(found))
+    return sorted(found)
+
+
+def test_one_rank_computes_alone_what_a_smaller_batch_and_thin_blocks_are():
+    own = {"backends": ["none", "ring"], "ranks": [1, 2, 4], "controls": ["alone"]}
+    assert alone(plan(**STRONG | own, batch=4, split=[1, 2])) == [
+        *((1, 1, 1), (1, 2, 2)),  # as 2 ranks with split 2 have the whole batch, and 4 ranks the half of it
+        *((2, 2, 2), (2, 4, 4)),
     ]
-    assert [text for text in planned.warnings if text.startswith("none on 4 ranks is left out")]
+    assert alone(plan(preset="tiny", batch=4, split=[1, 2], **own)) == [(2, 8, 8)]
+    assert alone(plan("weak-resolution", **own | {"ranks": [1, 2], "preset": "paper"})) == []
 
 
 def test_what_carries_rows_is_the_backend_the_one_named_or_mpi_beside_it():

@@ -22,13 +22,15 @@ TRUTH = {  # milliseconds of a step
     "ideal_resident": 7.0,
     "alone": 8.5,
     "alone_resident": 7.4,
+    "thin": 8.8,
+    "thin_resident": 7.6,
     "resident": 7.9,
     "mean": 9.6,
     "latest": 10.1,
     "gathered": 10.6,
     "measured": 11.0,
 }
-PARTS = (0.4, 0.5, 0.7, 0.5, 0.5, 0.4)
+PARTS = (0.4, 0.2, 0.3, 0.7, 0.5, 0.5, 0.4)
 
 Noise = Callable[[np.random.Generator, int], np.ndarray]
 NOISES: dict[str, Noise] = {
@@ -38,7 +40,7 @@ NOISES: dict[str, Noise] = {
     "outlying": lambda generator, n: 0.01 * generator.standard_normal(n) + 0.1 * (generator.random(n) < 0.1),
 }
 positive = st.floats(0.1, 10)
-STAIRS = staircase(TRUTH.keys(), strong=True, reads=True, together=True)
+STAIRS = staircase(TRUTH.keys(), smaller=True, thin=True, reads=True, together=True)
 
 
 def simulate(generator: np.random.Generator, noise: Noise, num_blocks: int, *, paired: bool) -> Levels:

@@ -96,13 +96,20 @@ def test_what_the_last_rank_spends_in_gathers_is_a_part_of_its_own():
 def sharing(record, *, halo, truth):
     """That training with 2 ranks per sample, whose ranks spend `halo` and more in exchanging rows."""
     cell = record.case.cell
-    if cell.backend == "none" or cell.num_ranks == 1:
+    if cell.control != "alone" and cell.num_ranks == 1:
         return record
     scale = record.windows[1].seconds[0] / record.windows[1].num_steps / truth.measured
-    cell = cell.model_copy(update={"split": 2, "local_batch": 2 * cell.local_batch})
+    record = of_cell(record, split=2, local_batch=2 * cell.local_batch)
+    if cell.backend == "none":
+        return record
     seconds = [(halo + wait) * scale for wait in (0.3 * MS, 0.0, 0.5 * MS, 0.1 * MS)]
+    return record.model_copy(update={"halo_seconds": seconds})
+
+
+def of_cell(record, **changes):
+    case = record.case
     return record.model_copy(
-        update={"halo_seconds": seconds, "case": record.case.model_copy(update={"cell": cell})}
+        update={"case": case.model_copy(update={"cell": case.cell.model_copy(update=changes)})}
     )
 
 
@@ -123,4 +130,24 @@ def test_beyond_the_batch_nothing_but_the_exchange_of_rows_is_told_from_the_rest
     assert (last.name, last.loss.center) == ("halo exchange", pytest.approx(halo / truth.measured))
     assert "sharing the machine" in first.name
     assert first.loss.center + last.loss.center == pytest.approx(found.loss.center)
-    assert "none on 4 ranks was not measured, as a step has fewer samples" in found.notes
+    assert "none on 4 ranks was not measured with samples split 2 ways" in found.notes
+
+
+def test_what_thin_blocks_take_beyond_their_share_is_a_part_of_its_own():
+    """Of 1 rank at the local batch: with whole samples nothing is lost, with half of their rows what was planted."""
+    truth, halo = Planted(**LOSSES["all in strong scaling"]), 0.4 * MS
+    planted = plant(truth)
+    records = [sharing(record, halo=halo, truth=truth) for record in planted]
+    found = losses(only(records))
+    assert found["batch effect + thin blocks"] == pytest.approx(truth.losses["batch effect"])
+    whole = plant(replace(truth, batch=0.0))
+    records += [
+        of_cell(record, local_batch=2 * record.case.cell.local_batch)
+        for record in whole
+        if record.case.cell.control == "alone"
+    ]
+    found = losses(only(records))
+    assert found["batch effect"] == pytest.approx(0)
+    assert found["thin blocks"] == pytest.approx(truth.losses["batch effect"])
+    for name in ("sharing the machine", "input stall", "stragglers"):
+        assert found[name] == pytest.approx(truth.losses[name])
