@@ -202,7 +202,9 @@ def gather(mine: CellLaunches, measured: Sequence[CellLaunches]) -> Levels | str
     family = [launches for launches in measured if launches.family == mine.family]
     ranks = f"none on {mine.cell.num_ranks} ranks"
     crowd = without_communication(mine, family)
-    if crowd is None and mine.cell.split == 1:  # records of split samples have no such control if they are older
+    if (
+        crowd is None and mine.cell.split == 1
+    ):  # records of split samples have no such control if they are older
         return f"{ranks} was not measured"
     base = base_cell(mine.cell, [launches.cell for launches in family], same_backend=False)
     ideal = base and _launches_of(family, base, mine.evidence)

@@ -179,6 +179,7 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:
         sequence_length=cell.sequence_length,
         framework=cell.framework,
         local_batch=cell.local_batch,
+        split=cell.split,
         forward_seconds=scaled(profile.forward[0].median for profile in profiles),
         backward_seconds=scale * backward,
         update_seconds=scale * update,

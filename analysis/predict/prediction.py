@@ -32,7 +32,7 @@ from dlscale.analysis.predict.halos import HaloSeconds, Replicas, calls_cost, ca
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION, cost, mean_jitter
 from dlscale.analysis.predict.network import Placement, Routing
 from dlscale.analysis.predict.noise import slowest
-from dlscale.analysis.predict.profile import Profile, at_batch, at_rows
+from dlscale.analysis.predict.profile import Profile, at_batch, at_rows, with_rows
 from dlscale.analysis.predict.scenario import GATHERS, Scenario, changed_scenarios, check_sizes, noise_texts
 from dlscale.analysis.predict.timeline import BucketExchange, asynchronous_seconds, step_seconds
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
@@ -48,7 +48,7 @@ BAND_PERCENT, LEVEL = (5.0, 95.0), 0.9
 METHOD = "5 to 95 % of replicates"
 IDEAL, BATCH, STRAGGLERS, EXPOSED = "ideal", "batch effect", "stragglers", "exposed communication"
 UPDATE = "update of a part"  # a gain where optimizers are sharded
-UNEVEN, HALO = "uneven rows", "halo exchange"  # where ranks share samples
+UNEVEN, THIN, HALO = "uneven rows", "thin blocks", "halo exchange"  # where ranks share samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,8 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     num_ranks = num_nodes * scenario.ranks_per_node
     split, local_batch = scenario.split_at(num_ranks), scenario.local_batch(num_ranks)
     base, whole = at_batch(scenario.profile, scenario.batch), at_batch(scenario.profile, local_batch)
-    even, profile = at_rows(whole, 1 / split), at_rows(whole, _largest_share(scenario, split))
+    even, in_proportion = at_rows(whole, 1 / split), at_rows(whole, _largest_share(scenario, split))
+    profile = with_rows(scenario.profile, local_batch, split) or in_proportion
     rng = np.random.default_rng([scenario.seed, num_nodes])
     draws = _draw(scenario, num_nodes, rng)
     shape = (scenario.num_replicates, NUM_STEPS)
@@ -168,7 +169,8 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     efficiencies = ideal * paces / mean
     lost = {
         BATCH: (even.mean_step_seconds - ideal) * paces,
-        UNEVEN: (profile.mean_step_seconds - even.mean_step_seconds) * paces,
+        UNEVEN: (in_proportion.mean_step_seconds - even.mean_step_seconds) * paces,
+        THIN: (profile.mean_step_seconds - in_proportion.mean_step_seconds) * paces,
         STRAGGLERS: computing - profile.mean_step_seconds * paces,
         HALO: exchanging,
         EXPOSED: mean - computing - exchanging + saved,
@@ -177,6 +179,7 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     there = {
         BATCH: scenario.scaling_mode == "strong",
         UNEVEN: split > 1,
+        THIN: profile is not in_proportion,
         HALO: split > 1,
         UPDATE: bool(saved.any()),
     }
@@ -444,9 +447,10 @@ def prediction_record(
 
 def _digest(value: Any) -> str:
     """12 hexadecimal digits that change with any field of a dataclass."""
-    fields = asdict(value)
-    if (
-        fields.get("sequence_length", "") is None
-    ):  # so that profiles of before there was one keep their digests
-        del fields["sequence_length"]
+    unsaid = {
+        "sequence_length": None,
+        "split": 1,
+        "thin": (),
+    }  # profiles of before there were these keep their digests
+    fields = {name: of for name, of in asdict(value).items() if name not in unsaid or of != unsaid[name]}
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]

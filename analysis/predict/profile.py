@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, replace
 
 from dlscale.base.errors import UsageError
@@ -57,6 +58,8 @@ class Profile(ComputedStep):
     rank_variation: float | None = None
     sequence_length: int | None = None  # tokens per sample; None: the preset's own, or no sequences
     rank_variation_source: str = "a stored profile is of one rank"  # what it is from, or why there is none
+    split: int = 1  # ranks per sample: it is of the rank with the most rows
+    thin: tuple[Profile, ...] = ()  # those of the same study with a part of the rows
 
     @property
     def mean_step_seconds(self) -> float:
@@ -110,6 +113,13 @@ def at_rows(profile: Profile, share: float) -> Profile:
         ),
         step_seconds=tuple(update + share * max(0.0, step - update) for step in profile.step_seconds),
     )
+
+
+def with_rows(profile: Profile, local_batch: int, split: int) -> Profile | None:
+    """The profile of a rank with a part of the rows, as it was measured at the nearest batch; None if it was not."""
+    own = [thin for thin in profile.thin if thin.split == split]
+    nearest = min(own, key=lambda thin: abs(math.log(thin.local_batch / local_batch)), default=None)
+    return nearest and at_batch(nearest, local_batch)
 
 
 def slept_by(profile: Profile) -> Slept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -138,7 +138,7 @@ def scenario_of(
         alike = ALIKE[profile.framework] if capabilities(carrier).between_gpus else carrier
         carries = rule_of(alike, {}, framework=profile.framework, num_servers=1, spare_core=False)
         carries = replace(carries, backend=carrier)
-        of_shards = (*of_shards, *ASSUMED_OF_ROWS)
+        of_shards = (*of_shards, *_in_proportion(profile, split), *ASSUMED_OF_ROWS)
     own = profile.local_batch
     if scaling_mode == "strong":
         own = load_workload(profile.workload).preset(profile.preset).global_batch
@@ -181,10 +181,20 @@ def _assumed_of_shards(
 
 
 ASSUMED_OF_ROWS = (
-    "computing takes the share of the rank with the most rows, whatever thin blocks and halos to copy cost",
     "ranks of a sample compute nothing while they exchange rows, which are float32",
     "messages within a node have the latency of those between nodes",
 )
+
+
+def _in_proportion(profile: Profile, split: int | Literal["auto"]) -> Iterator[str]:
+    """What is assumed of computing on a part of the rows; nothing where it was measured."""
+    measured = sorted({thin.split for thin in profile.thin})
+    if split not in measured:
+        beyond = f" beside split {', '.join(map(str, measured))}, which was measured," if measured else ""
+        yield (
+            f"computing{beyond} takes the share of the rank with the most rows, whatever thin blocks and halos to copy "
+            "cost (to measure it: --set controls=alone,profile with --split)"
+        )
 
 
 def _carrier(

@@ -80,6 +80,29 @@ def test_the_rank_with_the_most_blocks_counts():
     assert sum(point.parts.values()) == pytest.approx(1 - point.efficiency.center)
 
 
+def test_computing_on_a_part_of_the_rows_is_as_it_was_measured():
+    """5 samples with half of the rows took 0.1 s; of 1 sample that is 20 ms, and in proportion 15 ms of its 30."""
+    thin = replace(PROFILE, split=2, local_batch=5, forward_seconds=0.04, backward_seconds=0.1)
+    ready = (replace(PROFILE.gradients[0], ready_seconds=0.1),)
+    thin = replace(thin, update_seconds=0.0, step_seconds=(0.1,), gradients=ready)
+    whole = replace(PROFILE, update_seconds=0.0, step_seconds=(0.3,))
+    plain, measured = (predict_point(shared(profile=one), 8) for one in (whole, replace(whole, thin=(thin,))))
+    assert measured.step_seconds.center - plain.step_seconds.center == pytest.approx(5e-3)
+    assert measured.parts["thin blocks"] == pytest.approx(5e-3 / measured.step_seconds.center)
+    assert sum(measured.parts.values()) == pytest.approx(1 - measured.efficiency.center)
+    assert "thin blocks" not in plain.parts
+
+    def doubts(split):
+        of = replace(PROFILE, thin=(thin,))
+        asked = scenario_of(
+            load_system("cori"), of, "ring", scaling_mode="strong", backend_options={}, split=split
+        )
+        return [text for text in asked.doubts if "whatever thin blocks" in text]
+
+    assert not doubts(2)
+    assert "beside split 2, which was measured, takes" in doubts(4)[0]
+
+
 @pytest.mark.parametrize("overlap", ["thread", "none", "next_step", "next_forward"])
 def test_halos_lengthen_a_step_however_gradients_overlap(overlap):
     quick = replace(NETWORK, node_bytes_per_second=1e15, latency_seconds=1e-12)

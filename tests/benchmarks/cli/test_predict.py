@@ -177,7 +177,7 @@ def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path, m
     assert {row["profile_evidence"] for row in rows} == {"measured"}
     # The slowest of 64 takes as long as the longest of the measured steps.
     assert rows[1]["stragglers_loss"] == pytest.approx((0.19 - 0.145) / 0.19, abs=0.03)
-    assert asked[0] == (1, "hep_cnn", "torch", {"preset": "tiny"})
+    assert asked[0] == (1, "hep_cnn", "torch", {"preset": "tiny", "split": 1})
 
 
 def test_a_system_without_a_profile_is_predicted_as_its_rehearsal_is(dlscale, tmp_path):
