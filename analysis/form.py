@@ -95,10 +95,10 @@ class Caption:
     def printed(self, width: float) -> tuple[str, list[str]]:
         """The caption of a figure `width` inches wide, in three lines but for long warnings, and all other words."""
         shown = _sentences(self.warning, self.title, self.brief)
-        whole = _sentences(shown, self.subtitle)
+        whole = _sentences(shown, *self.subtitle.splitlines())
         if len(whole) <= CAPTION_CHARACTERS_PER_INCH * width:
             return whole, list(self.small_print)
-        return shown, [self.subtitle, *self.small_print]
+        return shown, [*self.subtitle.splitlines(), *self.small_print]
 
 
 def _sentences(*texts: str) -> str:

@@ -3,8 +3,9 @@
 Figures are readable at column width, in grey, and by colour-blind readers. Colours are those of Okabe & Ito,
 "Color Universal Design" (2008), except their yellow, which is too pale for a line on paper: an olive of Tol's
 "muted" scheme (2021) replaces it. A backend keeps its colour, marker and line style in every figure, so
-that figures of different studies can be compared. The marker's size and filling show the kind of evidence. A line joins
-only points of one kind of evidence.
+that figures of different studies can be compared. The kind of evidence is told by shape and line, as they are seen on
+paper: what was measured is a full marker with a dark rim, what was emulated an open one, what is published a marker of
+thin lines without a face, and what is simulated a small one on a dotted line. A line joins only points of one kind.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ _RC: dict[str, Any] = {
 # Size of the markers of each kind of evidence, in the order of the legend: told apart at the size of a printed column.
 EVIDENCE = {"measured": 4.2, "emulated": 4.2, "simulated": 2.4, "published": 6.2}
 WHITE = {"emulated"}
-HALF = {"published"}
+# What is published has markers of lines alone, one for each marker of a curve's look.
+LINES: dict[str, Any] = {"o": "x", "s": "+", "^": "2", "v": "1", "D": (4, 2, 22), "h": "3", "p": "4"}
+LINES |= {"P": (6, 2, 0), "X": (8, 2, 0)}  # stars of so many rays
 
 
 @contextmanager
@@ -77,13 +80,12 @@ def line_style(look: Look, *, joined: bool) -> dict[str, Any]:
 
 def marker_style(look: Look | None, evidence: str) -> dict[str, Any]:
     """Keywords for a curve's markers, grey without a look; a dark rim keeps light colours visible on paper."""
-    color = look.color if look else "#888888"
+    color, marker = (look.color, look.marker) if look else ("#888888", "o")
+    published = evidence == "published"
     return {
-        "marker": look.marker if look else "o",
+        "marker": LINES[marker] if published else marker,
         "markersize": EVIDENCE[evidence],
-        "fillstyle": "bottom" if evidence in HALF else "full",
         "markerfacecolor": "white" if evidence in WHITE else color,
-        "markerfacecoloralt": "white",
         "markeredgecolor": RIM if evidence == "measured" else color,
-        "markeredgewidth": 0.8,
+        "markeredgewidth": 1.5 if published else 0.8,
     }

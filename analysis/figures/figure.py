@@ -354,7 +354,8 @@ def _evidence_handles(every: Sequence[Series]) -> Iterator[Line2D]:
     kinds = {series.evidence for series in every}
     if kinds != {MEASURED}:
         for kind in (kind for kind in EVIDENCE if kind in kinds):
-            yield Line2D([], [], linestyle="", label=kind, **marker_style(None, kind))
+            line = {"linestyle": DOTTED, "color": GREY} if kind == "simulated" else {"linestyle": ""}
+            yield Line2D([], [], label=kind, **line, **marker_style(None, kind))
 
 
 def _band_handles(every: Sequence[Series]) -> Iterator[Line2D]:

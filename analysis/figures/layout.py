@@ -83,7 +83,8 @@ def figure_with_axes(
         ),
         *(
             (line, "normal", "#444444")
-            for line in textwrap.wrap(caption.subtitle, int(width * _CHARACTERS_PER_INCH))
+            for text in caption.subtitle.splitlines()
+            for line in textwrap.wrap(text, int(width * _CHARACTERS_PER_INCH))
         ),
     ]
     num_columns, num_legend_lines = _wrap_legend(handles, width)

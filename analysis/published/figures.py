@@ -19,7 +19,6 @@ from dlscale.analysis.plots import Figure as Declared
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.published.catalogue import Figure, Published
 from dlscale.analysis.published.claim_verdicts import VERDICTS, ClaimVerdict
-from dlscale.analysis.published.compare import AGREES, DISAGREES
 from dlscale.analysis.published.output import band_text, claim_text, range_text
 from dlscale.analysis.published.panels import (
     NOT_PUBLISHED,
@@ -117,8 +116,8 @@ def declared(
     return Declared(
         name=figure.id,
         title=figure.title,
-        warning=". ".join(filter(None, (_nature(contents), verdict_counts(claims)))),
-        subtitle=figure.workload,
+        warning=_nature(contents),
+        subtitle="\n".join((figure.workload, *verdict_lines(claims))),
         small_print=tuple(small_print(published, figure, contents, where, claims)),
         panels=tuple(plot_of(content, contents) for content in shown),
         rows=csv_rows(figure, contents, published.statements_of(figure.id)),
@@ -143,16 +142,22 @@ def _nature(contents: Sequence[Content]) -> str:
     return NOT_PUBLISHED
 
 
-def verdict_counts(claims: Sequence[ClaimVerdict]) -> str:
-    """`Prediction versus claims: 2 agree, 1 disagrees`; empty without a claim."""
-    counts = Counter(row.verdict for row in claims)
-    several = {AGREES: "agree", DISAGREES: "disagree"}
-    words = [
-        f"{count} {several.get(verdict, verdict) if count > 1 else verdict}"
-        for verdict in VERDICTS
-        if (count := counts[verdict])
-    ]
-    return f"Prediction versus claims: {', '.join(words)}" if words else ""
+def verdict_lines(claims: Sequence[ClaimVerdict]) -> Iterator[str]:
+    """What is claimed, with the verdict in front: `Prediction disagrees: scaling ends at 8 or 16 nodes`.
+
+    Of several numbers of one series or checks of one statement it is how many have each verdict.
+    """
+    by_words: dict[str, list[ClaimVerdict]] = {}
+    for row in claims:
+        by_words.setdefault(row.words, []).append(row)
+    for words, rows in by_words.items():
+        counts = Counter(row.verdict for row in rows)
+        found = [
+            verdict if counts[verdict] == len(rows) else f"{verdict} {counts[verdict]} of {len(rows)}"
+            for verdict in VERDICTS
+            if counts[verdict]
+        ]
+        yield f"Prediction {', '.join(found)}: {words}"
 
 
 def small_print(

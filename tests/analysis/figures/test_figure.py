@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.markers import MarkerStyle
 
 from dlscale.analysis.declare import Tags
-from dlscale.analysis.figures.drawing import EVIDENCE, drawing
+from dlscale.analysis.figures.drawing import EVIDENCE, drawing, marker_style
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.form import Form
 from dlscale.analysis.plots import (
@@ -22,6 +23,8 @@ from dlscale.analysis.plots import (
     Stack,
     TrainingLine,
 )
+from dlscale.analysis.render.theme import looks_for
+from dlscale.collectives import NAMES
 
 PRINTED = Form(width=3.3)
 SERIES = Series(
@@ -85,6 +88,22 @@ def test_evidence_is_named_unless_all_is_measured():
 
 def legend(figure):
     return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_kinds_of_evidence_have_shapes_of_their_own_also_in_grey():
+    """Whatever the look of a curve: published points have no face, and what is simulated is dotted."""
+    for look in looks_for({name: name for name in NAMES}).values():
+        styles = {kind: marker_style(replace(look, color="#000000"), kind) for kind in EVIDENCE}
+        published = MarkerStyle(styles["published"]["marker"])
+        assert not published.is_filled()
+        assert all(
+            MarkerStyle(styles[kind]["marker"]).is_filled() for kind in EVIDENCE if kind != "published"
+        )
+        faces = [styles[kind]["markerfacecolor"] for kind in ("measured", "emulated")]
+        assert faces == ["#000000", "white"]
+    both = replace(PLOT, series=(SERIES, replace(SERIES, evidence="simulated")))
+    (dotted,) = [line for line in drawn(both).legends[0].get_lines() if line.get_label() == "simulated"]
+    assert dotted.get_linestyle() == "--"  # what matplotlib calls any pattern
 
 
 def test_a_band_is_an_area_with_marks_that_no_line_joins():

@@ -257,9 +257,11 @@ def test_a_figure_that_shows_only_a_simulation_says_so_with_the_verdicts(publish
     contents = content_of(published, entry, predicted=curves)
     claims = verdicts(published, publications, names=[entry.id])
     whole = declared(published, entry, contents, provenance(published, entry, contents, ()), claims)
-    assert whole.warning == (
-        "Simulated by dlscale; published only as a picture. Prediction versus claims: 2 disagree, 1 cannot tell"
-    )
+    assert whole.warning == "Simulated by dlscale; published only as a picture"
+    assert whole.subtitle.splitlines()[1:] == [
+        "Prediction disagrees: The Cray plugin is clearly more efficient than Horovod over MPI",
+        "Prediction disagrees 1 of 2, cannot tell 1 of 2: Sensitive to the network's latency and to jitter",
+    ]
     assert any(
         text.startswith("Disagrees: The Cray plugin is clearly more efficient") for text in whole.small_print
     )
