@@ -25,7 +25,7 @@ from dlscale.analysis.statistics import LEVEL, Floats
 MIN_BASELINES = 3  # they have a spread, from which a further study may differ
 POWER = 0.8  # with which a change that counts as seen is shown
 OF_MEDIAN = math.pi / 2  # variance of the median of many normal values over that of their mean
-KNOWN_SHARE = 1 / 3  # of the degrees of freedom of a variance that is learnt from all cells
+KNOWN_SHARE, KNOWN_CELLS = 1 / 3, 2  # what counts of the degrees of freedom that are learnt from all cells
 TINY = 1e-12  # the variance of logarithms below which values are equal
 
 Labels = NDArray[np.int64]  # the stretch of its cell that a study belongs to, [k][C]; -1: it has no number
@@ -203,8 +203,9 @@ def _variances(values: Floats, labels: Labels) -> tuple[float, Floats, Floats]:
     """Variances within stretches: common to all cells, each cell's own [C], and degrees of freedom of their sum [C].
 
     `common` is that of the mean over cells. A cell's own is the larger of its own and the mean over cells, with a third
-    of that mean's degrees of freedom (Satterthwaite), so that cells may differ in their spread: by a factor of exp(0.5)
-    alarms are false in 5 % of histories, in 7 % of those of five or six studies (test_between_studies.py).
+    of that mean's degrees of freedom (Satterthwaite), two cells' at least, so that cells may differ in their spread:
+    by a factor of exp(0.5) alarms are false in 5 % of histories, in 7 % of those of five or six studies
+    (test_between_studies.py).
     """
     known = labels >= 0
     rest, pieces = np.zeros(values.shape), np.zeros(values.shape[1])
@@ -225,6 +226,7 @@ def _variances(values: Floats, labels: Labels) -> tuple[float, Floats, Floats]:
     varied = each_free > TINY  # a cell with one study on either side says nothing of its own
     each = np.where(varied, np.maximum((alone**2).sum(axis=0) / each_free, TINY), TINY)
     learnt = each.sum() ** 2 / (each**2 / (each_free + 2)).sum()
-    own_free = np.maximum(KNOWN_SHARE * min(learnt, each_free.sum()), each_free)
+    learnt = min(learnt, each_free.sum())
+    own_free = np.maximum(KNOWN_SHARE * learnt, np.minimum(learnt, KNOWN_CELLS * each_free))
     own = np.maximum(each, each[varied].mean() if varied.any() else TINY)
     return common, own, (common + own) ** 2 / (common**2 / free + own**2 / own_free)

@@ -158,6 +158,10 @@ def _record(path: Path, results: Path, name: str | None, since: str | None) -> i
             "measure the same study again on other days, each into --results of its own"
         )
     baselines, expected, lacking = expected_of(studies)
+    if not expected:
+        raise UsageError(
+            f"no cell is in all {len(studies)} baselines; leave out older ones: --since {studies[1].begun[:10]}"
+        )
     last = studies[-1]
     file = read_study_file(results / last.place)
     make_folder(path.parent, option="--expectations")

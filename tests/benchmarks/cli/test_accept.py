@@ -5,18 +5,23 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from dlscale.analysis.findings.acceptance import telling_order
 from dlscale.benchmarks.cli import cli
 from dlscale.benchmarks.cli.accept import QUICK_SECONDS, quick_launches
+from dlscale.benchmarks.launch.campaign import describe_campaign
+from dlscale.benchmarks.launch.preparing import prepare_campaign
 from dlscale.benchmarks.records.expectations import read_expectations
 from dlscale.benchmarks.study.expand import expand
+from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.sizes import shape
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.system import load_system
 from tests.made_histories import make_history
+from tests.made_records import in_detail, make_record, write_study
 
 
 def ask(*words: str | Path) -> Result:
@@ -112,6 +117,70 @@ def test_a_file_of_another_system_or_none_is_one_line(bench, tmp_path):
     file.write_text(file.read_text().replace('system = "local"\nstudy', 'system = "cori"\nstudy'))
     said = ask("--results", results)
     assert "is for cori" in str(said.exception)
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """Expectations of a study as it is planned here, and launches that take no time; gives what was launched."""
+    system = load_system("local")
+    study = load_study("weak-scaling", system=system, launches=4, backends=["none", "ring"], budget=600)
+    campaign = prepare_campaign(study, system, environment_name=None, data=None, results=tmp_path / "plan")
+    generator = np.random.default_rng(4)
+    launched: list[Launch] = []
+
+    def write(launches, folder, day, lost=""):
+        rates = {launch.cell.id: 100 * np.exp(0.004 * generator.standard_normal()) for launch in launches}
+        records = []
+        for case in (case for launch in launches for case in launch.cases if case.cell.control == "train"):
+            rate = rates[case.cell.id] * case.cell.num_ranks * (0.93 if case.cell.backend == lost else 1)
+            record = in_detail(make_record(num_ranks=case.cell.num_ranks, samples_per_second=rate))
+            begun = f"2026-11-{day:02d}T03:{case.block:02d}:00+00:00"
+            records.append(record.model_copy(update={"case": case, "started_at": begun}))
+        shutil.rmtree(folder, ignore_errors=True)
+        write_study(folder, records, **describe_campaign(campaign))
+
+    for day in (1, 2, 3):
+        write(campaign.plan.launches, tmp_path / "r" / f"day{day}" / "local" / "weak-scaling-1a2b", day)
+    assert ask("--record", "--results", tmp_path / "r").return_value == 0
+
+    def measure(asked, _):
+        launched.extend(asked.plan.launches)
+        write(asked.plan.launches, asked.store.folder, 4, lost="ring")
+
+    monkeypatch.setattr("dlscale.benchmarks.cli.accept.measure_here", measure)
+    return tmp_path / "r", campaign.plan, launched
+
+
+def test_the_cells_are_measured_again_into_a_folder_of_their_own(planned):
+    results, plan, launched = planned
+    said = ask("--results", results)
+    assert said.return_value == 2, said.stdout
+    told = " ".join(said.stdout.split())
+    assert "slower: ring on 2 ranks, throughput, -" in told
+    assert "Not measured" not in told
+    trained = [launch.id for launch in plan.launches if launch.cell.control == "train"]
+    assert [launch.id for launch in launched] == trained
+    assert len(list(results.glob("*/local/*/study.json"))) == 4
+    assert ask("--results", results, "--json").return_value == 2
+
+
+def test_an_expected_cell_that_no_plan_has_any_more_is_named(planned):
+    results, *_ = planned
+    file = results / "local" / "expectations.toml"
+    file.write_text(
+        file.read_text().replace('\\"backends\\":[\\"none\\",\\"ring\\"]', '\\"backends\\":[\\"none\\"]')
+    )
+    said = ask("--results", results)
+    assert "Not measured: ring on 1 rank, ring on 2 ranks." in said.stdout
+    assert said.return_value == 4
+
+
+def test_quick_takes_fewer_launches(planned):
+    results, plan, launched = planned
+    said = ask("--results", results, "--quick")
+    assert said.return_value in (0, 2)
+    assert said.stdout.startswith("quick: ")
+    assert 0 < len(launched) <= len([launch for launch in plan.launches if launch.cell.control == "train"])
 
 
 def test_reframe_has_its_references_from_the_same_file(bench):
