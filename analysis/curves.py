@@ -14,7 +14,7 @@ from typing import Any
 from dlscale.analysis.records import NamedCell, named
 from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name
-from dlscale.benchmarks.records.cell import AUTO, Case, Cell, Setting, split_needed
+from dlscale.benchmarks.records.cell import AUTO, Case, Cell, Setting
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.tuning import configuration_of
 from dlscale.collectives.sharding import NONE
@@ -120,10 +120,7 @@ def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
         if max(beyond, default=1) == 1 or len(dict(splits)) < len(splits):
             continue
         first = next(iter(own.values()))
-        auto = first.scaling_mode == "strong" and all(
-            split == split_needed(num_ranks, first.global_batch) for num_ranks, split in splits
-        )
-        split = AUTO if auto or len(beyond) > 1 else str(*beyond)
+        split = AUTO if len(beyond) > 1 else str(*beyond)
         halo = next((cell.halo for cell in own.values() if cell.halo), None)
         name = first.base_method + (f", split {split}" if first.scaling_mode != "resolution" else "")
         found |= dict.fromkeys(own, name + (f", halos by {halo}" if halo else ""))

@@ -14,7 +14,7 @@ from dlscale.benchmarks.cli import NOT_COMPARABLE, SubVerbs
 from dlscale.benchmarks.cli.check_split import split
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import json_option
-from dlscale.benchmarks.cli.streams import live_console
+from dlscale.benchmarks.cli.streams import working
 from dlscale.benchmarks.launch import environment, parity_gate
 from dlscale.benchmarks.rank.parity import ParityRequest
 from dlscale.benchmarks.records.record import Parity
@@ -86,9 +86,9 @@ def parity(
     installation = find_installation(machine, name or default_environment(machine))
     environment.check_frameworks(installation, environment.probe(installation), frameworks)
     verdicts: list[Parity] = []
-    with live_console(stderr=True).status("comparing") as status:
+    with working(stderr=True) as update:
         for workload in names:
-            status.update(f"comparing {workload} in {one} and {other}")
+            update(f"comparing {workload} in {one} and {other}")
             request = ParityRequest(
                 workloads=[workload], preset=preset, precision=precision, frameworks=(one, other)
             )

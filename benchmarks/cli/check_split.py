@@ -14,7 +14,7 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import NOT_COMPARABLE
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.options import json_option
-from dlscale.benchmarks.cli.streams import live_console
+from dlscale.benchmarks.cli.streams import working
 from dlscale.benchmarks.launch import asking, environment
 from dlscale.benchmarks.rank.split_check import SPLITS, SplitCheck, SplitRequest
 from dlscale.benchmarks.records.record import Gate
@@ -55,7 +55,7 @@ LIMIT_SECONDS = 1800
 def split(
     workloads: list[str], preset: str, precision: str, frameworks: list[str], name: str | None, as_json: bool
 ) -> int:
-    """Compare ranks that share samples by rows with one device: outputs and gradients.
+    """Compare ranks that share samples by rows with one device, and 2 ranks in both frameworks: outputs and gradients.
 
     On 2 ranks and, where samples have as many blocks of rows, on 3, in float64 and in the precision asked for. Exit
     status 3 if they differ.
@@ -76,10 +76,10 @@ def split(
     installation = find_installation(machine, name or default_environment(machine))
     environment.check_frameworks(installation, environment.probe(installation), frameworks)
     found: list[SplitCheck] = []
-    with live_console(stderr=True).status("checking") as status:
+    with working(stderr=True) as update:
         for workload in names:
             if load_workload(workload).splittable:
-                status.update(f"checking {workload} in {', '.join(frameworks)}")
+                update(f"checking {workload} in {', '.join(frameworks)}")
                 request = SplitRequest(
                     workload=workload, frameworks=frameworks, preset=preset, precision=precision
                 )
@@ -100,7 +100,7 @@ def _ask(installation: Installation, request: SplitRequest) -> list[SplitCheck]:
             "benchmarks.rank.split_check",
             request.model_dump_json(),
             answer=SplitCheck,
-            num_answers=len(request.frameworks) * len(SPLITS),
+            num_answers=len(request.frameworks) * len(SPLITS) + (len(request.frameworks) > 1),
             variables=installation.variables,
             limit_seconds=LIMIT_SECONDS,
             num_threads=1,
@@ -143,9 +143,14 @@ def _print(found: list[SplitCheck], whole: list[str], precision: str) -> None:
     for workload in whole:
         click.echo(f"{workload}: samples stay whole; its network cannot be split by rows")
     if failed := [gate for check in found for gate in check.checks if not gate.passed]:
-        click.echo(f"DIFFERENT from one device: {failed[0].detail}")
+        click.echo(f"DIFFERENT: {failed[0].detail}")
     elif any(check.checks for check in found):
-        click.echo("ranks that share samples do what one device does")
+        alike = (
+            f", and {SPLITS[0]} the same in both frameworks"
+            if any(" versus " in one.framework for one in found)
+            else ""
+        )
+        click.echo(f"ranks that share samples do what one device does{alike}")
 
 
 def _verdict(gate: Gate) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -90,6 +90,14 @@ def live_console(*, stderr: bool = False) -> Console:
     file = stream.stream if isinstance(stream, CleanStream) and stream.isatty() else stream
     console = Console(file=file)
     return Console(file=file, force_terminal=False) if console.is_dumb_terminal else console
+
+
+@contextmanager
+def working(*, stderr: bool = False) -> Iterator[Callable[[str], None]]:
+    """A function that says what is being done: in a line that changes or, where there is no terminal, line by line."""
+    console = live_console(stderr=stderr)
+    with console.status("") as status:
+        yield status.update if console.is_terminal else console.print
 
 
 @contextmanager

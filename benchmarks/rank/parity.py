@@ -110,10 +110,10 @@ class _Pair:
         """Outputs, gradient, and the loss before and after some steps."""
         one, other = self.replicas()
         pairs = zip(one.outputs(), other.outputs(), strict=True)
-        worst = max(_relative(output, others) for output, others in pairs)
+        worst = max(output_difference(output, others) for output, others in pairs)
         yield self._close("outputs", worst, "of the largest output")
         one, other = self.replicas()
-        deviation = _deviation(one.gradients(), other.gradients())
+        deviation = gradient_difference(one.gradients(), other.gradients())
         yield self._close("gradient", deviation, "of the gradient's norm")
         losses = [self._losses(replica) for replica in self.replicas()]
         for name, step, text in (
@@ -166,13 +166,16 @@ def _num_parameters(replica: Replica) -> int:
     return sum(weight.size for weight in replica.weights())
 
 
-def _relative(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
+def output_difference(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
+    """The largest, of the first one's largest value; infinite where shapes differ."""
     if first.shape != second.shape:
         return math.inf
     return float(np.max(np.abs(first - second)) / np.max(np.abs(first)))
 
 
-def _deviation(first: Weights, second: Weights) -> float:
+def gradient_difference(first: Weights, second: Weights) -> float:
+    """The length of the difference, of that of the first."""
+
     def norm(arrays: Weights) -> float:
         return math.sqrt(math.fsum(float(np.sum(np.square(array, dtype=np.float64))) for array in arrays))
 

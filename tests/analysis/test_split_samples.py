@@ -73,9 +73,9 @@ def test_a_curve_of_one_split_has_its_base_case():
     assert names(strong({2: 2})) == [("ring, split 2", 1), ("ring, split 2", 2)]
 
 
-def test_a_curve_whose_ranks_share_samples_only_where_they_must_is_called_auto():
+def test_a_curve_of_one_split_is_named_after_it_where_it_must_be_so_too():
     beyond = strong({4: 2})
-    assert names(beyond) == [("ring, split auto", 1), ("ring, split auto", 4)]
+    assert names(beyond) == [("ring, split 2", 1), ("ring, split 2", 4)]
 
 
 def test_a_curve_through_the_wall_is_one():

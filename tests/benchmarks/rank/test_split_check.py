@@ -1,10 +1,13 @@
 """The check of ranks that share samples, as threads of one process."""
 
+from itertools import count
+
 import pytest
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.rank import split_check
 from dlscale.benchmarks.rank.split import gate_height
-from dlscale.benchmarks.rank.split_check import check_split, preset_to_split
+from dlscale.benchmarks.rank.split_check import check_frameworks, check_split, preset_to_split
 from dlscale.collectives.neighbours.gathering import GatheringNeighbours, in_threads
 from dlscale.models import load_workload
 
@@ -18,6 +21,29 @@ def test_it_passes_and_fails_without_halos(monkeypatch):
     assert checks() == {"split": True, "split_precision": True}
     monkeypatch.setattr(GatheringNeighbours, "exchange", nothing_comes)
     assert checks() == {"split": False, "split_precision": False}
+
+
+@pytest.mark.requires("torch")
+def test_ranks_of_two_frameworks_are_compared_with_each_other(monkeypatch):
+    """torch stands for both; without halos in the second round of either precision it differs."""
+
+    def checks():
+        found = check_frameworks(
+            load_workload("hep_cnn"), ["torch", "torch"], preset="tiny", precision="fp32", split=2
+        )
+        return {gate.name: gate.passed for gate in found.checks}
+
+    assert checks() == {"frameworks": True, "frameworks_precision": True}
+    numbers, rounds = split_check._numbers, count(1)
+
+    def faulty(*of):
+        with monkeypatch.context() as patched:
+            if next(rounds) % 2 == 0:
+                patched.setattr(GatheringNeighbours, "exchange", nothing_comes)
+            return numbers(*of)
+
+    monkeypatch.setattr(split_check, "_numbers", faulty)
+    assert checks() == {"frameworks": False, "frameworks_precision": False}
 
 
 def nothing_comes(_, __, ___, *into):
