@@ -119,6 +119,8 @@ def scenario_of(
     if machine.devices and on_gpus:
         network = between_gpus(network, machine.devices)
     linked = network.device_link_bytes_per_second is not None
+    if on_gpus:
+        assumed = (*assumed, f"{backend} exchanges as {ALIKE[profile.framework]} does, between GPUs")
     if machine.devices and not linked and (per_node > 1 or on_gpus):
         assumed = (*assumed, "links between a node's GPUs as fast as its memory (missing in the file)")
     rule = rule_of(
