@@ -2,8 +2,10 @@
 
 import csv
 import json
+import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +16,7 @@ from dlscale.analysis.predict.published_profiles import load_stored
 from dlscale.analysis.records import prediction_row
 from dlscale.benchmarks.cli import cli, profiles
 from dlscale.benchmarks.records.prediction import read_predictions
+from dlscale.benchmarks.systems import system as system_module
 from dlscale.benchmarks.systems.system import load_system
 
 KEYS = [
@@ -254,17 +257,30 @@ def test_a_profile_of_a_users_own_has_a_source_for_each_number(tmp_path, mistake
     assert "local_batch.source: it is missing" in mistake(*ASKED, "--profile", path)
 
 
-@pytest.mark.parametrize("system", ["cori", "piz-daint", "perlmutter", "cooley"])
-@pytest.mark.parametrize("backends", ["ring,mpi,gloo", "grpc_ps", "ring"])
-def test_no_prediction_is_above_what_the_network_allows_at_most(system, backends, tmp_path):
-    """Whatever the paces that a profile leaves open; a batch of 1 leaves the links the least time."""
-    words = ["--system", system, "--workloads", "resnet50", "--frameworks", "torch", "--backends", backends]
-    words += ["--nodes", "16", "--batch", "1", "--results", str(tmp_path)]
-    text = said(*words, "--set", "servers=16")
-    (line,) = [line for line in text.splitlines() if line.startswith("network on 16 nodes")]
+@pytest.mark.parametrize("rate", ["100 MB/s", "50 MB/s"])
+@pytest.mark.parametrize("backends", ["ring,mpi,gloo", "grpc_ps"])
+def test_no_prediction_is_above_what_the_network_allows_at_most(rate, backends, tmp_path):
+    """Also where the profile leaves open how slow the nodes are: a box of 48 cores had 77 % at most, and then 95 %."""
+    path = tmp_path / "box.toml"
+    text = (Path(system_module.__file__).parent / "template.toml").read_text()
+    path.write_text(re.sub(r'(?m)^bandwidth = \{ value = "[^"]+"', f'bandwidth = {{ value = "{rate}"', text))
+    words = [
+        "--system",
+        str(path),
+        "--workloads",
+        "resnet50",
+        "--frameworks",
+        "torch",
+        "--backends",
+        backends,
+    ]
+    words += ["--nodes", "16", "--results", str(tmp_path), "--set", "servers=16", "--set", "ranks_per_node=1"]
+    (line,) = [line for line in said(*words).splitlines() if line.startswith("network on 16 nodes")]
     most = float(line.rpartition("at most ")[2].removesuffix(" %"))
     records = read_predictions(next(tmp_path.glob("*/predictions/*.jsonl")))
-    assert all(100 * record.efficiency.high < most + 1.5 for record in records)  # and the noise of 20 steps
+    highest = max(100 * record.efficiency.high for record in records)
+    assert most < 90
+    assert 0.3 * most < highest < most + 1.5  # and the noise of 20 steps
 
 
 def test_strong_scaling_needs_nodes_that_divide_the_batch(dlscale, mistake):
