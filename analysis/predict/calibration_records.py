@@ -27,6 +27,7 @@ from dlscale.analysis.message_sizes.measurements import slowest_by_point
 from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
 from dlscale.analysis.predict.exchange import NetworkExchange
+from dlscale.analysis.predict.node_calibration import node_line, on_node
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.scenario import Scenario, jitter_text
 from dlscale.analysis.records import settings_text
@@ -84,6 +85,10 @@ def calibrated_scenario(
             check_record(record, machine, folder.name, links=links)
             fingerprint = fingerprint or record.fingerprint.digest
     source = ", ".join(folder.name for folder in folders)
+    studies = [record for folder in folders if not _is_run(folder) for record in load_records(folder)[0]]
+    scenario = on_node(scenario, studies, source=source)
+    if scenario.network.within_node and not points:  # the network is as its file says
+        return scenario
     source += f" (exchanges of {measured})" if measured != backend else ""
     found = calibrated(
         _placed_alike(points, scenario.ranks_per_node, measured), scenario.network, source=source
@@ -101,13 +106,14 @@ def calibrated_scenario(
         no_jitter=found.no_jitter,
         doubts=doubts,
     )
-    studies = [folder for folder in folders if not _is_run(folder)]
-    steps = [step for folder in studies for step in measured_steps(fitted, load_records(folder)[0])]
-    return replace(fitted, step_error=step_error(steps))
+    return replace(fitted, step_error=step_error(measured_steps(fitted, studies)))
 
 
 def calibration_line(scenario: Scenario) -> str:
-    """What the calibration found, in a sentence."""
+    """What the calibration found, in a sentence or two."""
+    within = node_line(scenario)
+    if scenario.calibrated_nodes is None:
+        return within
     network, error = scenario.network, scenario.held_out_error or 0.0
     not_measured = "not measured: " if network.message_jitter_seconds is None else ""
     steps = (
@@ -117,7 +123,7 @@ def calibration_line(scenario: Scenario) -> str:
     return (
         f"{scenario.rule.backend}, {network.source}: {1e6 * network.latency_seconds:.3g} us per message, "
         f"{network.node_bytes_per_second / 1e9:.3g} GB/s per node; {not_measured}{jitter_text(scenario)}; the largest "
-        f"point, held out, is predicted with {100 * error:+.1f} %{steps}"
+        f"point, held out, is predicted with {100 * error:+.1f} %{steps}" + f"; {within}" * bool(within)
     )
 
 

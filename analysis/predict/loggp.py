@@ -9,7 +9,7 @@ sends and receives, what leaves and enters a group, and with minimal routing wha
 All flows of a phase end together, so shares of a link change nothing: the fullest link decides. So the time is affine
 in n, and a whole exchange is two numbers (`cost`). Ranks that share a node first sum their gradients in its memory:
 2 r n / M seconds for r ranks, read once and written once, as in `findings.bounds`; or, from GPU to GPU, in a ring over
-their links of rate D: 2 (r - 1)/r n / D.
+their links of rate D: 2 (r - 1)/r n / D. Where a study has measured exchanges within a node, these are taken.
 
 What a formula cannot see is the jitter of single messages, which later ones wait for: `ring_seconds` follows every
 message of a ring.
@@ -48,7 +48,7 @@ def cost(network: Network, exchange: NetworkExchange) -> Cost:
     """The exchange alone on the network, free of noise. Raises UsageError as `allocated`."""
     phases = phases_of(exchange)
     places = allocated(network, num_places(exchange), exchange.placement, exchange.seed)
-    seconds, per_byte = 0.0, _node_seconds_per_byte(network, exchange.ranks_per_node)
+    seconds, per_byte = _within_node(network, exchange.ranks_per_node)
     for phase in phases:
         fullest, crosses = fullest_link(network, phase, places, minimal=exchange.routing == "minimal")
         extra = network.groups.extra_latency_seconds if network.groups and crosses else 0.0
@@ -57,13 +57,15 @@ def cost(network: Network, exchange: NetworkExchange) -> Cost:
     return Cost(seconds=seconds, seconds_per_byte=per_byte)
 
 
-def _node_seconds_per_byte(network: Network, ranks_per_node: int) -> float:
-    """Exchange within a node per byte of the message. Raises UsageError if they are needed and not known."""
+def _within_node(network: Network, ranks_per_node: int) -> tuple[float, float]:
+    """Seconds, and per byte of the message, of an exchange within a node. Raises UsageError if they are not known."""
     if ranks_per_node == 1:
-        return 0.0
+        return 0.0, 0.0
+    if network.within_node:
+        return network.within_node
     if network.device_link_bytes_per_second:
-        return 2 * (ranks_per_node - 1) / ranks_per_node / network.device_link_bytes_per_second
-    return 2 * ranks_per_node / memory_rate(network, ranks_per_node)
+        return 0.0, 2 * (ranks_per_node - 1) / ranks_per_node / network.device_link_bytes_per_second
+    return 0.0, 2 * ranks_per_node / memory_rate(network, ranks_per_node)
 
 
 def memory_rate(network: Network, ranks_per_node: int) -> float:

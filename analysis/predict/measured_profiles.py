@@ -173,6 +173,8 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:
         for each in profiles[0].gradients
     ]
     cell = records[0].case.cell
+    fixed = [cost for profile in profiles if (cost := fixed_cost(profile, cell.local_batch)) is not None]
+    middle = float(np.median(fixed)) if fixed else 0.0
     return Profile(
         workload=cell.workload,
         preset=cell.preset,
@@ -185,10 +187,32 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:
         update_seconds=scale * update,
         gradients=tuple(sorted(gradients, key=lambda gradient: gradient.ready_seconds)),
         step_seconds=steps,
+        fixed_seconds=min(middle, scale * backward),
+        fixed_factors=(min(fixed) / middle, max(fixed) / middle) if middle else (1.0, 1.0),
         evidence=records[0].evidence,
         source=f"{records[0].study}, {cell.id}",
         derived=(
             f"moments within a step: medians of stamped steps, times {scale:.3f}, by which the mean step without "
             "stamps is longer",
+            _fixed_text(profiles[0], fixed, cell.local_batch),
         ),
+    )
+
+
+def fixed_cost(profile: StepProfile, local_batch: int) -> float | None:
+    """Seconds of a step beside its samples and its update, by the straight line through two batches; None of one."""
+    if profile.second is None:
+        return None
+    here, there = (float(np.median(steps)) for steps in (profile.plain_seconds, profile.second.seconds))
+    ratio = profile.second.local_batch / local_batch
+    return max(0.0, (ratio * here - there) / (ratio - 1) - profile.update.median)
+
+
+def _fixed_text(profile: StepProfile, fixed: Sequence[float], local_batch: int) -> str:
+    if profile.second is None:
+        return "computing in proportion to the samples (the profile has no second batch)"
+    least, most = (f"{1e3 * cost:.3g}" for cost in (min(fixed), max(fixed)))
+    return (
+        f"{least if least == most else f'{least} to {most}'} ms of a step whatever its batch, from steps of "
+        f"{local_batch} and {profile.second.local_batch} samples"
     )

@@ -8,7 +8,9 @@ variation. Four kinds of disturbance:
     rare       with a probability per rank and step something takes time: a least, and exponential beyond, in mean steps
     messages   exponential per message; the engine's business (`loggp.ring_seconds`)
 
-The largest of P draws is one draw: F(max) is uniform to the power of P, so the largest is the quantile at U^(1/P).
+The largest of P draws is one draw: F(max) is uniform to the power of P, so the largest is the quantile at U^(1/P). The
+same U makes more ranks wait longer: with the same generator for every number of ranks, a curve over them does not rise
+by chance.
 Beyond the measured sample the tail goes on exponentially, with the mean excess of its largest twentieth: the largest of
 8,192 ranks is never in a sample of 200 steps, and a tail that ended with the sample would be too good.
 
@@ -29,7 +31,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import betaincinv, ndtri
 
 from dlscale.analysis.predict.profile import Profile
 
@@ -145,11 +147,10 @@ def slowest(
     above = _share_above(num_ranks, num_dropped, shape, rng)
     factors = _quantile(noise, above, rng)
     if noise.rare_probability and noise.rare_least + noise.rare_size:
-        hit = rng.binomial(num_ranks, noise.rare_probability, shape)
-        beyond = -np.log1p(-(rng.random(shape) ** (1 / np.maximum(hit, 1)))) * noise.rare_size
-        one = _quantile(noise, rng.random(shape), rng)
-        longest = one + noise.rare_least + beyond
-        factors = np.where(hit > num_dropped, np.maximum(factors, longest), factors)
+        hit = _share_above(num_ranks, num_dropped, shape, rng)
+        beyond = noise.rare_size * np.log(noise.rare_probability / hit)
+        longest = _quantile(noise, rng.random(shape), rng) + noise.rare_least + beyond
+        factors = np.where(hit < noise.rare_probability, np.maximum(factors, longest), factors)
     return factors
 
 
@@ -157,9 +158,10 @@ def _share_above(
     num_ranks: int, num_dropped: int, shape: tuple[int, int], rng: np.random.Generator
 ) -> Floats:
     """The probability that a rank is slower than the one waited for; kept small numbers, whose 1 - x would be 1."""
+    uniform = rng.random(shape)
     if num_dropped:
-        return rng.beta(num_dropped + 1, num_ranks - num_dropped, shape)
-    return -np.expm1(np.log(rng.random(shape)) / num_ranks)
+        return np.asarray(betaincinv(num_dropped + 1, num_ranks - num_dropped, 1 - uniform))
+    return -np.expm1(np.log(uniform) / num_ranks)
 
 
 def _quantile(noise: Noise, above: Floats, rng: np.random.Generator) -> Floats:

@@ -2,39 +2,37 @@
 
 A point is R replicates. Each draws what is not known, a step then draws what varies:
 
-    replicate   rates and latency between the sources' limits, packed or scattered nodes, routing between minimal and
-                adaptive, the coefficient of variation of steps where they were not measured, how fast a rank computes
-                where that is derived
+    replicate   rates and latency, placement and routing, how fast a rank computes, what software costs (`draws`);
+                the coefficient of variation of steps where they were not measured
     step        the slowest rank (`noise`), Horovod's phase
 
 and, where a study has measured steps between nodes, by how much predictions of those are off.
 
 A replicate's rate is that of the mean of its K steps, as a study measures it. The centre is the median over replicates,
-the band their 5 and 95 %. Replicates share the cost of each algorithm for each kind of placement and routing, which is
-affine in the bytes. Efficiency is relative to one rank without communication, whose time per
-sample is the profile's.
+the band their 5 and 95 %. Efficiency is relative to one rank without communication, whose time per sample is the
+profile's.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.analysis.predict.backend_rules import HOROVOD_BITS_BYTES, Bucket
-from dlscale.analysis.predict.exchange import Algorithm, NetworkExchange
+from dlscale.analysis.predict.costs import drawn
+from dlscale.analysis.predict.draws import Draws, asynchronous, drawn_line, draws_of, exchanges_of
 from dlscale.analysis.predict.halos import HaloSeconds, Replicas, calls_cost, calls_jitter
-from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION, cost, mean_jitter
+from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
 from dlscale.analysis.predict.network import Placement, Routing
 from dlscale.analysis.predict.noise import slowest
 from dlscale.analysis.predict.profile import Profile, at_batch, at_rows, with_rows
 from dlscale.analysis.predict.scenario import GATHERS, Scenario, changed_scenarios, check_sizes, noise_texts
-from dlscale.analysis.predict.timeline import BucketExchange, asynchronous_seconds, step_seconds
+from dlscale.analysis.predict.timeline import step_seconds
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
 from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
@@ -85,38 +83,6 @@ def predict_curve(scenario: Scenario, sizes: Sequence[int], *, explain: bool = F
     return PredictedCurve(scenario=scenario, points=points, sensitivity=last)
 
 
-@dataclass(frozen=True, slots=True)
-class _Draws:
-    """A size of `scenario`, and what each of its replicates draws once, (R, 1)."""
-
-    scenario: Scenario
-    num_nodes: int
-    rng: np.random.Generator
-    rate: Floats
-    latency: Floats
-    minimal: Floats  # weight of minimal routing
-    scattered: NDArray[np.bool_]
-
-    @property
-    def num_ranks(self) -> int:
-        return self.num_nodes * self.scenario.ranks_per_node
-
-    def exchange(
-        self, algorithm: Algorithm, placement: Placement = "packed", routing: Routing = "adaptive"
-    ) -> NetworkExchange:
-        """An exchange between the nodes."""
-        scenario = self.scenario
-        return NetworkExchange(
-            algorithm=algorithm,
-            num_nodes=self.num_nodes,
-            ranks_per_node=scenario.ranks_per_node,
-            num_servers=scenario.rule.num_equal_servers(scenario.profile, scenario.servers(self.num_ranks)),
-            placement=placement,
-            routing=routing,
-            seed=scenario.seed,
-        )
-
-
 def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     """The point on so many nodes. Raises UsageError as `check_sizes` and `loggp.cost`."""
     check_sizes(scenario, [num_nodes])
@@ -125,16 +91,18 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     base, whole = at_batch(scenario.profile, scenario.batch), at_batch(scenario.profile, local_batch)
     even, in_proportion = at_rows(whole, 1 / split), at_rows(whole, _largest_share(scenario, split))
     profile = with_rows(scenario.profile, local_batch, split) or in_proportion
-    rng = np.random.default_rng([scenario.seed, num_nodes])
-    draws = _draw(scenario, num_nodes, rng)
+    draws = draws_of(scenario, num_nodes)
     shape = (scenario.num_replicates, NUM_STEPS)
     rule = scenario.rule
     # What a step takes beside its parts (fetching a batch, the loop itself) grows with them.
     beside = profile.mean_step_seconds / (profile.backward_seconds + profile.update_seconds)
     waits_for = num_ranks if rule.exchanges and not rule.asynchronous else 1
     dropped = min(rule.num_dropped, num_ranks - 1)
-    factors = beside * slowest(scenario.noise, waits_for, shape, rng, num_dropped=dropped)
-    exchanges = _exchanges(draws, profile)
+    pace = draws.pace_of(profile)
+    factors = (
+        beside * slowest(scenario.noise, waits_for, shape, draws.stream("steps"), num_dropped=dropped) * pace
+    )
+    exchanges = exchanges_of(draws, profile)
     whole_update = profile.update_seconds
     gathers = np.zeros((scenario.num_replicates, 1))
     if scenario.shard != NONE and exchanges:
@@ -150,28 +118,37 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
             moment, forward_seconds=profile.forward_seconds, backward_seconds=profile.backward_seconds
         )
 
-    pace = np.ones((scenario.num_replicates, 1))
-    if profile.time_factors != (1.0, 1.0):
-        pace = _between(profile.time_factors, pace.shape, rng)
-        factors = factors * pace
     if rule.asynchronous:
-        seconds = _asynchronous(draws, profile, factors)
+        seconds = asynchronous(draws, profile, factors)
     else:
-        seconds = step_seconds(profile, rule, exchanges, factors, rng, halted=halted) + gathers
+        seconds = gathers + step_seconds(
+            profile,
+            rule,
+            exchanges,
+            factors,
+            draws.stream("cycles"),
+            halted=halted,
+            beside=_contention(draws, profile),
+        )
     mean = seconds.mean(axis=1)
     if scenario.step_error and (num_ranks > 1 or rule.serves):
-        mean = mean * np.exp(scenario.step_error * rng.standard_normal(scenario.num_replicates))
+        mean = mean * np.exp(
+            scenario.step_error * draws.stream("error").standard_normal(scenario.num_replicates)
+        )
     computing = factors.mean(axis=1) * (profile.backward_seconds + whole_update)
     saved = factors.mean(axis=1) * (whole_update - profile.update_seconds)
-    ideal, paces = base.mean_step_seconds / scenario.batch * local_batch / split, pace[:, 0]
+    ideal = base.mean_step_seconds / scenario.batch * local_batch / split * draws.pace_of(base)[:, 0]
+    evenly, unevenly, here = (
+        it.mean_step_seconds * draws.pace_of(it)[:, 0] for it in (even, in_proportion, profile)
+    )
     exchanging = np.broadcast_to(halos.total, shape).mean(axis=1)
     rates = num_ranks // split * local_batch / mean
-    efficiencies = ideal * paces / mean
+    efficiencies = ideal / mean
     lost = {
-        BATCH: (even.mean_step_seconds - ideal) * paces,
-        UNEVEN: (in_proportion.mean_step_seconds - even.mean_step_seconds) * paces,
-        THIN: (profile.mean_step_seconds - in_proportion.mean_step_seconds) * paces,
-        STRAGGLERS: computing - profile.mean_step_seconds * paces,
+        BATCH: evenly - ideal,
+        UNEVEN: unevenly - evenly,
+        THIN: here - unevenly,
+        STRAGGLERS: computing - here,
         HALO: exchanging,
         EXPOSED: mean - computing - exchanging + saved,
         UPDATE: -saved,
@@ -207,116 +184,25 @@ def sensitivity(scenario: Scenario, num_nodes: int) -> dict[str, float]:
     }
 
 
-def _draw(scenario: Scenario, num_nodes: int, rng: np.random.Generator) -> _Draws:
-    shape, network = (scenario.num_replicates, 1), scenario.network
-    return _Draws(
-        scenario=scenario,
-        num_nodes=num_nodes,
-        rng=rng,
-        rate=_between(network.rate_factors, shape, rng),
-        latency=_between(network.latency_factors, shape, rng),
-        minimal=rng.random(shape),
-        scattered=rng.random(shape) < 0.5,
-    )
-
-
-def _between(limits: tuple[float, float], shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
-    low, high = limits
-    return np.asarray(low * (high / low) ** rng.random(shape), dtype=np.float64)
-
-
-def _exchanges(draws: _Draws, profile: Profile) -> list[BucketExchange]:
-    """The buckets with the seconds that each exchange takes in each replicate; none where nobody else is there."""
-    rule = draws.scenario.rule
-    if rule.asynchronous or (draws.num_ranks == 1 and not rule.serves):
-        return []
-    if rule.cycle_seconds:
-        return _fused_exchanges(draws, profile)
-    num_servers = draws.scenario.servers(draws.num_ranks)
-    buckets = rule.buckets(profile, num_servers=num_servers)
-    # All servers get chunks at the same time, so that a chunk takes as long as a message that all have a share of.
-    at_once = num_servers if rule.in_chunks else 1
-    largest: dict[Algorithm, int] = {}
-    for bucket in buckets:
-        algorithm = rule.algorithm(bucket.num_bytes)
-        largest[algorithm] = max(largest.get(algorithm, 0), at_once * bucket.num_bytes)
-    seconds = {algorithm: _seconds_of(draws, algorithm, size) for algorithm, size in largest.items()}
-    if rule.in_chunks:
-        adding = draws.num_ranks * draws.scenario.network.reduce_seconds_per_byte
-        return [
-            _there_and_back(
-                bucket,
-                seconds["parameter_servers"](at_once * bucket.num_bytes),
-                adding=bucket.num_bytes * adding / draws.rate,
-            )
-            for bucket in buckets
-        ]
-    return [
-        BucketExchange(bucket=bucket, seconds=seconds[rule.algorithm(bucket.num_bytes)](bucket.num_bytes))
-        for bucket in buckets
-    ]
-
-
-def _fused_exchanges(draws: _Draws, profile: Profile) -> list[BucketExchange]:
-    """Horovod's: what is fused depends on how long the exchange before takes, in the middle of the replicates."""
-    rule = draws.scenario.rule
-    agreeing = 2 * _seconds_of(draws, "recursive_doubling", HOROVOD_BITS_BYTES)(HOROVOD_BITS_BYTES)
-    whole = sum(gradient.num_bytes for gradient in profile.gradients) * rule.bytes_per_element // 4
-    known: dict[Algorithm, Callable[[int], Floats]] = {}
-
-    def seconds(num_bytes: int) -> Floats:
-        algorithm = rule.algorithm(num_bytes)
-        if algorithm not in known:
-            known[algorithm] = _seconds_of(draws, algorithm, whole)
-        own: Floats = agreeing + known[algorithm](num_bytes)
-        return own
-
-    buckets = rule.buckets(profile, seconds_of=lambda num_bytes: float(np.median(seconds(num_bytes))))
-    return [BucketExchange(bucket=bucket, seconds=seconds(bucket.num_bytes)) for bucket in buckets]
-
-
-def _there_and_back(bucket: Bucket, seconds: Floats, *, adding: Floats) -> BucketExchange:
-    """Servers' links are as long busy one way as the other; they add before anything comes back."""
-    back: Floats = np.maximum(0.0, seconds - adding) / 2
-    return BucketExchange(bucket=bucket, seconds=seconds - back, back_seconds=back)
-
-
-def _seconds_of(draws: _Draws, algorithm: Algorithm, largest: int) -> Callable[[int], Floats]:
-    """Bytes -> seconds (R, 1) of an exchange in each replicate, with the jitter of one of `largest` bytes."""
-    network = draws.scenario.network
-
-    def line(placement: Placement, routing: Routing) -> tuple[float, float]:
-        own = cost(network, draws.exchange(algorithm, placement, routing))
-        return own.seconds, own.seconds_per_byte
-
-    fixed, slope = _drawn_line(draws, line)
-    jitter = mean_jitter(network, draws.exchange(algorithm), num_bytes=largest, rng=draws.rng)
-    return lambda num_bytes: fixed * draws.latency + jitter + num_bytes * slope / draws.rate
-
-
-def _drawn_line(
-    draws: _Draws, line: Callable[[Placement, Routing], tuple[float, float]]
-) -> tuple[Floats, Floats]:
-    """(R, 1) each: both numbers of a line at the placement and the routing of each replicate."""
-    adaptive = line("packed", "adaptive")
-    if draws.scenario.network.groups is None:
-        fixed, slope = (np.full_like(draws.rate, value) for value in adaptive)
-        return fixed, slope
-    minimal, scattered = line("packed", "minimal"), line("scattered", "adaptive")
-    fixed, slope = (
-        np.where(draws.scattered, far, (1 - draws.minimal) * wide + draws.minimal * direct)
-        for wide, direct, far in zip(adaptive, minimal, scattered, strict=True)
-    )
-    return fixed, slope
-
-
 def _largest_share(scenario: Scenario, split: int) -> float:
     """Of a sample's rows, that of the rank with the most blocks."""
     blocks = scenario.largest_split
     return max(Rows(index=0, split=split, num_blocks=blocks).counts(blocks)) / blocks
 
 
-def _halos(draws: _Draws, split: int, local_batch: int) -> HaloSeconds:
+def _contention(draws: Draws, profile: Profile) -> Floats | float:
+    """(R, 1) seconds that computing takes longer beside exchanges, if these are wholly overlapped."""
+    scenario = draws.scenario
+    if draws.num_ranks == 1 or scenario.contention == (0.0, 0.0):
+        return 0.0
+    num_bytes = (
+        sum(gradient.num_bytes for gradient in profile.gradients) * scenario.rule.bytes_per_element / 4
+    )
+    around = 1.0 if scenario.rule.serves else 2 * (draws.num_ranks - 1) / draws.num_ranks
+    return around * num_bytes * drawn(scenario.contention, draws.contention)
+
+
+def _halos(draws: Draws, split: int, local_batch: int) -> HaloSeconds:
     """What a step exchanges between ranks that share samples, in each replicate; nothing where samples are whole."""
     scenario, none = draws.scenario, np.zeros_like(draws.rate)
     if split == 1 or scenario.halo is None:
@@ -341,29 +227,11 @@ def _halos(draws: _Draws, split: int, local_batch: int) -> HaloSeconds:
             )
             return calls_cost(scenario.network, replicas, calls, algorithm=algorithm)
 
-        fixed, moved = _drawn_line(draws, line)
+        fixed, moved = drawn_line(draws, line)
         jitter = calls_jitter(scenario.network, split, calls, algorithm=algorithm)
         return np.asarray(fixed * draws.latency + jitter + moved / draws.rate, dtype=np.float64)
 
     return HaloSeconds(forward=seconds("forward"), backward=seconds("backward"))
-
-
-def _asynchronous(draws: _Draws, profile: Profile, factors: Floats) -> Floats:
-    """A worker alone with the servers, and what their busiest link needs for one worker's gradients."""
-    network = draws.scenario.network
-    num_bytes = sum(bucket.num_bytes for bucket in draws.scenario.rule.buckets(profile))
-    alone = replace(draws.exchange("parameter_servers"), num_nodes=1, ranks_per_node=1)
-    own = cost(network, alone).of(num_bytes)
-    latency = 2 * network.latency_seconds
-    of_server = num_bytes / alone.num_servers
-    busy = max(of_server / network.node_bytes_per_second, of_server * network.reduce_seconds_per_byte)
-    return asynchronous_seconds(
-        profile,
-        own_exchange=latency * draws.latency + max(0.0, own - latency) / draws.rate,
-        server_seconds=busy / draws.rate,
-        factors=factors,
-        num_ranks=draws.num_ranks,
-    )
 
 
 def _typical(parts: Mapping[str, Floats], lost: Floats) -> dict[str, float]:

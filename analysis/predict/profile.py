@@ -47,6 +47,9 @@ class Profile(ComputedStep):
     forward_seconds: float  # end of forward
     gradients: tuple[Gradient, ...]
     step_seconds: tuple[float, ...]
+    # Of `backward_seconds`, what a step takes whatever its batch: calls of a framework, launches of kernels.
+    fixed_seconds: float = 0.0
+    fixed_factors: tuple[float, float] = (1.0, 1.0)  # the least and the most of it
     evidence: str  # measured, published, stated by a user, or derived from what is published of others
     source: str  # the study and cell, or the publication
     derived: tuple[str, ...] = ()  # what of it is not measured but derived, in words
@@ -66,6 +69,11 @@ class Profile(ComputedStep):
         """The mean of `step_seconds`."""
         return sum(self.step_seconds) / len(self.step_seconds)
 
+    @property
+    def fixed_share(self) -> float:
+        """Of the time of both passes, over which it is spread evenly, what does not depend on the batch."""
+        return min(1.0, self.fixed_seconds / self.backward_seconds)
+
 
 def checked(profile: Profile) -> Profile:
     """The profile itself. Raises UsageError for one that nothing can be predicted from."""
@@ -79,13 +87,15 @@ def checked(profile: Profile) -> Profile:
         raise UsageError(f"the profile of {profile.source} has a time that is negative, infinite or missing")
     if profile.backward_seconds <= 0 or min(profile.step_seconds) <= 0:
         raise UsageError(f"the profile of {profile.source} has steps that take no time")
+    if not 0 <= profile.fixed_seconds <= profile.backward_seconds:
+        raise UsageError(f"the profile of {profile.source} has a fixed cost that is no part of its step")
     if any(gradient.num_bytes <= 0 for gradient in profile.gradients):
         raise UsageError(f"the profile of {profile.source} has a gradient of no bytes")
     return profile
 
 
 def at_batch(profile: Profile, local_batch: int) -> Profile:
-    """The profile at another batch: computing in proportion to the samples, the update as it is."""
+    """The profile at another batch: computing in proportion to the samples, fixed cost and update as they are."""
     if local_batch == profile.local_batch:
         return profile
     ratio = local_batch / profile.local_batch
@@ -100,10 +110,14 @@ def at_batch(profile: Profile, local_batch: int) -> Profile:
 
 
 def at_rows(profile: Profile, share: float) -> Profile:
-    """The profile of a rank with that share of every sample's rows: computing in proportion, the update as it is."""
+    """The profile of a rank with that share of every sample's rows, or of the samples: computing in proportion.
+
+    Fixed cost and update are as they are.
+    """
     if share == 1:
         return profile
-    update = profile.update_seconds
+    update, fixed = profile.update_seconds, profile.fixed_share
+    share = fixed + (1 - fixed) * share
     return replace(
         profile,
         forward_seconds=share * profile.forward_seconds,

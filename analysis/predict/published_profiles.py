@@ -12,8 +12,9 @@ the first of
     2. its operations, at the rates in operations per second that other workloads are published with there
     3. its operations, at the shares of a stated peak that those of Cori's nodes are
 
-and lie between the lowest and the highest of them: the profile's `time_factors`. Nothing here was measured on the
-system, and every profile says so (`derived`).
+and lie between the lowest and the highest of them: the profile's `time_factors`. What a step takes whatever its batch
+(`costs`) is a part of a published rate, and comes on top of operations. Nothing here was measured on the system, and
+every profile says so (`derived`).
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib import resources
 from typing import Literal
 
 from pydantic import PositiveFloat, model_validator
 
-from dlscale.analysis.predict.profile import SOURCES, Gradient, Profile
+from dlscale.analysis.predict.costs import load_costs, step_cost
+from dlscale.analysis.predict.profile import SOURCES, Gradient, Profile, at_rows
 from dlscale.analysis.text import seconds_text
 from dlscale.base import definitions
 from dlscale.base.definitions import Frozen
@@ -108,7 +111,7 @@ def profile_of_file(path: str, system: System) -> Profile:
     seconds = stored.sample_time.number * stored.local_batch.value
     forward, gradients = _timeline(_layers(facts, facts.preset(stored.preset)), seconds)
     update = _update_seconds(facts, facts.preset(stored.preset), system)
-    return Profile(
+    profile = Profile(
         workload=stored.workload,
         preset=stored.preset,
         framework=stored.framework,
@@ -127,6 +130,7 @@ def profile_of_file(path: str, system: System) -> Profile:
         ),
         variation=(stored.variation.low, stored.variation.high),
     )
+    return _with_fixed_cost(profile, system, device=system.default_device, is_part=True)
 
 
 def _layers(workload: Workload, preset: Preset) -> Sequence[Layer]:
@@ -200,6 +204,7 @@ class Pace(Frozen):
     least: float
     most: float
     text: Text
+    of_workload: bool = False  # published of the workload itself
 
 
 def derived_profile(
@@ -221,7 +226,7 @@ def derived_profile(
     band = f"{seconds_text(center)} ({seconds_text(pace.least)} to {seconds_text(pace.most)})"
     forward, gradients = _timeline(_layers(facts, preset), seconds)
     update = _update_seconds(facts, preset, system)
-    return Profile(
+    profile = Profile(
         workload=workload,
         preset=preset.name,
         framework=framework,
@@ -243,6 +248,39 @@ def derived_profile(
         ),
         variation=(known.variation.low, known.variation.high),
         time_factors=(pace.least / center, pace.most / center),
+    )
+    return _with_fixed_cost(profile, system, device=device, is_part=pace.of_workload)
+
+
+def _with_fixed_cost(profile: Profile, system: System, *, device: str, is_part: bool) -> Profile:
+    """The profile with what a step takes whatever its batch, which is a part of its time or comes on top.
+
+    Raises UsageError for a step on a GPU that would be mostly that: nobody measured it there.
+    """
+    limits = step_cost(system, profile.workload, profile.framework, device=device)
+    if limits is None:
+        return profile
+    low, high = limits
+    longest = profile.backward_seconds * profile.time_factors[1]
+    if device == "gpu" and not is_part and longest < high:
+        raise UsageError(
+            f"a step of {profile.workload} {profile.preset} is too small to be derived: on {system.name} its "
+            f"operations take {seconds_text(longest)} at most, and what it costs beside them, up to "
+            f"{seconds_text(high)} on a host's processor, was not measured on GPUs; measure it there"
+        )
+    fixed = math.sqrt(low * high) or high / 2
+    if not is_part:
+        profile = at_rows(profile, 1 + fixed / profile.backward_seconds)
+    fixed = min(fixed, profile.backward_seconds)
+    text = (
+        f"{seconds_text(fixed)} ({seconds_text(low)} to {seconds_text(high)}) of a step whatever its batch, measured "
+        f"on {load_costs().source.partition(' (')[0]}, by the processors' frequencies"
+    )
+    return replace(
+        profile,
+        fixed_seconds=fixed,
+        fixed_factors=(low / fixed, high / fixed),
+        derived=(*profile.derived, text),
     )
 
 
@@ -290,6 +328,7 @@ def _pace(
             least=sharing / max(rate.high for rate in own),
             most=sharing / min(rate.low for rate in own),
             text=f"published{SOURCES}{'; '.join(rate.source for rate in own)}",
+            of_workload=True,
         )
     stated = [
         *_operations(of_system),

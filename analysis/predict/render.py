@@ -62,13 +62,15 @@ def prediction_table(records: Sequence[PredictionRecord]) -> Table:
             Column("servers", lambda record: record.num_servers or ""),
             Column("split", lambda record: record.split if record.split > 1 else ""),
             Column("samples/s", lambda record: number(record.samples_per_second.center)),
+            Column("low", lambda record: number(record.samples_per_second.low)),
+            Column("high", lambda record: number(record.samples_per_second.high)),
             Column("tokens/s", _tokens),
             Column("efficiency", lambda record: _percent(record.efficiency.center), unit="%"),
             Column("low", lambda record: _percent(record.efficiency.low), unit="%"),
             Column("high", lambda record: _percent(record.efficiency.high), unit="%"),
         ),
         data=prediction_row,
-        legend="low and high: 5 to 95 % of the replicates' efficiencies",
+        legend="low and high: 5 to 95 % of the replicates, of what stands before them",
         group=lambda record: record.carrier,
     ).of(records)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of, with_algorithm
+from dlscale.analysis.predict.costs import Limits, Serving, contention_cost, serving_cost
 from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.network import Network, between_gpus, network_of
 from dlscale.analysis.predict.noise import Noise, noise_of
@@ -41,6 +42,10 @@ class Scenario:
     batch: int
     ranks_per_node: int = 1
     num_servers: Callable[[int], int] = field(default=lambda _: 0)  # for so many ranks
+    serving: Serving | None = None  # what a server's processor does; None: servers are as fast as their links
+    # Seconds that computing takes longer per byte that a rank sends in an overlapped exchange, at least and at most.
+    contention: Limits = (0.0, 0.0)
+    contention_source: str = ""  # the study that it was measured in; empty: another machine's, or none
     num_replicates: int = NUM_REPLICATES
     seed: int = 0
     calibrated_nodes: int | None = None  # the most that the network was calibrated on; None: it was not
@@ -141,6 +146,7 @@ def scenario_of(
         carries = rule_of(alike, {}, framework=profile.framework, num_servers=1, spare_core=False)
         carries = replace(carries, backend=carrier)
         of_shards = (*of_shards, *_in_proportion(profile, split), *ASSUMED_OF_ROWS)
+    spare = machine.has_spare_core(per_node) or machine.devices is not None
     own = profile.local_batch
     if scaling_mode == "strong":
         own = load_workload(profile.workload).preset(profile.preset).global_batch
@@ -157,6 +163,10 @@ def scenario_of(
         batch=batch or own,
         ranks_per_node=per_node,
         num_servers=num_servers,
+        serving=serving_cost(machine, backend, profile.framework, num_tensors=len(profile.gradients)),
+        contention=contention_cost(machine, rule.backend, spare=spare)
+        if rule.overlap != "none"
+        else (0.0, 0.0),
         backend_options=backend_options,
         exchange_algorithm=algorithm if algorithm and not rule.serves else "",
     )

@@ -9,6 +9,7 @@ not wait for each other, and where the new weights come back bucket by bucket, t
 Without overlap all exchanges follow backpropagation. Delayed by a step, they have the whole of the next one: the longer
 of the two is what it takes. Deferred, a layer of the next forward pass waits for its own bucket alone.
 Where ranks share samples, they exchange rows while they compute, and all that follows is that much later.
+What is overlapped takes from the cores that compute: a step is longer by `beside`, as far as exchanges are overlapped.
 Asynchronous servers make nobody wait for others: their links, or a worker's own round trip, limit the rate.
 
 All arrays are (R, K): R replicates of K steps each.
@@ -48,11 +49,32 @@ def step_seconds(
     rng: np.random.Generator,
     *,
     halted: Callable[[float], Floats | float] = lambda _: 0.0,
+    beside: Floats | float = 0.0,
 ) -> Floats:
     """(R, K) seconds of synchronous steps whose slowest rank computes `factors` times as long as planned.
 
-    Before a moment of the undisturbed step it exchanges rows for `halted` seconds.
+    Before a moment of the undisturbed step it exchanges rows for `halted` seconds. Wholly overlapped, its exchanges
+    would make it compute `beside` seconds longer.
     """
+    if not exchanges or rule.overlap == "none":
+        return _step_seconds(computed, rule, exchanges, factors, rng, halted=halted)
+    alone = _step_seconds(computed, rule, (), factors, rng, halted=halted)
+    seconds = _step_seconds(computed, rule, exchanges, factors, rng, halted=halted)
+    in_all: Floats = np.sum([exchange.seconds for exchange in exchanges], axis=0)
+    overlapped = 1 - np.clip((seconds - alone) / np.maximum(in_all, 1e-300), 0.0, 1.0)
+    return np.asarray(seconds + beside * overlapped, dtype=np.float64)
+
+
+def _step_seconds(
+    computed: ComputedStep,
+    rule: ExchangeRule,
+    exchanges: Sequence[BucketExchange],
+    factors: Floats,
+    rng: np.random.Generator,
+    *,
+    halted: Callable[[float], Floats | float],
+) -> Floats:
+    """As `step_seconds`, where nothing is taken from the cores that compute."""
     backward: Floats = computed.backward_seconds * factors + halted(computed.backward_seconds)
     update: Floats = computed.update_seconds * factors
     if not exchanges:

@@ -23,6 +23,7 @@ from dlscale.analysis.findings.predicted_points import (
 )
 from dlscale.analysis.predict.grid import Axes, grid_rows, read_grid
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
+from dlscale.analysis.predict.ranking import unknown_ranking
 from dlscale.analysis.predict.render import (
     assumption_line,
     basis_lines,
@@ -165,10 +166,11 @@ def show_curves(
     ]
     below = [text for curve in curves if explain for text in explanation(curve)]
     for curve in curves:
-        if curve.scenario.calibrated_nodes:
+        if curve.scenario.calibrated_nodes or curve.scenario.network.within_node:
             from dlscale.analysis.predict.calibration_records import calibration_line
 
             below.append(calibration_line(curve.scenario))
+    below = [*filter(None, [unknown_ranking(curves)]), *below]
     below += [*basis_lines(scenario), *filter(None, [assumption_line(records)])]
     _print([*above, prediction_table(records), *below])
     small_print = [f"Published: {it}." for it in published]

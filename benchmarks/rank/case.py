@@ -72,6 +72,7 @@ class CaseRun:
     factory: ReplicaFactory
     source: Input  # of the factory's samples
     deadline: float  # on this rank's monotonic clock
+    second: tuple[int, ReplicaFactory] | None = None  # another local batch, and what makes replicas of it
     reference_factory: ReplicaFactory | None = None  # not compiled, for audits; None: `factory`
     facts: Workload | None = None  # of its workload, with a user's file; None: as the cell has them
     budgeted: bool = False  # windows are added until the deadline; else there are as few as the rules allow

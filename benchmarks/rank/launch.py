@@ -21,7 +21,7 @@ from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.measure import CommunicatorControl
 from dlscale.benchmarks.rank.observers import HostMemoryMeter, observers_of
 from dlscale.benchmarks.rank.other_programs import watch_other_programs
-from dlscale.benchmarks.rank.profile import measure_profile
+from dlscale.benchmarks.rank.profile import measure_profile, second_batch
 from dlscale.benchmarks.rank.solution import train_to_target
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.rank.split import split_gates
@@ -33,6 +33,7 @@ from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
 from dlscale.collectives.registry import preload, serve
 from dlscale.models.frameworks import framework_module, repeatable, taken_gpu
+from dlscale.models.workload import ReplicaFactory
 
 
 def run_launch_on_rank(
@@ -114,6 +115,7 @@ def run_launch_on_rank(
             index=index,
             cell=case.cell,
             factory=factory,
+            second=_second(spec, case.cell) if case.cell.control == "profile" else None,
             source=spec.source(case.cell),
             facts=spec.facts(case.cell),
             reference_factory=spec.reference_factory(case.cell),
@@ -126,6 +128,14 @@ def run_launch_on_rank(
     world.Barrier()
     connected.close()
     return 0 if passed else 3
+
+
+def _second(spec: LaunchSpec, cell: Cell) -> tuple[int, ReplicaFactory] | None:
+    """The second batch of a profile; None of sleep, which is as long for any batch."""
+    if cell.slept:
+        return None
+    batch = second_batch(cell.local_batch)
+    return batch, spec.factory(cell.model_copy(update={"local_batch": batch, "global_batch": batch}))
 
 
 CONTROLS: dict[Control, Measurement] = {

@@ -1,6 +1,7 @@
 """Control `profile`: every other step is stamped, so that the steps between say what the stamps cost.
 
-The order is plain, stamped, stamped, plain: what drifts over some steps is the same for both.
+The order is plain, stamped, stamped, plain: what drifts over some steps is the same for both. Steps of a
+second batch follow: between two, what a step costs beside its samples can be told from what these cost.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dlscale.benchmarks.records.profile import (
     MIN_PROFILED_STEPS,
     GradientReady,
     Quantiles,
+    SecondBatch,
     StepProfile,
 )
 from dlscale.benchmarks.records.record import Gate
@@ -31,6 +33,13 @@ from dlscale.models.workload import Replica
 ROUND = (False, True, True, False)  # which steps of a round are stamped
 PLAIN = 5  # first steps of the warm-up
 LONGEST = 2  # times the fewest steps: windows of short steps have more
+TIMES = 4  # between both batches
+SECOND_STEPS, SECOND_SECONDS = 100, 3.0  # of the second one, whichever is over first
+
+
+def second_batch(local_batch: int) -> int:
+    """The other batch that is timed: a smaller one, but of 2 samples or more, as batch norm needs them."""
+    return local_batch // TIMES if local_batch >= 2 * TIMES else TIMES * local_batch
 
 
 def profile_rules(rules: Rules, trainer: StampedTrainer) -> Rules:
@@ -64,7 +73,7 @@ def measure_profile(case: CaseRun) -> list[Gate]:
         case.write_observed()
         (replica,) = replicas
         sizes = [weight.size * ELEMENT_BYTES for weight in replica.weights()]
-        profile = steps.profile(replica.names(), sizes)
+        profile = steps.profile(replica.names(), sizes).model_copy(update={"second": _measure_second(case)})
         case.write(
             CaseResult(
                 steady=steady,
@@ -80,6 +89,25 @@ def measure_profile(case: CaseRun) -> list[Gate]:
         ]
     finally:
         trainer.close()
+
+
+def _measure_second(case: CaseRun) -> SecondBatch | None:
+    if case.second is None:
+        return None
+    (batch, factory), context = case.second, case.context
+    trainer = context.backend.distribute(factory, shard=context.shard, seed=context.seed)
+    try:
+        for _ in range(2 * PLAIN):
+            trainer.step()
+        seconds: list[float] = []
+        while len(seconds) < SECOND_STEPS and (sum(seconds) < SECOND_SECONDS or len(seconds) < PLAIN):
+            begin = time.perf_counter()
+            trainer.step()
+            trainer.synchronize()
+            seconds.append(time.perf_counter() - begin)
+    finally:
+        trainer.close()
+    return SecondBatch(local_batch=batch, seconds=seconds)
 
 
 class ProfiledSteps:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, PositiveInt, model_validator
 
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Text
 
 MIN_PROFILED_STEPS = 200  # with stamps, and as many without
@@ -34,6 +34,13 @@ class GradientReady(Frozen):
     ready: Quantiles
 
 
+class SecondBatch(Frozen):
+    """Whole steps of another local batch, taken after all others: they tell what a step costs whatever its batch."""
+
+    local_batch: PositiveInt
+    seconds: Annotated[list[Length], Field(min_length=1)]
+
+
 class StepProfile(Frozen):
     """The steps of a rank over backend `none`; gradients are in the order in which they were completed.
 
@@ -48,6 +55,7 @@ class StepProfile(Frozen):
     gradients: Annotated[list[GradientReady], Field(min_length=1)]
     stamped_seconds: list[Length]  # whole steps with stamps
     plain_seconds: list[Length]  # whole steps without, taken between those
+    second: SecondBatch | None = where_given(None)
 
     @model_validator(mode="after")
     def _in_order(self) -> StepProfile:

@@ -18,6 +18,7 @@ from scipy.optimize import curve_fit
 from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of
 from dlscale.analysis.predict.calibration import Calibration, CalibrationPoint, calibrated, predicted_seconds
 from dlscale.analysis.predict.calibration_records import LINKS_OF, step_error
+from dlscale.analysis.predict.costs import serving_cost
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.noise import noise_of_steps
@@ -102,6 +103,7 @@ class Predictor:
             scaling_mode="weak",
             batch=profile.local_batch,
             num_servers=lambda _: step.num_servers,
+            serving=serving_cost(None, step.backend, "torch", num_tensors=len(profile.gradients)),
             num_replicates=NUM_REPLICATES,
         )
 

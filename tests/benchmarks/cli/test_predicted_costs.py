@@ -1,0 +1,76 @@
+"""What software costs, as a user sees it: in curves of servers, of strong scaling, and in which backend is fastest."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlscale.benchmarks.records.files import load_records
+
+REFERENCE = Path("results/reference/two-cores")
+BACKENDS = ("ring", "mpi", "gloo", "horovod")
+
+
+@pytest.fixture
+def predicted(dlscale, tmp_path):
+    """Predict; {backend: {nodes: row}}."""
+
+    def predict(*words):
+        status, out, err = dlscale("predict", *words, "--json", "--results", tmp_path)
+        assert status == 0, err
+        found = {}
+        for row in json.loads(out)["rows"]:
+            found.setdefault(row["backend"], {})[row["num_nodes"]] = row
+        return found
+
+    return predict
+
+
+def test_one_server_of_a_thousand_nodes_is_slower_than_its_link(predicted):
+    words = "weak-scaling --system cori --backends ring,grpc_ps --nodes 1,16,128,1024"
+    curves = predicted(*words.split())
+    ratio = {
+        nodes: curves["ring"][nodes]["samples_per_second"] / curves["grpc_ps"][nodes]["samples_per_second"]
+        for nodes in (16, 1024)
+    }
+    assert ratio[16] == pytest.approx(
+        1, abs=0.01
+    )  # 2.4 MB from 16 workers take milliseconds of a step of 5 s
+    assert ratio[1024] > 1.15
+    assert curves["grpc_ps"][1024]["low"] < 0.5 * curves["ring"][1024]["low"]
+
+
+def test_strong_scaling_loses_what_a_step_costs_whatever_its_batch(predicted):
+    curves = predicted(*["strong-scaling", "--system", "cori", "--backends", "horovod", "--nodes", "1,8,64"])
+    lost = {nodes: row["batch_effect_loss"] for nodes, row in curves["horovod"].items()}
+    assert lost[1] == pytest.approx(0, abs=1e-9)
+    assert lost[8] < 0.03 < lost[64]
+
+
+def test_backends_of_the_reference_machine_are_predicted_in_the_order_that_was_measured(dlscale, tmp_path):
+    words = ["predict", "weak-scaling", "--system", f"{REFERENCE}.toml", "--from", REFERENCE / "profile"]
+    words += ["--calibrate", REFERENCE / "trainings", "--backends", ",".join(BACKENDS), "--nodes", "1"]
+    words += ["--set", "ranks_per_node=2", "--json", "--results", tmp_path]
+    status, out, err = dlscale(*words)
+    assert status == 0, err
+    rates = {row["backend"]: row["samples_per_second"] for row in json.loads(out)["rows"]}
+    records, _ = load_records(REFERENCE / "trainings")
+    measured = {
+        record.case.cell.backend: np.median([max(it.seconds) / it.num_steps for it in record.windows])
+        for record in records
+        if record.case.cell.control == "train"
+    }
+    assert sorted(BACKENDS, key=rates.get, reverse=True) == sorted(BACKENDS, key=measured.get)
+
+
+def test_what_cannot_be_ranked_is_said(dlscale, tmp_path):
+    words = "predict weak-scaling --system cori --backends ring,gloo --nodes 1,64"
+    text = dlscale(*words.split(), "--results", tmp_path)[1]
+    assert "gloo" not in text or "not known: which of" in text
+
+
+def test_a_step_on_a_gpu_that_would_be_mostly_launches_is_refused(dlscale, tmp_path):
+    words = "run weak-scaling --system perlmutter --preset tiny --nodes 1,2 --data synthetic"
+    text = dlscale(*words.split(), "--results", tmp_path)[1]
+    assert "is too small to be derived: on perlmutter its operations take" in text
