@@ -33,7 +33,7 @@ from dlscale.collectives.sharding import ON_GPUS
 from dlscale.models.frameworks import DEVICES, FRAMEWORKS, GPU_HELP
 
 TOP = Path(__file__).parents[2]
-LIMIT_SECONDS = 900
+LIMIT_SECONDS = 300  # of a step: where one rank failed early, others wait for it
 REHEARSED_RANKS = 2
 # Ranks that share a GPU are refused by NCCL, and by studies; they show whether exchanges through host memory are right.
 SHARING = ("mpi", "gloo", "ring", "grpc_ps")
