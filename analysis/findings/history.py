@@ -35,7 +35,7 @@ from dlscale.analysis.text import (
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.expectations import PastCell, PastStudy
 
-AS_EXPECTED, UNKNOWN = "as expected", "too few studies"
+AS_EXPECTED, UNKNOWN, ABSENT = "as expected", "too few studies", "not in the newest"
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: values are computed at first use, and kept
@@ -80,9 +80,10 @@ class HistoryRow:
 
     @property
     def verdict(self) -> str:
-        """`slower`, `more efficient`, `as expected`."""
+        """`slower`, `higher`, `as expected`, or why there is none."""
         if not self.found:
-            return AS_EXPECTED if self.shift else UNKNOWN
+            absent = ABSENT if self.newest is None else UNKNOWN
+            return AS_EXPECTED if self.shift else absent
         return self.metric.worse if self.worse else self.metric.better
 
     @cached_property

@@ -189,7 +189,7 @@ def _put(
         title=f"{last.name.rpartition('-')[0] or last.name} on {last.key.get('system', '')} over time",
         facts=(("Studies", str(len(studies))), ("From", studies[0].begun[:10]), ("To", last.begun[:10])),
         evidence="; ".join(dict.fromkeys(EVIDENCE[row.evidence] for row in rows)),
-        summary=tuple(sentence.text for sentence in says[:3]),
+        summary=tuple(sentence.text for sentence in says[:1]),
         strips=(),
         warnings=(),
         sections=sections,

@@ -18,7 +18,7 @@ def worse(result: Result) -> set[tuple[str, str, int]]:
     return {
         (row["metric"], row["backend"], row["num_ranks"])
         for row in json.loads(result.stdout)["history"]
-        if row["verdict"] not in ("as expected", "too few studies")
+        if row["verdict"] not in ("as expected", "too few studies", "not in the newest")
     }
 
 
@@ -98,6 +98,15 @@ def test_one_damaged_record_is_named_and_its_study_counts(tmp_path):
     result = ask(tmp_path, "--json")
     assert "not complete JSON" in result.stderr
     assert {row["num_studies"] for row in json.loads(result.stdout)["history"]} == {4}
+
+
+def test_a_cell_that_the_newest_study_lacks_is_said_to_be(tmp_path):
+    studies = make_history(tmp_path, studies=5)
+    for path in studies[-1].glob("records/*gloo-2r*"):
+        path.unlink()
+    rows = json.loads(ask(tmp_path, "--json").stdout)["history"]
+    lacking = {(row["backend"], row["num_ranks"]) for row in rows if row["verdict"] == "not in the newest"}
+    assert lacking == {("gloo", 2)}
 
 
 @pytest.mark.parametrize("words", [["--since", "yesterday"], ["strong-scaling"]])
