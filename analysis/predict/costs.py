@@ -95,7 +95,9 @@ class Serving:
     byte_seconds: Limits
     threads: Limits
 
-    def seconds(self, num_messages: float, num_bytes: float, *, software: Floats, threads: Floats) -> Floats:
+    def seconds(
+        self, num_messages: float | Floats, num_bytes: float | Floats, *, software: Floats, threads: Floats
+    ) -> Floats:
         """Of one worker's messages; `software` and `threads` are draws between 0 and 1."""
         work = num_messages * drawn(self.message_seconds, software)
         work = work + num_bytes * drawn(self.byte_seconds, software)
@@ -132,7 +134,7 @@ def serving_cost(system: System | None, backend: str, framework: str, *, num_ten
     if not own:
         return None
     (cost,) = own
-    cores = system.num_cores() if system and system.node.cores != "detect" else 1
+    cores = system.num_cores() if system and system.node.cores != "detect" else num_tensors
     most = float(max(1, min(num_tensors, cores)))
     return Serving(
         message_seconds=_elsewhere(cost.message_seconds, system),

@@ -144,14 +144,14 @@ def _served(draws: Draws, bucket: Bucket, link: Floats) -> BucketExchange:
     rule = draws.scenario.rule
     worker = worker_seconds(draws, bucket.num_bytes)
     if not rule.in_chunks:
-        return BucketExchange(bucket=bucket, seconds=_pipelined(link, worker, draws.num_ranks))
+        return BucketExchange(bucket=bucket, seconds=pipelined(link, worker, draws.num_ranks))
     adding = draws.num_ranks * bucket.num_bytes * draws.network.reduce_seconds_per_byte / draws.rate
     back: Floats = np.maximum(0.0, link - adding) / 2
-    there = _pipelined(link - back, worker, draws.num_ranks)
+    there = pipelined(link - back, worker, draws.num_ranks)
     return BucketExchange(bucket=bucket, seconds=there, back_seconds=back)
 
 
-def _pipelined(link: Floats, worker: Floats, num_workers: int) -> Floats:
+def pipelined(link: Floats, worker: Floats, num_workers: int) -> Floats:
     """Seconds of all workers' messages, of which a server's processor takes `worker` for one worker's."""
     processor = num_workers * worker
     return np.asarray(np.maximum(link, processor) + np.minimum(link, processor) / num_workers)

@@ -188,6 +188,7 @@ class Sustained(Frozen):
 
     peaks: Text
     variation: StatedVariation
+    gpu_variation: StatedVariation
     rates: list[SampleRate]
     flops: list[Stated]
 
@@ -220,6 +221,7 @@ def derived_profile(
     facts = load_workload(workload)
     preset = facts.preset(preset_name)
     known = load_sustained()
+    variation = known.gpu_variation if device == "gpu" else known.variation
     pace = _pace(known, system, workload, preset, device=device, ranks_per_node=ranks_per_node)
     center = math.sqrt(pace.least * pace.most)
     seconds = center * preset.local_batch
@@ -243,10 +245,10 @@ def derived_profile(
             * (preset.name != "paper"),
             "split of a step over layers, by their operations",
             "update, by the bytes that it moves through memory",
-            f"variation of steps, {100 * known.variation.low:.2g} to {100 * known.variation.high:.2g} %, from another "
-            f"machine ({known.variation.source})",
+            f"variation of steps, {100 * variation.low:.2g} to {100 * variation.high:.2g} %, from another "
+            f"machine ({variation.source})",
         ),
-        variation=(known.variation.low, known.variation.high),
+        variation=(variation.low, variation.high),
         time_factors=(pace.least / center, pace.most / center),
     )
     return _with_fixed_cost(profile, system, device=device, is_part=pace.of_workload)

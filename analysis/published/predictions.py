@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.analysis.predict.backend_rules import Bucket, ExchangeRule, rule_of
+from dlscale.analysis.predict.costs import serving_cost
+from dlscale.analysis.predict.draws import pipelined
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.loggp import cost
 from dlscale.analysis.predict.network import Network
@@ -40,6 +42,7 @@ from dlscale.analysis.published.values import RATIOS
 from dlscale.benchmarks.systems.system import load_system
 
 REPLICATES, STEPS = 2000, 10
+FRAMEWORK = "tensorflow"  # of the published servers
 BAND = (0.05, 0.95)
 WIDE = 20  # high over low, beyond which orders of magnitude are equally probable, not values
 Floats = NDArray[np.float64]
@@ -219,6 +222,12 @@ def scenario_of_curve(curve: SystemCurve) -> Scenario:
         scaling_mode=curve.scaling_mode,
         batch=curve.batch.value,
         num_servers=lambda _: servers,
+        serving=serving_cost(
+            load_system(curve.system),
+            curve.backend,
+            profile.framework,
+            num_tensors=len(profile.gradients),
+        ),
         num_replicates=REPLICATES,
     )
 
@@ -280,9 +289,18 @@ def _exchanges(
     volume_of = np.vectorize(lambda count: costs[count][1])(whole)
     if curve.transport.overlap == "none":
         parts = (Part(num_bytes=sum(part.num_bytes for part in parts), ready=1.0),)
-    return [
-        (part.ready, np.asarray(steps_of * latency + volume_of * part.num_bytes / rate)) for part in parts
-    ]
+    links = [np.asarray(steps_of * latency + volume_of * part.num_bytes / rate) for part in parts]
+    serving = serving_cost(None, curve.backend, FRAMEWORK, num_tensors=len(parts)) if curve.servers else None
+    if serving:
+        draws = {
+            name: np.random.default_rng(zlib.crc32(name.encode())).random((REPLICATES, 1))
+            for name in ("software", "threads")
+        }
+        links = [
+            pipelined(link, serving.seconds(1 / whole, part.num_bytes / whole, **draws), members)
+            for link, part in zip(links, parts, strict=True)
+        ]
+    return [(part.ready, link) for part, link in zip(parts, links, strict=True)]
 
 
 def _unit_cost(curve: DeviceCurve, members: int, num_servers: int) -> tuple[float, float]:
