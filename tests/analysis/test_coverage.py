@@ -17,6 +17,9 @@ NUM_STUDIES = 2000  # the standard error of a coverage near 0.95 is then 0.5 %
 TRUTH = 0.9
 DRIFT = 0.2  # of the logarithm, common to all launches of a block
 
+# Thousands of studies each: those of the usual size every day.
+SIZES = [6, *(pytest.param(size, marks=pytest.mark.nightly) for size in (8, 10))]
+
 Noise = Callable[[np.random.Generator, int], np.ndarray]
 
 NOISES: dict[str, Noise] = {
@@ -46,27 +49,27 @@ def simulate(num_blocks: int, over: Noise, under: Noise, *, paired: bool = True)
     return hits / NUM_STUDIES, float(np.median(widths))
 
 
-@pytest.mark.parametrize("num_blocks", [3, 6, 8, 10])
+@pytest.mark.parametrize("num_blocks", [3, *SIZES])
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_paired_interval_holds_its_level(noise, num_blocks):
     coverage, _ = simulate(num_blocks, NOISES[noise], NOISES[noise])
     assert coverage >= 0.94
 
 
-@pytest.mark.parametrize("num_blocks", [6, 8, 10])
+@pytest.mark.parametrize("num_blocks", SIZES)
 def test_the_paired_interval_is_not_wider_than_it_must_be(num_blocks):
     coverage, _ = simulate(num_blocks, NOISES["normal"], NOISES["normal"])
     assert coverage <= 0.96
 
 
-@pytest.mark.parametrize("num_blocks", [6, 8, 10])
+@pytest.mark.parametrize("num_blocks", SIZES)
 def test_pairing_removes_the_drift(num_blocks):
     _, paired = simulate(num_blocks, NOISES["normal"], NOISES["normal"])
     _, unpaired = simulate(num_blocks, NOISES["normal"], NOISES["normal"], paired=False)
     assert unpaired > 10 * paired
 
 
-@pytest.mark.parametrize("num_blocks", [6, 8, 10])
+@pytest.mark.parametrize("num_blocks", SIZES)
 @pytest.mark.parametrize("share", [0.2, 0.33])
 @pytest.mark.parametrize("slower", [0.1, 0.4])
 def test_a_neighbour_that_slows_one_side_now_and_then_is_no_difference(num_blocks, share, slower):
@@ -85,7 +88,7 @@ def test_a_neighbour_that_slows_one_side_now_and_then_is_no_difference(num_block
     assert coverage >= 0.94
 
 
-@pytest.mark.parametrize("num_blocks", [6, 8, 10])
+@pytest.mark.parametrize("num_blocks", SIZES)
 def test_for_normal_noise_it_is_a_t_interval_or_a_tenth_wider(num_blocks):
     logs = 0.01 * np.random.default_rng(4).standard_normal((NUM_STUDIES, num_blocks))
     found = [t_interval(float(one.mean()), [one], level=0.95) for one in logs]
@@ -115,7 +118,7 @@ def test_the_median_interval_holds_its_level_for_a_skewed_distribution(num_launc
     assert 0.95 <= coverage <= 0.98
 
 
-@pytest.mark.parametrize("num_blocks", [3, 6, 10])
+@pytest.mark.parametrize("num_blocks", [3, *SIZES])
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize(("first", "second"), [(1.4, 1.4), (1.2, 1.7)])
 def test_the_interval_of_a_difference_holds_its_level(noise, num_blocks, first, second):

@@ -53,9 +53,10 @@ def weights(model):
 
 
 OPTIMIZERS = {
-    "adam": lambda: keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.05, 3, 0.5)),
     "clipped": lambda: keras.optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.5, weight_decay=0.01),
-    "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.05)),
+    "scaled": lambda: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.05, 3, 0.5))
+    ),
 }
 
 

@@ -16,11 +16,10 @@ def pair(any_served_pair):
 
 
 @pytest.mark.on_ranks(2)
-@pytest.mark.parametrize("workload", ["hep_cnn", "cosmogan"])
-def test_the_gates_of_asynchronous_training_pass(pair, connected, workload, verdicts):
+def test_the_gates_of_asynchronous_training_pass(pair, connected, verdicts):
     backend = connected(*pair, {"asynchronous": True})
     assert backend.asynchronous
-    found = verdicts(backend, make_factory(pair[1], workload), turns_gate)
+    found = verdicts(backend, make_factory(pair[1], "cosmogan"), turns_gate)
     assert found == {"broadcast": True, "gradient": True}
 
 

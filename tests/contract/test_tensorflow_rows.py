@@ -24,6 +24,7 @@ from dlscale.models.workload import Execution, Input, Shard
 
 pytestmark = pytest.mark.on_ranks(2, 3)
 
+BATCH = 4
 BLOCK_ROWS = 4
 HEIGHT = 5 * BLOCK_ROWS  # 3 + 2 or 2 + 2 + 1 blocks
 # Of the gradient's norm: sums in another order, one layer deep; weights' gradients are handed on in float32.
@@ -141,7 +142,7 @@ def replicas(name, neighbours):
     factory = load_workload(name).factory(
         framework="tensorflow",
         preset="tiny",
-        local_batch=4,
+        local_batch=BATCH,
         source=Input(),
     )
     pair = [factory(shard=shard, seed=1) for shard in (Shard(neighbours=neighbours), Shard())]
@@ -154,6 +155,18 @@ def replicas(name, neighbours):
     return pair
 
 
+def calls_stated(name, neighbours, **options):
+    """The exchanges of a step of this rank, and how many of each there are."""
+    workload = load_workload(name)
+    place = Place(
+        batch=BATCH,
+        has_upper=neighbours.index > 0,
+        has_lower=neighbours.index < neighbours.split - 1,
+    )
+    stated = workload.exchanges(workload.preset("tiny", **options))
+    return Counter(call for way in ("forward", "backward") for call in calls_of(stated, way, place))
+
+
 NETWORKS = [
     pytest.param("hep_cnn", marks=pytest.mark.on_ranks(3)),
     pytest.param("cosmogan", marks=pytest.mark.on_ranks(2)),  # two blocks
@@ -162,9 +175,14 @@ NETWORKS = [
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_mean_gradient_is_that_of_one_device(name, neighbours, averaged):
-    """With dropout, and both losses of CosmoGAN; what all ranks have the same of is the same."""
+    """With dropout, and both losses of CosmoGAN; what all ranks have the same of is the same.
+
+    A step exchanges what its workload states.
+    """
     own, whole = replicas(name, neighbours)
-    assert error(averaged(own.gradients()), whole.gradients()) < ERROR_OF_NETWORKS
+    gradients = own.gradients()
+    assert Counter(neighbours.last_calls()) == calls_stated(name, neighbours)
+    assert error(averaged(gradients), whole.gradients()) < ERROR_OF_NETWORKS
     np.testing.assert_allclose(own.losses(), whole.losses(), rtol=1e-5)
     for mine, expected in zip(own.outputs(), whole.outputs(), strict=True):
         assert error([mine], [expected]) < ERROR_OF_NETWORKS
@@ -236,27 +254,10 @@ def test_what_cannot_exchange_rows_is_refused(neighbours, part):
         factory(shard=Shard(neighbours=neighbours), seed=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "preset", "height"),
-    [
-        ("hep_cnn", "tiny", None),
-        ("cosmogan", "tiny", None),
-        pytest.param("resnet50", "tiny", 96, marks=pytest.mark.nightly),
-    ],
-)
-def test_a_step_exchanges_what_its_workload_states(neighbours, name, preset, height):
-    workload = load_workload(name)
-    if neighbours.split > workload.largest_split(preset, height):
-        pytest.skip("fewer blocks than ranks")
-    make = workload.factory(
-        framework="tensorflow", preset=preset, local_batch=2, source=Input(), height=height
+@pytest.mark.nightly
+def test_a_step_of_resnet50_exchanges_what_its_workload_states(neighbours):
+    make = load_workload("resnet50").factory(
+        framework="tensorflow", preset="tiny", local_batch=BATCH, source=Input(), height=96
     )
     make(shard=Shard(neighbours=neighbours), seed=1).gradients()
-    place = Place(
-        batch=2,
-        has_upper=neighbours.index > 0,
-        has_lower=neighbours.index < neighbours.split - 1,
-    )
-    stated = workload.exchanges(workload.preset(preset, height=height))
-    expected = [call for way in ("forward", "backward") for call in calls_of(stated, way, place)]
-    assert Counter(neighbours.last_calls()) == Counter(expected)
+    assert Counter(neighbours.last_calls()) == calls_stated("resnet50", neighbours, height=96)

@@ -34,7 +34,7 @@ PRESETS = [(name, preset) for name in NAMES for preset in load_workload(name).pr
 @pytest.mark.parametrize(
     ("name", "preset"),
     [
-        pytest.param(*pair, marks=[] if pair[1] in ("tiny", "paper") else pytest.mark.nightly)
+        pytest.param(*pair, marks=[] if pair[1] == "paper" else pytest.mark.nightly)
         for pair in PRESETS
         if pair not in AS_IN_PAPER
     ],
@@ -46,7 +46,14 @@ def test_the_structure_agrees(name, preset):
 
 
 @pytest.mark.requires("jax")
-@pytest.mark.parametrize("name", [name for name in NAMES if "jax" in load_workload(name).frameworks])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.nightly if name == "resnet50" else [])  # compiled for a minute
+        for name in NAMES
+        if "jax" in load_workload(name).frameworks
+    ],
+)
 def test_jax_is_the_same_as_torch(name):
     found = parity.check_parity(
         load_workload(name), preset="tiny", precision="fp32", frameworks=("torch", "jax")

@@ -58,6 +58,8 @@ class Bench:
         """A study's command; its figures, which take as long as a launch, are drawn where they are looked at."""
         results = str(self.folder / "results")
         words = [DLSCALE, "run", str(study or self.study), "--results", results, *options]
+        if isinstance(study, str):  # beside other tests every launch would be repeated as of a busy machine
+            words += ["--set", "repeats=0"]
         return words if figures else [*words, "--set", "figures=no"]
 
     def run(

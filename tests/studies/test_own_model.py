@@ -59,7 +59,7 @@ def data():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.requires("hydra")
 def test_data_that_raise_on_one_rank_end_all_with_the_line(bench):
     path = bench.folder / "mine.py"

@@ -51,18 +51,15 @@ def trains(bench, since):
     return any(path.stat().st_mtime >= since for path in specs) and bench.running_ranks()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("kills", "launches"), [(2, 1), pytest.param(6, 2, marks=pytest.mark.nightly)])
-def test_killed_at_any_moments_and_resumed_it_has_every_record_once(bench, kills, launches):
+@pytest.mark.nightly
+def test_killed_at_any_moments_and_resumed_it_has_every_record_once(bench):
     """kill -9 of the orchestrator, at any moment: before, in and between launches, while records are written."""
-    seed = killed_and_resumed(
-        bench, bench.command(*SHORT, "--launches", str(launches)), kills=kills, longest=6.0
-    )
+    seed = killed_and_resumed(bench, bench.command(*SHORT, "--launches", "2"), kills=6, longest=6.0)
     cases = [case for cases in json.loads(planned(bench).read_text())["launches"] for case in cases]
     records = bench.records()
     good = sorted((r.case.cell.backend, r.case.cell.num_ranks, r.case.block) for r in records if r.good)
     assert good == sorted((c["cell"]["backend"], c["cell"]["num_ranks"], c["block"]) for c in cases), seed
-    assert len(cases) == 4 * launches
+    assert len(cases) == 4 * 2
     assert {r.failure.kind for r in records if not r.good} <= {"interrupted"}, seed
     assert not list(planned(bench).parent.glob("spool/*")), "nothing is left over"
     assert not list(planned(bench).parent.rglob(".*.tmp*")), "no half-written file"
@@ -124,8 +121,6 @@ def test_resume_tries_failures_again_up_to_a_limit(bench):
     assert given_up.returncode == 2
     assert "1 case failed 2 times, not retried" in given_up.stdout
     assert [record.attempt for record in bench.records()] == [1, 2]
-    bench.ask("resume", "--max-attempts", "3")
-    assert [record.attempt for record in bench.records()] == [1, 2, 3]
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.requires("mpiexec", "ring"), pytest.mark.timeout(300)]
 @pytest.mark.any_mpi
 def test_a_study_from_command_to_figures(bench):
     study = STUDY.replace('"loader"', '"loader", "exchange", "profile"')
-    bench.study.write_text(study.replace('"mpi", ', ""))
+    bench.study.write_text(study.replace('"mpi", "gloo", ', ""))
     dry = bench.run("--dry-run")
     assert dry.returncode == 0
     commands = [line for line in dry.stdout.splitlines() if "mpiexec" in line]
@@ -27,10 +27,9 @@ def test_a_study_from_command_to_figures(bench):
     records = bench.records()
     assert all(record.good for record in records)
     cells = Counter((r.case.cell.backend, r.case.cell.num_ranks, r.case.cell.control) for r in records)
-    expected = {(backend, n, "train"): 1 for backend in ("none", "gloo", "ring") for n in (1, 2)}
+    expected = {(backend, n, "train"): 1 for backend in ("none", "ring") for n in (1, 2)}
     expected |= {("none", n, control): 1 for control in ("synthetic", "loader") for n in (1, 2)}
-    expected |= {(backend, 2, "exchange"): 1 for backend in ("gloo", "ring")}
-    expected |= {("none", 1, "profile"): 1}
+    expected |= {("ring", 2, "exchange"): 1, ("none", 1, "profile"): 1}
     assert cells == expected
     for record in records:
         check_record(record)
@@ -53,7 +52,6 @@ def test_a_study_from_command_to_figures(bench):
     assert status.returncode == 0
     (row,) = json.loads(status.stdout)["rows"]
     assert (row["planned"], row["done"], row["failed"]) == (len(records), len(records), 0)
-    assert bench.ask("report", "nothing-like-it").returncode == 1
 
     # The same command again has nothing left to do, and measures nothing twice.
     again = bench.run()
@@ -64,7 +62,7 @@ def test_a_study_from_command_to_figures(bench):
     assert len(bench.records()) == len(records)
 
     # An exchange alone whose training is done finds the same buckets by a trainer of its own.
-    (lost,) = (path for path in bench.record_files() if "gloo-2r-exchange" in path.name)
+    (lost,) = (path for path in bench.record_files() if "ring-2r-exchange" in path.name)
     before = Record.model_validate_json(lost.read_text())
     lost.unlink()
     once_more = bench.run()

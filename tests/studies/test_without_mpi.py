@@ -31,7 +31,7 @@ GLOO = (
 
 
 @pytest.mark.usefixtures("without_mpi")
-@pytest.mark.parametrize("workload", ["hep_cnn", "mine.py"])
+@pytest.mark.parametrize("workload", ["hep_cnn", pytest.param("mine.py", marks=pytest.mark.nightly)])
 def test_a_study_runs_and_every_gate_passes(bench, workload):
     path = bench.folder / "mine.py"
     path.write_text(TORCH)

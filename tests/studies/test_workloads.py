@@ -10,7 +10,7 @@ from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.images.digits import write_digits
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.requires("mpiexec", "ring", "tensorflow"),
     pytest.mark.timeout(600),
 ]
@@ -45,7 +45,6 @@ goals.gpt.tiny = {metric = "bits_per_byte", threshold = 4.0}
 
 # In TensorFlow, where building the networks takes minutes, one of each kind of data and objective; the others learn
 # alike there, as tests/models and tests/parity show. A study of both frameworks would compare the networks first.
-@pytest.mark.nightly
 @pytest.mark.requires("sklearn")
 @pytest.mark.parametrize(
     ("framework", "names"),
@@ -95,7 +94,6 @@ def test_a_bad_sample_ends_the_launch_and_is_named(bench, maps):
     assert "\n" not in record.failure.message
 
 
-@pytest.mark.nightly
 def test_a_bad_sample_is_skipped_and_counted(bench, maps):
     done = bench.run(*ON_MAPS, "--frameworks", "tensorflow", "--data", str(maps), "--set", "skip_bad=yes")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -106,7 +104,6 @@ def test_a_bad_sample_is_skipped_and_counted(bench, maps):
     assert json.loads(study.read_text())["study"]["skip_bad"] is True
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_compiled_network_passes_the_gates(bench, framework):
     options = ("--frameworks", framework, "--backends", "ring", "--ranks", "2")

@@ -17,7 +17,8 @@ from dlscale.analysis.statistics import median_interval
 from .conftest import MACHINES, drifting, studies
 
 pytestmark = pytest.mark.slow
-LAUNCHES = (6, 8, 10)
+# Hundreds of studies each: those of the usual size every day.
+LAUNCHES = [8, *(pytest.param(number, marks=pytest.mark.nightly) for number in (6, 10))]
 
 
 def intervals(values):

@@ -15,7 +15,8 @@ from dlscale.analysis.statistics import block_difference, block_ratio
 from .conftest import MACHINES, studies
 
 pytestmark = pytest.mark.slow
-LAUNCHES = (6, 8, 10)
+# Hundreds of studies each: those of the usual size every day.
+LAUNCHES = [8, *(pytest.param(number, marks=pytest.mark.nightly) for number in (6, 10))]
 KNOWN = 1.959964  # standard errors, for who knows them
 TRUTH = 1.5
 SLOWER, BASE = {"step_seconds": 0.045}, {"step_seconds": 0.03}
