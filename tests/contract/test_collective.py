@@ -17,6 +17,11 @@ DTYPES = ("float32", "float64", "int32", "int64")
 COUNTS = (0, 1, 2, 7, 1000, 65_537, "P-1", "P", "P+1")
 
 
+def either(counts):
+    """(count, dtype): every count in float32, and every dtype at 1000."""
+    return [*((count, "float32") for count in counts), *((1000, dtype) for dtype in DTYPES[1:])]
+
+
 @pytest.fixture(scope="module")
 def backend(any_collective, world):
     backend = dlscale.collectives.connect(any_collective, control=world)
@@ -49,8 +54,7 @@ def test_rank_and_size_are_those_of_the_launch(communicator, world):
     assert (communicator.rank, communicator.size) == (world.Get_rank(), world.Get_size())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize(("count", "dtype"), either(COUNTS))
 def test_allreduce_sums_over_ranks(communicator, count, dtype):
     p = communicator.size
     count = {"P-1": p - 1, "P": p, "P+1": p + 1}.get(count, count)
@@ -87,8 +91,7 @@ def test_an_unknown_operation_and_an_average_of_integers_are_refused(communicato
         communicator.allreduce(np.ones(3, dtype=np.int32), "average")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("count", [0, 1, 1000, 65_537])
+@pytest.mark.parametrize(("count", "dtype"), either([0, 1, 1000, 65_537]))
 def test_memory_of_its_own_is_cleared_aligned_and_can_be_reduced(communicator, count, dtype):
     buffer = communicator.empty(count, dtype)
     cleared, address = bool((buffer == 0).all()), buffer.ctypes.data
@@ -162,8 +165,7 @@ def test_calls_in_a_row_do_not_mix(communicator):
         np.testing.assert_array_equal(seen, root)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("count", [0, 1, 1000, 65_537])
+@pytest.mark.parametrize(("count", "dtype"), either([0, 1, 1000, 65_537]))
 def test_broadcast_from_each_root(communicator, count, dtype):
     buffers = [ramp(count, communicator, dtype) for _ in range(communicator.size)]
     for root, buffer in enumerate(buffers):

@@ -35,8 +35,10 @@ def _small_parts(pair, monkeypatch):
 @pytest.mark.parametrize("workload", ["hep_cnn", "cosmogan"])  # one objective; two, and batch norm
 def test_weights_are_those_of_updates_in_their_own_step(pair, world, shard, workload):
     name, framework = pair
-    if (name, framework, workload) == ("mpi", "tensorflow", "cosmogan"):
-        pytest.skip("shown over the ring: building it takes longer than all else here")
+    if framework == "tensorflow" and (name, workload) != ("ring", "cosmogan"):
+        pytest.skip(
+            "shown by the one of more objectives over the ring: building it takes longer than all else here"
+        )
     found = []
     for deferred, teams in ((0, 1), (1, 1), (1, 2)):
         backend = connect(

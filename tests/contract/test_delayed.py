@@ -70,7 +70,6 @@ class SkipsTheFirst:
             self._trainer.step()
 
 
-@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 @pytest.mark.parametrize(
     ("pipelined", "claimed", "harm", "failing"),
     [
@@ -79,10 +78,8 @@ class SkipsTheFirst:
         pytest.param(False, 1, SkipsTheFirst, {"gradient"}, id="skips the first"),
     ],
 )
-def test_another_delay_than_claimed_does_not_pass(
-    world, verdicts, framework, pipelined, claimed, harm, failing
-):
+def test_another_delay_than_claimed_does_not_pass(world, verdicts, pipelined, claimed, harm, failing):
     backend = connect("ring", control=world, options={"pipelined": pipelined})
-    found = verdicts(Claims(backend, claimed, harm), make_factory(framework))
+    found = verdicts(Claims(backend, claimed, harm), make_factory("torch"))
     backend.close()
     assert {name for name, passed in found.items() if not passed} == failing

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from dlscale.analysis.finding import collect
 from dlscale.analysis.measured import measure
 from dlscale.base import definitions
+from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import VERBS, cli, reference
 from dlscale.benchmarks.cli.request import OPTIONS
 from dlscale.benchmarks.study import settings
@@ -223,12 +224,7 @@ def command_of(words):
     return command, rest
 
 
-def id_of(value):
-    return " ".join(value)[:60] if isinstance(value, list) else value if isinstance(value, str) else ""
-
-
-@pytest.mark.parametrize(("page", "words", "whole"), list(shown("dlscale")), ids=id_of)
-def test_commands_of_the_documents_have_verbs_options_and_settings_that_exist(page, words, whole):
+def check_command(words, *, whole):
     command, rest = command_of(words)
     if whole:
         with contextlib.suppress(click.exceptions.Exit):
@@ -243,20 +239,28 @@ def test_commands_of_the_documents_have_verbs_options_and_settings_that_exist(pa
     )
 
 
-@pytest.mark.parametrize(("page", "words", "whole"), list(shown("make")), ids=id_of)
-def test_targets_and_variables_of_make_in_the_documents_exist(page, words, whole):
+def test_commands_of_the_documents_have_verbs_options_and_settings_that_exist():
+    wrong = []
+    for page, words, whole in shown("dlscale"):
+        try:
+            check_command(words, whole=whole)
+        except (AssertionError, UsageError, click.ClickException) as error:
+            wrong.append(f"{page}: dlscale {' '.join(words)}: {error}")
+    assert wrong == []
+
+
+def test_targets_and_variables_of_make_in_the_documents_exist():
     makefile = (TOP / "Makefile").read_text()
     variables = {
         *re.search(r"^KNOWN := \$\(VARIABLES\) (.*)", makefile, re.MULTILINE)[1].split(),
         *reference.make_variables().split(),
     }
     environments = re.search(r"^ENVIRONMENTS := (.*)", makefile, re.MULTILINE)[1].split()
-    for word in words:
-        name, given, _ = word.partition("=")
-        if given:
-            assert name in variables, word
-        else:
-            assert word in environments or re.search(rf"^{re.escape(word)}:", makefile, re.MULTILINE), word
+    for page, words, _ in shown("make"):
+        for word in words:
+            name, given, _ = word.partition("=")
+            known = name in variables if given else word in environments
+            assert known or re.search(rf"^{re.escape(word)}:", makefile, re.MULTILINE), (page, word)
 
 
 def test_commands_of_every_page_are_looked_at():

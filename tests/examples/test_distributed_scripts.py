@@ -13,6 +13,10 @@ TOP = Path(__file__).parents[2]
 LINE = re.compile(r"(\d+) steps, loss ([\d.]+) -> ([\d.]+), weights ([0-9a-f]{8})")
 NUM_STEPS = 80  # of one process; ranks share them
 NUM_SERVERS = {"torch/grpc_ps.py": 1, "tensorflow/grpc_ps.py": 1}
+OF_DLSCALE = (
+    "torch/grpc_ps.py",
+    "torch/ring.py",
+)  # the others use nothing that changes here: they run at night
 COMMON_LOSS = ("tensorflow/tf_collective.py", "tensorflow/nccl.py")  # their loss is that of all ranks
 
 NEEDS = {
@@ -56,7 +60,7 @@ def skip_without_gpus(framework):
             name,
             marks=[
                 *(pytest.mark.requires(need) for need in needs if need != "two_gpus"),
-                *([pytest.mark.nightly] if name.startswith("tensorflow/") else []),
+                *([] if name in OF_DLSCALE else [pytest.mark.nightly]),
             ],
         )
         for name, needs in NEEDS.items()
@@ -80,11 +84,11 @@ def test_it_trains_on_two_ranks(run_example, name, tmp_path, monkeypatch):
     assert not left
 
 
+@pytest.mark.nightly
 @pytest.mark.requires("mpiexec")
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize(
-    "framework",
-    ["torch", pytest.param("tensorflow", marks=[pytest.mark.nightly, pytest.mark.requires("tensorflow")])],
+    "framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.requires("tensorflow"))]
 )
 def test_the_single_process_trains(run_example, framework):
     ((num_steps, first, last, _),) = LINE.findall(run_example(f"{framework}/single.py", 1, folder=FOLDER))

@@ -141,7 +141,8 @@ def story(folder, num_ranks):
     "num_ranks",
     [
         pytest.param(2, marks=pytest.mark.any_mpi),
-        *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (1, 3, 4)),
+        *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (3, 4)),
+        pytest.param(1, marks=pytest.mark.nightly),  # studies train over the ring on 1 rank
     ],
 )
 def test_contract_of_communicators(num_ranks, tmp_path):

@@ -28,7 +28,7 @@ def test_all_instruction_sets_agree_with_the_plain_reduction(plain):
 
 @pytest.mark.parametrize("kernels", kernels_here())
 def test_sequences_of_mixed_operations(plain, kernels):
-    plain.check("sequences_test", 40, 300, kernels)
+    plain.check("sequences_test", 12, 300, kernels)
 
 
 def test_the_exchange_between_nodes(plain):

@@ -199,6 +199,7 @@ def test_a_requeued_job_goes_on_with_a_training_to_a_target(cluster, tmp_path):
         *(cluster, "run", "time-to-solution", "--system", str(cluster.system), "--results", str(elsewhere)),
         *("--backends", "ring", "--nodes", "2", "--launches", "1", "--set", "rules.checkpoint_every=5"),
         *("--target", "auc=1.0", "--set", "target.evaluate_samples=320", "--set", "target.max_seconds=10s"),
+        *("--set", "repeats=0"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     folder = folder_of(elsewhere, "time-to-solution")
@@ -229,6 +230,7 @@ def test_a_requeued_job_goes_on_with_a_training_to_a_target(cluster, tmp_path):
     assert not list(folder.glob("checkpoints/*/*"))
 
 
+@pytest.mark.nightly
 def test_a_job_whose_node_died_goes_on_when_the_node_is_back(cluster, tmp_path):
     """Its daemon and its ranks are gone without a word, and the controller gives the node up."""
     elsewhere = tmp_path / "results"
