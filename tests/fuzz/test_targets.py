@@ -11,7 +11,7 @@ from .targets import TARGETS
 pytestmark = [pytest.mark.requires("lmdb", "google_crc32c"), pytest.mark.filterwarnings("ignore")]
 
 FEW_SECONDS = 10.0  # a target that may take longer is tried on few inputs
-NUM_INPUTS, FEW = 100, 3
+NUM_INPUTS, FEW = 50, 3
 
 
 @pytest.mark.parametrize("name", TARGETS)

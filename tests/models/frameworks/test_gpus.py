@@ -348,7 +348,10 @@ def test_tensorflow_sees_the_gpu_of_its_local_rank_alone(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(
+    "framework",
+    [pytest.param(name, marks=[pytest.mark.nightly] if name == "tensorflow" else []) for name in FRAMEWORKS],
+)
 def test_an_environment_without_gpus_says_so(framework):
     framework_module(framework)
     if gpu_module(framework).names():

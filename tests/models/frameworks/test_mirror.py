@@ -14,7 +14,10 @@ from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.workload import Execution, Input, Shard
 
 pytestmark = pytest.mark.requires("tensorflow")
-WORKLOADS = [pytest.param(name, marks=[pytest.mark.slow] if name == "inception_v3" else []) for name in NAMES]
+# Building Inception takes longer than all others; its layers are theirs, and tests/parity has it every day.
+WORKLOADS = [
+    pytest.param(name, marks=[pytest.mark.nightly] if name == "inception_v3" else []) for name in NAMES
+]
 
 
 def replicas(name, **options):
