@@ -25,8 +25,10 @@ PADDING = 4000  # bytes on a rank, of short chunks and of counts of steps
 
 
 def carries(name, framework, shard):
-    """On the device of this launch."""
+    """On the device of this launch. On cores TensorFlow, which traces every trainer for a second, only over `mpi`."""
     device = os.environ.get("DLSCALE_CONTRACT_DEVICE", "cpu")
+    if (name, framework, device) == ("ring", "tensorflow", "cpu"):
+        return False
     try:
         check_sharding(name, {}, framework=framework, shard=shard, device=device)
     except UsageError:
@@ -40,7 +42,6 @@ SHARDED = [
     for framework, shards in capabilities(name).shards.items()
     for shard in shards
     if carries(name, framework, shard)
-    and (name, framework) != ("ring", "tensorflow")  # as over mpi, and every trainer is traced for a second
 ]
 of_all = pytest.mark.parametrize(("name", "framework", "sharding"), SHARDED)
 
