@@ -26,6 +26,7 @@ from dlscale.analysis.findings.acceptance import (
     accept as hold,
 )
 from dlscale.analysis.findings.history import HISTORY, history_data, on_screen
+from dlscale.analysis.launches import latest_good
 from dlscale.analysis.render.grid import render_table
 from dlscale.analysis.text import plural
 from dlscale.base.definitions import first_problem
@@ -117,11 +118,18 @@ def accept(
             known, system, place, results, quick=quick, in_allocation=in_allocation, quiet=as_json
         )
     try:
-        past, _, note = read_past(folder, place=folder.name)
+        past, measured, note = read_past(folder, place=folder.name)
     except UsageError as error:
         raise UsageError(f"{folder}: {error}") from None
     if note:
         click.echo(f"left out: {note}", err=True)
+    good = latest_good(measured.records)
+    if busy := sum(record.disturbed for record in good):
+        click.echo(
+            f"the machine was busy in {busy} of {plural(len(good), 'case')}, which may be all that is slower; measure "
+            "again when it is quiet",
+            err=True,
+        )
     held = hold(baselines, past, wanted=wanted)
     _print(held, as_json=as_json)
     if held.forbids:

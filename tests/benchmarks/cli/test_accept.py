@@ -15,6 +15,7 @@ from dlscale.benchmarks.cli.accept import QUICK_SECONDS, quick_launches
 from dlscale.benchmarks.launch.campaign import describe_campaign
 from dlscale.benchmarks.launch.preparing import prepare_campaign
 from dlscale.benchmarks.records.expectations import read_expectations
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.sizes import shape
@@ -61,6 +62,14 @@ def test_an_unchanged_machine_is_as_expected(bench):
     said = ask(new, "--results", results, "--json")
     assert said.return_value == 0
     assert {row["verdict"] for row in json.loads(said.stdout)["rows"]} == {"as expected"}
+
+
+def test_a_busy_machine_is_said_to_have_been(bench, monkeypatch):
+    results, new = bench()
+    ask("--record", "--results", results)
+    assert "busy" not in ask(new, "--results", results).stderr
+    monkeypatch.setattr(Record, "disturbed", property(lambda record: record.case.cell.backend == "ring"))
+    assert "the machine was busy in 12 of 48 cases" in ask(new, "--results", results).stderr
 
 
 def test_another_machine_or_measured_code_is_not_comparable(bench):
