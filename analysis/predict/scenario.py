@@ -146,7 +146,7 @@ def scenario_of(
         carries = rule_of(alike, {}, framework=profile.framework, num_servers=1, spare_core=False)
         carries = replace(carries, backend=carrier)
         of_shards = (*of_shards, *_in_proportion(profile, split), *ASSUMED_OF_ROWS)
-    spare = machine.has_spare_core(per_node) or machine.devices is not None
+    beside = rule.overlap != "none" and machine.default_device == "cpu"  # GPUs compute on no core of the host
     own = profile.local_batch
     if scaling_mode == "strong":
         own = load_workload(profile.workload).preset(profile.preset).global_batch
@@ -164,8 +164,8 @@ def scenario_of(
         ranks_per_node=per_node,
         num_servers=num_servers,
         serving=serving_cost(machine, backend, profile.framework, num_tensors=len(profile.gradients)),
-        contention=contention_cost(machine, rule.backend, spare=spare)
-        if rule.overlap != "none"
+        contention=contention_cost(machine, rule.backend, spare=machine.has_spare_core(per_node))
+        if beside
         else (0.0, 0.0),
         backend_options=backend_options,
         exchange_algorithm=algorithm if algorithm and not rule.serves else "",

@@ -56,7 +56,7 @@ def step_seconds(
     Before a moment of the undisturbed step it exchanges rows for `halted` seconds. Wholly overlapped, its exchanges
     would make it compute `beside` seconds longer.
     """
-    if not exchanges or rule.overlap == "none":
+    if not exchanges or rule.overlap == "none" or not np.any(beside):
         return _step_seconds(computed, rule, exchanges, factors, rng, halted=halted)
     alone = _step_seconds(computed, rule, (), factors, rng, halted=halted)
     seconds = _step_seconds(computed, rule, exchanges, factors, rng, halted=halted)
