@@ -200,11 +200,6 @@ def test_commands_of_the_first_pages_can_be_planned(line, tmp_path):
 PAGES = (TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").rglob("*.md")))
 
 
-def words_of(text):
-    """Of a command until `||`, where `$(...)` is one word."""
-    return shlex.split(re.sub(r"\$\(.*?\)", "it", text).partition(" || ")[0], comments=True)
-
-
 def shown(program):
     """(page, words, whole) of each command line of a program: whole lines in blocks of code, and parts in sentences."""
     for page in PAGES:
@@ -212,10 +207,10 @@ def shown(program):
         for block in re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
                 if match := re.match(rf"(?:time )?(?:\S*/)?{program}( .*)", line):
-                    yield page.name, words_of(match[1]), True
+                    yield page.name, shlex.split(match[1], comments=True), True
         sentences = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
         for part in re.findall(rf"`(?:time )?(?:\S*/)?{program}( [^`]+)`", sentences):
-            yield page.name, words_of(part.replace("\\|", "|")), False
+            yield page.name, shlex.split(part.replace("\\|", "|"), comments=True), False
 
 
 def command_of(words):
