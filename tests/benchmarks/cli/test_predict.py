@@ -56,6 +56,11 @@ def test_without_nodes_all_that_the_machine_has():
     assert rows[-1]["num_servers"] == 2048
 
 
+def test_what_is_published_of_splitting_samples_is_printed_beside_a_split(tmp_path):
+    whole, split = (said("--nodes", "2", "--split", n, "--results", str(tmp_path / n)) for n in ("1", "2"))
+    assert ("Kahira" in whole, "Kahira" in split) == (False, True)
+
+
 def test_table_figure_csv_and_records_say_that_nothing_was_measured(tmp_path):
     words = ["--nodes", "1,64", "--explain", "--results", str(tmp_path), "--algorithm", "two_level_ring"]
     text = said(*words, "--set", "ring.pipelined=true")
