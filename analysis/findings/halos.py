@@ -14,11 +14,11 @@ from statistics import median
 from typing import Any
 
 from dlscale.analysis.declare import Column, Sentence, TableOf, Value, family_tags, tags_of
-from dlscale.analysis.families import Family, on_most_ranks
+from dlscale.analysis.families import on_most_ranks
 from dlscale.analysis.finding import PLACE_COLUMNS, Finding
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.interference import is_busy
-from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.findings.scaling import OfRow, ScalingRow
 from dlscale.analysis.launches import CellLaunches
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import setting_columns
@@ -32,14 +32,13 @@ from dlscale.analysis.text import (
     share_text,
     size_text,
 )
-from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
 
 OPERATIONS = ("exchange", "sum", "gather")  # of a record's calls: their first words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HaloUse:
+class HaloUse(OfRow):
     """What a rank exchanges in a step, the median over launches."""
 
     row: ScalingRow
@@ -49,21 +48,6 @@ class HaloUse:
     num_bytes: float  # that a rank gives, the most of any rank
     alone: float | None  # of a step that exchanges the same and computes nothing; None: it was not measured
     calls: tuple[str, ...]  # of the rank that has most, in order: `exchange 896 0`, with bytes up and down
-
-    @property
-    def cell(self) -> Cell:
-        """The training's cell."""
-        return self.row.cell
-
-    @property
-    def family(self) -> Family:
-        """Its family."""
-        return self.row.family
-
-    @property
-    def evidence(self) -> str | None:
-        """The kind of evidence."""
-        return self.row.evidence
 
     def count(self, operation: str) -> int:
         """How often it is called in a step."""

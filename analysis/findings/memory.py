@@ -26,7 +26,7 @@ from dlscale.analysis.finding import PLACE_COLUMNS, Finding
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.curve_plots import plain_series, proportional, rank_axis
 from dlscale.analysis.findings.interference import is_busy
-from dlscale.analysis.findings.scaling import ScalingRow, rows_of
+from dlscale.analysis.findings.scaling import OfRow, ScalingRow, rows_of
 from dlscale.analysis.findings.small_print import family_figure
 from dlscale.analysis.form import Form
 from dlscale.analysis.launches import CellLaunches
@@ -54,7 +54,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryUse:
+class MemoryUse(OfRow):
     """The memory of one rank of a training: the largest of any rank in any good launch.
 
     `state` is None where nobody told, `expected` where it is not known what optimizers keep. `sent` are the bytes that
@@ -66,21 +66,6 @@ class MemoryUse:
     expected: StateBytes | None
     sent: float | None
     versus_none: Interval | None  # seconds per step over those of the same training that is not sharded
-
-    @property
-    def cell(self) -> Cell:
-        """The training's cell."""
-        return self.row.cell
-
-    @property
-    def family(self) -> Family:
-        """Its family."""
-        return self.row.family
-
-    @property
-    def evidence(self) -> str | None:
-        """The kind of evidence."""
-        return self.row.evidence
 
     @property
     def total(self) -> int | None:

@@ -128,6 +128,28 @@ class ScalingRow:
         return self.efficiency_none and self.efficiency_none.times(self.cell.num_ranks / self.base_ranks)
 
 
+class OfRow:
+    """A number beside a row of this table, with what tables and plots ask of each number."""
+
+    __slots__ = ()
+    row: ScalingRow
+
+    @property
+    def cell(self) -> Cell:
+        """The training's cell."""
+        return self.row.cell
+
+    @property
+    def family(self) -> Family:
+        """Its family."""
+        return self.row.family
+
+    @property
+    def evidence(self) -> str | None:
+        """The kind of evidence."""
+        return self.row.evidence
+
+
 def base_text(rows: Iterable[ScalingRow]) -> str:
     """`1 rank`: what the base cases of a family's rows ran on."""
     return plural(next((row.base_ranks for row in rows if row.cell.control == "train"), 1), "rank")
