@@ -227,7 +227,8 @@ def training_goal(rows: Sequence[TimeToSolution]) -> str:
     """What the trainings of a family have in common: its constants, the target, and the rules of the learning rate."""
     target = rows[0].target
     rules = "".join(f"; {text}" for text in [rules_text(target)] if text)
-    return f"{rows[0].family.constants}; to {goal_text(target)} on held-out samples{rules}"
+    alone = ", evaluated on the first rank alone" if target.evaluate_on == "first" else ""
+    return f"{rows[0].family.constants}; to {goal_text(target)} on held-out samples{alone}{rules}"
 
 
 def metric_name(target: Target) -> str:

@@ -18,6 +18,7 @@ from dlscale.base.strings import Name, Text
 from dlscale.models.optimizers import BatchGrowth, OptimizerRule, RateSchedule
 
 LearningRateScaling = Literal["none", "linear", "sqrt"]
+EvaluatingRanks = Literal["all", "first"]
 
 
 class Tuning(Frozen):
@@ -49,6 +50,7 @@ class Target(Frozen):
     held_out: float = Field(gt=0, lt=1)  # share of the samples (`models/held_out.py`)
     evaluate_every: PositiveInt | None = where_given(None)  # steps; None: `evaluate_seconds` say when
     evaluate_seconds: PositiveFloat | None = where_given(None)  # of training, by the slowest rank's clock
+    evaluate_on: EvaluatingRanks = where_given("all")  # "first": the others wait meanwhile
     max_seconds: PositiveFloat  # training and evaluating; then the training ends short of the target
     # Likewise, over all ranks; None: as many as the seconds allow.
     max_samples: PositiveInt | None = where_given(None)

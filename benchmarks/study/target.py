@@ -24,7 +24,7 @@ from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.base.quantities import Counts, Duration
 from dlscale.base.strings import Text
-from dlscale.benchmarks.records.target import LearningRateScaling, Target
+from dlscale.benchmarks.records.target import EvaluatingRanks, LearningRateScaling, Target
 from dlscale.benchmarks.study.tuned import Rate, Tuned, read_tuned
 from dlscale.models.held_out import held_out_samples
 from dlscale.models.optimizers import (
@@ -90,6 +90,9 @@ class TargetRules(Frozen):
     evaluate_samples: PositiveInt | None = where_given(None, description="Samples between two evaluations.")
     evaluate_seconds: Duration | None = where_given(
         None, description="Training time between two evaluations, instead of samples."
+    )
+    evaluate_on: EvaluatingRanks = where_given(
+        "all", description="Ranks that evaluate: all, a part each, or the first while the others wait."
     )
     max_seconds: Duration = Field(description="Time limit per training, its evaluations included.")
     max_samples: PositiveInt | None = where_given(
@@ -250,6 +253,7 @@ def resolved(
         held_out=rules.held_out,
         evaluate_every=every,
         evaluate_seconds=rules.evaluate_seconds,
+        evaluate_on=rules.evaluate_on,
         max_seconds=rules.max_seconds,
         max_samples=rules.max_samples,
         learning_rate=rate * _growth(rules.learning_rate_scaling, global_batch / base_batch),

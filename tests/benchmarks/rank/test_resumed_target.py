@@ -55,7 +55,7 @@ def launch(folder, *, framework="torch", every=3, killed_after=None, **limits):
     )
     shard = Shard(index=0, count=1)
     trainer = connect("none", control=None, framework=framework).distribute(factory, shard=shard, seed=7)
-    known = {"facts": FACTS, "preset_facts": FACTS.preset("tiny"), "shard": "none"}
+    known = {"facts": FACTS, "preset_facts": FACTS.preset("tiny"), "shard": "none", "target": None}
     cell = SimpleNamespace(**known, num_servers=0, algorithm="sync", num_ranks=1, global_batch=8)
     rules = Rules(checkpoint_every=every)
     saving = TrainingRun(trainer, rules, folder, control=CONTROL, world=WORLD, write=events.append)
