@@ -231,8 +231,9 @@ class Figure:
     """Plots in a file of their own, as panels row by row, with the words about them and the `rows` of their CSV.
 
     A `warning` is to be read first; it may be empty. `brief` says for a printed caption what is shown.
-    Panels have `shared` scales or each its own. Without `wide` it fits into one column of a page. `beside` it are rows
-    of further CSV files, by name. Without panels there are only rows.
+    Panels have `shared` scales or each its own. Without `wide` it fits into one column of a page; a `small` one shows
+    so little that its panels are as low as their words allow. `beside` it are rows of further CSV files, by name.
+    Without panels there are only rows.
     """
 
     name: str
@@ -245,6 +246,7 @@ class Figure:
     warning: str = ""
     brief: str = ""
     wide: bool = True
+    small: bool = False
     num_rows: int = 1
     shared: bool = False
 

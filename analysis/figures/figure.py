@@ -29,7 +29,14 @@ from dlscale.analysis.figures.drawing import (
     marker_style,
 )
 from dlscale.analysis.figures.heat_maps import draw_heat_maps, heat_map_handles, needs_of_heat_maps
-from dlscale.analysis.figures.layout import Captioned, Needs, figure_with_axes, printed_grid, printed_rows
+from dlscale.analysis.figures.layout import (
+    PANEL_HEIGHT_INCHES,
+    Captioned,
+    Needs,
+    figure_with_axes,
+    printed_grid,
+    printed_rows,
+)
 from dlscale.analysis.figures.losses import draw_losses, loss_handles, needs_of_losses
 from dlscale.analysis.figures.scales import places_apart, scale_x, scale_y
 from dlscale.analysis.form import SCREEN, Caption, Form
@@ -85,6 +92,9 @@ def draw(declared: Figure, form: Form = SCREEN) -> Captioned:
         handles=[*_handles(plots, looks), *loss_handles(losses), *heat_map_handles(heat_maps)],
         shared=declared.shared or not plots,
         least=needs_of(declared),
+        panel_height=min(needs_of(declared).height, PANEL_HEIGHT_INCHES)
+        if declared.small
+        else PANEL_HEIGHT_INCHES,
     )
     for place, (panel, plot) in enumerate(zip(axes, plots, strict=False)):
         draw_plot(panel, plot, looks, last=plot is plots[-1])
@@ -249,7 +259,7 @@ def _write_labels(axes: Axes, points: Sequence[Point]) -> None:
         near = apart[(abs(apart[:, 1]) < 0.06) & (apart != 0).any(axis=1)]
         above_other = [bool(up < 0) for across, up in near if abs(across) < 0.01]
         lift = 4.0 if not above_other else 3.5 if above_other[0] else -3.5
-        crowded = any(0.01 < across < 0.2 for across, _ in near)
+        crowded = any(0.01 < across < 0.03 + _CHARACTER * len(point.label) for across, _ in near)
         _write_beside(axes, point.label, (point.x, point.y), lift=lift, left=crowded)
 
 
@@ -336,6 +346,8 @@ def _handles(plots: Sequence[Plot], looks: Mapping[str, Look]) -> list[Line2D]:
     for name, look in () if named else looks.items():
         own = [series for series in every if series.look == name]
         style = line_style(look, joined=any(series.joined for series in own))
+        if all(series.band for series in own):
+            style["linestyle"] = DOTTED
         handles.append(Line2D([], [], label=name, **style | marker_style(look, own[0].evidence)))
     styles: dict[str, dict[str, Any]] = {}
     for plot in plots:

@@ -16,11 +16,11 @@ from dlscale.analysis.form import PRINTED_POINTS, SCREEN, Caption, Form
 
 PANEL_HEIGHT_INCHES = 2.35  # with tick and axis labels
 _LINE_INCHES = 0.155  # title and legend
-_CHARACTERS_PER_INCH = 16.5  # in the widest lines of the figure's font; the bold title is wider
+_CHARACTERS_PER_INCH = 16.0  # in the widest lines of the figure's font; the bold title is wider
 _TITLE_CHARACTERS_PER_INCH = 14
 _HANDLE_INCHES = 0.5  # line of a legend entry and the gaps around it
 _PRINT_POINTS = 5.6
-_PRINT_LINE_INCHES = 0.1
+_PRINT_LINE_INCHES = 0.094
 _MARGIN_INCHES = 0.06
 _PRINTED_HEIGHTS = (1.7, PANEL_HEIGHT_INCHES)  # of a printed panel; two thirds of its width between these
 MOST_PRINTED_INCHES = 7.5  # the height of a printed figure: a page of A4 or letter has room for its caption
@@ -56,6 +56,7 @@ def figure_with_axes(
     shared: bool = True,
     form: Form = SCREEN,
     least: Needs | None = None,
+    panel_height: float = PANEL_HEIGHT_INCHES,
 ) -> tuple[Captioned, list[Axes]]:
     """A figure `width` inches wide whose height follows from its texts, and its axes, row by row.
 
@@ -97,7 +98,7 @@ def figure_with_axes(
     above_legend = _MARGIN_INCHES + len(heading) * _LINE_INCHES + 0.03
     top = above_legend + num_legend_lines * _LINE_INCHES + 0.05
     bottom = len(printed) * _PRINT_LINE_INCHES + 2 * _MARGIN_INCHES
-    panels = num_rows * PANEL_HEIGHT_INCHES
+    panels = num_rows * panel_height
     height = top + panels + bottom
     figure = _captioned(caption, (width, height), rect=(0, bottom / height, 1, panels / height))
     left = _MARGIN_INCHES / width

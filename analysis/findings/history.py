@@ -193,7 +193,13 @@ def value_text(metric: HistoryMetric, value: float | None) -> Value:
 
 
 def _since(row: HistoryRow) -> str:
-    return f"{row.since.begun[:10]}" if row.since else ""
+    return date_of(row.since, row.studies) if row.since else ""
+
+
+def date_of(study: PastStudy, among: Sequence[PastStudy]) -> str:
+    """The day of a study, with the time where another of them began on that day."""
+    alike = sum(one.begun[:10] == study.begun[:10] for one in among)
+    return study.begun[: 16 if alike > 1 else 10].replace("T", " ")
 
 
 def signed(share: float) -> str:
@@ -333,7 +339,9 @@ def sentences(rows: Sequence[HistoryRow]) -> Iterator[Sentence]:
         told = [f"{row.where} {share_text(change_of(shift), sign='+')}" for shift, row in group]
         with_it = f"changed there: {marked[place].text or 'nothing that is recorded'}"
         more = f" and {len(told) - MOST} more" if len(told) > MOST else ""
-        yield Sentence(text=f"Since {studies[place].begun[:10]}: {'; '.join(told[:MOST])}{more}; {with_it}.")
+        yield Sentence(
+            text=f"Since {date_of(studies[place], studies)}: {'; '.join(told[:MOST])}{more}; {with_it}."
+        )
     yield from power(rows)
 
 

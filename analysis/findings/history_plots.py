@@ -17,6 +17,7 @@ from dlscale.analysis.findings.history import (
     STUDIES,
     HistoryRow,
     cell_text,
+    date_of,
     history_data,
     history_rows,
     neighbours,
@@ -93,7 +94,9 @@ def overview(rows: Sequence[HistoryRow]) -> Plot:
         guides=_version_lines(first.studies, y),
         areas=(Area(x=(None, None), y=(math.exp(-spread), math.exp(spread)), text=""),),
         notes=tuple(
-            f"{one.study.begun[:10]}: {one.text}." for one in neighbours(first.studies) if one.changed
+            f"{date_of(one.study, first.studies)}: {one.text}."
+            for one in neighbours(first.studies)
+            if one.changed
         ),
         table="history",
         tags=family_tags(first.family),
@@ -126,7 +129,7 @@ def _relative(row: HistoryRow, moments: Sequence[float]) -> Series:
             Point(
                 x=moments[place],
                 y=value / base,
-                lines=(row.where, row.studies[place].begun[:10], f"{signed(value / base - 1)} %"),
+                lines=(row.where, date_of(row.studies[place], row.studies), f"{signed(value / base - 1)} %"),
                 label=cell_text(row.cell) if row.changed and place == last else "",
                 flagged=place in places,
             )
@@ -233,6 +236,7 @@ def _with_dates(plot: Plot, studies: Sequence[PastStudy]) -> Plot:
     """The plot with dates written out, as figures have no axis of time."""
     moments = _moments(studies)
     room = 0.05 * (moments[-1] - moments[0] or 1.0)
-    ticks = tuple((moment, study.begun[5:10]) for moment, study in zip(moments, studies, strict=True))
+    days = [date_of(study, studies)[5:].replace(" ", "\n") for study in studies]
+    ticks = tuple(zip(moments, days, strict=True))
     axis = Axis(title="begin of the study", ticks=ticks, low=moments[0] - room, high=moments[-1] + room)
     return replace(plot, x=axis, title=plot.title.partition(",")[0])

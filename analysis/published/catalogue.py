@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import PositiveFloat, PositiveInt, field_validator, model_validator
 
+from dlscale.analysis.published.reference import Reference, ReferencePair, ReferenceRow, load_reference
 from dlscale.analysis.published.values import (
     FOLDER,
     Statement,
@@ -31,6 +32,9 @@ FIGURES = "figures.toml"
 REAL = "real"  # matches any data that is read: publications do not know our names of data sets
 SYNTHETIC = "synthetic"
 NEEDED = ("workload", "scaling_mode", "framework", "backend", "system")  # to compare a series with ours
+
+
+XScale = Literal["log2", "log", "linear"]
 
 
 class Own(Frozen):
@@ -97,7 +101,11 @@ class Own(Frozen):
 
 
 class Panel(Frozen):
-    """One plot of a quantity over the figure's x axis. `series` are its series, by default all with the quantity."""
+    """One plot of a quantity over the figure's x axis. `series` are its series, by default all with the quantity.
+
+    With `reference` it shows, instead of what is published, what was measured here: the rows of that file that are of
+    its title and quantity, over an x axis of its own where it names one.
+    """
 
     layout: Name  # the quantity
     y_label: Text
@@ -107,11 +115,25 @@ class Panel(Frozen):
     series: tuple[Text, ...] = ()
     aside: bool = False  # series overlap: points are shifted around their true x, and not joined
     own: Own | None = None
+    reference: Name | None = None
+    x_label: Text | None = None
+    x_unit: Text | None = None
+    x_scale: XScale | None = None
+    x_range: tuple[float, float] | None = None
 
     @model_validator(mode="after")
     def _check_unit(self) -> Panel:
         factor(self.layout, self.y_unit)
+        if self.x_axis and not self.reference:
+            raise ValueError(
+                f"{', '.join(self.x_axis)}: only a panel with `reference` has an x axis of its own"
+            )
         return self
+
+    @property
+    def x_axis(self) -> dict[str, Any]:
+        """What of the x axis it has of its own."""
+        return self.model_dump(include={"x_label", "x_unit", "x_scale", "x_range"}, exclude_none=True)
 
     @property
     def unit(self) -> float:
@@ -120,7 +142,7 @@ class Panel(Frozen):
 
     def holds(self, series: str) -> bool:
         """Whether the panel includes a published series, if that has the quantity."""
-        return not self.series or series in self.series
+        return not self.reference and (not self.series or series in self.series)
 
 
 class Series(Frozen):
@@ -146,7 +168,7 @@ class Figure(Frozen):
     panels: tuple[Panel, ...]
     x_label: Text = ""
     x_unit: Text = ""
-    x_scale: Literal["log2", "log", "linear"] = "linear"
+    x_scale: XScale = "linear"
     x_range: tuple[float, float] = (0, 1)
     base_x: PositiveFloat = 1  # where speed-up and efficiency are 1
     images_per_epoch: PositiveInt | None = None
@@ -169,6 +191,10 @@ class Figure(Frozen):
         if self.panels and not self.x_label:
             raise ValueError("x_label is missing")
         return self
+
+    def along(self, panel: Panel) -> Figure:
+        """The figure with the x axis of that panel."""
+        return self.model_copy(update=panel.x_axis)
 
     def label(self, series: str) -> str:
         """The name of a series in the legend."""
@@ -223,6 +249,7 @@ class Published(Frozen):
     values: Mapping[Text, tuple[Value, ...]]
     statements: Mapping[Text, tuple[Statement, ...]]
     same: tuple[Same, ...] = ()
+    references: Mapping[Name, Reference] = {}
 
     def figure(self, name: str) -> Figure:
         """The figure of that name. Raises UsageError if it is unknown."""
@@ -237,6 +264,21 @@ class Published(Frozen):
     def statements_of(self, figure: str) -> tuple[Statement, ...]:
         """The statements of that figure."""
         return self.statements.get(figure, ())
+
+    def reference_rows(self, figure: Figure, panel: Panel) -> tuple[ReferenceRow, ...]:
+        """What was measured here for a panel."""
+        if panel.reference is None:
+            return ()
+        wanted = (panel.title, panel.layout, figure.along(panel).x_unit)
+        rows = self.references[panel.reference].rows
+        return tuple(row for row in rows if (row.panel, row.quantity, row.x_unit) == wanted)
+
+    def reference_pair(self, wanted: ReferencePair, x: float) -> list[ReferenceRow]:
+        """Both rows of a pair at that x; none where one is missing."""
+        rows = self.references[wanted.file].rows if wanted.file in self.references else ()
+        place = (wanted.panel, wanted.quantity, x)
+        here = {row.series: row for row in rows if (row.panel, row.quantity, row.x) == place}
+        return [here[name] for name in wanted.series] if here.keys() >= {*wanted.series} else []
 
     def series_of(self, figure: str) -> set[str]:
         """The names of all series of that figure."""
@@ -281,6 +323,12 @@ def load_published(folder: Path = FOLDER) -> Published:
         values=read_values(folder),
         statements={name: tuple(rows) for name, rows in statements.items()},
         same=catalogue.same,
+        references={
+            panel.reference: load_reference(panel.reference, folder)
+            for figure in catalogue.figures.values()
+            for panel in figure.panels
+            if panel.reference
+        },
     )
     _check(published, path)
     return published
@@ -303,6 +351,12 @@ def _check(published: Published, path: Path) -> None:
             if row.x is not None and row.x_unit != figure.x_unit:
                 raise UsageError(
                     f"{path}, [figures.{name}]: x in {figure.x_unit!r}, in {name}.csv in {row.x_unit!r}; correct one"
+                )
+        for panel in figure.panels:
+            if panel.reference and not published.reference_rows(figure, panel):
+                raise UsageError(
+                    f"{path}, [figures.{name}]: no row of {panel.reference}.json has panel {panel.title!r}, quantity "
+                    f"{panel.layout} and x in {figure.along(panel).x_unit!r}; correct one"
                 )
     for same in published.same:
         for place in (same.a, same.b):

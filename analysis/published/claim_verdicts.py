@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +80,7 @@ def verdicts(
     for publication in publications:
         predictions = Predictions(publication)
         for claim in publication.claims:
-            shown = [name for name in (claim.figure, *claim.also) if name in by_figure]
+            shown = [name for name in (claim.figure, *claim.also) if name in by_figure and claim.curves]
             rows = list(claim_verdicts(predictions, claim, published)) if shown else []
             for place, name in enumerate(shown):
                 figure = published.figure(name)
@@ -114,22 +116,22 @@ def claim_verdicts(predictions: Predictions, claim: Claim, published: Published)
                 verdict=verdict_of(predicted, low, high),
             )
         return
-    ends, predicted = _published_ends(claim, published), _predicted(predictions, claim, figure, curve)
+    ends = published_ends(claim, published)
     exact = claim.check in ("gain", "scaling_ends")
+    bounds: dict[str, Any] = {"tolerance": 0.0 if exact else TOLERANCE, "ratio": claim.compared in _OF_RATIOS}
+    predicted = worst_of(_predicted(predictions, claim, figure, curve), *ends, **bounds)
     yield ClaimVerdict(
         figure=figure,
         publication=publication,
         claim=claim,
         words=claim.statement,
         quantity=claim.compared,
-        x=x_of(figure, curve, claim.at) if claim.at else None,
+        x=x_of(figure, curve, claim.sizes[1]) if claim.at else None,
         x_unit=figure.x_unit,
         low=ends[0],
         high=ends[1],
         predicted=predicted,
-        verdict=verdict_of(
-            predicted, *ends, tolerance=0.0 if exact else TOLERANCE, ratio=claim.compared in _OF_RATIOS
-        ),
+        verdict=verdict_of(predicted, *ends, **bounds),
     )
 
 
@@ -151,6 +153,12 @@ def verdict_of(
     below, above = (0.0 if math.isinf(end) else tolerance * abs(end - ratio) for end in (bottom, top))
     within = bottom - below <= predicted.low and predicted.high <= top + above
     return AGREES if within else CANNOT_TELL
+
+
+def worst_of(bands: Sequence[Band], low: float | None, high: float | None, **bounds: Any) -> Band:
+    """The band that fits least to what is said of all of them; the last of equal ones."""
+    order = (AGREES, CANNOT_TELL, DISAGREES)
+    return max(reversed(bands), key=lambda band: order.index(verdict_of(band, low, high, **bounds)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +201,7 @@ def points(published: Published, figure: str, series: str, *, base: float) -> li
     ]
 
 
-def _published_ends(claim: Claim, published: Published) -> tuple[float | None, float | None]:
+def published_ends(claim: Claim, published: Published) -> tuple[float | None, float | None]:
     """The claim's own numbers where it has some, else the statement's. Raises UsageError if neither has any."""
     statement = statement_of(claim, published)
     if claim.low is not None or claim.high is not None:
@@ -218,10 +226,16 @@ def _of_repeated_runs(claim: Claim) -> tuple[float | None, float | None]:
     return low, high
 
 
-def _predicted(predictions: Predictions, claim: Claim, figure: Figure, curve: AnyCurve) -> Band:
+def _predicted(predictions: Predictions, claim: Claim, figure: Figure, curve: AnyCurve) -> list[Band]:
+    """What is predicted of the claim, at each of its sizes."""
     if claim.check == "scaling_ends":
-        return _scaling_ends(predictions, claim, curve)
-    size = claim.at or curve.base
+        return [_scaling_ends(predictions, claim, curve)]
+    first, last = claim.sizes
+    sizes = [size for size in curve.sizes if first <= size < last] + [last]
+    return [_predicted_at(predictions, claim, figure, curve, size) for size in sizes]
+
+
+def _predicted_at(predictions: Predictions, claim: Claim, figure: Figure, curve: AnyCurve, size: int) -> Band:
     here = predictions.replicates(curve.name, size)
     if claim.check == "ratio":
         pairs = [names for names in (claim.curves, claim.or_curves) if names]
@@ -241,20 +255,18 @@ def _predicted(predictions: Predictions, claim: Claim, figure: Figure, curve: An
 
 def _scaling_ends(predictions: Predictions, claim: Claim, curve: AnyCurve) -> Band:
     """The size up to which each edge of the band keeps what is asked: its lower edge most, its upper one least."""
-    bands = [(size, band_of(predictions.replicates(curve.name, size).efficiency)) for size in curve.sizes]
-    thresholds = claim.threshold or (1.0, 1.0)
-    least, most = min(thresholds), max(thresholds)
+    bands = [
+        (float(size), band_of(predictions.replicates(curve.name, size).efficiency)) for size in curve.sizes
+    ]
+    return end_of(bands, claim.threshold or (1.0, 1.0))
 
-    def end(efficiencies: list[tuple[int, float]], threshold: float) -> float:
-        kept = curve.base
-        for size, efficiency in efficiencies:
-            if efficiency < threshold:
-                break
-            kept = size
-        return float(kept)
 
-    return Band(
-        low=end([(size, band.low) for size, band in bands], most),
-        median=end([(size, band.median) for size, band in bands], (least + most) / 2),
-        high=end([(size, band.high) for size, band in bands], least),
-    )
+def end_of(bands: Sequence[tuple[float, Band]], threshold: tuple[float, float]) -> Band:
+    """The last of ascending (size, band of the efficiency) up to which each edge of the band keeps what is asked."""
+    least, most = min(threshold), max(threshold)
+
+    def end(edge: str, asked: float) -> float:
+        kept = takewhile(lambda pair: getattr(pair[1], edge) >= asked, bands)
+        return max((size for size, _ in kept), default=bands[0][0])
+
+    return Band(low=end("low", most), median=end("median", (least + most) / 2), high=end("high", least))

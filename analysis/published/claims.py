@@ -22,6 +22,7 @@ from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.published_profiles import public_profile
 from dlscale.analysis.published.catalogue import Figure, Place, Published
 from dlscale.analysis.published.networks import NETWORKS
+from dlscale.analysis.published.reference import ReferencePair
 from dlscale.analysis.published.values import FOLDER, Filled, Kind, Statement
 from dlscale.base.definitions import Frozen, load_file
 from dlscale.base.errors import UsageError
@@ -163,18 +164,23 @@ class Claim(Frozen):
     gain          the efficiency that `changed` adds on `at` nodes
     scaling_ends  the largest size up to which the efficiency is at least `threshold`, which lies between two values
 
-    `low` and `high` are the statement's own numbers where it has some; else `reading` says how words became numbers.
+    `at` two sizes a quantity or ratio is between `low` and `high` on all from the first to the second. `low` and `high`
+    are the statement's own numbers where it has some; else `reading` says how words became numbers. What is said of a
+    curve's shape is also compared with cells of ours (`shapes`), of each curve's backend or of those in `ours`, or with
+    series of a `reference`; a claim without a curve is compared with nothing else.
     """
 
     figure: Text
     also: tuple[Text, ...] = ()  # other figures that have the same fact
     check: Literal["values", "quantity", "ratio", "gain", "scaling_ends"]
-    curves: tuple[Text, ...]
+    curves: tuple[Text, ...] = ()
+    ours: tuple[Name, ...] = ()  # backends of ours that it is of, where those are not the curves' own
+    reference: ReferencePair | None = None
     or_curves: tuple[Text, ...] = ()  # of a ratio, where a publication leaves open which it is of
     statement: Text = ""  # as in statements.csv
     label: Text = ""  # of a ratio, where it is drawn
     quantity: Text = ""
-    at: PositiveInt | None = None
+    at: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None
     changed: Literal["", "half the latency", "half the jitter"] = ""
     threshold: tuple[PositiveFloat, PositiveFloat] | None = None
     low: float | None = None
@@ -195,15 +201,29 @@ class Claim(Frozen):
             raise ValueError(f"check {self.check} needs {', '.join(lacks)}")
         if self.or_curves and (self.check, len(self.or_curves)) != ("ratio", 2):
             raise ValueError("or_curves are the 2 curves of another ratio")
-        if len(self.curves) != (2 if self.check == "ratio" else 1):
+        elsewhere = self.ours or (self.reference and self.check == "ratio")
+        if len(self.curves) != (2 if self.check == "ratio" else 1) and (self.curves or not elsewhere):
             raise ValueError(f"check {self.check} is of {'2 curves' if self.check == 'ratio' else '1 curve'}")
+        if self.ours and self.check not in ("quantity", "scaling_ends"):
+            raise ValueError(f"ours are backends for checks quantity and scaling_ends, not {self.check}")
+        if isinstance(self.at, tuple) and (
+            self.check not in ("quantity", "ratio") or self.at[0] >= self.at[1]
+        ):
+            raise ValueError("at is one size, or of a quantity or ratio the first and the last of several")
         if (self.low is not None or self.high is not None) and not self.reading:
             raise ValueError("low and high of ours, without a reading that says how the words became numbers")
         return self
 
     @property
+    def sizes(self) -> tuple[int, int]:
+        """The first and the last size that it is about; (0, 0) where it names none."""
+        return self.at if isinstance(self.at, tuple) else (self.at or 0, self.at or 0)
+
+    @property
     def compared(self) -> str:
         """The quantity that is compared."""
+        if self.reference:
+            return f"{self.reference.quantity}, {' over '.join(self.reference.series)}"
         named = {"ratio": "relative_throughput", "gain": f"efficiency gained by {self.changed}"}
         return named.get(self.check, self.quantity or self.check)
 
@@ -227,7 +247,7 @@ class Publication(Frozen):
     def figures(self) -> tuple[str, ...]:
         """The published figures that it predicts, each once."""
         drawn = [figure for curve in self.curves for figure in curve.figures]
-        return tuple(dict.fromkeys([*drawn, *(claim.figure for claim in self.claims)]))
+        return tuple(dict.fromkeys([*drawn, *(claim.figure for claim in self.claims if claim.curves)]))
 
     def assumed(self, name: str) -> tuple[str, ...]:
         """What of the curve of that name is assumed, for it is not public, in words."""
@@ -291,7 +311,7 @@ def load_publication(path: Path, published: Published) -> Publication:
     Raises UsageError.
     """
     publication = load_file(Publication, path)
-    for name in publication.figures:
+    for name in (*publication.figures, *(claim.figure for claim in publication.claims)):
         published.figure(name)
     for place, problem in _problems(publication, published):
         raise UsageError(f"{path}, {place}: {problem}; correct it")
@@ -315,6 +335,9 @@ def _problems(publication: Publication, published: Published) -> Iterator[tuple[
         for origin in entry.published:
             yield from ((place, problem) for problem in _origin_problems(publication, origin, published))
     for claim in publication.claims:
+        if (pair := claim.reference) and not published.reference_pair(pair, claim.sizes[1]):
+            place = f"{' and '.join(map(repr, pair.series))}, {pair.quantity} at {claim.at}"
+            yield f"a claim of {claim.figure}", f"no {place} in the panel's {pair.file}.json"
         if claim.statement and statement_of(claim, published) is None:
             yield f"a claim of {claim.figure}", f"no statement {claim.statement!r} is public"
         if claim.check == "values" and not publication.curve(claim.curves[0]).figures.get(claim.figure):

@@ -7,7 +7,8 @@ system and x): ratio = ours / published, which is 1 anywhere within the rounding
     disagrees   it lies wholly outside
     open        neither: more launches are needed
 
-A figure without a matching cell of ours is `unknown`, never a pass.
+A figure without a matching cell of ours is `unknown`, never a pass. What is said of a curve's shape is compared in
+`shapes`.
 
 If a publication gives two quantities of one series, one follows from the other (T throughput, S speed-up, E
 efficiency, at x; b where S and E are 1):
@@ -32,6 +33,7 @@ from dlscale.analysis.statistics import Interval
 
 AGREES, DISAGREES, OPEN, UNKNOWN = "agrees", "disagrees", "open", "unknown"
 COMPARED = ("measured", "emulated", "simulated")  # kinds of evidence of our cells
+NO_NUMBER = "no number with a place on the axes is public"
 Ends = tuple[float, float]
 
 
@@ -53,6 +55,24 @@ class Comparison:
     target: Target
     point: OwnPoint
     ratio: Interval
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeComparison:
+    """What a publication says of the shape of a curve versus one of ours, `name`, which goes up to `up_to`."""
+
+    words: str
+    compared: str  # the quantity
+    reading: str
+    low: float | None
+    high: float | None
+    ours: tuple[float, float, float]  # low, center, high; high is infinite where our curve does not end
+    up_to: float
+    name: str
+    evidence: str
+    system: str
+    study: str
     verdict: str
 
 
@@ -80,11 +100,13 @@ class Check:
     comparisons: tuple[Comparison, ...]
     relations: tuple[Relation, ...]
     reasons: tuple[str, ...]
+    shapes: tuple[ShapeComparison, ...] = ()
 
     @property
     def verdict(self) -> str:
         """Disagreement if ours contradicts or published values contradict each other; agreement only if all agree."""
         verdicts = {comparison.verdict for comparison in self.comparisons}
+        verdicts |= {shape.verdict for shape in self.shapes}
         if DISAGREES in verdicts or not all(relation.consistent for relation in self.relations):
             return DISAGREES
         return OPEN if OPEN in verdicts else AGREES if verdicts else UNKNOWN
@@ -149,7 +171,7 @@ def _reasons(
     figure: Figure, public: Sequence[Target], unmatched: Sequence[str], absent: Mapping[str, Sequence[float]]
 ) -> Iterator[str]:
     if not public:
-        yield "no number with a place on the axes is public"
+        yield NO_NUMBER
     elif figure.own is None:
         yield "no study of ours measures this"
     elif unmatched:

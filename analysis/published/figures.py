@@ -62,7 +62,8 @@ def write_figures(
     with all_or_nothing(folder) as place:
         for figure in figures:
             contents = content_of(published, figure, studies, stand_in=stand_in, predicted=predicted)
-            if not contents or not (alone or any(each.ours or each.predicted for each in contents)):
+            known = any(each.ours or each.predicted or each.reference for each in contents)
+            if not contents or not (alone or known):
                 continue
             where = provenance(published, figure, contents, studies)
             own = [row for row in claims if row.claim and row.figure.id == figure.id]
@@ -82,6 +83,7 @@ def provenance(
         figure.model_dump(mode="json"),
         [row.model_dump(mode="json") for row in published.values_of(figure.id)],
         [row.model_dump(mode="json") for row in published.statements_of(figure.id)],
+        *([row.model_dump(mode="json") for row in each.reference] for each in contents if each.reference),
         sorted(origin.data_hash for origin in used),
         # What is assumed is words, no data.
         *(_rounded(asdict(curve) | {"assumed": ()}) for content in contents for curve in content.predicted),
@@ -111,19 +113,32 @@ def declared(
     where: Provenance,
     claims: Sequence[ClaimVerdict] = (),
 ) -> Declared:
-    """The figure, a panel per plot, side by side; those of the same quantity share a scale. `claims` are its own."""
+    """The figure, a panel per plot, side by side; those of the same quantity share a scale. `claims` are its own.
+
+    One of which nothing but words is public, and nothing was measured, is small and has the words as its subtitle.
+    """
     shown = [content for content in contents if not _is_one_line(content, contents)]
+    axes = {(content.panel.layout, content.panel.y_unit, content.panel.reference) for content in shown}
+    in_words = only_words(contents)
+    said = [one.statement for one in published.statements_of(figure.id) if not one.quantity]
     return Declared(
         name=figure.id,
         title=figure.title,
         warning=_nature(contents),
-        subtitle="\n".join((figure.workload, *verdict_lines(claims))),
+        subtitle="\n".join((figure.workload, *(verdict_lines(claims) if claims or not in_words else said))),
         small_print=tuple(small_print(published, figure, contents, where, claims)),
         panels=tuple(plot_of(content, contents) for content in shown),
         rows=csv_rows(figure, contents, published.statements_of(figure.id)),
         wide=len(shown) > 1,
-        shared=len({(content.panel.layout, content.panel.y_unit) for content in shown}) == 1,
+        small=in_words,
+        num_rows=2 if len(shown) == 4 else 1,
+        shared=len(axes) == 1,
     )
+
+
+def only_words(contents: Sequence[Content]) -> bool:
+    """Whether no value of the figure is public, and none was measured."""
+    return not any(content.marks or content.ours or content.reference for content in contents)
 
 
 def _is_one_line(content: Content, among: Sequence[Content]) -> bool:
@@ -135,7 +150,7 @@ def _is_one_line(content: Content, among: Sequence[Content]) -> bool:
 
 def _nature(contents: Sequence[Content]) -> str:
     """What a reader takes for published curves, and is not."""
-    if all(content.in_full or content.empty for content in contents):
+    if all(content.in_full or content.empty or content.reference for content in contents):
         return ""
     if any(content.predicted for content in contents):
         return f"Simulated by dlscale; {NOT_PUBLISHED}"
@@ -149,7 +164,8 @@ def verdict_lines(claims: Sequence[ClaimVerdict]) -> Iterator[str]:
     """
     by_words: dict[str, list[ClaimVerdict]] = {}
     for row in claims:
-        by_words.setdefault(row.words, []).append(row)
+        values = row.claim and row.claim.check == "values"
+        by_words.setdefault(f"efficiency of {row.words}" if values else row.words, []).append(row)
     for words, rows in by_words.items():
         counts = Counter(row.verdict for row in rows)
         found = [
@@ -174,13 +190,16 @@ def small_print(
         values = f"published {range_text(row)}, predicted {band_text(row.predicted)}"
         yield f"{row.verdict.capitalize()}: {claim_text(row)}: {values}."
     known = {row.words for row in checked}
+    if only_words(contents) and not claims:  # they are the subtitle
+        known |= {one.statement for one in published.statements_of(figure.id) if not one.quantity}
     rest = [one for one in published.statements_of(figure.id) if one.statement not in known]
     if rest:
         yield f"Said: {'. '.join(map(_sentence, rest))}."
-    if not all(content.in_full for content in contents):
+    if not all(content.in_full or content.reference for content in contents):
         yield "Axis limits without published values are ours."
     yield from _of_values(published, figure, contents)
     yield from _of_predictions(figure, contents)
+    yield from _of_reference(published, contents)
     yield f"{_of_ours(figure, contents, where)} Data {where.data_hash[:12]}."
 
 
@@ -226,6 +245,15 @@ def _of_predictions(figure: Figure, contents: Sequence[Content]) -> Iterator[str
         yield f"Not predicted: {figure.missing}"
 
 
+def _of_reference(published: Published, contents: Sequence[Content]) -> Iterator[str]:
+    """What was measured here, and how."""
+    for name in dict.fromkeys(content.panel.reference for content in contents):
+        if name:
+            series = published.references[name]
+            runs = "; ".join(f"study {it.study} on {it.system}: {it.command}" for it in series.studies)
+            yield f"Measured here, results/reference/series/{name}.json: {series.title}. {runs}."
+
+
 def _of_ours(figure: Figure, contents: Sequence[Content], where: Provenance) -> str:
     if any(content.ours for content in contents):
         studies = ", ".join(where.studies[1:])
@@ -269,6 +297,11 @@ def _panel_rows(content: Content) -> Iterator[dict[str, Any]]:
         for x, band in curve.points:
             numbers = {"x": x, "y": band.median / unit, "low": band.low / unit, "high": band.high / unit}
             yield common | numbers | source | {"evidence": SIMULATED, "series": curve.label}
+    for measured in content.reference:
+        limits = {name: measured.in_unit(getattr(measured, name), unit) for name in ("y", "low", "high")}
+        texts = {name: getattr(measured, name) for name in ("evidence", "series", "system", "x", "x_unit")}
+        source = {"source": f"reference/series/{panel.reference}.json"}
+        yield common | texts | limits | source | {"note": f"{measured.method}, n = {measured.n}"}
     for point in content.ours:
         own, row = point.value, point.row
         known = {"y": own.center, "low": own.low, "high": own.high}

@@ -9,12 +9,9 @@ from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import ScalingRow, rows_of
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.published.catalogue import Figure, Own
-from dlscale.analysis.statistics import LEVEL, Interval
+from dlscale.analysis.statistics import Interval, block_ratio
 from dlscale.analysis.text import backend_name
 from dlscale.benchmarks.records.cell import Cell
-
-# If a published ratio starts at more than one device, ours is a ratio of two medians: no blocks, no interval.
-RATIO_OF_MEDIANS = "ratio of medians"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +100,8 @@ def _efficiency(row: ScalingRow, study: Measured, figure: Figure) -> Interval | 
     for base in rows_of(scaling.FINDING.of(study), row.family):
         like = backend_name(base.cell) == backend_name(row.cell) and base.evidence == row.evidence
         if x and like and _trains(base) and x_of(base.cell, figure.x_unit) == figure.base_x:
-            return _ratio(row, base, figure.base_x / x)
+            kept = ratio_of(study, row, base)
+            return kept and kept.times(figure.base_x / x)
     return None
 
 
@@ -114,18 +112,12 @@ def _relative(row: ScalingRow, study: Measured, backend: str | None) -> Interval
     for base in rows_of(scaling.FINDING.of(study), row.family):
         same = base.cell.num_ranks == row.cell.num_ranks and base.evidence == row.evidence
         if base.cell.backend == backend and same and _trains(base):
-            return _ratio(row, base, 1.0)
+            return ratio_of(study, row, base)
     return None
 
 
-def _ratio(row: ScalingRow, base: ScalingRow, scale: float) -> Interval | None:
-    if row.throughput is None or base.throughput is None:
-        return None
-    return Interval(
-        center=row.throughput.center / base.throughput.center * scale,
-        low=None,
-        high=None,
-        level=LEVEL,
-        method=RATIO_OF_MEDIANS,
-        n=min(row.throughput.n, base.throughput.n),
-    )
+def ratio_of(study: Measured, row: ScalingRow, base: ScalingRow) -> Interval | None:
+    """The rate of a cell over that of another, paired where they ran in the same blocks; None without a number."""
+    pair = [study.good_launches_of(one.family, one.cell, one.evidence) for one in (row, base)]
+    over, under = (launches and launches.samples_per_second for launches in pair)
+    return block_ratio(over, under) if over and under else None

@@ -13,7 +13,15 @@ from rich.padding import Padding
 from rich.table import Table
 
 from dlscale.analysis.published.claim_verdicts import TOLERANCE, VERDICTS, ClaimVerdict
-from dlscale.analysis.published.compare import AGREES, DISAGREES, UNKNOWN, Check, Comparison, Target
+from dlscale.analysis.published.compare import (
+    AGREES,
+    DISAGREES,
+    UNKNOWN,
+    Check,
+    Comparison,
+    ShapeComparison,
+    Target,
+)
 from dlscale.analysis.published.predictions import Band
 from dlscale.analysis.published.values import UNITS
 from dlscale.analysis.text import number, plural, rate
@@ -28,7 +36,7 @@ SMALLEST = 1e-3  # below that a gain of efficiency is none
 _KEYS = (
     *("figure", "kind", "series", "quantity", "unit", "x", "x_unit", "published_low", "published_high"),
     *("ours", "ours_low", "ours_high", "evidence", "system", "study", "ratio", "ratio_low", "ratio_high"),
-    *("tolerance", "verdict", "relation", "reasons"),
+    *("tolerance", "verdict", "relation", "reasons", "claim", "curve", "up_to"),
 )
 
 
@@ -36,26 +44,25 @@ def render_checks(checks: Sequence[Check], *, everything: bool = True) -> Render
     """The verdicts, for `rich.console.Console.print`; figures without a comparison are counted, or shown with
     `everything`. Published values that contradict each other are always shown.
     """
-    shown = [check for check in checks if everything or check.comparisons or check.verdict == DISAGREES]
+    shown = [check for check in checks if everything or check.verdict != UNKNOWN]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in ("figure", "verdict"):
         table.add_column(column, no_wrap=True)
-    for column in ("compared", "consistent"):
+    for column in ("compared", "shapes", "consistent"):
         table.add_column(column, justify="right")
     table.add_column("not compared, because", overflow="fold")
     for check in shown:
-        agree = sum(comparison.verdict == AGREES for comparison in check.comparisons)
-        consistent = sum(relation.consistent for relation in check.relations)
         cells = (
             check.figure.id,
             check.verdict,
-            f"{agree}/{len(check.comparisons)}" if check.comparisons else "-",
-            f"{consistent}/{len(check.relations)}" if check.relations else "-",
+            _share([comparison.verdict == AGREES for comparison in check.comparisons]),
+            _share([shape.verdict == AGREES for shape in check.shapes]),
+            _share([relation.consistent for relation in check.relations]),
             "; ".join(check.reasons),
         )
         table.add_row(*map(escape, cells))
     counts = Counter(check.verdict for check in checks)
-    nothing = sum(not check.comparisons for check in checks)
+    nothing = sum(not (check.comparisons or check.shapes) for check in checks)
     last = (
         f"{counts[AGREES]} of {len(checks)} figures agree, {counts[DISAGREES]} disagree; "
         f"in {nothing} nothing was compared."
@@ -67,6 +74,10 @@ def render_checks(checks: Sequence[Check], *, everything: bool = True) -> Render
     return Group(*([table] if shown else []), *lines, last, *([rest] if hidden else []))
 
 
+def _share(passed: Sequence[bool]) -> str:
+    return f"{sum(passed)}/{len(passed)}" if passed else "-"
+
+
 def _details(check: Check) -> Iterator[str]:
     """A line per comparison, and per published value that contradicts others."""
     for comparison in check.comparisons:
@@ -76,6 +87,14 @@ def _details(check: Check) -> Iterator[str]:
         ratio = f"ratio {rate(comparison.ratio)}, {comparison.verdict} to {tolerance}"
         what = _what(check, target.series, target.quantity, target.x)
         yield f"{what}: published {_range(target)}, ours {ours}; {ratio}"
+    for shape in check.shapes:
+        low, center, high = (number(end) if end < float("inf") else "open" for end in shape.ours)
+        ours = f"{center} [{low}, {high}] up to {shape.up_to:g} {check.figure.x_unit}"
+        yield (
+            f"{check.figure.id}, {shape.words}: {shape.compared.replace('_', ' ')} published "
+            f"{_open_range(shape.low, shape.high)}, ours {ours} ({shape.name}, {shape.evidence}), {shape.verdict}; "
+            f"read: {shape.reading or 'as it is said'}"
+        )
     for relation in check.relations:
         if not relation.consistent:
             value = relation.value
@@ -123,7 +142,8 @@ def checks_json(checks: Sequence[Check]) -> dict[str, Any]:
                 | {"published_low": value.ends[0], "published_high": value.ends[1]}
                 | {"verdict": CONSISTENT if relation.consistent else INCONSISTENT}
             )
-        if not check.comparisons:
+        rows += [common | {"tolerance": None} | _shape_json(shape) for shape in check.shapes]
+        if not (check.comparisons or check.shapes):
             rows.append(common | {"kind": UNKNOWN, "verdict": UNKNOWN, "reasons": list(check.reasons)})
     return {"schema": SCHEMA, "rows": rows}
 
@@ -149,6 +169,26 @@ def _compared(comparison: Comparison) -> dict[str, Any]:
         "ratio_low": ratio.low,
         "ratio_high": ratio.high,
         "verdict": comparison.verdict,
+    }
+
+
+def _shape_json(shape: ShapeComparison) -> dict[str, Any]:
+    low, center, high = (end if end < float("inf") else None for end in shape.ours)
+    return {
+        "kind": "shape",
+        "quantity": shape.compared,
+        "published_low": shape.low,
+        "published_high": shape.high,
+        "ours": center,
+        "ours_low": low,
+        "ours_high": high,
+        "evidence": shape.evidence,
+        "system": shape.system,
+        "study": shape.study,
+        "verdict": shape.verdict,
+        "claim": shape.words,
+        "curve": shape.name,
+        "up_to": shape.up_to,
     }
 
 
@@ -199,7 +239,8 @@ def _claim_line(text: str, values: Sequence[str], widths: Sequence[int]) -> Rend
 def compared_text(row: ClaimVerdict) -> str:
     """`Cray plugin / Horovod over MPI: relative throughput at 1024 nodes`, without a curve that the claim names."""
     curves = [curve for curve in row.claim.curves if curve != row.words] if row.claim else []
-    place = "" if row.x is None else f" at {row.x:g} {row.x_unit}"
+    ranged = row.claim is not None and len(set(row.claim.sizes)) > 1
+    place = "" if row.x is None else f" {'up to' if ranged else 'at'} {row.x:g} {row.x_unit}"
     compared = row.quantity.replace("_", " ") + place
     others = [f"or {name}" for name in row.claim.or_curves if name not in curves] if row.claim else []
     return ": ".join(filter(None, (" / ".join(curves) + "".join(f" {name}" for name in others), compared)))
@@ -212,11 +253,19 @@ def claim_text(row: ClaimVerdict) -> str:
 
 def range_text(row: ClaimVerdict) -> str:
     """What is published, as a range."""
-    if row.low is None and row.high is None:
-        return "-"
-    if row.low is None or row.high is None:
-        return f"up to {number(row.high)}" if row.high is not None else f"from {number(row.low or 0)}"
-    return number(row.low) if row.low == row.high else _ends((row.low, row.high))
+    return _open_range(row.low, row.high)
+
+
+def _open_range(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return (
+            "-"
+            if low == high
+            else f"up to {number(high)}"
+            if high is not None
+            else f"from {number(low or 0)}"
+        )
+    return number(low) if low == high else _ends((low, high))
 
 
 def band_text(band: Band | None) -> str:

@@ -1,7 +1,7 @@
 """A panel of a published figure: published values, what is said in words, what is predicted, and our points.
 
-`content_of` collects them in the quantity's unit, `plot_of` declares the plot. Axes have a title even where the panel
-is empty; the catalogue gives their range, which grows with what is ours.
+`content_of` collects them in the quantity's unit, `plot_of` declares the plot. Axes have a title even where it is
+empty; the catalogue gives their range, which grows with what is ours.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dlscale.analysis.plots import Area, Axis, Guide, Plot, Point, Series
 from dlscale.analysis.published.catalogue import Figure, Panel, Published
 from dlscale.analysis.published.ours import OwnPoint, own_points
 from dlscale.analysis.published.predictions import PredictedCurve
+from dlscale.analysis.published.reference import ReferenceRow
 from dlscale.analysis.published.values import HALF_WIDTH, PLACES, RATIOS, Statement, Value
 
 PUBLISHED, SIMULATED = "published", "simulated"
@@ -64,6 +65,7 @@ class Content:
     stated: tuple[Stated, ...]
     ours: tuple[OwnPoint, ...]
     predicted: tuple[PredictedCurve, ...]
+    reference: tuple[ReferenceRow, ...] = ()
 
     @property
     def in_full(self) -> bool:
@@ -73,7 +75,7 @@ class Content:
     @property
     def empty(self) -> bool:
         """Whether the panel has only axes."""
-        return not (self.marks or self.stated or self.ours or self.predicted)
+        return not (self.marks or self.stated or self.ours or self.predicted or self.reference)
 
     @property
     def said(self) -> list[Mark]:
@@ -105,7 +107,8 @@ class Content:
     @property
     def places(self) -> list[float]:
         """All x of what is ours, measured or predicted."""
-        return [point.x for point in self.ours] + [x for curve in self.predicted for x, _ in curve.points]
+        own = [*(point.x for point in self.ours), *(row.x for row in self.reference)]
+        return own + [x for curve in self.predicted for x, _ in curve.points]
 
     @property
     def heights(self) -> list[float]:
@@ -114,7 +117,9 @@ class Content:
         heights += [mark.y + side * (mark.half_width or 0.0) for mark in self.marks for side in (-1, 1)]
         ends = [end for each in self.ours for end in (each.value.center, each.value.low, each.value.high)]
         ends += [end for curve in self.predicted for _, band in curve.points for end in (band.low, band.high)]
-        return [*_known(heights), *(end / self.panel.unit for end in _known(ends))]
+        unit = self.panel.unit
+        heights += [row.in_unit(end, unit) for row in self.reference for end in (row.y, row.low, row.high)]
+        return [*_known(heights), *(end / unit for end in _known(ends))]
 
 
 def _known(values: Sequence[float | None]) -> list[float]:
@@ -132,18 +137,19 @@ def content_of(
     """The content of each panel, with our points and the curves of `predicted` that belong there."""
     return [
         Content(
-            figure=figure,
+            figure=figure.along(panel),
             panel=panel,
             marks=tuple(_marks(published, figure, panel)),
             stated=tuple(_stated(published, figure, panel)),
             ours=tuple(
                 own_points(figure, figure.own.narrowed(panel.own), panel.layout, studies, stand_in=stand_in)
-                if figure.own
+                if figure.own and not panel.reference
                 else ()
             ),
             predicted=tuple(
                 curve for curve in predicted if (curve.figure, curve.panel) == (figure.id, index)
             ),
+            reference=published.reference_rows(figure, panel),
         )
         for index, panel in enumerate(figure.panels)
     ]
@@ -180,14 +186,20 @@ def _stated(published: Published, figure: Figure, panel: Panel) -> Iterator[Stat
 def plot_of(content: Content, among: Sequence[Content]) -> Plot:
     """The panel as a plot; `among` are the figure's panels, of which those of the same quantity share a scale."""
     figure, panel = content.figure, content.panel
+    among = [peer for peer in among if peer.panel.reference == panel.reference]
     x = _x_axis(figure, among)
     return Plot(
         name=panel.layout,
-        title=panel.title,
+        title=": ".join(filter(None, ("measured here" if panel.reference else "", panel.title))),
         says=NOT_PUBLISHED,
         x=x,
         y=_y_axis(content, [peer for peer in among if peer.panel.layout == panel.layout]),
-        series=(*_published_series(content), *_predicted_series(content, among), *_own_series(content)),
+        series=(
+            *_published_series(content),
+            *_predicted_series(content, among),
+            *_own_series(content),
+            *_reference_series(content),
+        ),
         guides=tuple(_guides(content, (x.low or 0.0, x.high or 1.0))),
         areas=tuple(_areas(content)),
     )
@@ -292,6 +304,30 @@ def _own_series(content: Content) -> Iterator[Series]:
         )
 
 
+def _reference_series(content: Content) -> Iterator[Series]:
+    """What was measured here, a curve per series and kind of evidence."""
+    unit = content.panel.unit
+    for name, evidence in dict.fromkeys((row.series, row.evidence) for row in content.reference):
+        rows = [row for row in content.reference if (row.series, row.evidence) == (name, evidence)]
+        points = [
+            Point(
+                x=row.x,
+                y=row.in_unit(row.y, unit) or 0.0,
+                low=row.in_unit(row.low, unit),
+                high=row.in_unit(row.high, unit),
+            )
+            for row in sorted(rows, key=lambda row: row.x)
+        ]
+        yield Series(
+            name=name,
+            look=name,
+            evidence=evidence,
+            points=tuple(points),
+            tags=Tags(backend=rows[0].backend or ""),
+            joined=len(rows) > 1,
+        )
+
+
 def _guides(content: Content, edges: tuple[float, float]) -> Iterator[Guide]:
     """Ideal scaling, the backend that others are relative to, and published values without a place."""
     figure, panel = content.figure, content.panel
@@ -352,13 +388,10 @@ def _x_axis(figure: Figure, among: Sequence[Content]) -> Axis:
         return Axis(title=title, low=low - margin, high=high + margin, numbers=known)
     margin = _OCTAVE_MARGIN * (1.4 if any(content.panel.aside for content in among) else 1)
     marks = {mark.x for content in among for mark in content.marks if mark.x is not None}
-    ticks = (
-        _octaves(low, high, marks | {point.x for content in among for point in content.ours})
-        if figure.x_scale == "log2"
-        else [
-            10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high * 2)) + 1)
-        ]
-    )
+    marks |= {point.x for content in among for point in content.ours}
+    marks |= {row.x for content in among for row in content.reference}
+    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high * 2)) + 1)
+    ticks = _octaves(low, high, marks) if figure.x_scale == "log2" else [10.0**power for power in powers]
     return Axis(
         title=title,
         kind="log",

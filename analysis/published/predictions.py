@@ -148,6 +148,7 @@ def predicted_curves(
         for figure in map(published.figure, publication.figures)
         if not names or figure.id in names
         for index, panel in enumerate(figure.panels)
+        if not panel.reference
         for label, curves, sizes in (
             *_curves_in(predictions, figure, panel),
             *_ratios_in(predictions, figure, panel),

@@ -95,7 +95,13 @@ def verify_figures(
         found, content = output.render_claims(rows, everything=everything), output.claims_json(rows)
         said = [row.verdict for row in rows if names or row.claim]
     else:
-        checks = check_figures(published, names=names, studies=_studies(results, on), stand_in=on)
+        from dlscale.analysis.published.claims import load_publications
+        from dlscale.analysis.published.shapes import with_shapes
+
+        studies = _studies(results, on)
+        checks = check_figures(published, names=names, studies=studies, stand_in=on)
+        said_of_curves = load_publications(published, folder)
+        checks = with_shapes(checks, published, said_of_curves, studies=studies, stand_in=on)
         found, content = output.render_checks(checks, everything=everything), output.checks_json(checks)
         said = [check.verdict for check in checks]
     if as_json:

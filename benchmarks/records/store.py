@@ -15,8 +15,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ from dlscale.benchmarks.records.files import (
 )
 from dlscale.benchmarks.records.record import Record
 
+ABANDONED_SECONDS = 600.0  # after which a file is still half-written because its writer is gone
+
 
 class _Plan(BaseModel):
     """What of study.json says which cases there are."""
@@ -58,9 +61,13 @@ class Store:
         self._attempts: dict[str, set[int]] | None = None  # by case; None: not read yet
 
     def open(self, description: dict[str, Any]) -> None:
-        """Create the folders, and study.json if it does not exist."""
+        """Create the folders, and study.json if it does not exist; remove half-written records of killed processes."""
         for folder in (self.folder, self.records_folder, self.spool_folder):
             make_folder(folder)
+        for path in self.records_folder.glob(".*.tmp"):
+            with suppress(OSError):  # renamed meanwhile: somebody is writing it
+                if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                    path.unlink()
         path = self.folder / "study.json"
         if not path.exists():
             write_atomically(path, json.dumps(description, indent=1))

@@ -216,7 +216,7 @@ def test_what_is_said_of_a_range_reaches_to_its_ends_or_those_of_the_axes(x, y, 
 
 
 def test_points_that_are_near_each_other_have_their_texts_on_different_sides():
-    points = tuple(Point(x=x, y=y, label=f"{x}, {y}") for x, y in ((1, 10), (1.2, 10), (2, 20), (2, 20.5)))
+    points = tuple(Point(x=x, y=y, label=f"{x}, {y}") for x, y in ((1, 10), (1.1, 10), (2, 20), (2, 20.5)))
     (axes,) = drawn(replace(PLOT, series=(replace(SERIES, points=points),))).axes
     first, second, under, over = axes.texts
     assert (first.get_ha(), second.get_ha()) == ("right", "left")

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from dlscale.base.errors import UsageError
@@ -92,3 +94,12 @@ def test_a_folder_that_cannot_be_locked_is_told(store):
     (store.folder / "lock").mkdir()
     with pytest.raises(UsageError, match=r"cannot write .*lock"), store.lock():
         pass
+
+
+def test_a_half_written_record_goes_when_nobody_can_be_writing_it(store):
+    old, new = (store.records_folder / f".a.1.json.{name}.tmp" for name in ("old", "new"))
+    for path in (old, new):
+        path.write_text("{")
+    os.utime(old, (1e9, 1e9))
+    store.open({"launches": []})
+    assert [path.exists() for path in (old, new)] == [False, True]
