@@ -106,7 +106,7 @@ def problems(error: ValidationError) -> list[str]:
 
 def _place(parts: tuple[int | str, ...]) -> str:
     """A field's name without pydantic's labels for members of a union: a class, literal['...'], str."""
-    marks = r"[A-Z][a-z][A-Za-z]*|[a-z-]+\[.*\]|str|int|float|bool"
+    marks = r"[A-Z][a-z][A-Za-z]*|[a-z-]+\[.*\]|(constrained-)?(str|int|float|bool)"
     place = ".".join(str(part) for part in parts if not re.fullmatch(marks, str(part)))
     return visible(" ".join(place.split()))  # a field that is not known may have any name
 

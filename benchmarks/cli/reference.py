@@ -52,6 +52,7 @@ SHORT = {
     "yes or no": "yes, no",
     "one of ": "",
     " or several between |": " |",
+    " or several with commas": ", or several",
     "a number": "number",
     "a text": "text",
     "a file": "file",

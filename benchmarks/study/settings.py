@@ -115,7 +115,13 @@ class Option:
     @property
     def form(self) -> str:
         """What a value is: `a whole number`."""
-        return FORMS.get(self.name) or f"{_form(self.type)}{' or several between |' * self.several}"
+        several = (" or several with commas" if self._commas else " or several between |") * self.several
+        return FORMS.get(self.name) or f"{_form(self.type)}{several}"
+
+    @property
+    def _commas(self) -> bool:
+        """Whether commas may stand between several values, as nothing else has them there."""
+        return get_origin(self.type) is Literal or self.name == "split"
 
     def read(self, text: str) -> Any:
         """The value in `text`; those of the fields in `SEVERAL` by their names. Raises ValueError."""
@@ -123,8 +129,7 @@ class Option:
             return SEVERAL[self.name](text)
         if self.name == "ladder":
             return read_ladder(text)
-        commas = get_origin(self.type) is Literal or self.name == "split"
-        words = (text.replace(",", "|") if commas else text).split("|")
+        words = (text.replace(",", "|") if self._commas else text).split("|")
         if self.several and len(words) > 1:
             checked_values(words, what=repr(text))
             return [self._checked(word) for word in words]

@@ -30,6 +30,16 @@ def halo_of(study: Study, backend: str, framework: str) -> str | None:
     return None if carrier == backend else carrier
 
 
+def check_halo(study: Study) -> None:
+    """Returns unless a carrier of rows is named where all samples stay whole. Raises UsageError."""
+    variants = [variant for backend in study.backends for variant in study.variants(backend)]
+    named = next((variant.halo for variant in variants if variant.halo), None)
+    if named and all(variant.split == 1 for variant in variants):
+        raise UsageError(
+            f"halo={named} with split 1, where samples stay whole; add --split 2, or leave halo out"
+        )
+
+
 def check_split(study: Study, backend: str, framework: str, work: Work, *, num_nodes: int) -> None:
     """Returns if ranks can share samples over a backend, in a study with one value of everything. Raises UsageError."""
     split, options = work.split, study.backend_options.get(backend, {})

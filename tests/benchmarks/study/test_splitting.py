@@ -184,6 +184,7 @@ REFUSED = [
         "^backend tf_collective carries no halos in tensorflow, .* --set halo=..., of: ",
     ),
     ({**TINY, "halo": "morse"}, "^halo=morse carries no halos in torch; choose from: "),
+    ({**TINY, "split": 1, "halo": "mpi"}, "^halo=mpi with split 1, where samples stay whole; add --split 2"),
     (
         {**TINY, "frameworks": ["jax"]},
         "^split 2 in jax: layers for rows on several ranks are written in torch, t",
