@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 Floats = NDArray[np.float64]
 
@@ -56,11 +55,19 @@ def blocks_needed(num_comparisons: int) -> int:
     return math.ceil(1 + math.log2(num_comparisons / (1 - LEVEL)))
 
 
+def t_quantile(freedom: float, probability: float) -> float:
+    """That quantile of Student's t with so many degrees of freedom."""
+    # Here, because SciPy takes longer to import than a prediction, which needs no t, takes.
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, probability))
+
+
 def half_width(num_blocks: int, *, level: float = LEVEL) -> float:
     """Half the interval of a mean over blocks, in standard deviations between blocks; inf below 2 blocks."""
     if num_blocks < 2:
         return math.inf
-    return float(stdtrit(num_blocks - 1, (1 + level) / 2)) / math.sqrt(num_blocks)
+    return t_quantile(num_blocks - 1, (1 + level) / 2) / math.sqrt(num_blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,7 +355,7 @@ def t_interval(center: float, groups: Sequence[Floats], *, level: float) -> Inte
     variances = [float(group.var(ddof=1)) / len(group) for group in groups]
     spread = sum(variance**2 / (len(group) - 1) for variance, group in zip(variances, groups, strict=True))
     freedom = sum(variances) ** 2 / spread if spread else math.inf  # Welch-Satterthwaite; n - 1 for one group
-    below = above = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(sum(variances))
+    below = above = t_quantile(freedom, (1 + level) / 2) * math.sqrt(sum(variances))
     method = "unpaired t" if unpaired else "paired t"
     if any(map(in_two_groups, groups)):
         method = f"{method} with order statistics"

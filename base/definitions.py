@@ -24,7 +24,7 @@ from dlscale.base.strings import visible
 class Frozen(BaseModel):
     """Checked on the way in, immutable afterwards; unknown fields are an error, and numbers that are not finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Pydantic's copy, without values that were computed of the fields before they changed."""

@@ -34,6 +34,7 @@ import numpy as np
 from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.profile import Profile
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.prediction import HARMLESS
 from dlscale.collectives import capabilities, check_options
 from dlscale.collectives.training.deferral import PART_BYTES, Timing, bucket_limit, planned_order
@@ -240,6 +241,26 @@ def rule_of(
         name, value = next(iter(left.items()))
         raise UsageError(f"predictions do not model {backend}.{name}={value}; leave it out")
     return rule
+
+
+def exchanges_by(rule: ExchangeRule, cell: Cell) -> bool:
+    """Whether a measured cell exchanges by this rule; not with options that are not modelled."""
+    try:
+        own = rule_of_cell(cell, spare_core=rule.overlap in ("thread", "next_forward"))
+    except UsageError:
+        return False
+    return own == rule
+
+
+def rule_of_cell(cell: Cell, *, spare_core: bool) -> ExchangeRule:
+    """The rule of a measured cell. Raises UsageError as `rule_of`."""
+    return rule_of(
+        cell.backend,
+        cell.backend_options,
+        framework=cell.framework,
+        num_servers=cell.num_servers,
+        spare_core=spare_core,
+    )
 
 
 def with_algorithm(rule: ExchangeRule, algorithm: Algorithm | None) -> ExchangeRule:

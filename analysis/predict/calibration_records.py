@@ -24,7 +24,12 @@ import numpy as np
 from dlscale.analysis.findings.communication_only import EXCHANGE_CONTROL, communication_only
 from dlscale.analysis.launches import good_launches, launches_of
 from dlscale.analysis.message_sizes.measurements import slowest_by_point
-from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of
+from dlscale.analysis.predict.backend_rules import (
+    ExchangeRule,
+    exchanges_by,
+    rule_of,
+    rule_of_cell,
+)
 from dlscale.analysis.predict.calibration import CalibrationPoint, calibrated
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.node_calibration import node_line, on_node
@@ -219,7 +224,7 @@ def points_of_study(
     _check_one_origin(good, backend, fingerprint)
     return [
         _point(
-            _rule(each.cell),
+            rule_of_cell(each.cell, spare_core=False),
             size.num_bytes,
             num_nodes=each.cell.num_nodes,
             num_ranks=each.cell.num_ranks,
@@ -308,16 +313,6 @@ def points_of_run(launches: Sequence[MessageSizeLaunch], backend: str) -> list[C
     ]
 
 
-def _rule(cell: Cell) -> ExchangeRule:
-    return rule_of(
-        cell.backend,
-        cell.backend_options,
-        framework=cell.framework,
-        num_servers=cell.num_servers,
-        spare_core=False,
-    )
-
-
 def _point(
     rule: ExchangeRule,
     num_bytes: int,
@@ -379,14 +374,4 @@ def _is_of(scenario: Scenario, cell: Cell) -> bool:
         return False
     if rule.serves and cell.num_servers != scenario.num_servers(cell.num_ranks):
         return False
-    try:
-        own = rule_of(
-            cell.backend,
-            cell.backend_options,
-            framework=cell.framework,
-            num_servers=cell.num_servers,
-            spare_core=rule.overlap in ("thread", "next_forward"),
-        )
-    except UsageError:  # options that are not modelled
-        return False
-    return own == rule
+    return exchanges_by(rule, cell)

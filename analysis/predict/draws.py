@@ -90,7 +90,12 @@ class Draws:
 
 def stream(scenario: Scenario, name: str) -> np.random.Generator:
     """The random numbers of that name, one of STREAMS."""
-    return np.random.default_rng([scenario.seed, STREAMS.index(name)])
+    return np.random.default_rng(seed_of(scenario, name))
+
+
+def seed_of(scenario: Scenario, name: str) -> tuple[int, int]:
+    """That of `stream`."""
+    return scenario.seed, STREAMS.index(name)
 
 
 def draws_of(scenario: Scenario, num_nodes: int) -> Draws:

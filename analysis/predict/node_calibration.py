@@ -15,11 +15,10 @@ from scipy.optimize import nnls
 
 from dlscale.analysis.findings.communication_only import communication_only
 from dlscale.analysis.launches import CellLaunches, good_launches, launches_of
-from dlscale.analysis.predict.backend_rules import rule_of
+from dlscale.analysis.predict.backend_rules import exchanges_by
 from dlscale.analysis.predict.costs import Limits
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.scenario import Scenario
-from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
 from dlscale.collectives.sharding import NONE
@@ -108,16 +107,4 @@ def _trains(scenario: Scenario, launches: CellLaunches) -> bool:
     wanted = (profile.workload, profile.preset, profile.sequence_length, profile.framework, scenario.batch)
     if (cell.workload, cell.preset, cell.sequence_length, cell.framework, cell.local_batch) != wanted:
         return False
-    if cell.backend == "none":
-        return True
-    try:
-        own = rule_of(
-            cell.backend,
-            cell.backend_options,
-            framework=cell.framework,
-            num_servers=cell.num_servers,
-            spare_core=scenario.rule.overlap in ("thread", "next_forward"),
-        )
-    except UsageError:  # options that are not modelled
-        return False
-    return own == scenario.rule
+    return cell.backend == "none" or exchanges_by(scenario.rule, cell)

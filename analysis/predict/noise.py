@@ -28,10 +28,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, ndtri
 
 from dlscale.analysis.predict.profile import Profile
 
@@ -41,6 +42,7 @@ MIN_SAMPLES = 20  # for a distribution of steps; fewer say nothing about a tail
 TAIL_SHARE = 0.05
 STATIC_NODES = 32  # that stand for the lognormal of static differences
 FALSE_PROFILES = 0.01  # that have a step beyond the fence though nothing happened
+LARGEST_LOGIT, NUM_LOGITS = 50.0, 10_001  # of probabilities down to 2e-22, in steps of 0.005
 MIN_EVENTS = 3  # fewer have no mean length
 
 
@@ -154,12 +156,25 @@ def slowest(
     return factors
 
 
+@lru_cache(maxsize=32)  # backends of a curve share them
+def slowest_of_seed(
+    noise: Noise, num_ranks: int, shape: tuple[int, int], seed: tuple[int, ...], *, num_dropped: int = 0
+) -> Floats:
+    """As `slowest`, of a generator with that seed; not to be changed."""
+    factors = slowest(noise, num_ranks, shape, np.random.default_rng(seed), num_dropped=num_dropped)
+    factors.flags.writeable = False
+    return factors
+
+
 def _share_above(
     num_ranks: int, num_dropped: int, shape: tuple[int, int], rng: np.random.Generator
 ) -> Floats:
     """The probability that a rank is slower than the one waited for; kept small numbers, whose 1 - x would be 1."""
     uniform = rng.random(shape)
     if num_dropped:
+        # Here, because it takes longer to import than all sizes of a curve take.
+        from scipy.special import betaincinv
+
         return np.asarray(betaincinv(num_dropped + 1, num_ranks - num_dropped, 1 - uniform))
     return -np.expm1(np.log(uniform) / num_ranks)
 
@@ -173,7 +188,21 @@ def _quantile(noise: Noise, above: Floats, rng: np.random.Generator) -> Floats:
     if 0 < low < high:
         drawn = low * (high / low) ** rng.random((len(above), 1))
     sigma = np.sqrt(np.log1p(drawn**2) + np.log1p(noise.static**2))
-    return np.asarray(np.exp(-sigma * ndtri(above) - sigma**2 / 2), dtype=np.float64)
+    return np.asarray(np.exp(-sigma * normal_quantile(above) - sigma**2 / 2), dtype=np.float64)
+
+
+def normal_quantile(probability: Floats) -> Floats:
+    """The standard normal quantile, off by less than 1e-6: linear in the logit between exact values."""
+    logits, quantiles = _normal_quantiles()
+    found = np.interp(np.log(probability) - np.log1p(-probability), logits, quantiles)
+    return np.asarray(found, dtype=np.float64)
+
+
+@cache
+def _normal_quantiles() -> tuple[Floats, Floats]:
+    logits = np.linspace(-LARGEST_LOGIT, 0.0, NUM_LOGITS)
+    below = [NormalDist().inv_cdf(probability) for probability in (1 / (1 + np.exp(-logits))).tolist()]
+    return np.append(logits, -logits[-2::-1]), np.append(below, [-value for value in below[-2::-1]])
 
 
 def _with_static(steps: Floats, static: float) -> Floats:
@@ -181,7 +210,7 @@ def _with_static(steps: Floats, static: float) -> Floats:
         return steps
     sigma = np.sqrt(np.log1p(static**2))
     middles = (np.arange(STATIC_NODES) + 0.5) / STATIC_NODES
-    return np.outer(steps, np.exp(sigma * ndtri(middles) - sigma**2 / 2)).ravel()
+    return np.outer(steps, np.exp(sigma * normal_quantile(middles) - sigma**2 / 2)).ravel()
 
 
 def _measured_quantile(steps: Floats, above: Floats) -> Floats:

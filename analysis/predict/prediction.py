@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.analysis.predict.costs import drawn
-from dlscale.analysis.predict.draws import Draws, asynchronous, drawn_line, draws_of, exchanges_of
+from dlscale.analysis.predict.draws import Draws, asynchronous, drawn_line, draws_of, exchanges_of, seed_of
 from dlscale.analysis.predict.halos import HaloSeconds, Replicas, calls_cost, calls_jitter
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
 from dlscale.analysis.predict.network import Placement, Routing
-from dlscale.analysis.predict.noise import slowest
+from dlscale.analysis.predict.noise import slowest_of_seed
 from dlscale.analysis.predict.profile import Profile, at_batch, at_rows, with_rows
 from dlscale.analysis.predict.scenario import GATHERS, Scenario, changed_scenarios, check_sizes, noise_texts
 from dlscale.analysis.predict.timeline import step_seconds
@@ -99,9 +99,8 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     waits_for = num_ranks if rule.exchanges and not rule.asynchronous else 1
     dropped = min(rule.num_dropped, num_ranks - 1)
     pace = draws.pace_of(profile)
-    factors = (
-        beside * slowest(scenario.noise, waits_for, shape, draws.stream("steps"), num_dropped=dropped) * pace
-    )
+    steps = slowest_of_seed(scenario.noise, waits_for, shape, seed_of(scenario, "steps"), num_dropped=dropped)
+    factors = beside * steps * pace
     exchanges = exchanges_of(draws, profile)
     whole_update = profile.update_seconds
     gathers = np.zeros((scenario.num_replicates, 1))
@@ -184,6 +183,20 @@ def sensitivity(scenario: Scenario, num_nodes: int) -> dict[str, float]:
     }
 
 
+def sensitivity_rows(curve: PredictedCurve) -> Iterator[dict[str, Any]]:
+    """The efficiencies of the largest size with other inputs, for programs; none unless they were asked for."""
+    scenario = curve.scenario
+    for change, efficiency in curve.sensitivity.items():
+        yield {
+            "system": scenario.network.name,
+            "workload": scenario.profile.workload,
+            "backend": scenario.rule.backend,
+            "num_nodes": curve.points[-1].num_nodes,
+            "change": change,
+            "efficiency": efficiency,
+        }
+
+
 def _largest_share(scenario: Scenario, split: int) -> float:
     """Of a sample's rows, that of the rank with the most blocks."""
     blocks = scenario.largest_split
@@ -249,8 +262,8 @@ def _typical(parts: Mapping[str, Floats], lost: Floats) -> dict[str, float]:
 
 
 def _band(values: Floats) -> Band:
-    low, high = (float(np.percentile(values, percent)) for percent in BAND_PERCENT)
-    return Band(low=low, center=float(np.median(values)), high=high)
+    low, center, high = np.percentile(values, (BAND_PERCENT[0], 50.0, BAND_PERCENT[1])).tolist()
+    return Band(low=low, center=center, high=high)
 
 
 def prediction_records(

@@ -1,16 +1,15 @@
-"""Predictions in words, as a table, and as flat rows for programs."""
+"""Predictions in words and as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from dlscale.analysis.curves import setting_text
 from dlscale.analysis.declare import Column, Table, TableOf
 from dlscale.analysis.families import tokens_per_sample
 from dlscale.analysis.findings.memory import expected_state, total_bytes
 from dlscale.analysis.findings.waterfall_parts import shown_name
-from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
+from dlscale.analysis.predict.prediction import PredictedCurve
 from dlscale.analysis.predict.profile import SOURCES, at_batch, at_rows
 from dlscale.analysis.predict.scenario import ASSUMED, Scenario, noise_texts
 from dlscale.analysis.records import prediction_row
@@ -20,25 +19,6 @@ from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
 
 FLOAT32_BYTES = 4
-
-
-def prediction_rows(curves: Sequence[PredictedCurve]) -> list[dict[str, Any]]:
-    """A row per point for programs; `low` and `high` are the efficiency's."""
-    return [prediction_row(record) for record in prediction_records(curves)]
-
-
-def sensitivity_rows(curve: PredictedCurve) -> Iterator[dict[str, Any]]:
-    """The efficiencies of the largest size with other inputs, for programs; none unless they were asked for."""
-    scenario = curve.scenario
-    for change, efficiency in curve.sensitivity.items():
-        yield {
-            "system": scenario.network.name,
-            "workload": scenario.profile.workload,
-            "backend": scenario.rule.backend,
-            "num_nodes": curve.points[-1].num_nodes,
-            "change": change,
-            "efficiency": efficiency,
-        }
 
 
 def prediction_table(records: Sequence[PredictionRecord]) -> Table:

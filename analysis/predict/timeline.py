@@ -17,7 +17,7 @@ All arrays are (R, K): R replicates of K steps each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,22 +118,24 @@ def _deferred_seconds(
 
     `computes` is a step that waits for nothing. Times count from the begin of each step.
     """
+
+    def moments(seconds: Iterable[float]) -> list[Floats]:
+        return [moment * factors + halted(moment) for moment in seconds]
+
+    needed = moments(exchange.bucket.needed_seconds for exchange in exchanges)
+    ready = moments(exchange.bucket.ready_seconds for exchange in exchanges)
     none = np.zeros_like(factors)
-    length = computes
-    arrivals = [none for _ in exchanges]
-    by_need = sorted(range(len(exchanges)), key=lambda index: exchanges[index].bucket.needed_seconds)
+    length, arrivals = computes, [none for _ in exchanges]
     for _ in range(NUM_STEPS_UNTIL_STEADY):
-        late = none
-        for index in by_need:
-            moment = exchanges[index].bucket.needed_seconds
-            needed = moment * factors + halted(moment)
-            late = np.maximum(late, arrivals[index] - needed)
+        late = np.maximum.reduce([none, *map(np.subtract, arrivals, needed)])
         length = computes + late
         sent = np.maximum.reduce(arrivals)
-        for index, exchange in enumerate(exchanges):
-            ready = exchange.bucket.ready_seconds * factors + halted(exchange.bucket.ready_seconds)
-            sent = np.maximum(sent, ready + late) + exchange.seconds
-            arrivals[index] = np.maximum(sent - length, 0.0)
+        before, arrivals = arrivals, []
+        for exchange, moment in zip(exchanges, ready, strict=True):
+            sent = np.maximum(sent, moment + late) + exchange.seconds
+            arrivals.append(np.maximum(sent - length, 0.0))
+        if all(map(np.array_equal, before, arrivals)):
+            break
     return length
 
 

@@ -13,13 +13,10 @@ import click
 
 from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.grid import AXES, Axes, check_grid, read_axes
-from dlscale.analysis.predict.prediction import predict_curve
+from dlscale.analysis.predict.prediction import predict_curve, prediction_records, sensitivity_rows
 from dlscale.analysis.predict.profile import Profile
-from dlscale.analysis.predict.render import (
-    prediction_rows,
-    sensitivity_rows,
-)
 from dlscale.analysis.predict.scenario import Scenario, doubled_sizes, possible_sizes
+from dlscale.analysis.records import prediction_row
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.option_kinds import Words
@@ -200,7 +197,7 @@ def predict(
         for training in trainings
     ]
     if as_json:
-        rows = [row for curves in predictions for row in prediction_rows(curves)]
+        rows = [prediction_row(record) for curves in predictions for record in prediction_records(curves)]
         every = [row for curves in predictions for curve in curves for row in sensitivity_rows(curve)]
         click.echo(json.dumps({"schema": 1, "rows": rows} | ({"sensitivity": every} if explain else {})))
         return 0

@@ -25,7 +25,6 @@ from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
 from dlscale.base.quantities import Duration
 from dlscale.base.strings import Data, Text
-from dlscale.benchmarks.launch import own_models
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Plan, num_comparisons
 from dlscale.benchmarks.study.settings import OPTIONS as STUDY_OPTIONS
@@ -300,6 +299,9 @@ def _with_files(study: Study, machine: System, request: Request, *, from_file: b
     paths = [name for name in workloads if is_file(name)]
     if not paths:
         return study
+    # Here, because a user's files and data take longer to import than a plan or a prediction.
+    from dlscale.benchmarks.launch import own_models
+
     study = study.model_copy(update={"workloads": workloads})
     python = Path(sys.executable)
     if machine.is_here():  # elsewhere it is only rehearsed

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import tomlkit
 from pydantic import (
     Field,
     NonNegativeInt,
@@ -147,6 +146,9 @@ def read_tuned(path: Path) -> Tuned:
 
 def write_tuned(tuned: Tuned, path: Path) -> None:
     """Write the rates so that `read_tuned` reads them. Raises UsageError."""
+    # Here, because reading needs none, and every command imports this file.
+    import tomlkit
+
     document = tomlkit.document()
     document.add(
         tomlkit.comment(

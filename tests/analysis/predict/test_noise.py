@@ -4,9 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import ndtri
 
 from dlscale.analysis.predict.measured_profiles import profile_of
-from dlscale.analysis.predict.noise import Noise, noise_of, noise_of_steps, rare_events, slowest
+from dlscale.analysis.predict.noise import (
+    Noise,
+    noise_of,
+    noise_of_steps,
+    normal_quantile,
+    rare_events,
+    slowest,
+)
 from dlscale.analysis.predict.prediction import sensitivity
 from dlscale.analysis.predict.scenario import noise_texts
 from tests.analysis.made_scenarios import NETWORK, PROFILE, scenario
@@ -32,6 +40,11 @@ def test_planted_rare_events_are_found_with_their_rate_and_length(seed):
     # Of 8,192 ranks 82 have an event: the longest of 82 exponentials.
     most = 1 + 0.3 + 0.5 * (np.log(82) + 0.58)
     assert slowest(noise, 8192, (500, 20), rng).mean() == pytest.approx(most, rel=0.25)
+
+
+def test_the_normal_quantile_is_exact_far_into_both_tails():
+    probabilities = np.concatenate([np.geomspace(1e-20, 0.5, 997), 1 - np.geomspace(1e-12, 0.5, 997)])
+    assert normal_quantile(probabilities) == pytest.approx(ndtri(probabilities), abs=1e-6)
 
 
 @pytest.mark.parametrize("draw", ["normal", "exponential"])
