@@ -49,7 +49,7 @@ def render_checks(checks: Sequence[Check], *, everything: bool = True) -> Render
     for column in ("figure", "verdict"):
         table.add_column(column, no_wrap=True)
     for column in ("compared", "shapes", "consistent"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", min_width=len(column))
     table.add_column("not compared, because", overflow="fold")
     for check in shown:
         cells = (
@@ -89,11 +89,12 @@ def _details(check: Check) -> Iterator[str]:
         yield f"{what}: published {_range(target)}, ours {ours}; {ratio}"
     for shape in check.shapes:
         low, center, high = (number(end) if end < float("inf") else "open" for end in shape.ours)
-        ours = f"{center} [{low}, {high}] up to {shape.up_to:g} {check.figure.x_unit}"
+        unit = check.figure.x_unit
+        ours = f"{center} [{low}, {high}] up to {shape.up_to:g} {unit}"
+        claimed = _open_range(shape.low, shape.high) + f" {unit}" * (shape.compared == "scaling_ends")
         yield (
-            f"{check.figure.id}, {shape.words}: {shape.compared.replace('_', ' ')} published "
-            f"{_open_range(shape.low, shape.high)}, ours {ours} ({shape.name}, {shape.evidence}), {shape.verdict}; "
-            f"read: {shape.reading or 'as it is said'}"
+            f"{check.figure.id}, {shape.words}: {shape.compared.replace('_', ' ')} published {claimed}, ours {ours} "
+            f"({shape.name}, {shape.evidence}), {shape.verdict}; read: {shape.reading or 'as it is said'}"
         )
     for relation in check.relations:
         if not relation.consistent:

@@ -65,9 +65,10 @@ def verify_figures(
     """Compare our records with published figures (default: all), and published values with each other.
 
     Our records are those of every study in the results folder. A published number is compared with a cell of ours that
-    is the same thing on as many devices; whatever cannot be compared is unknown, and never passes; --all, --json, and
-    naming a figure tell why (docs/published-figures.md). With --claims, what publications claim is compared with
-    predictions from single-node facts and the network's description (results/published/claims); nothing is measured.
+    is the same thing on as many devices, and what is said of a curve's shape with the curve of ours; whatever cannot be
+    compared is unknown, and never passes; --all, --json, and naming a figure tell why (docs/published-figures.md). With
+    --claims, what publications claim is compared with predictions from single-node facts and the network's description
+    (results/published/claims); nothing is measured.
 
     Exit status: 2 if a number of ours or two published ones disagree, 4 if nothing was compared in a figure that was
     asked for, or more launches are needed to tell.

@@ -104,8 +104,8 @@ def test_a_shape_is_told_in_words_and_in_json(judged):
     said = " ".join(printed(render_checks([check]), width=200).split())
     assert "small agrees - 1/1 -" in said
     assert (
-        "small, It scales well: scaling ends published from 4, ours 8 [8, open] up to 8 nodes (ring, torch, measured), "
-        "agrees; read: a test"
+        "small, It scales well: scaling ends published from 4 nodes, ours 8 [8, open] up to 8 nodes "
+        "(ring, torch, measured), agrees; read: a test"
     ) in said
     (row,) = checks_json([check])["rows"]
     assert (row["kind"], row["claim"], row["curve"]) == ("shape", SAID, "ring, torch")
