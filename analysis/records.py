@@ -31,38 +31,35 @@ from dlscale.collectives.compression.links import allreduce_bytes
 from dlscale.collectives.sharding import NONE
 
 
+def attributes(item: object, names: str) -> dict[str, Any]:
+    """The attributes of these names, separated by blanks as for a namedtuple, as columns of a row."""
+    return {name: getattr(item, name) for name in names.split()}
+
+
 def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
     """The columns that name what was run and on which system."""
     return {
         "system": family.system,
-        "workload": cell.workload,
-        "preset": cell.preset,
-        "sequence_length": cell.sequence_length,
-        "height": cell.height,
-        "framework": cell.framework,
-        "backend": cell.backend,
+        **attributes(cell, "workload preset sequence_length height framework backend"),
         "backend_options": options_text(cell),
         "algorithm": cell.algorithm,
         "algorithm_options": algorithm_text(cell),
-        "shard": cell.shard,
-        "split": cell.split,
-        "halo": cell.halo,
+        **attributes(cell, "shard split halo"),
         "environment": environment_text(cell),
-        "scaling_mode": cell.scaling_mode,
-        "num_ranks": cell.num_ranks,
-        "num_servers": cell.num_servers,
-        "num_nodes": cell.num_nodes,
-        "cores_per_rank": cell.cores_per_rank,
-        "threads_per_rank": cell.threads_per_rank,
-        "local_batch": cell.local_batch,
-        "global_batch": cell.global_batch,
-        "precision": cell.precision,
-        "compiled": cell.compiled,
-        "memory_format": cell.memory_format,
-        "device": cell.device,
-        "data": cell.data,
+        **attributes(cell, "scaling_mode num_ranks num_servers num_nodes cores_per_rank threads_per_rank"),
+        **attributes(cell, "local_batch global_batch precision compiled memory_format device data"),
         "slept": cell.slept.text if cell.slept else "",
         "unchecked": cell.unchecked,
+    }
+
+
+def method_columns(cell: Cell) -> dict[str, Any]:
+    """Columns beside a cell's own fields, of which it leaves out what is as usual: how its ranks train."""
+    return {
+        "backend_options": options_text(cell),
+        "algorithm": cell.algorithm,
+        "algorithm_options": algorithm_text(cell),
+        **attributes(cell, "shard split halo height sequence_length"),
     }
 
 

@@ -6,7 +6,7 @@ The unit is the launch: the windows of a launch are correlated and would make in
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -83,46 +83,25 @@ class Interval:
 
     def rate(self, amount: float) -> Interval:
         """`amount` over this cost, as a rate; the limits are swapped."""
-        return Interval(
-            center=amount / self.center,
-            low=None if self.high is None else amount / self.high,
-            high=None if self.low is None else amount / self.low,
-            level=self.level,
-            method=self.method,
-            n=self.n,
-        )
+        return self.mapped(lambda value: amount / value, falls=True)
 
     def complement(self) -> Interval:
         """1 minus this share; the limits are swapped."""
-        return Interval(
-            center=1 - self.center,
-            low=None if self.high is None else 1 - self.high,
-            high=None if self.low is None else 1 - self.low,
-            level=self.level,
-            method=self.method,
-            n=self.n,
-        )
+        return self.mapped(lambda value: 1 - value, falls=True)
 
     def times(self, factor: float) -> Interval:
         """The interval multiplied by a positive factor, for example to change its unit."""
-        return Interval(
-            center=self.center * factor,
-            low=None if self.low is None else self.low * factor,
-            high=None if self.high is None else self.high * factor,
-            level=self.level,
-            method=self.method,
-            n=self.n,
-        )
+        return self.mapped(lambda value: value * factor)
 
     def excess(self) -> Interval:
         """This ratio minus 1."""
-        return Interval(
-            center=self.center - 1,
-            low=None if self.low is None else self.low - 1,
-            high=None if self.high is None else self.high - 1,
-            level=self.level,
-            method=self.method,
-            n=self.n,
+        return self.mapped(lambda value: value - 1)
+
+    def mapped(self, change: Callable[[float], float], *, falls: bool = False) -> Interval:
+        """The interval of what `change` makes of the value; limits that are swapped where it `falls`."""
+        low, high = (None if end is None else change(end) for end in (self.low, self.high))
+        return replace(
+            self, center=change(self.center), low=high if falls else low, high=low if falls else high
         )
 
 
@@ -253,13 +232,7 @@ def block_ratio(
 def ratio_of(groups: Sequence[Floats], *, chained: bool = False, level: float = LEVEL) -> Interval:
     """The exponential of the sum of the groups' means, with its t interval; groups are independent log ratios."""
     logs = t_interval(sum(float(group.mean()) for group in groups), groups, level=level)
-    return replace(
-        logs,
-        center=math.exp(logs.center),
-        low=None if logs.low is None else math.exp(logs.low),
-        high=None if logs.high is None else math.exp(logs.high),
-        method=chained_method(logs.method) if chained else logs.method,
-    )
+    return replace(logs.mapped(math.exp), method=chained_method(logs.method) if chained else logs.method)
 
 
 def chained_method(method: str) -> str:

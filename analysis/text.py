@@ -29,11 +29,6 @@ def interval_columns(name: str, interval: Interval | None) -> dict[str, Any]:
     }
 
 
-def attributes(item: object, names: str) -> dict[str, Any]:
-    """The attributes of these names, separated by blanks as for a namedtuple, as columns of a row."""
-    return {name: getattr(item, name) for name in names.split()}
-
-
 def backend_name(cell: Cell) -> str:
     """The backend with its options, as a legend shows it: `ring (chunk_bytes=65536)`, or as it was named.
 

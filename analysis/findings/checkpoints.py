@@ -11,8 +11,9 @@ import numpy as np
 
 from dlscale.analysis.declare import Column, TableOf, Tags, shown_number
 from dlscale.analysis.finding import Finding
+from dlscale.analysis.records import attributes
 from dlscale.analysis.statistics import Interval, median_interval
-from dlscale.analysis.text import attributes, interval_columns, workload_title
+from dlscale.analysis.text import interval_columns, workload_title
 from dlscale.benchmarks.records.record import Record
 
 

@@ -21,10 +21,9 @@ from dlscale.analysis.findings.trainings import Training, metric_of, trainings_o
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Block
-from dlscale.analysis.records import wire_bytes, wire_share
+from dlscale.analysis.records import attributes, wire_bytes, wire_share
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, t_interval
 from dlscale.analysis.text import (
-    attributes,
     cell_name,
     interval_columns,
     number,

@@ -21,7 +21,7 @@ from dlscale.analysis.findings.contrasts import (
 )
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Block
-from dlscale.analysis.records import algorithm_text, options_text
+from dlscale.analysis.records import attributes, method_columns
 from dlscale.analysis.statistics import LEVEL, Interval, disagree
 from dlscale.analysis.text import RATIO_LIMITS, backend_name, interval_columns, plural, points, workload_title
 from dlscale.analysis.variants import STEP
@@ -201,14 +201,7 @@ def _row(contrast: Contrast) -> dict[str, Any]:
         "reference": contrast.reference.name,
         "system": side.family.system,
         **side.cell.model_dump(exclude={"control", "variables"}),
-        "backend_options": options_text(side.cell),
-        "algorithm": side.cell.algorithm,
-        "algorithm_options": algorithm_text(side.cell),
-        "shard": side.cell.shard,
-        "split": side.cell.split,
-        "halo": side.cell.halo,
-        "height": side.cell.height,
-        "sequence_length": side.cell.sequence_length,
+        **method_columns(side.cell),
         "environment": environment_text(side.cell),
         "evidence": side.evidence,
         "num_blocks": contrast.num_blocks,
@@ -216,9 +209,7 @@ def _row(contrast: Contrast) -> dict[str, Any]:
         "ratio_median": contrast.median_ratio,
         **interval_columns("ratio_without_outliers", contrast.without),
         **interval_columns("effect", contrast.standardised),
-        "p_value": contrast.p_value,
-        "p_adjusted": contrast.p_adjusted,
-        "verdict": contrast.verdict,
+        **attributes(contrast, "p_value p_adjusted verdict"),
         "reason": contrast.reason or None,
         "text": contrast_sentence(contrast),
     }

@@ -10,8 +10,9 @@ from dlscale.analysis.declare import Column, TableOf, Tags
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.records import attributes
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import attributes, interval_columns, number, workload_title
+from dlscale.analysis.text import interval_columns, number, workload_title
 from dlscale.benchmarks.records.preparation import Preparation
 
 

@@ -20,13 +20,14 @@ from dlscale.analysis.finding import PLACE_COLUMNS, Finding
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.records import (
     algorithm_text,
+    attributes,
     num_samples,
     options_text,
     settings_text,
     why_unusable,
 )
 from dlscale.analysis.statistics import Interval, median_interval
-from dlscale.analysis.text import attributes, interval_columns, listed, plural
+from dlscale.analysis.text import interval_columns, listed, plural
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
 

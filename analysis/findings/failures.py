@@ -9,8 +9,8 @@ from dlscale.analysis.declare import Column, Sentence, TableOf, tags_of
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import drift, interference, predicted_points, scaling
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.records import why_unusable
-from dlscale.analysis.text import CONTROL_NAMES, attributes, backend_name, listed, plural, workload_title
+from dlscale.analysis.records import attributes, why_unusable
+from dlscale.analysis.text import CONTROL_NAMES, backend_name, listed, plural, workload_title
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.record import Record
 

@@ -33,6 +33,7 @@ from dlscale.analysis.findings.programs import (
 )
 from dlscale.analysis.findings.solutions import goal_text
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.records import attributes
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio
 from dlscale.analysis.text import (
     interval_columns,
@@ -327,9 +328,7 @@ def to_answer_row(choice: Choice) -> dict[str, Any]:
     cell, row = choice.programs[0].cell, choice.programs[0].row
     return {
         "system": row.family.system,
-        "workload": cell.workload,
-        "preset": cell.preset,
-        "data": cell.data,
+        **attributes(cell, "workload preset data"),
         "backend": backend_text(cell),
         "num_ranks": cell.num_ranks,
         "comparable": row.pair and row.pair.comparable,
@@ -355,10 +354,7 @@ def to_comparison_rows(choice: Choice) -> Iterator[dict[str, Any]]:
             "reference": contrast.reference.name,
             "num_blocks": contrast.num_blocks,
             **interval_columns("ratio", contrast.ratio),
-            "p_value": contrast.p_value,
-            "p_adjusted": contrast.p_adjusted,
-            "verdict": contrast.verdict,
-            "reason": contrast.reason,
+            **attributes(contrast, "p_value p_adjusted verdict reason"),
         }
 
 

@@ -22,8 +22,9 @@ from dlscale.analysis.families import Family
 from dlscale.analysis.finding import PLACE_COLUMNS, Finding
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.scaling import ScalingRow
+from dlscale.analysis.records import attributes
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import attributes, interval_columns, listed
+from dlscale.analysis.text import interval_columns, listed
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import Quantity
 from dlscale.benchmarks.records.cell import Cell

@@ -26,9 +26,9 @@ from dlscale.analysis.form import Form
 from dlscale.analysis.launches import Block, CellLaunches, good_launches
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Figure, HeatMap
-from dlscale.analysis.records import has_rank_steps
+from dlscale.analysis.records import attributes, has_rank_steps
 from dlscale.analysis.statistics import median
-from dlscale.analysis.text import attributes, backend_name, plural, training_title
+from dlscale.analysis.text import backend_name, plural, training_title
 from dlscale.benchmarks.records.cell import Cell
 
 MAX_COLUMNS = 240  # in a figure; with more, neighbouring windows of a launch are merged

@@ -24,6 +24,7 @@ from dlscale.analysis.findings.past_studies import (
     fact_changes,
     groups_of,
 )
+from dlscale.analysis.records import attributes
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
     backend_name,
@@ -246,9 +247,7 @@ def history_data(row: HistoryRow) -> dict[str, Any]:
     """A row for programs; shares, not percent. `values` are by study, in the order of `studies`."""
     cell, change = row.cell, row.change
     return {
-        "workload": cell.workload,
-        "preset": cell.preset,
-        "framework": cell.framework,
+        **attributes(cell, "workload preset framework"),
         "backend": backend_name(cell),
         "scaling_mode": cell.scaling_mode,
         "num_ranks": cell.num_ranks,
@@ -262,10 +261,7 @@ def history_data(row: HistoryRow) -> dict[str, Any]:
         "change_low": change and change.low,
         "change_high": change and change.high,
         "p": row.shift and row.shift.p,
-        "spread": row.spread,
-        "seen": row.seen,
-        "verdict": row.verdict,
-        "worse": row.worse,
+        **attributes(row, "spread seen verdict worse"),
         "since": row.since.begun if row.since else None,
         "since_study": row.since.place if row.since else None,
         "num_studies": sum(value is not None for value in row.values),

@@ -18,7 +18,7 @@ from dlscale.analysis.launches import Block, CellLaunches, MeasuredCase, good_la
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.outliers import Outlier, Outliers
 from dlscale.analysis.plots import Axis, Guide, Plot, Point, Series
-from dlscale.analysis.records import start_time
+from dlscale.analysis.records import attributes, start_time
 from dlscale.analysis.text import CONTROL_NAMES, backend_name, number, plural, workload_title
 from dlscale.benchmarks.records.cell import Cell
 
@@ -160,9 +160,7 @@ def _percentile(percent: int) -> Callable[[CellLaunches], float]:
 def _setting(system: str, cell: Cell, evidence: str | None) -> dict[str, Any]:
     return {
         "system": system,
-        "workload": cell.workload,
-        "preset": cell.preset,
-        "framework": cell.framework,
+        **attributes(cell, "workload preset framework"),
         "backend": backend_name(cell),
         "scaling_mode": cell.scaling_mode,
         "control": cell.control,

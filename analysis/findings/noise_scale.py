@@ -23,8 +23,9 @@ from dlscale.analysis.findings import solution_table
 from dlscale.analysis.findings.solutions import TimeToSolution, goal_text
 from dlscale.analysis.launches import Block
 from dlscale.analysis.measured import Measured
+from dlscale.analysis.records import attributes
 from dlscale.analysis.statistics import INSUFFICIENT, LEVEL, MIN_BLOCKS, Floats, Interval, ratio_of_sums
-from dlscale.analysis.text import attributes, interval_columns, number, plural, with_limits
+from dlscale.analysis.text import interval_columns, number, plural, with_limits
 from dlscale.benchmarks.records.target import GradientNoise, Target
 from dlscale.collectives.algorithms.registry import SYNC
 

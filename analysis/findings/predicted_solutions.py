@@ -38,9 +38,9 @@ from dlscale.analysis.form import Form
 from dlscale.analysis.launches import Block, good_launches
 from dlscale.analysis.measured import Measured, WeakScaling
 from dlscale.analysis.plots import Axis, Figure, Guide, Plot, Point, Series
+from dlscale.analysis.records import attributes
 from dlscale.analysis.statistics import MIN_BLOCKS, Floats, Interval
 from dlscale.analysis.text import (
-    attributes,
     backend_name,
     interval_columns,
     number,

@@ -15,8 +15,9 @@ import numpy as np
 from dlscale.analysis.declare import Column, TableOf, shown_number, tags_of
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.launches import CellLaunches, good_launches
+from dlscale.analysis.records import attributes
 from dlscale.analysis.statistics import Interval, median_interval
-from dlscale.analysis.text import attributes, interval_columns, number, workload_title
+from dlscale.analysis.text import interval_columns, number, workload_title
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.profile import Quantiles, StepProfile
 

@@ -25,6 +25,7 @@ from dlscale.analysis.findings.solutions import TimeToSolution
 from dlscale.analysis.findings.trainings import launch_seconds
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.records import (
+    attributes,
     named,
     setting_columns,
     settings_text,
@@ -291,9 +292,7 @@ def to_program_row(item: Program) -> dict[str, Any]:
         "peak_rss_bytes": item.row.peak_rss_bytes,
         "state_bytes": item.state_bytes,
         **interval_columns("saving_seconds", item.saving_seconds),
-        "reading_seconds": item.reading_seconds,
-        "job_seconds": item.job_seconds,
-        "job_share": item.job_share,
+        **attributes(item, "reading_seconds job_seconds job_share"),
         "lines_added": change.added if change else None,
         "lines_changed": change.changed if change else None,
         "lines_removed": change.removed if change else None,

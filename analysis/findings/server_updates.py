@@ -20,7 +20,8 @@ from dlscale.analysis.finding import Finding
 from dlscale.analysis.launches import good_by_cell
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Block
-from dlscale.analysis.text import attributes, backend_name, number, plural, points, workload_title
+from dlscale.analysis.records import attributes
+from dlscale.analysis.text import backend_name, number, plural, points, workload_title
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
 

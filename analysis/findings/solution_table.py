@@ -34,8 +34,8 @@ from dlscale.analysis.findings.solutions import (
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Block, Figure
-from dlscale.analysis.records import algorithm_text, options_text, tokens_per_second
-from dlscale.analysis.text import attributes, cell_name, interval_columns, number, training_title
+from dlscale.analysis.records import algorithm_text, attributes, options_text, tokens_per_second
+from dlscale.analysis.text import cell_name, interval_columns, number, training_title
 from dlscale.benchmarks.records.target import Target
 
 
@@ -67,12 +67,7 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         "tuning_seeds": target.tuning and target.tuning.num_seeds,
         "evidence": row.evidence,
         "num_trainings": len(row.trainings),
-        "num_reached": row.num_reached,
-        "closest": row.closest,
-        "evaluating_share": row.evaluating_share,
-        "saving_share": row.saving_share,
-        "num_resumed": row.num_resumed,
-        "lost_seconds": row.lost_seconds,
+        **attributes(row, "num_reached closest evaluating_share saving_share num_resumed lost_seconds"),
         **interval_columns("seconds", row.seconds),
         **interval_columns("training_seconds", row.training_seconds),
         **interval_columns("samples", row.samples),
@@ -131,10 +126,7 @@ def evaluation_rows(rows: Iterable[TimeToSolution]) -> list[dict[str, Any]]:
     )
     return [
         {
-            "workload": row.cell.workload,
-            "preset": row.cell.preset,
-            "framework": row.cell.framework,
-            "backend": row.cell.backend,
+            **attributes(row.cell, "workload preset framework backend"),
             "backend_options": options_text(row.cell),
             "algorithm": row.cell.algorithm,
             "algorithm_options": algorithm_text(row.cell),
@@ -142,10 +134,7 @@ def evaluation_rows(rows: Iterable[TimeToSolution]) -> list[dict[str, Any]]:
             "num_ranks": row.cell.num_ranks,
             "seed": training.seed,
             "end": training.solution.end,
-            "step": evaluation.step,
-            "samples": evaluation.samples,
-            "training_seconds": evaluation.training_seconds,
-            "evaluating_seconds": evaluation.evaluating_seconds,
+            **attributes(evaluation, "step samples training_seconds evaluating_seconds"),
             "seconds": training.seconds_at(evaluation),
             "epoch": training.epoch_at(evaluation),
             "loss": evaluation.loss,

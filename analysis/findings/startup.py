@@ -16,8 +16,7 @@ from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Axis, Figure, Plot, Stack
-from dlscale.analysis.records import slowest_in_phase
-from dlscale.analysis.text import attributes
+from dlscale.analysis.records import attributes, slowest_in_phase
 from dlscale.benchmarks.records.record import Phases
 
 PHASES = ("start_up", "import_backend", "connect", "gates", "first_step")

@@ -19,7 +19,7 @@ from dlscale.analysis.form import Form
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Axis, Figure, Guide, Plot, Point, Series
-from dlscale.analysis.records import Seconds, algorithm_text, options_text, settings_text
+from dlscale.analysis.records import Seconds, method_columns, settings_text
 from dlscale.analysis.text import backend_name, plural
 
 MAX_POINTS = 1000  # per curve; more windows are thinned evenly, keeping the first and the last
@@ -129,14 +129,7 @@ def _rows(launches: CellLaunches) -> list[dict[str, Any]]:
     common = {
         "system": launches.family.system,
         **launches.cell.model_dump(exclude={"control"}),
-        "backend_options": options_text(launches.cell),
-        "algorithm": launches.cell.algorithm,
-        "algorithm_options": algorithm_text(launches.cell),
-        "shard": launches.cell.shard,
-        "split": launches.cell.split,
-        "halo": launches.cell.halo,
-        "height": launches.cell.height,
-        "sequence_length": launches.cell.sequence_length,
+        **method_columns(launches.cell),
         "evidence": launches.evidence,
         "num_launches": len(launches.cases),
         "num_windows": len(pooled),

@@ -22,16 +22,9 @@ from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import slowness
 from dlscale.analysis.findings.slowness import ALPHA, Slow, slow_ones
 from dlscale.analysis.launches import CellLaunches, MeasuredCase, good_launches
-from dlscale.analysis.records import has_rank_steps, steady_windows
+from dlscale.analysis.records import attributes, has_rank_steps, steady_windows
 from dlscale.analysis.statistics import Interval, median
-from dlscale.analysis.text import (
-    attributes,
-    backend_name,
-    interval_columns,
-    plural,
-    share_text,
-    workload_title,
-)
+from dlscale.analysis.text import backend_name, interval_columns, plural, share_text, workload_title
 from dlscale.benchmarks.records.record import Record
 
 # The part of ALPHA for hosts if their ranks are tested as well: enough to detect one of two hosts in 6 launches.

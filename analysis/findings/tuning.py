@@ -23,16 +23,9 @@ from dlscale.analysis.findings.solutions import TimeToSolution, goal_text, train
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Block
+from dlscale.analysis.records import attributes
 from dlscale.analysis.statistics import Interval
-from dlscale.analysis.text import (
-    attributes,
-    interval_columns,
-    listed,
-    number,
-    plural,
-    training_title,
-    with_limits,
-)
+from dlscale.analysis.text import interval_columns, listed, number, plural, training_title, with_limits
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.target import Target

@@ -31,11 +31,10 @@ from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import IN_TOTAL, Block, Figure, Loss, Losses
 from dlscale.analysis.plots import Part as ShownPart
-from dlscale.analysis.records import algorithm_text, options_text
+from dlscale.analysis.records import attributes, method_columns
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval
 from dlscale.analysis.text import (
     RATIO_LIMITS,
-    attributes,
     backend_name,
     interval_columns,
     listed,
@@ -67,14 +66,7 @@ def _part_row(waterfall: Waterfall, part: Part | None) -> dict[str, Any]:
     return {
         "system": waterfall.family.system,
         **waterfall.cell.model_dump(exclude={"control"}),
-        "backend_options": options_text(waterfall.cell),
-        "algorithm": waterfall.cell.algorithm,
-        "algorithm_options": algorithm_text(waterfall.cell),
-        "shard": waterfall.cell.shard,
-        "split": waterfall.cell.split,
-        "halo": waterfall.cell.halo,
-        "height": waterfall.cell.height,
-        "sequence_length": waterfall.cell.sequence_length,
+        **method_columns(waterfall.cell),
         "evidence": waterfall.evidence,
         **interval_columns("efficiency", waterfall.efficiency),
         **attributes(waterfall, "ideal_seconds measured_seconds"),

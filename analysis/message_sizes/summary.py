@@ -30,6 +30,7 @@ from dlscale.analysis.message_sizes.measurements import (
 )
 from dlscale.analysis.message_sizes.validity import ValidityCheck, check_validity
 from dlscale.analysis.provenance import Provenance
+from dlscale.analysis.records import attributes
 from dlscale.analysis.statistics import Interval, median_interval
 from dlscale.analysis.text import size_text
 from dlscale.benchmarks.records.message_sizes import MessageSizeLaunch, MessageSizeRun
@@ -304,12 +305,7 @@ def message_size_row(row: MessageSizeRow) -> dict[str, Any]:
     """A row as a dictionary with the stable keys of `dlscale collectives --json`."""
     rate = row.algbw
     return {
-        "backend": row.backend,
-        "setting": row.setting,
-        "operation": row.operation,
-        "num_ranks": row.num_ranks,
-        "num_nodes": row.num_nodes,
-        "message_bytes": row.message_bytes,
+        **attributes(row, "backend setting operation num_ranks num_nodes message_bytes"),
         "used_bytes": row.message_bytes if row.used_bytes is None else row.used_bytes,
         "algbw_gb_per_second": rate.center if rate else None,
         "busbw_gb_per_second": rate.center * row.bus_factor if rate else None,
@@ -322,9 +318,7 @@ def message_size_row(row: MessageSizeRow) -> dict[str, Any]:
         **_interval_values("fraction_of_bound", row.fraction_of_bound),
         **_interval_values("ring_speedup", row.ring_speedup),
         **_interval_values("ring_shared_speedup", row.shared_speedup),
-        "num_launches": row.num_launches,
-        "num_calls": row.num_calls,
-        "tuned": row.tuned,
+        **attributes(row, "num_launches num_calls tuned"),
         "variables": dict(row.variables),
         "failure": row.failure,
     }
@@ -337,10 +331,7 @@ def message_sizes_json(summary: MessageSizeSummary) -> dict[str, Any]:
         "rows": [message_size_row(row) for row in summary.rows],
         "validity": [
             {
-                "backend": check.backend,
-                "setting": check.setting,
-                "valid": check.valid,
-                "found": check.found,
+                **attributes(check, "backend setting valid found"),
             }
             for check in summary.checks
         ],

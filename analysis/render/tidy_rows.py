@@ -17,6 +17,7 @@ from dlscale.analysis.findings.solutions import goal_text, tuned_text
 from dlscale.analysis.findings.trainings import launch_seconds, seconds_outside
 from dlscale.analysis.records import (
     algorithm_text,
+    attributes,
     equal_steps,
     exchange_mode,
     has_rank_steps,
@@ -27,7 +28,6 @@ from dlscale.analysis.records import (
     why_unusable,
     world_step_seconds,
 )
-from dlscale.analysis.text import attributes
 from dlscale.benchmarks.records.cell import WITHOUT_SAMPLES
 from dlscale.benchmarks.records.record import Phases, Record
 from dlscale.benchmarks.records.target import Evaluation, Solution
@@ -147,9 +147,7 @@ def training(record: Record) -> Columns:
         return {}
     return _until(record, solution, solution.evaluations[-1]) | {
         "seed": record.order_seed + record.case.block,
-        "metric": target.metric,
-        "threshold": target.threshold,
-        "learning_rate": target.learning_rate,
+        **attributes(target, "metric threshold learning_rate"),
         "learning_rate_scaling": target.scaling,
         "evaluate_every": target.evaluate_every,
         "evaluate_seconds": target.evaluate_seconds,
