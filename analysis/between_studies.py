@@ -63,7 +63,6 @@ class Shift:
 
     @property
     def shown(self) -> bool:
-        """Whether it is a change."""
         return self.p <= 1 - LEVEL
 
 

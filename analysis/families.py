@@ -98,7 +98,6 @@ class Family:
 
     @property
     def title(self) -> str:
-        """What was trained, in words."""
         how = " ".join([self.framework, *self._variants, *self._size]).replace(" sleep of", ", sleep of")
         return f"{self.workload} {self.preset}, {how}, {self.scaling_mode} scaling on {self.system}"
 

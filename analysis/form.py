@@ -26,7 +26,6 @@ class OfBackend(Protocol):
     @property
     def backend(self) -> str:
         """The backend's name."""
-        ...
 
 
 class OfCell(Protocol):
@@ -35,7 +34,6 @@ class OfCell(Protocol):
     @property
     def cell(self) -> Cell:
         """The cell."""
-        ...
 
 
 R = TypeVar("R", bound=OfCell)
@@ -58,7 +56,6 @@ class Form:
         return not self.backends or cell.backend in self.backends
 
     def chosen(self, rows: Iterable[R]) -> list[R]:
-        """The rows whose points are drawn."""
         return [row for row in rows if self.draws(row.cell)]
 
 

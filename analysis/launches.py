@@ -59,12 +59,10 @@ class MeasuredCase:
 
     @property
     def good(self) -> bool:
-        """Whether it gave a number."""
         return len(self.seconds) > 0
 
     @property
     def cell(self) -> Cell:
-        """The cell that was measured."""
         return self.record.case.cell
 
     @cached_property
@@ -114,7 +112,6 @@ class CellLaunches:
 
     @cached_property
     def good(self) -> tuple[MeasuredCase, ...]:
-        """The cases that gave a number."""
         return tuple(case for case in self.cases if case.good)
 
     @cached_property
@@ -189,7 +186,6 @@ class CellLaunches:
 
     @property
     def records(self) -> list[Record]:
-        """The records of the good launches."""
         return [case.record for case in self.good]
 
     @property
@@ -212,7 +208,6 @@ class CellLaunches:
 
     @property
     def window_rss_bytes(self) -> int | None:
-        """Likewise, while windows ran."""
         known = (rank.window_rss_bytes for record in self.records for rank in record.ranks)
         return max(filter(None, known), default=None)
 

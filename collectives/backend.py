@@ -53,19 +53,16 @@ class Collective(Protocol):
     @property
     def rank(self) -> int:
         """This process, 0 .. size - 1."""
-        ...
 
     @property
     def size(self) -> int:
         """The number of ranks, P."""
-        ...
 
     def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
         """Replace `buffer` on every rank by its sum, average, min or max over ranks, in place.
 
         All ranks get the same bits. An average is of floats: of integers it raises TypeError.
         """
-        ...
 
     def empty(self, count: int, dtype: str = "float32") -> NDArray[Any]:
         """An array of `count` zeros on a cache line of 64 bytes; collective.
@@ -73,23 +70,18 @@ class Collective(Protocol):
         It lies where the collective reduces fastest, and stays valid after `close`. A buffer for `allreduce`
         need not come from here; one that does is the same part of the same array on all ranks.
         """
-        ...
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
         """Replace `buffer` on every rank by that of `root`, in place."""
-        ...
 
     def barrier(self) -> None:
         """Return only after every rank has called."""
-        ...
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """Its own decisions, for the record."""
-        ...
 
     def close(self) -> None:
         """Free the communicator; using it afterwards raises RuntimeError. A second close does nothing."""
-        ...
 
 
 class PartsCollective(Collective, Protocol):
@@ -97,11 +89,9 @@ class PartsCollective(Collective, Protocol):
 
     def reduce_scatter(self, buffer: NDArray[Any], output: NDArray[Any], op: str = "sum") -> None:
         """Fill `output` with this rank's part of the reduction; it may be that part of `buffer`, whose rest is lost."""
-        ...
 
     def allgather(self, piece: NDArray[Any], output: NDArray[Any]) -> None:
         """Fill `output` with the pieces of all ranks in order; `piece` may be this rank's part of it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,63 +108,51 @@ class Trainer(Protocol):
 
     def step(self) -> None:
         """Train on one local batch: gradients, exchange, update."""
-        ...
 
     def synchronize(self) -> None:
         """Return when all work that earlier steps began is done."""
-        ...
 
     def losses(self) -> list[float]:
         """This rank's mean losses of the last step, one per objective; none before the first."""
-        ...
 
     def loss(self) -> float:
         """This rank's mean loss of the last step, summed over objectives; NaN before the first."""
-        ...
 
     def weights(self) -> Weights:
         """Copies of the trainable weights, in the replica's canonical order."""
-        ...
 
     def state(self) -> State:
         """All that the next steps depend on, as any rank has it; nothing is under way.
 
         Not collective, unless the backend shards. Raises UsageError where this rank does not have all of it.
         """
-        ...
 
     def held(self, *, slots: bool = True) -> State:
         """What a step changes, as the replica's `held`: valid until the next step, not to be changed.
 
         Collective where the backend shards.
         """
-        ...
 
     def state_bytes(self) -> StateBytes:
         """What this rank keeps of the training's state; not collective."""
-        ...
 
     def own_state(self) -> State:
         """What the next steps depend on and each rank has another of; empty where `state` is all. Not collective.
 
         Parts of `state` that differ between ranks keep their names, all others' begin with `OWN`.
         """
-        ...
 
     def restore(self, state: State) -> None:
         """Go on where a trainer of the same cell was when it gave its `state`, with this rank's `own_state` over it.
 
         Before the first step; collective.
         """
-        ...
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """The backend's own decisions that a reader of the record must know (overlap, buckets ...)."""
-        ...
 
     def close(self) -> None:
         """Release what the trainer holds; the backend stays usable."""
-        ...
 
 
 class CountingTrainer(Trainer, Protocol):
@@ -182,11 +160,9 @@ class CountingTrainer(Trainer, Protocol):
 
     def num_applied(self) -> int:
         """Local batches, of all ranks together, whose gradients the weights have taken up so far; not collective."""
-        ...
 
     def served_weights(self) -> Weights:
         """The servers' weights of now, whatever this rank has seen of them; between two steps, not collective."""
-        ...
 
     def served_state(self) -> State:
         """All that a replay of this rank's next steps needs, servers' and its own; where nobody steps, not collective.
@@ -196,7 +172,6 @@ class CountingTrainer(Trainer, Protocol):
         collected, the sum of those that await an update. SERVED_COUNTS are the numbers of updates, of those pushes, and
         of this rank's steps.
         """
-        ...
 
 
 class BackedUpTrainer(CountingTrainer, Protocol):
@@ -207,15 +182,12 @@ class BackedUpTrainer(CountingTrainer, Protocol):
 
         None if this rank computed none in that step, because the update was there already. The first step is 0.
         """
-        ...
 
     def num_computed(self) -> int:
         """Local batches that this rank computed gradients of: a step that computes none takes no batch."""
-        ...
 
     def num_dropped(self) -> int:
         """Gradients of this rank that came too late, over all servers."""
-        ...
 
 
 class StaleTrainer(CountingTrainer, Protocol):
@@ -226,7 +198,6 @@ class StaleTrainer(CountingTrainer, Protocol):
 
         Empty where the servers do not count it, as TensorFlow's.
         """
-        ...
 
 
 class GroupedTrainer(StaleTrainer, Protocol):
@@ -234,7 +205,6 @@ class GroupedTrainer(StaleTrainer, Protocol):
 
     def agree(self, goes_on: bool) -> bool:
         """Whether all of them go on, if the first of them would; collective over them."""
-        ...
 
 
 class Backend(Protocol):
@@ -243,17 +213,14 @@ class Backend(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """This backend's row of the capability table."""
-        ...
 
     @property
     def delay(self) -> int:
         """Steps by which it delays gradients, as it was connected: 0 where steps are synchronous."""
-        ...
 
     @property
     def asynchronous(self) -> bool:
         """Whether a rank's gradients are applied as they come: no rank waits for another, and weights differ."""
-        ...
 
     @property
     def num_accepted(self) -> int | None:
@@ -262,12 +229,10 @@ class Backend(Protocol):
         What comes later is dropped. Where this is not None trainers are `CountingTrainer`s, and `BackedUpTrainer`s if
         ranks are `in_step` nevertheless; where ranks are `asynchronous` they are `StaleTrainer`s.
         """
-        ...
 
     @property
     def in_step(self) -> bool:
         """Whether all ranks take the same steps, each of which is one update: their weights are then equal."""
-        ...
 
     @property
     def served(self) -> Any:
@@ -276,17 +241,14 @@ class Backend(Protocol):
         None where ranks step together, and where each gradient is applied as it
         comes.
         """
-        ...
 
     @property
     def wire(self) -> str:
         """The type in which float32 gradients travel: float32, or bfloat16 where they are rounded on the way."""
-        ...
 
     @property
     def compressor(self) -> Compressor | None:
         """What compresses gradients on their way; None where nothing does. Its trainers are `CompressedTrainer`s."""
-        ...
 
     @property
     def rounds(self) -> Any | None:
@@ -294,23 +256,19 @@ class Backend(Protocol):
 
         None where gradients travel. Otherwise trainers are `algorithms.rounds.RoundsTrainer`s.
         """
-        ...
 
     @property
     def shard(self) -> str:
         """What of a training's state is sharded over ranks, of `sharding.NAMES`."""
-        ...
 
     def gather_seconds(self) -> float | None:
         """Seconds that gathers of weights took on this rank so far, its steps waiting; None if that is not known."""
-        ...
 
     def moved(self) -> Moved | None:
         """What its trainers' steps have exchanged so far, counted where they hand it over; between two steps.
 
         None where that is not known.
         """
-        ...
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica wired to this backend by its own recommended interface; collective.
@@ -318,15 +276,12 @@ class Backend(Protocol):
         Afterwards all ranks hold the initial weights of rank 0, whatever their seeds were (except over
         `none`, where each keeps its own).
         """
-        ...
 
     def collective(self) -> Collective:
         """Host-buffer operations over all ranks; collective. Raises UsageError if there are none."""
-        ...
 
     def close(self) -> None:
         """Leave the group; collective."""
-        ...
 
 
 class ProcessGroupBackend(Backend, Protocol):
@@ -334,7 +289,6 @@ class ProcessGroupBackend(Backend, Protocol):
 
     def process_group(self) -> Any:
         """Torch's default group, which the backend forms by the first call and leaves when it closes; collective."""
-        ...
 
 
 class InStep:
@@ -344,7 +298,6 @@ class InStep:
 
     @property
     def capabilities(self) -> Capabilities:
-        """This backend's row of the table."""
         return capabilities(self.name)
 
     @property
@@ -359,27 +312,22 @@ class InStep:
 
     @property
     def num_accepted(self) -> int | None:
-        """All ranks' gradients."""
         return None
 
     @property
     def in_step(self) -> bool:
-        """Where every update takes the gradients of all."""
         return not self.asynchronous and self.num_accepted is None
 
     @property
     def served(self) -> Any:
-        """No algorithm of its own."""
         return None
 
     @property
     def wire(self) -> str:
-        """Gradients are not rounded on their way."""
         return "float32"
 
     @property
     def compressor(self) -> Compressor | None:
-        """Gradients are not compressed."""
         return None
 
     @property

@@ -80,12 +80,10 @@ class GlooCollective:
         return aligned_zeros(count, dtype)
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
-        """Copy of root's buffer, in place."""
         check_root(root, size=self.size)
         self._call("broadcast", buffer, src=root)
 
     def reduce_scatter(self, buffer: NDArray[Any], output: NDArray[Any], op: str = "sum") -> None:
-        """Fill `output` with the rank-th of `size` equal parts of the reduction; it may be that part of `buffer`."""
         import torch.distributed as dist
 
         check_buffer(buffer, written=False)
@@ -96,12 +94,10 @@ class GlooCollective:
             output /= self.size
 
     def allgather(self, piece: NDArray[Any], output: NDArray[Any]) -> None:
-        """Fill `output` with the pieces of all ranks in order; `piece` may be this rank's part of it."""
         check_buffer(piece, written=False)
         self._call(_single("all_gather"), output, piece)
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self._call("all_reduce", np.zeros(1, dtype=np.float32))
 
     def settings(self) -> dict[str, str | int | float | bool]:
@@ -109,7 +105,6 @@ class GlooCollective:
         return {}
 
     def close(self) -> None:
-        """Destroy the process group."""
         import torch.distributed as dist
 
         if self._group is not None:

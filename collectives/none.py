@@ -46,7 +46,6 @@ class NoneBackend(InStep):
         return trainer
 
     def collective(self) -> Collective:
-        """There is none."""
         raise UsageError("backend none has no collective operations: it is the control without any exchange")
 
     def close(self) -> None:

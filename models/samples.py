@@ -96,14 +96,12 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
     def skip(self, count: int) -> None:
         """Draw at random what is drawn after `count` more samples have been read; fewer where it is negative."""
-        ...
 
     def read(self, indices: NDArray[np.int64]) -> Arrays:
         """The samples `indices`, in that order, each array with N as its first axis; repeats are allowed.
 
         Raises BadSample for one that is damaged, not finite or has a label outside the classes.
         """
-        ...
 
 
 class DataModule(Protocol):
@@ -111,11 +109,9 @@ class DataModule(Protocol):
 
     def default_input(self, preset: Preset) -> Input:
         """The sample that ships with dlscale. Raises UsageError if there is none for the preset."""
-        ...
 
     def check_input(self, source: Input, preset: Preset, *, num_samples: int = 1) -> None:
         """Returns if `source` can feed the preset with `num_samples` or more; cheap. Raises UsageError."""
-        ...
 
     def open_samples(
         self, source: Input, preset: Preset, *, seed: tuple[int, int] | None, rows: Rows | None = None
@@ -125,11 +121,9 @@ class DataModule(Protocol):
         None: what is drawn depends on the samples alone, and they are the same whenever they are read.
         With `rows`, given only for presets that have `block_rows`, it reads those of each sample.
         """
-        ...
 
     def synthetic_batch(self, preset: Preset, local_batch: int, rng: np.random.Generator) -> Arrays:
         """A local batch of random tensors, as `Samples.read` would give it."""
-        ...
 
     def step_inputs(
         self, preset: Preset, local_batch: int, rng: np.random.Generator, *, gate: bool
@@ -138,7 +132,6 @@ class DataModule(Protocol):
 
         With `gate` only what the networks cannot do without, for no randomness may differ between two calls.
         """
-        ...
 
 
 class LocalBatches:

@@ -128,7 +128,6 @@ class ByProfile(Frozen):
 
     @property
     def option(self) -> str:
-        """The option, as it was given."""
         return f"compute=profile{':' * bool(self.name)}{self.name}"
 
 

@@ -136,9 +136,9 @@ class Objective(Protocol):
     """
 
     @property
-    def parameters(self) -> Sequence[Any]: ...  # noqa: D102
+    def parameters(self) -> Sequence[Any]: ...
     @property
-    def optimizer(self) -> Any: ...  # noqa: D102
+    def optimizer(self) -> Any: ...
 
 
 class Replica(Protocol):
@@ -147,96 +147,77 @@ class Replica(Protocol):
     @property
     def framework(self) -> str:
         """The framework that it is written in, one of `frameworks.KNOWN`."""
-        ...
 
     @property
     def device(self) -> str:
         """The device to compute on, one of DEVICES."""
-        ...
 
     @property
     def objectives(self) -> Sequence[Objective]:
         """In order; all are differentiated and exchanged before any is updated."""
-        ...
 
     def next_batch(self) -> tuple[Any, ...]:
         """The next local batch, ready to be given to every objective's loss."""
-        ...
 
     def weights(self) -> Weights:
         """Copies of the trainable weights."""
-        ...
 
     def load(self, weights: Weights) -> None:
         """Overwrite the trainable weights."""
-        ...
 
     def gradients(self) -> Weights:
         """This replica's own mean gradients on the next local batch, in the order of `weights`.
 
         New arrays without gaps, whose axes may lie in memory in another order, the same on all shards.
         """
-        ...
 
     def apply(self, gradients: Weights) -> None:
         """Update the weights once by every objective's optimizer, with these gradients in the order of `weights`."""
-        ...
 
     def losses(self) -> list[float]:
         """Mean losses of the last `gradients`, one per objective; none before the first."""
-        ...
 
     def learning_rate(self) -> float:
         """That of the first objective's optimizer, which all have where nobody set them one by one.
 
         Raises UsageError for an optimizer whose rate cannot be read.
         """
-        ...
 
     def set_learning_rate(self, learning_rate: float) -> None:
         """From the next step on, every optimizer has that rate; a trainer that holds the replica too.
 
         Raises UsageError where the rate is fixed: in a graph of TensorFlow 1.
         """
-        ...
 
     def set_local_batch(self, local_batch: int) -> None:
         """From the next batch on it has that many samples, none left out; at the same step on all shards.
 
         Raises UsageError where the size is fixed: in a graph of TensorFlow 1.
         """
-        ...
 
     def last_samples(self) -> Indices | None:
         """Indices of the samples in the last local batch; None where all steps train on the same tensors."""
-        ...
 
     def num_samples(self) -> int:
         """Samples of the input; 0 where all steps train on the same tensors."""
-        ...
 
     def slots(self) -> State:
         """What the optimizers keep, as `state` names it: valid until the next step or `restore`, not to be changed."""
-        ...
 
     def held(self, *, slots: bool = True) -> State:
         """The trainable weights as `weight.<place>`, the number of batches drawn, and `slots`; as little is copied.
 
         Valid and not to be changed like `slots`. Elements of an array are in an order of the framework's own.
         """
-        ...
 
     def names(self) -> list[str]:
         """Names of the trainable weights, in the order of `weights`; the same in both frameworks."""
-        ...
 
     def outputs(self) -> Weights:
         """The networks' outputs for the next local batch, as training sees it: logits (N, ...), float32."""
-        ...
 
     def state(self) -> State:
         """Copies of all that the next steps depend on."""
-        ...
 
     def restore(self, state: State) -> None:
         """Go on where a replica of the same cell was when it gave its `state`, as often as it is asked to.
@@ -244,19 +225,15 @@ class Replica(Protocol):
         A replica that a trainer holds has to be restored before its first step. Raises UsageError if the state is of
         another replica.
         """
-        ...
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[Any]:
         """(N, ...) of samples as `samples.Samples.read` gives them, as after training: without dropout."""
-        ...
 
     def forward_flops(self) -> int:
         """Floating-point operations of `outputs` per sample, counted by the framework's own means."""
-        ...
 
     def num_skipped(self) -> int:
         """Samples that were left out because they could not be read (`Input.skip_bad`)."""
-        ...
 
 
 class ReplicaFactory(Protocol):
@@ -268,7 +245,6 @@ class ReplicaFactory(Protocol):
         With `gate` it is the replica of the gradient gate: plain SGD with learning rate 1, no dropout,
         and the same local batch at every call of `next_batch`.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,6 @@ class Contender:
 
     @property
     def verdict(self) -> str:
-        """That of the contrast."""
         if self.contrast:
             return self.contrast.verdict
         return "cannot be shown" if self.why_none else "reference"
@@ -76,7 +75,6 @@ class Contender:
 
     @property
     def reference(self) -> Cell | None:
-        """That of the contrast."""
         return self.contrast.reference.cell if self.contrast else None
 
 

@@ -115,7 +115,6 @@ class Declared:
 
     @property
     def common(self) -> list[Block]:
-        """The blocks that both have."""
         return [block for block in self.contender.rates if block in self.reference.rates]
 
     @property

@@ -27,7 +27,6 @@ class Drift:
 
     @property
     def text(self) -> str:
-        """The drift in a sentence."""
         if self.ratio is None:
             return f"job {self.job}: no canary at both ends, so nobody knows whether its nodes changed while it ran"
         percent = f"{100 * abs(self.ratio - 1):.1f} % {'faster' if self.ratio >= 1 else 'slower'}"

@@ -67,7 +67,6 @@ class Choice:
 
     @property
     def contrasts(self) -> list[Contrast]:
-        """The comparisons of these programs."""
         own = {item.cell.id for item in self.programs}
         found = self.tested.found if self.tested else ()
         return [one for one in found if {one.contender.cell.id, one.reference.cell.id} <= own]

@@ -50,12 +50,10 @@ class HaloUse(OfRow):
     calls: tuple[str, ...]  # of the rank that has most, in order: `exchange 896 0`, with bytes up and down
 
     def count(self, operation: str) -> int:
-        """How often it is called in a step."""
         return Counter(call.partition(" ")[0] for call in self.calls)[operation]
 
     @property
     def carrier(self) -> str:
-        """What carries its rows."""
         return self.cell.halo or self.cell.backend
 
 

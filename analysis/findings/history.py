@@ -56,22 +56,18 @@ class HistoryRow:
 
     @property
     def cell(self) -> Cell:
-        """The cell."""
         return self.past.cell
 
     @cached_property
     def family(self) -> Family:
-        """What was trained."""
         return family_of(self.cell, system=self.studies[0].key.get("system", "unknown"))
 
     @property
     def evidence(self) -> str:
-        """The kind of evidence."""
         return self.past.evidence
 
     @property
     def changed(self) -> bool:
-        """Whether it changed at all."""
         return bool(self.found)
 
     @property
@@ -105,7 +101,6 @@ class HistoryRow:
 
     @property
     def newest(self) -> float | None:
-        """The newest study's value."""
         return self.values[-1]
 
     @property

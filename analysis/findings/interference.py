@@ -28,7 +28,6 @@ class Interference:
 
     @property
     def busy(self) -> bool:
-        """Whether the study may claim nothing."""
         return self.num_disturbed > MOST_DISTURBED * self.num_launches
 
     @property

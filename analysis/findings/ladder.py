@@ -50,7 +50,6 @@ class Step:
 
     @property
     def cell(self) -> Cell:
-        """What was trained."""
         return self.side.cell
 
     @property

@@ -315,7 +315,6 @@ class ShardPoint:
 
     @property
     def cell(self) -> Cell:
-        """A cell of it."""
         return self.use.cell
 
 

@@ -64,7 +64,6 @@ class NoiseScale:
 
     @property
     def family(self) -> Family:
-        """That of all cells."""
         return self.rows[0].family
 
     @property

@@ -144,7 +144,6 @@ class Communication:
 
     @property
     def family(self) -> Family:
-        """The training's family."""
         return self.alone.family
 
     @property

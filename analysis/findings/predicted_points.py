@@ -69,7 +69,6 @@ class PlacedPrediction:
 
     @property
     def evidence(self) -> str:
-        """The kind of evidence."""
         return self.record.evidence
 
     @property
@@ -107,7 +106,6 @@ class PlacedPrediction:
 
     @property
     def tags(self) -> Tags:
-        """What the page's filters match."""
         record = self.record
         return Tags(workload=record.workload, framework=record.framework, backend=record.backend)
 

@@ -86,7 +86,6 @@ class PredictedTimes:
 
     @property
     def cell(self) -> Cell:
-        """That on the most ranks."""
         return self.points[-1].cell
 
     @property
@@ -96,7 +95,6 @@ class PredictedTimes:
 
     @property
     def text(self) -> str:
-        """A sentence with the result."""
         basis = "gradient noise" if self.of_gradients else "samples of several batches"
         most, low, high = plural(self.cell.num_ranks, "rank"), self.best.low, self.best.high
         lead = (

@@ -29,7 +29,6 @@ class Field:
 
     @property
     def name(self) -> str:
-        """The name used by --factor."""
         return short_name(self.path)
 
 

@@ -136,17 +136,14 @@ class OfRow:
 
     @property
     def cell(self) -> Cell:
-        """The training's cell."""
         return self.row.cell
 
     @property
     def family(self) -> Family:
-        """Its family."""
         return self.row.family
 
     @property
     def evidence(self) -> str | None:
-        """The kind of evidence."""
         return self.row.evidence
 
 

@@ -40,7 +40,6 @@ class CellUpdates:
 
     @property
     def text(self) -> str:
-        """A sentence with the result."""
         raise NotImplementedError
 
 
@@ -52,7 +51,6 @@ class Staleness(CellUpdates):
 
     @property
     def num_pushes(self) -> int:
-        """Over all servers."""
         return sum(self.histogram.values())
 
     @property
@@ -67,7 +65,6 @@ class Staleness(CellUpdates):
 
     @property
     def text(self) -> str:
-        """A sentence with the result."""
         if self.quantile(1) == 0:
             return f"{self.place}: no push had missed an update of the weights that it was computed with."
         return (
@@ -96,7 +93,6 @@ class LateShare(CellUpdates):
 
     @property
     def text(self) -> str:
-        """A sentence with the result."""
         if not any(self.dropped):
             return f"{self.place}: no gradient came too late."
         rank = self.latest_rank

@@ -81,7 +81,6 @@ class TimeToSolution:
 
     @property
     def num_reached(self) -> int:
-        """Trainings that reached the target."""
         return sum(training.reached for training in self.trainings)
 
     @property
@@ -105,7 +104,6 @@ class TimeToSolution:
 
     @property
     def num_resumed(self) -> int:
-        """Trainings of more than one launch."""
         return sum(len(training.launches) > 1 for training in self.trainings)
 
     @property

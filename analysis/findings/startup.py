@@ -37,12 +37,10 @@ class StartUp:
 
     @property
     def known(self) -> list[float]:
-        """The seconds of the known phases."""
         return [seconds for seconds in self.seconds.values() if seconds is not None]
 
     @property
     def row(self) -> dict[str, Any]:
-        """The row for programs."""
         phases = {f"{phase}_seconds": seconds for phase, seconds in self.seconds.items()}
         return {**attributes(self, "framework backend num_ranks num_servers num_launches"), **phases}
 

@@ -40,7 +40,6 @@ class Member:
 
     @property
     def rows(self) -> Sequence[ScalingRow]:
-        """The rows of all its cells."""
         return scaling.FINDING.of(self.study)
 
 

@@ -37,12 +37,10 @@ class Training:
 
     @property
     def last(self) -> Evaluation:
-        """The evaluation at which it ended."""
         return self.solution.evaluations[-1]
 
     @property
     def reached(self) -> bool:
-        """Whether it reached its target."""
         return self.solution.end == "reached"
 
     @property

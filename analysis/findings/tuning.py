@@ -43,12 +43,10 @@ class TriedRate:
 
     @property
     def rate(self) -> float:
-        """The learning rate that was used."""
         return self.target.learning_rate
 
     @property
     def num_reached(self) -> int:
-        """Trainings that reached the target."""
         return sum(training.reached for training in self.trainings)
 
     @property
@@ -168,7 +166,6 @@ class RateSearch:
 
     @property
     def num_trainings(self) -> int:
-        """Trainings with a result."""
         return sum(len(rate.trainings) for rate in self.tried)
 
     @property

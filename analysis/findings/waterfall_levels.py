@@ -78,7 +78,6 @@ class InputBound:
     high: float
 
     def clip(self, share: float) -> float:
-        """The nearest share within the limits."""
         return min(max(share, self.low), self.high)
 
 
@@ -110,7 +109,6 @@ class Levels:
         return "link" in self.near and bool(self.far)
 
     def typical(self, level: Level) -> float:
-        """The geometric mean over blocks, seconds."""
         if level in self.near:
             return float(np.exp(np.log(self.near[level]).mean()))
         start = self.typical("link") if self.chained else 1.0

@@ -74,7 +74,6 @@ class Stair:
 
     @property
     def name(self) -> str:
-        """Its name, or all of them."""
         return part_name(self.names)
 
 

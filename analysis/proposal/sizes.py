@@ -68,7 +68,6 @@ class Curve:
 
     @property
     def backend(self) -> str:
-        """The backend's name without options."""
         return self.sizes[0].row.cell.backend
 
     @property
@@ -83,7 +82,6 @@ class Curve:
 
     @property
     def largest(self) -> Size:
-        """The largest size with a throughput."""
         return max((size for size in self.sizes if size.row.throughput), key=lambda size: size.num_ranks)
 
     def keeping(self, *verdicts: Verdict) -> Size | None:

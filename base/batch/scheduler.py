@@ -75,7 +75,6 @@ class JobRequest:
 
     @property
     def quoted_output(self) -> str:
-        """That path as a word."""
         return quoted(self.output_path, "the output of the job")
 
     @property

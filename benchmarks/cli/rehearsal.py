@@ -95,7 +95,6 @@ class Rehearsal:
 
     @property
     def commit(self) -> str:
-        """The commit that its files name."""
         return self.campaign.fingerprint.commit
 
     @property

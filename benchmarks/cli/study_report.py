@@ -49,7 +49,6 @@ class Loaded:
 
     @property
     def rows(self) -> Sequence[ScalingRow]:
-        """The rows of all cells."""
         return scaling.FINDING.of(self.study)
 
     @property
@@ -58,7 +57,6 @@ class Loaded:
         return [one.error for one in self.found if one.error]
 
     def page(self) -> Page:
-        """The page's content."""
         section = Section(name="what-if", title="What if", blocks=self.what_ifs, lead=LEAD, answers=True)
         return page_of(self.study, self.found, more=[section] if self.what_ifs else [])
 

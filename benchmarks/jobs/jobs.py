@@ -202,7 +202,6 @@ class JobFiles:
 
     @property
     def script_path(self) -> Path:
-        """The batch script."""
         return self._folder / f"{self.name}.sh"
 
     @property
@@ -217,7 +216,6 @@ class JobFiles:
 
     @property
     def log_path(self) -> Path:
-        """The job's output, and the scheduler's."""
         return self._folder / f"{self.name}.log"
 
     @property
@@ -254,7 +252,6 @@ class JobFiles:
         return text
 
     def accepted(self, job_id: str) -> None:
-        """Keep the scheduler's number for it."""
         write_atomically(self.id_path, job_id + "\n")
 
     @contextmanager

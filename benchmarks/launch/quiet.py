@@ -35,7 +35,6 @@ class OtherLoad:
 
     @property
     def quiet(self) -> bool:
-        """Whether measurements would not show it."""
         return self.share <= DISTURBED and not self.num_gpu_processes
 
     @property

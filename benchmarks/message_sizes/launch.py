@@ -41,7 +41,6 @@ class LaunchOrder:
 
     @property
     def name(self) -> str:
-        """For people."""
         what = "" if self.program == "dlscale" else f", {self.program}"
         setting = "memory of its own" if RING_SHARED in self.operations else self.setting.name
         return f"{self.peer.title}, {setting}{what}, {self.num_ranks} ranks"

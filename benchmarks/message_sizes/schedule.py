@@ -178,7 +178,6 @@ class Part:
 
     @property
     def orders(self) -> list[LaunchOrder]:
-        """The launches of all groups."""
         return [order for group in self.groups for order in group]
 
 
@@ -197,7 +196,6 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds until the end."""
         return self._begin + self.seconds - self.clock()
 
     def spent(self, order: LaunchOrder, seconds: float) -> None:

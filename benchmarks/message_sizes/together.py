@@ -193,7 +193,6 @@ class _Launch:
             path.unlink(missing_ok=True)
 
     def record(self, *, position: int, together: int | None) -> MessageSizeLaunch:
-        """What it measured, or why it did not."""
         order = self.order
         log = read_end(self._log)
         failure = self._failure

@@ -74,11 +74,9 @@ class TrainingAudit(Audit, Protocol):
 
     def count(self, num_steps: int) -> None:
         """So many steps were taken in a window; not collective."""
-        ...
 
     def gates(self) -> list[Gate]:
         """The worst of all ranks."""
-        ...
 
 
 REPLAY_GATES = {
@@ -126,15 +124,12 @@ class ReplayAudit:
         return self._num_taken
 
     def count(self, num_steps: int) -> None:
-        """So many steps were taken in a window."""
         self._num_taken += num_steps
 
     def before_warm(self) -> None:
-        """Note the state that the step begins with."""
         self.open_stretch()
 
     def after_warm(self) -> None:
-        """Replay it."""
         self.close_stretch()
 
     def warmed_up(self) -> None:
@@ -143,7 +138,6 @@ class ReplayAudit:
             self._audit_step()
 
     def begin(self, num_windows: int) -> None:
-        """Draw the window."""
         self._drawn, self._num_windows = draw(num_windows, control=self._training.control), num_windows
 
     def before(self, window: int) -> None:
@@ -154,7 +148,6 @@ class ReplayAudit:
             self._counted_from = self._num_taken
 
     def after(self, window: int) -> None:
-        """Replay the drawn window."""
         if window == self._drawn:
             self._exchanges.end(self._num_taken - self._counted_from)
             self._window = f"timed window {self._drawn + 1} of {self._num_windows}, drawn by lot"
@@ -254,7 +247,6 @@ class ReplayAudit:
             self.close_stretch()
 
     def gates(self) -> list[Gate]:
-        """The worst of all ranks; collective."""
         bounds, late = self._training.bounds, self._training.backend.delay
         if not self._places:
             why = "samples were left out, and the next ones cannot be found from a state"
@@ -440,5 +432,4 @@ class ReplayAudit:
         reference.apply(gradients)
 
     def _noisy(self, gradients: Weights) -> set[str]:
-        """Names of what is rounding."""
         return deviation.noisy_weights(gradients, bounds=self._training.bounds)

@@ -99,7 +99,6 @@ class CaseRun:
         return self.cell.global_batch if num_accepted is None else num_accepted * self.cell.local_batch
 
     def write(self, event: Event) -> None:
-        """Spool an event of this case."""
         self.context.spool.write(event, case=self.index)
 
     def emit(self, window: MeasuredWindow) -> None:

@@ -69,7 +69,6 @@ class TrainingRun:
         return num_steps
 
     def num_left(self) -> int:
-        """Steps to the training's end."""
         return max(0, self._rules.train_steps - self._step)
 
     @property

@@ -107,7 +107,6 @@ class LoaderOnly:
         self._batch: tuple[Any, ...] = ()
 
     def step(self) -> None:
-        """Fetch one local batch."""
         self._batch = self._replica.next_batch()
 
     def synchronize(self) -> None:
@@ -198,7 +197,6 @@ class ExchangeOnly:
         self._seconds = [0.0] * len(sizes)
 
     def step(self) -> None:
-        """One exchange per bucket."""
         for index, bucket in enumerate(self._buckets):
             bucket[:] = self._gradients[: bucket.size]
             self._meet()

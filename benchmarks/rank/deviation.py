@@ -79,7 +79,6 @@ class Judged:
     noise: float = 0.0
 
     def add(self, value: float) -> bool:
-        """Whether this one is beyond the bound."""
         self.value = max(self.value, value)
         return value > self.bound
 

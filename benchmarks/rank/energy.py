@@ -57,7 +57,6 @@ class Counter(Protocol):
 
     def read(self) -> list[float]:
         """Joules of each part. Raises UnreadableError."""
-        ...
 
 
 class FileCounter:
@@ -224,13 +223,11 @@ class Tally:
         self._reason: str | None = None
 
     def begin(self, moment: float) -> None:
-        """Start from zero."""
         self._joules, self._reason = 0.0, None
         self._first = self._moment = moment
         self._before = self._read()
 
     def add(self, moment: float) -> None:
-        """Add the joules since the last reading."""
         if self._reason:
             return
         now, elapsed = self._read(), moment - self._moment
@@ -298,7 +295,6 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What happens in the body is not counted."""
         self._add()
         yield
         self._moment = self._clock()

@@ -41,7 +41,6 @@ class EvaluationTime:
     around: float = 0.0  # and at most
 
     def resume(self, seconds: float) -> None:
-        """Earlier launches took so long."""
         self.seconds = self.before = seconds
 
     @contextmanager
@@ -109,7 +108,6 @@ class Evaluator:
 
     @property
     def num_samples(self) -> int:
-        """Held-out samples, over all ranks."""
         return self._held_out.num_samples
 
     @property
@@ -135,7 +133,6 @@ class Evaluator:
         return shared
 
     def load(self, trainer: Trainer) -> None:
-        """The replica gets what the trainer has learnt."""
         if self._by_state:
             self.replica.restore(
                 network_state(trainer, self._world, of_first=self._of_first, gathers=self._gathers)

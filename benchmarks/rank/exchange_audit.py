@@ -67,7 +67,6 @@ class ExchangeAudit:
         self._before = self._backend.moved()
 
     def end(self, num_steps: int) -> None:
-        """So many steps were taken."""
         if self._before is None or self._control.Get_size() == 1:
             return
         self._trainer.synchronize()

@@ -34,15 +34,12 @@ class StepTimer(Protocol):
 
     def begin(self, num_steps: int) -> None:
         """Make room for a window of that many steps; outside the interval."""
-        ...
 
     def stamp(self) -> None:
         """Now: at the window's start, then after each step."""
-        ...
 
     def seconds(self) -> list[float]:
         """Seconds of each step of the window, after the trainer was synchronised."""
-        ...
 
 
 class HostClock:
@@ -57,20 +54,18 @@ class HostClock:
         self._stamps, self._next = [0.0] * (num_steps + 1), 0
 
     def stamp(self) -> None:
-        """Read the clock."""
         self._stamps[self._next] = time.perf_counter()
         self._next += 1
 
     def seconds(self) -> list[float]:
-        """Differences of the stamps."""
         return [end - begin for begin, end in pairwise(self._stamps)]
 
 
 class DeviceEvent(Protocol):
     """A `torch.cuda.Event` with timing."""
 
-    def record(self) -> None: ...  # noqa: D102
-    def elapsed_time(self, end_event: Any) -> float: ...  # noqa: D102 - milliseconds
+    def record(self) -> None: ...
+    def elapsed_time(self, end_event: Any) -> float: ...  # milliseconds
 
 
 class DeviceEvents:
@@ -91,7 +86,6 @@ class DeviceEvents:
         self._next = 0
 
     def stamp(self) -> None:
-        """Mark where the GPU's work stands."""
         self._events[self._next].record()
         self._next += 1
 
@@ -130,21 +124,21 @@ CARRIED_STEPS = 5
 class Steppable(Protocol):
     """What can be timed: a trainer, or a control that only looks like one."""
 
-    def step(self) -> None: ...  # noqa: D102
-    def synchronize(self) -> None: ...  # noqa: D102
+    def step(self) -> None: ...
+    def synchronize(self) -> None: ...
 
 
 class Counting(Steppable, Protocol):
     """What can be timed though its ranks do not step together: it counts what the weights took up."""
 
-    def num_applied(self) -> int: ...  # noqa: D102
+    def num_applied(self) -> int: ...
 
 
 class BarrierControl(Protocol):
     """The control plane of a launch, separate from what carries the gradients. Collective."""
 
-    def barrier(self) -> None: ...  # noqa: D102
-    def maximum(self, value: float) -> float: ...  # noqa: D102
+    def barrier(self) -> None: ...
+    def maximum(self, value: float) -> float: ...
 
 
 class TrainingProgress(Protocol):
@@ -152,11 +146,9 @@ class TrainingProgress(Protocol):
 
     def passed(self, num_steps: int) -> None:
         """So many steps have been taken since the last call; outside of any interval."""
-        ...
 
     def num_left(self) -> int:
         """Steps that are to come whatever is measured; not collective."""
-        ...
 
 
 class Audit(Protocol):
@@ -164,31 +156,24 @@ class Audit(Protocol):
 
     def before_warm(self) -> None:
         """A step of the warm-up is to begin, the last one unless times are unsteady."""
-        ...
 
     def after_warm(self) -> None:
         """That step is over, and written."""
-        ...
 
     def warmed_up(self) -> None:
         """The warm-up is over."""
-        ...
 
     def begin(self, num_windows: int) -> None:
         """So many windows follow, or more where a training is longer."""
-        ...
 
     def before(self, window: int) -> None:
         """Window number `window`, the first is 0, is to begin."""
-        ...
 
     def after(self, window: int) -> None:
         """That window is over, and written."""
-        ...
 
     def end(self) -> None:
         """No window follows."""
-        ...
 
 
 class Observer(Protocol):
@@ -196,15 +181,12 @@ class Observer(Protocol):
 
     def after(self, window: MeasuredWindow) -> MeasuredWindow:
         """A window is over; returns it with what was seen."""
-        ...
 
     def paused(self) -> AbstractContextManager[None]:
         """What happens in the body is no part of the case."""
-        ...
 
     def end(self) -> Sequence[Event]:
         """What was seen of the whole case, whose windows are over."""
-        ...
 
 
 Emit = Callable[[MeasuredWindow], None]
@@ -408,14 +390,12 @@ class CommunicatorControl:
         self._communicator, self._patient = communicator, patient
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         if self._patient:
             rest(self._communicator.Ibarrier(), poll_seconds=PATIENT_POLL_SECONDS)
         else:
             self._communicator.Barrier()
 
     def maximum(self, value: float) -> float:
-        """The largest value of all ranks."""
         if self._patient:
             self.barrier()  # then nobody waits for long inside MPI
         largest: float = self._communicator.allreduce(value, op=max)

@@ -42,13 +42,11 @@ class GpuMemoryMeter:
         self._most = GpuMemory(allocated_bytes=0)
 
     def after(self, window: MeasuredWindow) -> MeasuredWindow:
-        """Nothing of a single window is kept."""
         self._look()
         return window
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What happens in the body does not count."""
         self._look()
         yield
         self._gpu.forget_peak_memory()
@@ -77,7 +75,6 @@ class StepMeter:
         self._num_steps = 0
 
     def after(self, window: MeasuredWindow) -> MeasuredWindow:
-        """Count what the window's steps did."""
         now = self._read()
         if window.phase == "steady":
             known = now is not None and self._before is not None
@@ -90,12 +87,10 @@ class StepMeter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What happens in the body does not count."""
         yield
         self._before = self._read()
 
     def end(self) -> Sequence[Event]:
-        """The case's result has it."""
         return []
 
     def take_per_step(self) -> list[float] | None:
@@ -164,7 +159,6 @@ class HostMemoryMeter:
         self._windows: int | None = 0  # None: this kernel sets nothing back
 
     def after(self, window: MeasuredWindow) -> MeasuredWindow:
-        """The mark remembers."""
         return window
 
     @contextmanager
@@ -175,7 +169,6 @@ class HostMemoryMeter:
         self._set_back()
 
     def end(self) -> Sequence[Event]:
-        """No window follows, but gates may."""
         self._look()
         self._set_back()
         return []

@@ -55,11 +55,9 @@ class OtherPrograms:
         return replace(window, foreign_cpu=share) if window.phase == "steady" else window
 
     def paused(self) -> AbstractContextManager[None]:
-        """What ranks do between windows is their own."""
         return nullcontext()
 
     def end(self) -> list[Event]:
-        """Windows have it all."""
         return []
 
     def _read(self) -> tuple[float, float, float]:

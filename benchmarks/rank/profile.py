@@ -129,7 +129,6 @@ class ProfiledSteps:
         self._num_steps += 1
 
     def synchronize(self) -> None:
-        """Nothing outlasts a step."""
         self._trainer.synchronize()
 
     def before_warm(self) -> None:

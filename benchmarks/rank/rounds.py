@@ -37,7 +37,6 @@ class Replay:
         self.centre, self.velocity = _exact(centre), _exact(velocity)
 
     def averages_gradients(self, step: int) -> bool:
-        """Whether that step is synchronous."""
         return step < self._options.num_synchronous
 
     def ahead(self, weights: Weights) -> Weights:

@@ -28,27 +28,21 @@ class ServedReplay(Protocol):
 
     def restore(self, state: State) -> None:
         """Begin at a trainer's `served_state`."""
-        ...
 
     def step(self, number: int, mean: Mean) -> Weights:
         """A step of the rank; returns the gradients."""
-        ...
 
     def push(self) -> Weights:
         """An update of the servers by the rank's gradients at the weights of now; returns them."""
-        ...
 
     def idle(self) -> None:
         """An update by gradients of zero."""
-        ...
 
     def seen(self) -> Snapshot:
         """All that steps change."""
-        ...
 
     def num_updates(self) -> int | None:
         """Of the servers, where they told."""
-        ...
 
 
 def served_replay(training: AuditedTraining, reference: Replica) -> ServedReplay:

@@ -59,7 +59,6 @@ class InStepAudit(ReplayAudit):
         super().__init__(training)
 
     def gates(self) -> list[Gate]:
-        """The worst of all ranks; collective."""
         detail = "gradients that the servers count beyond the steps that ranks took, or miss"
         count = self._gate("audit_count", Judged(0.0, self._miscounted), detail)
         movement = unaudited("audit_movement", "a window is replayed instead")
@@ -130,7 +129,6 @@ class ServerAudit:
         return 1
 
     def count(self, num_steps: int) -> None:
-        """So many steps were taken in a window."""
         self._num_taken += num_steps
 
     def before_warm(self) -> None:
@@ -140,15 +138,12 @@ class ServerAudit:
         """Nothing to replay."""
 
     def warmed_up(self) -> None:
-        """A turn that is drawn by lot."""
         self._take_turns(self._one_turn())
 
     def begin(self, num_windows: int) -> None:
-        """Draw the window."""
         self._drawn, self._num_windows = draw(num_windows, control=self._training.control), num_windows
 
     def before(self, window: int) -> None:
-        """Note what the drawn window begins with."""
         if window == self._drawn:
             self.open_stretch()
 
@@ -204,11 +199,9 @@ class ServerAudit:
         return min(shares)
 
     def end(self) -> None:
-        """All ranks have their turns."""
         self._take_turns(self._turns)
 
     def end_training(self) -> None:
-        """The same."""
         self.end()
 
     def _one_turn(self) -> list[range]:
@@ -315,7 +308,6 @@ class ServerAudit:
         self._trainer.synchronize()
 
     def gates(self) -> list[Gate]:
-        """The worst of all ranks; collective."""
         control = self._training.control
         judged = {}
         if self._num_replayed:

@@ -175,7 +175,6 @@ class ScheduledTrainer:
         self._local_batch: int | None = None
 
     def step(self) -> None:
-        """Train on one local batch, with the rate and the size of this step."""
         rate, local_batch = self.schedule.rate(self._step), self.schedule.local_batch(self._step)
         if rate and rate != self._rate:
             if self.trainer.settings().get("deferred"):
@@ -189,7 +188,6 @@ class ScheduledTrainer:
         self._step += 1
 
     def synchronize(self) -> None:
-        """Return when all work that earlier steps began is done."""
         self.trainer.synchronize()
 
 

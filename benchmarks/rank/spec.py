@@ -57,7 +57,6 @@ class LaunchSpec(Frozen):
         return facts.at(self.own) if isinstance(facts, OwnWorkload) and self.own else facts
 
     def source(self, cell: Cell) -> Input:
-        """Where a cell's samples come from."""
         if "synthetic" in (cell.control, cell.data):
             return Input()
         source = Input(path=Path(cell.own.file if cell.own else str(self.data)), skip_bad=self.skip_bad)

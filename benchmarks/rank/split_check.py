@@ -55,7 +55,6 @@ class SplitCheck(Frozen):
 
     @property
     def passed(self) -> bool:
-        """All of them."""
         return all(gate.passed for gate in self.checks)
 
 

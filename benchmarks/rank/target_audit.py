@@ -41,27 +41,21 @@ class StretchAudit(Protocol):
     @property
     def num_opening(self) -> int:
         """How many first steps are looked at one by one."""
-        ...
 
     def open_stretch(self) -> None:
         """The steps from here on are looked at."""
-        ...
 
     def count(self, num_steps: int) -> None:
         """So many steps were taken."""
-        ...
 
     def close_stretch(self) -> None:
         """Those steps are over."""
-        ...
 
     def end_training(self) -> None:
         """The training is over; further steps may be taken."""
-        ...
 
     def gates(self) -> list[Gate]:
         """The worst of all ranks."""
-        ...
 
 
 class Stretches:
@@ -79,13 +73,11 @@ class Stretches:
         return (self._end if self._taken >= self._begin else self._begin) - self._taken
 
     def before(self) -> None:
-        """A window is to begin."""
         if self._taken == self._begin and not self._is_open:
             self._audit.open_stretch()
             self._is_open = True
 
     def after(self, num_steps: int) -> None:
-        """A window of so many steps is over."""
         self._audit.count(num_steps)
         self._taken += num_steps
         if self._taken < self._end:
@@ -148,7 +140,6 @@ class TargetAudit:
         self.steps.end_training()
 
     def gates(self) -> list[Gate]:
-        """The worst of all ranks."""
         return [*self.steps.gates(), *self._gates] if self._gates else []
 
     def _held_out_gate(self, claimed: Indices) -> Gate:

@@ -34,16 +34,13 @@ class Witness:
         self._start = self._begun = self._ending = time.clock_gettime(CLOCK)
 
     def begin(self) -> None:
-        """After the window's own first reading."""
         self._begun = time.clock_gettime(CLOCK)
 
     def step(self) -> None:
-        """Let the trainer take a step."""
         self._step()
         self._num_steps += 1
 
     def end(self) -> None:
-        """Before the window's own last reading."""
         self._ending = time.clock_gettime(CLOCK)
 
     def seen(self) -> Witnessed:

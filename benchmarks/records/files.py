@@ -47,12 +47,10 @@ class Summary(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """True if the case is done."""
         return self.failure_kind is None
 
     @property
     def file_name(self) -> str:
-        """The name of the record's file."""
         return file_name(self.case, self.attempt)
 
 

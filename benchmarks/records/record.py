@@ -97,7 +97,6 @@ class Parity(Frozen):
 
     @property
     def passed(self) -> bool:
-        """True if every check passed."""
         return all(check.passed for check in self.checks)
 
 

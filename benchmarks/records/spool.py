@@ -245,7 +245,6 @@ class SpoolWriter:
         self._file.flush()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -75,7 +75,6 @@ class Plan:
 
     @property
     def num_cores(self) -> int:
-        """Cores of a node."""
         return self.shape.num_cores
 
     def fits(self, cell: Cell) -> bool:
@@ -92,7 +91,6 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def seconds(self, launches: Sequence[Launch]) -> float:
-        """Estimated wall time of some launches."""
         return sum(
             self._overhead_seconds(launch) + sum(self._case_seconds(case.cell) for case in launch.cases)
             for launch in launches

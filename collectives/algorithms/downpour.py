@@ -159,22 +159,18 @@ class ServerRule(Protocol):
 
     def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
         """Update `weights` in place; `gradient` may be overwritten."""
-        ...
 
     def kept(self) -> list[Floats]:
         """Its arrays themselves, each with an element per weight."""
-        ...
 
     def resume(self, num_updates: int) -> None:
         """What `kept` gives was overwritten by what it is after so many updates."""
-        ...
 
 
 class _Keeping:
     """What rules share."""
 
     def kept(self) -> list[Floats]:
-        """Nothing."""
         return []
 
     def resume(self, num_updates: int) -> None:

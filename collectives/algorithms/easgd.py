@@ -45,7 +45,6 @@ class Options(CheckedOptions):
 
     @property
     def num_synchronous(self) -> int:
-        """None."""
         return 0
 
     def for_gate(self) -> Options:

@@ -33,7 +33,6 @@ class Options(CheckedOptions):
 
     @property
     def num_synchronous(self) -> int:
-        """The synchronous steps that come first."""
         return self.start
 
     def for_gate(self) -> Options:

@@ -43,7 +43,6 @@ class FlatWeights:
         self._copies.read(buffer)
 
     def write(self, buffer: Buffer) -> None:
-        """Give the replica these weights."""
         self._copies.write(buffer)
 
     def shaped(self, buffer: Buffer) -> Weights:
@@ -63,23 +62,18 @@ class Rule(Protocol):
 
     def before(self, step: int) -> None:
         """The step is to begin."""
-        ...
 
     def after(self, step: int) -> None:
         """This rank's own update is done."""
-        ...
 
     def learnt(self) -> Buffer:
         """The weights that the ranks have learnt together, the same bits on all of them; not to be changed."""
-        ...
 
     def kept(self) -> dict[str, NDArray[Any]]:
         """What it keeps from step to step beside the replica's weights, by name: arrays to be read or overwritten."""
-        ...
 
     def resume(self) -> None:
         """Between two steps the replica's weights and what `kept` gives were overwritten."""
-        ...
 
 
 class RoundsOptions(Protocol):
@@ -88,20 +82,16 @@ class RoundsOptions(Protocol):
     @property
     def interval(self) -> int:
         """Steps of a round: an exchange comes once in so many."""
-        ...
 
     @property
     def num_synchronous(self) -> int:
         """Steps that come first and average gradients, as synchronous SGD does."""
-        ...
 
     def for_gate(self) -> RoundsOptions:
         """The same algorithm in rounds that are short enough to be looked at step by step."""
-        ...
 
     def rule(self, weights: FlatWeights, average: Average) -> Rule:
         """The rule of one training; collective."""
-        ...
 
 
 class RoundsBackend(InStep):
@@ -113,12 +103,10 @@ class RoundsBackend(InStep):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The other backend's row of the table."""
         return self._backend.capabilities
 
     @property
     def rounds(self) -> RoundsOptions:
-        """The algorithm, with its options."""
         return self._options
 
     def distribute(
@@ -139,11 +127,9 @@ class RoundsBackend(InStep):
         )
 
     def collective(self) -> Collective:
-        """The other backend's operations on host buffers."""
         return self._backend.collective()
 
     def close(self) -> None:
-        """Leave the group; collective."""
         self._collective.close()
         self._backend.close()
 
@@ -184,7 +170,6 @@ class RoundsTrainer(WrappedTrainer):
         self._rule = options.rule(self._flat, self._average)
 
     def step(self) -> None:
-        """Train on one local batch, and exchange weights if that is due."""
         if self._num_synchronous and self._num_steps == self._num_synchronous:
             self._train_alone()
         self._rule.before(self._num_steps)

@@ -54,21 +54,16 @@ class CompressedCollective:
         self._states[bucket.ctypes.data, bucket.size] = state
 
     def empty(self, count: int, dtype: str = "float32") -> NDArray[Any]:
-        """The other collective's memory."""
         return self._carrier.empty(count, dtype)
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
-        """Copy of root's buffer, in place."""
         self._carrier.broadcast(buffer, root)
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self._carrier.barrier()
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """The other collective's."""
         return self._carrier.settings()
 
     def close(self) -> None:
-        """Close the other collective."""
         self._carrier.close()

@@ -35,7 +35,6 @@ class Compressor(Protocol):
 
         `state` is this bucket's on this rank, empty in the first step, and changed in place.
         """
-        ...
 
 
 class Codec(Protocol):
@@ -43,11 +42,9 @@ class Codec(Protocol):
 
     def encode(self, bucket: Floats, residual: Floats, state: BucketState) -> Message:
         """The message for `bucket` + `residual`; the latter becomes what it leaves out, the former zeros."""
-        ...
 
     def add(self, message: Message, total: Floats, share: np.float32) -> None:
         """Add `share` of what `message` says to `total`."""
-        ...
 
 
 class Gathered:

@@ -20,24 +20,19 @@ class Transport(Protocol):
     @property
     def rank(self) -> int:
         """This process, 0 .. P - 1."""
-        ...
 
     @property
     def size(self) -> int:
         """The number of ranks, P."""
-        ...
 
     def allgather_bytes(self, message: NDArray[np.uint8]) -> Sequence[NDArray[np.uint8]]:
         """The messages of all ranks, in order of rank; their lengths may differ. They are valid until the next call."""
-        ...
 
     def average_halves(self, values: NDArray[Any]) -> None:
         """Replace float16, or uint16 that holds bfloat16, by its mean over ranks: summed in float32, rounded once."""
-        ...
 
     def allreduce(self, buffer: NDArray[Any], op: str = "sum") -> None:
         """`Collective.allreduce`."""
-        ...
 
 
 class Links:
@@ -59,7 +54,6 @@ class Links:
         self._transport.average_halves(values)
 
     def average(self, values: NDArray[np.float32]) -> None:
-        """The mean over ranks, in place."""
         self.num_bytes += allreduce_bytes(values.nbytes, num_ranks=self.size)
         self._transport.allreduce(values, "average")
 

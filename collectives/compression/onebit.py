@@ -42,7 +42,6 @@ class OneBit:
         return message
 
     def add(self, message: Message, total: Floats, share: np.float32) -> None:
-        """A mean per element."""
         num_columns = -(-total.size // COLUMN)
         means = message[: 8 * num_columns].view(np.float32).reshape(num_columns, 2) * share
         bits = message[8 * num_columns :]

@@ -23,11 +23,9 @@ class BucketTrainer(Trainer, Protocol):
 
     def buckets(self) -> list[NDArray[Any]]:
         """The buckets of a step, in order."""
-        ...
 
     def flat(self, arrays: Weights) -> list[NDArray[Any]]:
         """Arrays in the order and shapes of the weights, copied into buckets as gradients are."""
-        ...
 
 
 class CompressedTrainer(WrappedTrainer):
@@ -48,7 +46,6 @@ class CompressedTrainer(WrappedTrainer):
         self._num_steps = 0
 
     def step(self) -> None:
-        """Train on one local batch."""
         self._trainer.step()
         self._num_steps += 1
 
@@ -97,7 +94,6 @@ class CompressedTrainer(WrappedTrainer):
         return states
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """The other trainer's, and the bytes that were sent."""
         sent = sum(collective.links.num_bytes for collective in self._collectives)
         return {
             **self._trainer.settings(),

@@ -15,7 +15,6 @@ class MpiPlane:
 
     @property
     def rank(self) -> int:
-        """This process's rank in it."""
         rank: int = MPI.COMM_WORLD.Get_rank()
         return rank
 
@@ -32,6 +31,5 @@ class MpiPlane:
         MPI.Finalize()
 
     def abort(self) -> NoReturn:
-        """MPI's own abort."""
         MPI.COMM_WORLD.Abort(1)
         raise AssertionError("MPI_Abort returned")

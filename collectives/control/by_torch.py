@@ -75,23 +75,18 @@ class TorchCommunicator:
         self._group, self._rank, self._size = group, rank, size
 
     def Get_rank(self) -> int:  # noqa: N802
-        """This rank."""
         return self._rank
 
     def Get_size(self) -> int:  # noqa: N802
-        """The number of ranks."""
         return self._size
 
     def Barrier(self) -> None:  # noqa: N802
-        """Return when all ranks are here."""
         self._group.barrier().wait()
 
     def Ibarrier(self) -> _Barrier:  # noqa: N802
-        """Done when all ranks are here."""
         return _Barrier(self._group.barrier())
 
     def bcast(self, value: Any) -> Any:
-        """Rank 0's."""
         raw = np.frombuffer(packed(value) if self._rank == 0 else b"", np.uint8)
         length = np.array([raw.size])
         self.Bcast(length)
@@ -100,12 +95,10 @@ class TorchCommunicator:
         return unpacked(shared.tobytes())
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Those of all ranks, on rank 0."""
         gathered = self.allgather(value)
         return None if self._rank else gathered
 
     def allgather(self, value: Any) -> list[Any]:
-        """Those of all ranks, in order."""
         content = packed(value)
         lengths = [int(length[0]) for length in self._allgather(np.array([len(content)]))]
         padded = np.zeros(max(lengths), np.uint8)
@@ -118,13 +111,11 @@ class TorchCommunicator:
         return functools.reduce(op, self.allgather(value))
 
     def Allreduce(self, sendbuf: None, recvbuf: NDArray[Any]) -> None:  # noqa: ARG002, N802
-        """The sum, in place."""
         from torch import from_numpy
 
         self._group.allreduce([from_numpy(recvbuf.reshape(-1))]).wait()
 
     def Bcast(self, buf: NDArray[Any], root: int = 0) -> None:  # noqa: N802
-        """Root's array, in place."""
         from torch import from_numpy
 
         if buf.size:
@@ -133,7 +124,6 @@ class TorchCommunicator:
     def Reduce_scatter(  # noqa: N802
         self, sendbuf: NDArray[Any], recvbuf: NDArray[Any], recvcounts: Sequence[int]
     ) -> None:
-        """The rank's part of the sum."""
         total = sendbuf.copy()
         self.Allreduce(None, total)
         begin = sum(recvcounts[: self._rank])

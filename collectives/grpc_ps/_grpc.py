@@ -165,7 +165,6 @@ class Channel:
         return RuntimeError(f"{where} failed with {code.name}: {details}")
 
     def close(self) -> None:
-        """Cancel what is under way."""
         self._channel.close()
 
 

@@ -141,7 +141,6 @@ class ServedTrainer(KeptByServers, ReplicaTrainer):
             self._session = self._open()
 
     def step(self) -> None:
-        """Train on one local batch."""
         feeds = dict(zip(self._fed, self._replica.next_batch(), strict=True))
         self._losses, _ = self._session.run((self._loss_tensors, self._step), feeds)
 
@@ -163,7 +162,6 @@ class ServedTrainer(KeptByServers, ReplicaTrainer):
                 next_token = time.monotonic() + PATIENCE_SECONDS
 
     def num_applied(self) -> int:
-        """Local batches that the weights have taken up."""
         updates = int(self._session.run(self._global_step))
         return updates if self._options.asynchronous else updates * self._num_accepted
 
@@ -269,12 +267,10 @@ class TensorFlowServers(InStep):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether gradients are applied as they come."""
         return self._options.asynchronous
 
     @property
     def num_accepted(self) -> int | None:
-        """All workers' but those of the backup workers."""
         backups = self._options.backup_workers
         return self._job.num_workers - backups if backups else None
 
@@ -291,10 +287,8 @@ class TensorFlowServers(InStep):
         )
 
     def collective(self) -> Collective:
-        """There is none."""
         raise UsageError("backend grpc_ps has no collective operations: workers talk to servers only")
 
     def close(self) -> None:
-        """Let the servers end."""
         self._control.Barrier()
         self._job.order(do="close")

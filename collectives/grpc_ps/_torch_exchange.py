@@ -222,7 +222,6 @@ class Traffic:
             self._staging.deliver(mirror, flat)
 
     def num_applied(self) -> int:
-        """The updates that server 0 has counted."""
         return self._counts(0)[0]
 
     def staleness(self) -> dict[int, int]:
@@ -278,7 +277,6 @@ class Traffic:
         }
 
     def close(self) -> None:
-        """Leave the sessions."""
         for stream in self._streams:
             stream.close()
 
@@ -317,11 +315,9 @@ class PushExchange:
         ]
 
     def drain(self) -> bool:
-        """Nothing is ever left over."""
         return False
 
     def begin(self) -> None:
-        """Clear the gradients."""
         if self._is_first:
             self._traffic.begin()
         clear_gradients(self._parameters)
@@ -341,11 +337,9 @@ class PushExchange:
         """Nothing outlasts a step."""
 
     def settings(self) -> dict[str, Setting]:
-        """How the weights are cut."""
         return self._traffic.settings()
 
     def close(self) -> None:
-        """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
 

@@ -79,7 +79,6 @@ class Server:
         self._listener.stop()
 
     def num_sessions(self) -> int:
-        """How many are open."""
         with self._lock:
             return len(self._sessions)
 

@@ -109,7 +109,6 @@ class ServedChunk:
         self.staleness: Counter[int] = Counter()  # {updates that a gradient had missed: gradients}
 
     def load(self, values: Floats) -> None:
-        """The first weights."""
         self._weights[:] = values
 
     def count(self, worker: int) -> None:
@@ -124,7 +123,6 @@ class ServedChunk:
         return pack(WEIGHTS, self._index, step, self._chunk, [self._weights])
 
     def kept(self) -> list[bytes]:
-        """The slots of the optimizer."""
         state = self._optimizer.state.get(self._parameter, {})
         return [
             pack_slot(self._index, name, value.detach().float().numpy())
@@ -232,7 +230,6 @@ class ServedSession:
         return sum(num_updates // len(self._chunks) for num_updates in list(self._num_updates))
 
     def kept(self) -> Iterator[bytes]:
-        """The slots of the optimizers of all chunks."""
         for chunk in self._chunks:
             with chunk.lock:
                 slots = chunk.kept()

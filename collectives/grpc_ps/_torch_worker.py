@@ -48,11 +48,9 @@ class GrpcBackend(InStep):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether the options ask for asynchronous updates."""
         return self._options.asynchronous
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
-        """A replica whose weights the servers hold and update."""
         return served(
             factory(shard=shard, seed=seed, gate=gate),
             self.channels,
@@ -63,7 +61,6 @@ class GrpcBackend(InStep):
         )
 
     def collective(self) -> Collective:
-        """Servers offer none."""
         raise UsageError("backend grpc_ps has no collective operations; choose one of: mpi, gloo, ring")
 
     def close(self) -> None:

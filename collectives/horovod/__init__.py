@@ -230,7 +230,6 @@ class HorovodBackend(InStep):
         return HorovodCollective(self._hvd, name=f"collective.{self._num_collectives}")
 
     def close(self) -> None:
-        """End Horovod's thread."""
         self._hvd.shutdown()
 
     def _settings(self) -> dict[str, str | int | float | bool]:
@@ -269,16 +268,13 @@ class HorovodCollective:
         self._call(hvd.allreduce_, buffer, op=kinds[op])
 
     def empty(self, count: int, dtype: str = "float32") -> NDArray[Any]:
-        """Ordinary memory."""
         return aligned_zeros(count, dtype)
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
-        """Copy of root's buffer, in place."""
         check_root(root, size=self.size)
         self._call(self._open("broadcast").broadcast_, buffer, root_rank=root)
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self._open("barrier").barrier()
 
     def settings(self) -> dict[str, str | int | float | bool]:

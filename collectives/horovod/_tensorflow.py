@@ -30,11 +30,9 @@ class HorovodExchange(NoExchange):
         self._settings, self._compiled = settings, compiled
 
     def average(self, gradients: Sequence[Any]) -> list[Any]:
-        """The means over ranks, in order."""
         if not self._compiled:
             return list(gradients)
         return [hvd.allreduce(gradient, op=hvd.Average) for gradient in gradients]
 
     def settings(self) -> Mapping[str, Setting]:
-        """Horovod's options."""
         return self._settings

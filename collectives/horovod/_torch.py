@@ -53,14 +53,11 @@ class HorovodExchange(NoExchange):
         )
 
     def finish(self) -> bool:
-        """Wait for Horovod's thread."""
         self._optimizer.synchronize()
         return True
 
     def settings(self) -> Mapping[str, Setting]:
-        """Horovod's options."""
         return self._settings
 
     def close(self) -> None:
-        """Release the parameters and with them their hooks."""
         del self._optimizer

@@ -47,7 +47,6 @@ class MpiCollective:
         return aligned_zeros(count, dtype)
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
-        """Copy of root's buffer, in place."""
         communicator = self._open()
         check_buffer(buffer)
         check_root(root, size=self.size)
@@ -55,7 +54,6 @@ class MpiCollective:
             communicator.Bcast(message, root=root)
 
     def reduce_scatter(self, buffer: NDArray[Any], output: NDArray[Any], op: str = "sum") -> None:
-        """Fill `output` with the rank-th of `size` equal parts of the reduction; it may be that part of `buffer`."""
         communicator = self._open()
         check_buffer(buffer, written=False)
         check_buffer(output)
@@ -72,7 +70,6 @@ class MpiCollective:
             output[:] = part
 
     def allgather(self, piece: NDArray[Any], output: NDArray[Any]) -> None:
-        """Fill `output` with the pieces of all ranks in order; `piece` may be this rank's part of it."""
         communicator = self._open()
         check_buffer(piece, written=False)
         check_buffer(output)
@@ -80,7 +77,6 @@ class MpiCollective:
         communicator.Allgather(own, output)
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self._open().Barrier()
 
     def allgather_bytes(self, message: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:

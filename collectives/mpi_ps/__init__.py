@@ -89,7 +89,6 @@ class MpiServers(InStep):
 
     @property
     def asynchronous(self) -> bool:
-        """Whether pushes are applied as they come."""
         return isinstance(self._algorithm, downpour.Options | easgd.Options)
 
     @property
@@ -107,7 +106,6 @@ class MpiServers(InStep):
 
     @property
     def served(self) -> Any:
-        """The algorithm, where it is not synchronous."""
         return self._algorithm if self.asynchronous else None
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
@@ -155,11 +153,9 @@ class MpiServers(InStep):
         return {"algorithm": SYNC, "num_backups": self._num_backups}
 
     def collective(self) -> Collective:
-        """Servers offer none."""
         raise UsageError("backend mpi_ps has no collective operations; choose one of: mpi, gloo, ring")
 
     def close(self) -> None:
-        """Let the servers go."""
         if self._group:
             self._group.close()
         leave(self._mailbox, self._ranks.parents(self._job.index))

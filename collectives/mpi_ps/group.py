@@ -36,13 +36,11 @@ class Group:
             np.divide(self._total, self.size, out=flat)
 
     def agree(self, goes_on: bool) -> bool:
-        """What the leader says."""
         word = np.array([goes_on], np.uint8)
         self._wait(self._communicator.Ibcast(word))
         return bool(word[0])
 
     def close(self) -> None:
-        """Free the communicator."""
         self._communicator.Free()
 
     def _wait(self, request: Any) -> None:

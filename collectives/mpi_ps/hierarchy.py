@@ -68,14 +68,14 @@ class Parent(Protocol):
 
     steps: list[int]
 
-    def load(self, values: Floats) -> None: ...  # noqa: D102
-    def push(self, values: Floats, *, count: int) -> None: ...  # noqa: D102
-    def collect(self, into: Floats) -> None: ...  # noqa: D102
-    def fetch(self, into: Floats) -> None: ...  # noqa: D102
-    def look(self, into: Floats) -> None: ...  # noqa: D102
-    def kept(self) -> tuple[list[Floats], int, int]: ...  # noqa: D102
-    def counts(self) -> list[dict[str, Any]]: ...  # noqa: D102
-    def end(self) -> None: ...  # noqa: D102
+    def load(self, values: Floats) -> None: ...
+    def push(self, values: Floats, *, count: int) -> None: ...
+    def collect(self, into: Floats) -> None: ...
+    def fetch(self, into: Floats) -> None: ...
+    def look(self, into: Floats) -> None: ...
+    def kept(self) -> tuple[list[Floats], int, int]: ...
+    def counts(self) -> list[dict[str, Any]]: ...
+    def end(self) -> None: ...
 
 
 class RelaySession:
@@ -93,7 +93,6 @@ class RelaySession:
         self._waiting: list[Callable[[], None]] = []
 
     def load(self, weights: Floats) -> None:
-        """The first weights, of worker 0."""
         self._parent.load(weights)
         self._awaits_weights = False
         waiting, self._waiting = self._waiting, []
@@ -108,7 +107,6 @@ class RelaySession:
         self._pushed.add(worker)
 
     def fetch(self, worker: int) -> None:
-        """Send weights to train on."""
         if self._awaits_weights:
             self._waiting.append(partial(self.fetch, worker))
             return
@@ -118,7 +116,6 @@ class RelaySession:
         self._reply(worker, self._weights, self._parent.steps[0], 0)
 
     def look(self, worker: int) -> None:
-        """Send the super-master's weights of now."""
         if self._awaits_weights:
             self._waiting.append(partial(self.look, worker))
             return
@@ -126,7 +123,6 @@ class RelaySession:
         self._reply(worker, self._seen, self._parent.steps[0], 0)
 
     def kept(self, worker: int) -> None:
-        """Send what the super-master keeps."""
         arrays, *counts = self._parent.kept()
         self._reply(worker, np.concatenate(arrays), *counts)
 
@@ -136,9 +132,7 @@ class RelaySession:
         return not self._awaits_weights
 
     def counts(self) -> dict[str, Any]:
-        """The super-master's, of all masters' workers."""
         return self._parent.counts()[0]
 
     def end(self) -> None:
-        """Leave the super-master's session."""
         self._parent.end()

@@ -48,7 +48,6 @@ class ServerLinks:
             self.load(first)
 
     def load(self, first: Floats) -> None:
-        """Give the weights that the session begins with."""
         self._send(Kind.LOAD, first)
 
     def push(self, values: Floats, *, count: int) -> None:
@@ -109,7 +108,6 @@ class ServerLinks:
         return [BYTES_PER_ELEMENT * (stop - start) for start, stop in self._bounds]
 
     def end(self) -> None:
-        """Leave the session."""
         self._ask(Kind.END)
 
     def _ask(self, kind: Kind) -> None:

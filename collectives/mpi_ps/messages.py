@@ -62,7 +62,6 @@ class Message:
 
     @classmethod
     def of_text(cls, text: str) -> Message:
-        """A line of JSON."""
         raw = text.encode()
         message = cls(len(raw))
         message.memory[HEADER_BYTES:] = np.frombuffer(raw, np.uint8)
@@ -75,7 +74,6 @@ class Message:
 
     @property
     def kind(self) -> Kind:
-        """What it is for."""
         return Kind(int(self._header[0]))
 
     @property
@@ -100,7 +98,6 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The JSON."""
         return self.memory[HEADER_BYTES:].tobytes().decode()
 
 
@@ -206,7 +203,6 @@ class Patience:
         self._num_looks = 0
 
     def wait(self) -> None:
-        """Between two looks."""
         self._num_looks += 1
         if self._num_looks < NUM_YIELDS:
             os.sched_yield()

@@ -22,35 +22,27 @@ class ServedSession(Protocol):
 
     def load(self, weights: Floats) -> None:
         """The first weights, of worker 0; the memory is the caller's again."""
-        ...
 
     def push(self, worker: int, values: Floats, *, step: int, count: int) -> None:
         """What a worker sends; its memory may be overwritten until the call returns."""
-        ...
 
     def fetch(self, worker: int) -> None:
         """A worker wants the weights."""
-        ...
 
     def look(self, worker: int) -> None:
         """A worker wants the weights of now, and will not train on them."""
-        ...
 
     def kept(self, worker: int) -> None:
         """A worker wants the weights, what the algorithm keeps behind them, and how many pushes await more."""
-        ...
 
     def without(self, worker: int, *, num_left: int) -> bool:
         """A worker is gone, and so many are left; whether they can go on without it."""
-        ...
 
     def counts(self) -> dict[str, Any]:
         """`applied`: local batches of all workers that the shard, or the mean, has taken up; and more."""
-        ...
 
     def end(self) -> None:
         """All workers have left."""
-        ...
 
 
 class Shard:
@@ -72,18 +64,15 @@ class Shard:
             self.fetch(worker)
 
     def fetch(self, worker: int) -> None:
-        """Send the weights as they are now."""
         if self._loaded:
             self._reply(worker, self._weights, self._num_updates, 0)
         else:
             self._waiting.append(worker)
 
     def look(self, worker: int) -> None:
-        """The same weights."""
         self.fetch(worker)
 
     def kept(self, worker: int) -> None:
-        """The weights alone."""
         self._reply(worker, self._weights, self._num_updates, 0)
 
     def without(self, worker: int, *, num_left: int) -> bool:  # noqa: ARG002
@@ -252,7 +241,6 @@ class DownpourSession(Shard):
         self._reply(worker, arrays, self._num_updates, self._num_in_sum)
 
     def without(self, worker: int, *, num_left: int) -> bool:
-        """Collect from no more workers than are left."""
         self._num_collected = max(1, min(self._num_collected, num_left))
         return super().without(worker, num_left=num_left)
 

@@ -52,7 +52,6 @@ class ServedTrainer(KeptByServers, ReplicaTrainer):
         }
 
     def close(self) -> None:
-        """Leave the session."""
         self._links.end()
 
 
@@ -60,7 +59,6 @@ class SynchronousTrainer(ServedTrainer):
     """Updates its own weights by the mean of all workers' gradients, which servers form."""
 
     def step(self) -> None:
-        """Train on one local batch."""
         self._layout.pack(self._replica.gradients(), self._flat)
         self._losses = self._replica.losses()
         self._links.push(self._flat, count=1)
@@ -107,11 +105,9 @@ class BackedUpTrainer(SynchronousTrainer):
         return self._layout.unpack(self._links.own_parts(own)) if own else None
 
     def num_computed(self) -> int:
-        """Local batches that this worker computed gradients of."""
         return self._num_computed
 
     def num_dropped(self) -> int:
-        """Gradients that came too late, over all servers."""
         return self._num_dropped
 
     def num_applied(self) -> int:
@@ -130,13 +126,11 @@ class AsynchronousTrainer(ServedTrainer):
         self._links.counts()
 
     def weights(self) -> Weights:
-        """The servers' weights of now."""
         found = np.empty_like(self._flat)
         self._links.look(found)
         return self._layout.unpack(found)
 
     def served_state(self) -> State:
-        """The replica's, and what the servers hold."""
         return self._own_state() | self._kept()
 
     def _own_state(self) -> State:
@@ -183,7 +177,6 @@ class ElasticTrainer(AsynchronousTrainer):
         self._layout.pack(replica.weights(), self._own)
 
     def step(self) -> None:
-        """Train on one local batch, and exchange with the centre if that is due."""
         exchanges = self._num_steps > 0 and self._num_steps % self._interval == 0
         self._num_steps += 1
         if exchanges:
@@ -211,11 +204,9 @@ class ElasticTrainer(AsynchronousTrainer):
         return self._alone.losses()
 
     def loss(self) -> float:
-        """Their sum."""
         return self._alone.loss()
 
     def synchronize(self) -> None:
-        """Return when the rank's own work is done, and the servers have taken up what was pushed."""
         self._alone.synchronize()
         super().synchronize()
 
@@ -261,7 +252,6 @@ class DownpourTrainer(AsynchronousTrainer):
         self._gradient = np.empty(layout.num_elements, np.float32)
 
     def step(self) -> None:
-        """Train on one local batch."""
         if self._num_steps % self._fetch_every == 0:
             if self._talks:
                 self._links.fetch(self._flat)

@@ -36,14 +36,12 @@ class GlooCarrier:
         self._control, self._folder = control, place.folder
 
     def exchange(self, sends: Parts, receives: Parts) -> None:
-        """Gloo's receives and sends, and wait for all."""
         works = [self._group.recv([self._tensor(array)], rank, 0) for rank, array in receives]
         works += [self._group.send([self._tensor(array)], rank, 0) for rank, array in sends]
         for work in works:
             work.wait()
 
     def sum(self, values: NDArray[Any]) -> None:
-        """Gloo's allreduce."""
         self._group.allreduce([self._tensor(values)]).wait()
 
     def gather(self, own: NDArray[Any], whole: NDArray[Any], counts: Sequence[int]) -> None:

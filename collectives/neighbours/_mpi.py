@@ -25,17 +25,14 @@ class MpiCarrier:
         self._closed = False
 
     def exchange(self, sends: Parts, receives: Parts) -> None:
-        """MPI_Irecv and MPI_Isend, and wait for all."""
         begun = [self._communicator.Irecv(_as_bytes(array), rank) for rank, array in receives]
         begun += [self._communicator.Isend(_as_bytes(array), rank) for rank, array in sends]
         MPI.Request.Waitall(begun)
 
     def sum(self, values: NDArray[Any]) -> None:
-        """MPI_Allreduce in place."""
         self._communicator.Allreduce(MPI.IN_PLACE, values)
 
     def gather(self, own: NDArray[Any], whole: NDArray[Any], counts: Sequence[int]) -> None:
-        """MPI_Allgatherv."""
         row_bytes = whole.nbytes // len(whole)
         sizes = [count * row_bytes for count in counts]
         self._communicator.Allgatherv(_as_bytes(own), [_as_bytes(whole), sizes])

@@ -40,7 +40,6 @@ class NcclCarrier:
             work.wait()
 
     def sum(self, values: torch.Tensor) -> None:
-        """NCCL's allreduce."""
         dist.all_reduce(values, group=self._group)
 
     def gather(self, own: torch.Tensor, whole: torch.Tensor, counts: Sequence[int]) -> None:
@@ -52,7 +51,6 @@ class NcclCarrier:
         return {}
 
     def close(self) -> None:
-        """Destroy the group."""
         if self._group is not None:
             dist.destroy_process_group(self._group)
         self._group = None

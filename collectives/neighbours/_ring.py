@@ -31,7 +31,6 @@ class RingCarrier:
         self._ring.exchange("halo", sends, receives)
 
     def sum(self, values: NDArray[Any]) -> None:
-        """The ring's allreduce."""
         self._ring.allreduce(values)
 
     def gather(self, own: NDArray[Any], whole: NDArray[Any], counts: Sequence[int]) -> None:
@@ -43,7 +42,6 @@ class RingCarrier:
         )
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """The ring's own findings."""
         return self._ring.settings()
 
     def close(self) -> None:

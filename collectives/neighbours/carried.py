@@ -26,23 +26,18 @@ class Carrier(Protocol):
 
     def exchange(self, sends: Parts, receives: Parts) -> None:
         """Send arrays to ranks and receive arrays from ranks, equal in bytes."""
-        ...
 
     def sum(self, values: Any) -> None:
         """The sum over the ranks, in place; all get the same bits."""
-        ...
 
     def gather(self, own: Any, whole: Any, counts: Sequence[int]) -> None:
         """Fill `whole` with all ranks' `own`, of which each has so many along the first axis."""
-        ...
 
     def settings(self) -> dict[str, str | int | float | bool]:
         """Its own decisions, for the record."""
-        ...
 
     def close(self) -> None:
         """Leave the replica. A second close does nothing."""
-        ...
 
 
 class CarriedNeighbours:
@@ -58,7 +53,6 @@ class CarriedNeighbours:
         self._calls: deque[Call] = deque(maxlen=MOST_CALLS)
 
     def exchange(self, up: Any, down: Any, from_up: Any, from_down: Any) -> None:
-        """Send rows up and down, and fill those that come from there."""
         begin = time.perf_counter()
         above, below = self.index - 1, self.index + 1
         sends = [(rank, array) for rank, array in ((above, up), (below, down)) if array is not None]
@@ -69,13 +63,11 @@ class CarriedNeighbours:
         self._count(begin, "exchange", 0 if up is None else up.nbytes, 0 if down is None else down.nbytes)
 
     def sum(self, values: Any) -> None:
-        """The sum over the replica's ranks, in place."""
         begin = time.perf_counter()
         self.carrier.sum(values)
         self._count(begin, "sum", values.nbytes)
 
     def gather(self, own: Any, whole: Any, counts: Sequence[int]) -> None:
-        """Fill `whole` with all ranks' `own`, one behind the other."""
         begin = time.perf_counter()
         self.carrier.gather(own, whole, counts)
         self._count(begin, "gather", own.nbytes)
@@ -85,11 +77,9 @@ class CarriedNeighbours:
         return list(self._calls)
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """The carrier's own decisions."""
         return self.carrier.settings()
 
     def close(self) -> None:
-        """Leave the replica; collective."""
         self.carrier.close()
 
     def _count(self, begin: float, operation: str, *num_bytes: int) -> None:

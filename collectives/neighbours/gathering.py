@@ -45,7 +45,6 @@ class GatheringNeighbours:
         values[...] = total
 
     def gather(self, own: Any, whole: Any, counts: Sequence[int]) -> None:  # noqa: ARG002
-        """One behind the other."""
         np.concatenate(self.allgather(own), out=whole)
 
 

@@ -178,7 +178,6 @@ class RingBackend(CollectiveBackend):
         super().__init__("ring", lambda: join(control, settings), training, compression)
 
     def process_group(self) -> Any:
-        """Torch's default group, over a ring of its own; collective."""
         from dlscale.collectives.ring._torch_default_group import Joining, form_default_group
 
         if self._group is None:
@@ -194,7 +193,6 @@ class RingBackend(CollectiveBackend):
         return super().moved() if self._group is None else cast("Moved", self._group.moved())
 
     def close(self) -> None:
-        """Leave the rings, and the process group."""
         if self._group is not None:
             import torch.distributed as dist
 

@@ -87,7 +87,6 @@ class RingGroup(dist.ProcessGroup):
         return self.allreduce(tensors, opts)
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> RingWork:  # type: ignore[override]
-        """The root's tensors, in place."""
         root = opts.rootRank if opts else 0
         return self._each(lambda ring, tensor: _broadcast(ring, tensor, root), tensors, results=tensors)
 
@@ -97,7 +96,6 @@ class RingGroup(dist.ProcessGroup):
         input_tensors: Tensors,
         opts: Any = None,  # noqa: ARG002
     ) -> RingWork:
-        """Every rank's tensor, into a list of tensors."""
         ((outputs,), (given,)) = output_tensors, input_tensors
         _check_pieces(outputs, given, size=self.size())
         return self._each(_allgather, [(outputs, given)], results=[outputs])
@@ -161,7 +159,6 @@ class RingGroup(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
 
     def barrier(self, opts: Any = None) -> RingWork:  # noqa: ARG002
-        """Wait for all ranks."""
         return self._each(lambda ring, _: ring.barrier(), [None], results=[])
 
     def reduce(self, tensors: Tensors, opts: Any = None) -> RingWork:  # type: ignore[override]

@@ -49,7 +49,6 @@ class RingWork(dist.Work):
         return self._operation.exception() if self._operation.done() else None
 
     def result(self) -> Any:
-        """The tensors that hold the result."""
         return self._results
 
     def synchronize(self) -> None:
@@ -109,11 +108,9 @@ class MessageWork(dist.Work):
         return None
 
     def result(self) -> Any:
-        """The tensors."""
         return self._tensors
 
     def synchronize(self) -> None:
-        """Like `wait`."""
         self.wait()
 
     def _source_rank(self) -> int:

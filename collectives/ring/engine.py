@@ -268,7 +268,6 @@ class Ring(Messages):
         return self._engine.share(max(num_bytes, 1))[:num_bytes].view(kind)
 
     def broadcast(self, buffer: NDArray[Any], root: int = 0) -> None:
-        """Copy of root's buffer, in place."""
         try:
             if type(buffer) is not np.ndarray:
                 _check_arrays(buffer)
@@ -279,7 +278,6 @@ class Ring(Messages):
             raise
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self._engine.barrier()
 
     def close(self) -> None:

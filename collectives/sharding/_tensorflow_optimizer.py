@@ -136,7 +136,6 @@ class Part:
         self._assign(row)
 
     def slots(self) -> dict[str, list[Any]]:
-        """The optimizer's variables for the pieces, by name."""
         names = self.optimizer.get_slot_names()
         return {
             name: [self.optimizer.get_slot(piece.updated, name) for piece in self.pieces] for name in names
@@ -191,7 +190,6 @@ class OptimizerShardedTrainer(ReplicaTrainer):
         self._backward = tf.function(self._rows)
 
     def step(self) -> None:
-        """Train on one local batch."""
         self._losses, rows = self._backward(*self._replica.next_batch())
         for part, row in zip(self._parts, rows, strict=True):
             part.reduce(row.numpy())

@@ -229,7 +229,6 @@ class PieceUpdate(Update):
         self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": own})
 
     def slot_bytes(self) -> int:
-        """Bytes that the optimizer keeps here."""
         return storage_bytes(
             value for _, kept in self.kept() for value in kept.values() if isinstance(value, torch.Tensor)
         )

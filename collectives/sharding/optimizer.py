@@ -44,7 +44,6 @@ class OptimizerShardingBackend(InStep):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The other backend's row of the table."""
         return self._backend.capabilities
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
@@ -69,11 +68,9 @@ class OptimizerShardingBackend(InStep):
         return moved_by(self._counted)
 
     def collective(self) -> Collective:
-        """The other backend's operations on host buffers."""
         return self._backend.collective()
 
     def close(self) -> None:
-        """Leave the group; collective."""
         for collective in self._counted:
             collective.close()
         self._backend.close()

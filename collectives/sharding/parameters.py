@@ -36,7 +36,6 @@ class ParameterShardingBackend(InStep):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The other backend's row of the table."""
         return self._backend.capabilities
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
@@ -61,7 +60,6 @@ class ParameterShardingBackend(InStep):
         return self._backend.moved()
 
     def collective(self) -> Collective:
-        """The other backend's operations on host buffers."""
         return self._backend.collective()
 
     def close(self) -> None:

@@ -77,7 +77,6 @@ class StrategyTrainer(ReplicaTrainer):
         self._replica.load([tensor.numpy() for tensor in weights_of_first])
 
     def step(self) -> None:
-        """Train on one local batch."""
         self._losses = self._step(*self._replica.next_batch())
 
     def synchronize(self) -> None:

@@ -144,13 +144,11 @@ class TorchDistributedBackend(InStep):
         )
 
     def process_group(self) -> Any:
-        """Torch's default group."""
         from torch.distributed.distributed_c10d import _get_default_group
 
         return _get_default_group()
 
     def moved(self) -> Moved | None:
-        """The default group's own number of operations."""
         return Moved(num_calls=self.process_group()._get_sequence_number_for_group())
 
     def collective(self) -> Collective:

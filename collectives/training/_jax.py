@@ -15,11 +15,9 @@ class JaxTrainer(ReplicaTrainer):
         self._losses = [self._replica.train(*self._replica.next_batch())]
 
     def synchronize(self) -> None:
-        """Return when all steps are done."""
         self._replica.synchronize()
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        """Nothing to decide."""
         return {}
 
     def close(self) -> None:

@@ -57,7 +57,6 @@ class BucketTrainer(JaxTrainer):
         }
 
     def buckets(self) -> list[NDArray[Any]]:
-        """The bucket."""
         return [self._bucket]
 
     def flat(self, arrays: Weights) -> list[NDArray[Any]]:

@@ -25,19 +25,15 @@ class GraphExchange(Protocol):
     @property
     def failure(self) -> BaseException | None:
         """The error of the exchange, where it is clearer than TensorFlow's own."""
-        ...
 
     def average(self, gradients: Sequence[Any]) -> list[Any]:
         """The means over ranks, in order, of all objectives' gradients."""
-        ...
 
     def settings(self) -> Mapping[str, Setting]:
         """Its own decisions, for the record."""
-        ...
 
     def close(self) -> None:
         """Release what it holds."""
-        ...
 
 
 class NoExchange:
@@ -46,11 +42,9 @@ class NoExchange:
     failure = None
 
     def average(self, gradients: Sequence[Any]) -> list[Any]:
-        """The gradients themselves."""
         return list(gradients)
 
     def settings(self) -> Mapping[str, Setting]:
-        """Nothing to decide."""
         return {}
 
     def close(self) -> None:
@@ -77,7 +71,6 @@ class TensorFlowTrainer(ReplicaTrainer):
         self._waits = on_gpu(replica)
 
     def step(self) -> None:
-        """Train on one local batch."""
         self._losses = self._run(self._step, *self._replica.next_batch())
 
     def synchronize(self) -> None:
@@ -86,11 +79,9 @@ class TensorFlowTrainer(ReplicaTrainer):
             tf.test.experimental.sync_devices()
 
     def settings(self) -> dict[str, Setting]:
-        """The exchange's own decisions."""
         return dict(self._exchange.settings())
 
     def close(self) -> None:
-        """Release what the exchange holds."""
         self._exchange.close()
 
     def _one_step(self, *batch: Any) -> list[Any]:
@@ -100,7 +91,6 @@ class TensorFlowTrainer(ReplicaTrainer):
         return list(losses)
 
     def _update(self, averaged: Sequence[Any]) -> None:
-        """Give every objective's optimizer its gradients."""
         means = iter(averaged)
         for objective in self._replica.objectives:
             objective.optimizer.apply_gradients(
@@ -127,11 +117,9 @@ class FlatCopies:
         self.count = int(self._ends[-1])
 
     def read(self, buffer: NDArray[Any]) -> None:
-        """Copy the weights into `buffer`, of `count` elements."""
         np.concatenate([weight.reshape(-1) for weight in self._replica.weights()], out=buffer)
 
     def write(self, buffer: NDArray[Any]) -> None:
-        """Overwrite the weights."""
         parts = np.split(buffer, self._ends[:-1])
         self._replica.load([part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)])
 
@@ -141,15 +129,12 @@ class PipelinedExchange(GraphExchange, Protocol):
 
     def send(self, gradients: Sequence[Any]) -> None:
         """Begin to average."""
-        ...
 
     def collect(self, like: Sequence[Any]) -> list[Any]:
         """The means of what was sent; `like` has its order, shapes and dtypes."""
-        ...
 
     def synchronize(self) -> None:
         """Return when nothing is under way."""
-        ...
 
 
 def on_gpu(replica: Any) -> bool:

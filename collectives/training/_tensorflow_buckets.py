@@ -63,7 +63,6 @@ class BucketTrainer(TensorFlowTrainer):
     _exchange: NumpyExchange
 
     def buckets(self) -> list[NDArray[Any]]:
-        """The bucket."""
         return [self._exchange.bucket]
 
     def flat(self, arrays: Weights) -> list[NDArray[Any]]:
@@ -83,7 +82,6 @@ class NumpyExchange:
         self.bucket = collective.empty(int(self._ends[-1]))
 
     def average(self, gradients: Sequence[Any]) -> list[Any]:
-        """The means over ranks, in order."""
         with tf.device(HOST):
             means: list[Any] = tf.numpy_function(self._means, gradients, [tf.float32] * len(gradients))
         for mean, gradient in zip(means, gradients, strict=True):

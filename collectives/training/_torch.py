@@ -99,7 +99,6 @@ class FlatCopies:
         self.count = int(self._ends[-1])
 
     def read(self, buffer: NDArray[Any]) -> None:
-        """Copy the weights into `buffer`, of `count` elements."""
         for flat, part in zip(self._flat, self._parts(buffer), strict=True):
             part.copy_(flat)
 
@@ -122,31 +121,24 @@ class Exchange(Protocol):
 
     def drain(self) -> bool:
         """Whether gradients of the step before must be applied before a step; then every gradient holds their mean."""
-        ...
 
     def begin(self) -> None:
         """Clear the gradients: a step begins."""
-        ...
 
     def flush(self) -> None:
         """Backpropagation is over: whatever is to travel has been sent off on return."""
-        ...
 
     def finish(self) -> bool:
         """Return when every gradient holds a mean over ranks; False if there is none to apply yet."""
-        ...
 
     def synchronize(self) -> None:
         """Return when nothing is under way."""
-        ...
 
     def settings(self) -> Mapping[str, Setting]:
         """Its own decisions, for the record."""
-        ...
 
     def close(self) -> None:
         """Undo its hooks."""
-        ...
 
 
 class NoExchange:
@@ -157,7 +149,6 @@ class NoExchange:
         self._parameters = tuple(objective.parameters)
 
     def drain(self) -> bool:
-        """Nothing is ever left over."""
         return False
 
     def begin(self) -> None:
@@ -175,7 +166,6 @@ class NoExchange:
         """Nothing is under way."""
 
     def settings(self) -> Mapping[str, Setting]:
-        """Nothing to decide."""
         return {}
 
     def close(self) -> None:
@@ -210,7 +200,6 @@ class TorchTrainer(ReplicaTrainer):
         self._gpus = [torch.get_device_module(kind) for kind in devices & {*TORCH_GPUS}]
 
     def step(self) -> None:
-        """Train on one local batch."""
         if all(exchange.drain() for exchange in self.exchanges):
             self._update()
         batch = self._replica.next_batch()
@@ -249,7 +238,6 @@ class TorchTrainer(ReplicaTrainer):
         return decided | ({BUCKET_SIZES: ",".join(map(str, sizes))} if sizes else {})
 
     def close(self) -> None:
-        """Undo the exchanges' hooks."""
         for exchange in self.exchanges:
             exchange.close()
         self._close()

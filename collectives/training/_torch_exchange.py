@@ -176,7 +176,6 @@ class BucketExchange:
         return True
 
     def begin(self) -> None:
-        """Clear the gradients."""
         self._step += 1
         self._next = 0
         self._begun_at = time.perf_counter()
@@ -185,7 +184,6 @@ class BucketExchange:
             clear_gradients(bucket.parameters)
 
     def flush(self) -> None:
-        """Send off what is left, in order."""
         while self._next < len(self._order):
             self._send_next()
 
@@ -198,7 +196,6 @@ class BucketExchange:
         return True
 
     def synchronize(self) -> None:
-        """Return when nothing is under way."""
         for buckets in self._sets:
             for bucket in buckets:
                 bucket.wait()
@@ -220,7 +217,6 @@ class BucketExchange:
         }
 
     def buckets(self) -> list[Bucket]:
-        """All that a step exchanges."""
         return self._sets[0]
 
     def timings(self, needed: Callable[[Bucket], int]) -> list[Timing]:
@@ -240,7 +236,6 @@ class BucketExchange:
         self._order = [self._order[place] for place in planned_order(timings)]
 
     def close(self) -> None:
-        """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
 

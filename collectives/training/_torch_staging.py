@@ -30,35 +30,27 @@ class Staging(Protocol):
 
     def memory(self, count: int, dtype: torch.dtype, collective: Collective) -> torch.Tensor:
         """`count` elements on the host, flat, for exchanges over `collective`; collective."""
-        ...
 
     def fetch(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
         """Begin to copy a tensor of the device to the host."""
-        ...
 
     def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor itself where it is on the host, else a copy that has begun."""
-        ...
 
     def arrival(self) -> Arrival:
         """The arrival of all that was fetched until now."""
-        ...
 
     def on_device(self, host: torch.Tensor) -> torch.Tensor:
         """The tensor itself where computations are on the host, else a copy for them."""
-        ...
 
     def deliver(self, host: torch.Tensor, tensor: torch.Tensor) -> None:
         """Copy what `on_host` made of `tensor` back into it."""
-        ...
 
     def num_threads(self) -> int:
         """Threads of this rank that compute on the host's cores."""
-        ...
 
     def settings(self) -> dict[str, Setting]:
         """For the record: copies of every gradient on its way."""
-        ...
 
 
 def _nothing() -> None:
@@ -73,30 +65,24 @@ class InPlace:
         return torch.from_numpy(collective.empty(count, str(dtype).removeprefix("torch.")))
 
     def fetch(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
-        """Copy."""
         host.copy_(tensor)
 
     def on_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor."""
         return tensor
 
     def arrival(self) -> Arrival:
-        """It is there."""
         return _nothing
 
     def on_device(self, host: torch.Tensor) -> torch.Tensor:
-        """The tensor."""
         return host
 
     def deliver(self, host: torch.Tensor, tensor: torch.Tensor) -> None:
         """They are the same."""
 
     def num_threads(self) -> int:
-        """Torch's own."""
         return torch.get_num_threads()
 
     def settings(self) -> dict[str, Setting]:
-        """One copy."""
         return {"staging_copies": 1}
 
 
@@ -147,19 +133,15 @@ class ThroughHost:
         return wait
 
     def on_device(self, host: torch.Tensor) -> torch.Tensor:
-        """A copy among the GPU's computations."""
         return host.to(self._device, non_blocking=True, copy=True)
 
     def deliver(self, host: torch.Tensor, tensor: torch.Tensor) -> None:
-        """Likewise."""
         tensor.copy_(host, non_blocking=True)
 
     def num_threads(self) -> int:
-        """The one that hands out the GPU's work."""
         return 1
 
     def settings(self) -> dict[str, Setting]:
-        """One copy there, one back."""
         return {
             "staging_copies": 2,
             "staged_through": "pinned host memory" if self._pinned else "host memory",

@@ -49,7 +49,6 @@ class _Stamps(NoExchange):
         super().begin()
 
     def flush(self) -> None:
-        """Backpropagation is over."""
         self.backward_end = time.perf_counter()
 
     def hook(self) -> list[Any]:
@@ -78,7 +77,6 @@ class TorchStampedTrainer(TorchTrainer):
         self._stamps = tuple(_Stamps(objective) for objective in replica.objectives)
 
     def stamped_step(self) -> StepStamps:
-        """Train on one local batch, with stamps."""
         plain, stamps = self.exchanges, self._stamps
         hooks = [hook for objective in stamps for hook in objective.hook()]
         self.exchanges = stamps

@@ -45,7 +45,6 @@ class CollectiveBackend(InStep):
 
     @property
     def training(self) -> Training:
-        """The options of the exchange."""
         return self._training
 
     @property
@@ -60,7 +59,6 @@ class CollectiveBackend(InStep):
 
     @property
     def compressor(self) -> Compressor | None:
-        """What compresses gradients, if anything does."""
         return self._compression.compressor()
 
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
@@ -100,7 +98,6 @@ class CollectiveBackend(InStep):
         return CompressedCollective(cast(Carrier, collective), compressor) if compressor else collective
 
     def close(self) -> None:
-        """Free the communicators of the gradients."""
         for collective in self._gradients:
             collective.close()
 

@@ -43,7 +43,6 @@ class CountedCollective:
         self._collective.reduce_scatter(buffer, output, op)  # type: ignore[attr-defined]
 
     def allgather(self, piece: NDArray[Any], output: NDArray[Any]) -> None:
-        """Likewise, with the time that it takes."""
         self._count(output)
         begin = time.perf_counter()
         self._collective.allgather(piece, output)  # type: ignore[attr-defined]

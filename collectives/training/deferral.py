@@ -54,27 +54,22 @@ class DeferredUpdates(ReplicaTrainer):
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Return when all updates of earlier steps are made."""
         self._make_updates()
         super().synchronize()  # type: ignore[misc]
 
     def weights(self) -> Weights:
-        """Copies of the trainable weights, after all updates."""
         self._make_updates()
         return super().weights()
 
     def state(self) -> State:
-        """The replica's state, after all updates."""
         self._make_updates()
         return super().state()
 
     def held(self, *, slots: bool = True) -> State:
-        """What a step changes of the replica, after all updates."""
         self._make_updates()
         return super().held(slots=slots)
 
     def restore(self, state: State) -> None:
-        """Resume from `state`."""
         self._make_updates()
         super().restore(state)
 

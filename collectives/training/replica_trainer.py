@@ -19,15 +19,12 @@ class ReplicaTrainer:
         self._losses: Sequence[Any] = ()
 
     def losses(self) -> list[float]:
-        """This rank's losses of the last step, one per objective; none before the first."""
         return [float(loss) for loss in self._losses]
 
     def loss(self) -> float:
-        """This rank's loss of the last step, summed over objectives."""
         return sum(self.losses()) if self._losses else float("nan")
 
     def weights(self) -> Weights:
-        """Copies of the trainable weights."""
         weights: Weights = self._replica.weights()
         return weights
 
@@ -37,7 +34,6 @@ class ReplicaTrainer:
         return state
 
     def held(self, *, slots: bool = True) -> State:
-        """What a step changes of the replica."""
         held: State = self._replica.held(slots=slots)
         return held
 
@@ -50,7 +46,6 @@ class ReplicaTrainer:
         return {}
 
     def restore(self, state: State) -> None:
-        """Resume from `state`."""
         self._replica.restore(state)
 
 
@@ -90,41 +85,31 @@ class WrappedTrainer:
         self._trainer = trainer
 
     def synchronize(self) -> None:
-        """Return when all work that earlier steps began is done."""
         self._trainer.synchronize()
 
     def losses(self) -> list[float]:
-        """This rank's mean losses of the last step, one per objective."""
         return self._trainer.losses()
 
     def loss(self) -> float:
-        """This rank's mean loss of the last step, summed over objectives."""
         return self._trainer.loss()
 
     def weights(self) -> Weights:
-        """Copies of the trainable weights."""
         return self._trainer.weights()
 
     def state(self) -> State:
-        """The other trainer's state."""
         return self._trainer.state()
 
     def held(self, *, slots: bool = True) -> State:
-        """What a step changes of the other trainer."""
         return self._trainer.held(slots=slots)
 
     def state_bytes(self) -> StateBytes:
-        """What the other trainer keeps."""
         return self._trainer.state_bytes()
 
     def own_state(self) -> State:
-        """What the other trainer has of this rank's own."""
         return self._trainer.own_state()
 
     def restore(self, state: State) -> None:
-        """Resume from `state`."""
         self._trainer.restore(state)
 
     def close(self) -> None:
-        """Release what the other trainer holds."""
         self._trainer.close()

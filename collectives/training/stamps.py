@@ -30,8 +30,6 @@ class StampedTrainer(Trainer, Protocol):
     @property
     def settling_steps(self) -> int:
         """Stamped steps before stamps say when, not when the framework had time for them."""
-        ...
 
     def stamped_step(self) -> StepStamps:
         """Train on one local batch, with stamps."""
-        ...

@@ -94,45 +94,36 @@ class GpuModule(Protocol):
 
     def names(self) -> list[str]:
         """Names of the GPUs that this process may use, in the driver's order."""
-        ...
 
     def version(self) -> str:
         """The framework's, with the build."""
-        ...
 
     def libraries(self) -> dict[str, str]:
         """Versions of what the framework brings along for GPUs."""
-        ...
 
     def exchange_library(self) -> tuple[str, str]:
         """The backend between GPUs that the framework was built with, and its library's name; empty without any."""
-        ...
 
     def without_tf32(self) -> list[str]:
         """Names of the GPUs that this process may use and that do not round to TF32 where they are told to."""
-        ...
 
     def take(self, local_rank: int, *, tf32: bool = False) -> None:
         """From now on this process computes on its own GPU. Raises UsageError if there is none for it, or no TF32.
 
         `tf32`: whether products of float32 may round their factors to TF32, 10 bits after the point in place of 23.
         """
-        ...
 
     def peak_memory(self) -> dict[str, int]:
         """The most of the GPU's memory that was taken since `forget_peak_memory`, and what the framework knows beside.
 
         allocated_bytes: of all tensors. reserved_bytes: taken from the driver for them. total_bytes: of the GPU.
         """
-        ...
 
     def forget_peak_memory(self) -> None:
         """From now on the most is what is taken now, or will be."""
-        ...
 
     def identity(self) -> str:
         """The UUID of the GPU that was taken, or its PCI bus: two processes of a machine with one GPU say the same."""
-        ...
 
 
 def gpu_module(framework: str) -> GpuModule:

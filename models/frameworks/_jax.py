@@ -185,7 +185,6 @@ class JaxReplica(BatchedReplica):
 
     @property
     def objectives(self) -> tuple[JaxObjective, ...]:  # type: ignore[override]
-        """The one objective."""
         rule = self._functions.program.rule
         return (JaxObjective(names=self._functions.names, parameters=tuple(self._weights), optimizer=rule),)
 
@@ -214,30 +213,24 @@ class JaxReplica(BatchedReplica):
         self._weights, self._slots = self._functions.update(self._weights, self._slots, self._rate, gradients)
 
     def synchronize(self) -> None:
-        """Return when nothing is computed any more."""
         wait: Any = jax.block_until_ready
         wait((self._weights, self._slots, self._remembered))
 
     def weights(self) -> Weights:
-        """Copies of the trainable weights."""
         return [np.array(weight, order="C") for weight in self._weights]
 
     def load(self, weights: Weights) -> None:
-        """Overwrite the trainable weights."""
         self._weights = _arrays(weights)
 
     def gradients(self) -> Weights:
-        """This replica's own mean gradients on the next local batch, in the order of `weights`."""
         loss, gradients = self.differentiate(*self.next_batch())
         self._losses = [loss]
         return [np.array(gradient, order="C") for gradient in gradients]
 
     def apply(self, gradients: Weights) -> None:
-        """Update the weights once, with these gradients."""
         self.update(_arrays(gradients))
 
     def learning_rate(self) -> float:
-        """The optimizer's rate."""
         return self._rate
 
     def set_learning_rate(self, learning_rate: float) -> None:
@@ -245,11 +238,9 @@ class JaxReplica(BatchedReplica):
         self._rate = learning_rate
 
     def outputs(self) -> Weights:
-        """The network's outputs for the next local batch."""
         return [np.array(self._functions.outputs(self._weights, self._remembered, *self.next_batch()))]
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
-        """(N, ...) of samples as `Samples.read` gives them, with running statistics and without dropout."""
         return np.array(self._functions.predict(self._weights, self._remembered, *_arrays(samples)))
 
     def forward_flops(self) -> int:

@@ -52,7 +52,6 @@ class BatchNorm:
         self.remembered, self._training = dict(remembered), training
 
     def __call__(self, weights: Mapping[str, Any], name: str, values: Any) -> Any:
-        """Normalised values."""
         mean_name, variance_name = f"{name}.running_mean", f"{name}.running_var"
         mean, variance = self.remembered[mean_name], self.remembered[variance_name]
         if self._training:

@@ -29,7 +29,6 @@ class GraphReplica(TensorFlowReplica):
         self._given = [np.zeros(variable.shape, np.float32) for variable in self._parameters()]
 
     def _as_batch(self, arrays: Sequence[NDArray[Any]]) -> Batch:
-        """Arrays, to be fed."""
         return tuple(arrays)
 
     def _read_samples(self) -> Iterator[Batch]:
@@ -81,7 +80,6 @@ class GraphReplica(TensorFlowReplica):
         self._given = []
 
     def weights(self) -> Weights:
-        """Copies of the trainable weights."""
         return [weight.copy() for weight in self._given] if self._session is None else super().weights()
 
     def state(self) -> State:
@@ -99,7 +97,6 @@ class GraphReplica(TensorFlowReplica):
         return values
 
     def load(self, weights: Weights) -> None:
-        """Overwrite the trainable weights."""
         if self._session is None:
             self._given = [weight.copy() for weight in weights]
             return

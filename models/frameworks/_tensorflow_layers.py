@@ -70,7 +70,6 @@ class Network(tf.Module):  # type: ignore[misc]
         return self.exchanges.mean(values)
 
     def gathered(self, values: Any) -> Any:
-        """Whole maps, on every rank."""
         return values if self.exchanges is None else self.exchanges.gathered(values)
 
     def own_rows(self, values: Any) -> Any:

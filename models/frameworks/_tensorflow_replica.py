@@ -124,16 +124,13 @@ class TensorFlowReplica(BatchedReplica):
             yield tape
 
     def weights(self) -> Weights:
-        """Copies of the trainable weights."""
         return [np.array(value, order="C") for value in self._values(self._parameters())]
 
     def load(self, weights: Weights) -> None:
-        """Overwrite the trainable weights."""
         for variable, weight in zip(self._parameters(), weights, strict=True):
             variable.assign(weight)
 
     def gradients(self) -> Weights:
-        """This replica's own mean gradients on the next local batch, in the order of `weights`."""
         if self._only_gradients is None:
             self._only_gradients = tf.function(
                 lambda *batch: self.differentiate(*batch)[:2],
@@ -144,7 +141,6 @@ class TensorFlowReplica(BatchedReplica):
         return [np.asarray(gradient) for group in gradients for gradient in group]
 
     def apply(self, gradients: Weights) -> None:
-        """Update the weights once by every objective's optimizer, with these gradients."""
         given = iter(gradients)
         for objective in self.objectives:
             pairs = [(tf.constant(next(given)), variable) for variable in objective.parameters]
@@ -171,7 +167,6 @@ class TensorFlowReplica(BatchedReplica):
             objective.optimizer.set_rate(learning_rate)
 
     def outputs(self) -> Weights:
-        """The networks' outputs for the next local batch."""
         outputs = tf.function(lambda *batch: self._program.outputs(*self._as_computed(batch)))
         return [tf.cast(output, tf.float32).numpy() for output in outputs(*self.next_batch())]
 
@@ -187,7 +182,6 @@ class TensorFlowReplica(BatchedReplica):
         return self.counted() | weights | (self.slots() if slots else {})
 
     def slots(self) -> State:
-        """What the optimizers keep."""
         kept = {name: variable for name, variable in self._kept().items() if name.startswith("optimizer")}
         return dict(zip(kept, self._values(kept.values()), strict=True))
 
@@ -224,7 +218,6 @@ class TensorFlowReplica(BatchedReplica):
         return {name: _local(variable) for name, variable in kept.items()}
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
-        """(N, ...) of samples as `Samples.read` gives them, with running statistics and without dropout."""
         outputs = self._predict(*self._as_batch(samples))
         result: NDArray[np.float32] = tf.cast(outputs, tf.float32).numpy()
         return result

@@ -210,11 +210,9 @@ class TorchReplica(BatchedReplica):
         return iter(loader)
 
     def weights(self) -> Weights:
-        """Copies of the trainable weights."""
         return [canonical(parameter) for parameter in self._parameters()]
 
     def load(self, weights: Weights) -> None:
-        """Overwrite the trainable weights."""
         with torch.no_grad():
             for parameter, weight in zip(self._parameters(), weights, strict=True):
                 parameter.copy_(_from_canonical(torch.from_numpy(weight)))
@@ -224,7 +222,6 @@ class TorchReplica(BatchedReplica):
         return [_from_canonical(torch.from_numpy(array)) for array in arrays]
 
     def gradients(self) -> Weights:
-        """This replica's own mean gradients on the next local batch, in the order of `weights`."""
         batch = self.next_batch()
         losses = [objective.loss(*batch) for objective in self.objectives]
         self._losses = [loss.detach() for loss in losses]
@@ -241,7 +238,6 @@ class TorchReplica(BatchedReplica):
         ]
 
     def apply(self, gradients: Weights) -> None:
-        """Update the weights once by every objective's optimizer, with these gradients."""
         for parameter, gradient in zip(self._parameters(), gradients, strict=True):
             kind = torch.empty_like(parameter)  # with the parameter's strides
             parameter.grad = kind.copy_(_from_canonical(torch.from_numpy(gradient)))
@@ -265,7 +261,6 @@ class TorchReplica(BatchedReplica):
             return [_channels_to_the_end(output) for output in self.program.outputs(*batch)]
 
     def slots(self) -> State:
-        """What the optimizers keep, in its own memory."""
         return view_slots([o.optimizer for o in self.objectives])
 
     def held(self, *, slots: bool = True) -> State:
@@ -283,7 +278,6 @@ class TorchReplica(BatchedReplica):
         write_state(self.program.networks, [o.optimizer for o in self.objectives], state)
 
     def predict(self, *samples: NDArray[Any]) -> NDArray[np.float32]:
-        """(N, ...) of samples as `Samples.read` gives them, with running statistics and without dropout."""
         tensors = self._as_batch(samples)
         for network in self.program.networks:
             network.eval()

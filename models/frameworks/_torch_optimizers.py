@@ -98,7 +98,6 @@ class LayerwiseSgd(torch.optim.SGD):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """One step with the scaled gradients."""
         given: list[tuple[torch.Tensor, torch.Tensor]] = []
         for group in self.param_groups:
             for parameter in group["params"]:

@@ -18,7 +18,6 @@ class Build(Protocol):
 
     def __call__(self, make_batches: Callable[[], LocalBatches], *, seed: int | None, gate: bool) -> Any:
         """Without a seed its first weights are any."""
-        ...
 
 
 def as_factory(
@@ -112,11 +111,9 @@ class BatchedReplica:
         return (*next(self._samples), *self._as_batch(self._batches.step_inputs()))
 
     def learning_rate(self) -> float:
-        """That of the first optimizer, before a schedule."""
         return self._full_rate if self.schedule else self._read_rate()
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        """From the next step on, all optimizers have that rate, and a schedule multiplies it."""
         self._full_rate = learning_rate
         self._write_rate(learning_rate)
 
@@ -125,31 +122,24 @@ class BatchedReplica:
             self._write_rate(self._full_rate * self.schedule(self._batches.num_drawn))
 
     def set_local_batch(self, local_batch: int) -> None:
-        """From the next batch on it has that many samples."""
         self._batches.resize(local_batch)
 
     def last_samples(self) -> Indices | None:
-        """Indices of the samples in the last local batch; None of synthetic ones."""
         return self._batches.last_samples
 
     def num_samples(self) -> int:
-        """Samples of the input; 0 of a synthetic one."""
         return self._batches.num_samples
 
     def num_skipped(self) -> int:
-        """Samples left out so far because they could not be read."""
         return self._batches.num_skipped
 
     def names(self) -> list[str]:
-        """Names of the trainable weights, in the order of `weights`."""
         return [name for objective in self.objectives for name in objective.names]
 
     def losses(self) -> list[float]:
-        """Losses of the last `gradients`, one per objective."""
         return [float(loss) for loss in self._losses]
 
     def state(self) -> State:
-        """Copies of all that the next steps depend on."""
         return self.counted() | self._read_state()
 
     def slots(self) -> State:
@@ -170,7 +160,6 @@ class BatchedReplica:
         return {NUM_DRAWN: counted(self._batches.num_drawn, self._batches.num_read)}
 
     def restore(self, state: State) -> None:
-        """Resume from `state`."""
         self._write_state({name: value for name, value in state.items() if name != NUM_DRAWN})
         self.resume_batches(state)
 

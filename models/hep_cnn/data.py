@@ -42,7 +42,6 @@ class Layout:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Of its datasets."""
         return self.images, self.labels
 
 
@@ -100,7 +99,6 @@ class EventFile:
         return weights[:].astype(np.float64) if isinstance(weights, h5py.Dataset) else None
 
     def close(self) -> None:
-        """Closes the file; reading is over."""
         self._file.close()
 
     def event(self, index: int) -> tuple[Images, int]:
@@ -166,7 +164,6 @@ class EventFiles:
         return _gather(self.event, indices, shape=self.image_shape)
 
     def close(self) -> None:
-        """Closes the files; reading is over."""
         for file in self.files:
             file.close()
 

@@ -64,7 +64,6 @@ class CifarStore:
         return Encoded(index=index, data=pixels, label=data[0], where=where)
 
     def close(self) -> None:
-        """Closes its files."""
         self._files.close()
 
 

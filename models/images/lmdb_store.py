@@ -91,7 +91,6 @@ class LmdbStore:
         return Encoded(index=index, data=value[LABEL.size :], label=LABEL.unpack_from(value)[0], where=where)
 
     def close(self) -> None:
-        """Closes the database, unless another store reads it."""
         self._database = None
 
     def _get(self, key: bytes) -> bytes | None:

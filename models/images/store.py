@@ -46,11 +46,9 @@ class ImageStore(Protocol):
     def __len__(self) -> int: ...
     def encoded(self, index: int) -> Encoded:
         """Sample `index` of 0 .. len() - 1. Raises BadSample if it cannot be read."""
-        ...
 
     def close(self) -> None:
         """Closes its files; reading is over."""
-        ...
 
 
 class OpenFiles:
@@ -71,7 +69,6 @@ class OpenFiles:
         return os.pread(self._descriptors[path], num_bytes, offset)
 
     def close(self) -> None:
-        """Closes all files."""
         while self._descriptors:
             os.close(self._descriptors.popitem()[1])
 

@@ -175,7 +175,6 @@ class TFRecordStore:
         )
 
     def close(self) -> None:
-        """Closes its files."""
         self._files.close()
 
     def _data(self, path: Path, offset: int, *, length: int) -> bytes:

@@ -50,7 +50,6 @@ class FoldersWriter(Writer):
         self._labels: set[int] = set()
 
     def add(self, sample: Encoded, data: bytes) -> None:
-        """Writes one image file."""
         folder = self._folder / self._name(sample.label)
         if sample.label not in self._labels:
             folder.mkdir()
@@ -85,11 +84,9 @@ class ListWriter(Writer):
         self._lines: list[str] = []
 
     def add(self, sample: Encoded, data: bytes) -> None:
-        """Remembers one line."""
         self._lines.append(f"{self._place(sample, data)} {sample.label}\n")
 
     def finish(self) -> None:
-        """Writes the list and the names of the classes."""
         self._path.write_text("".join(self._lines), encoding="utf-8", errors="surrogateescape")
         write_classes(self._path.with_suffix(f".{CLASSES_FILE}"), self._classes)
 
@@ -138,7 +135,6 @@ class TFRecordWriter(Writer):
         self._file: BufferedWriter | None = None
 
     def add(self, sample: Encoded, data: bytes) -> None:
-        """Writes one record."""
         file = self._open(sample.index * self._num_shards // self._num_samples)
         features: dict[str, Values] = {
             tfrecord.ENCODED: [data],
@@ -152,12 +148,10 @@ class TFRecordWriter(Writer):
         file.write(tfrecord.frame_record(write_example(features)))
 
     def finish(self) -> None:
-        """Writes files that are still missing, empty ones, and the names."""
         self._open(self._num_shards - 1)
         write_classes(self._folder / CLASSES_FILE, self._classes)
 
     def close(self) -> None:
-        """Closes the file that is being written."""
         if self._file:
             self._file.close()
             self._file = None
@@ -197,13 +191,11 @@ class LmdbWriter(Writer):
             self._commit()
 
     def finish(self) -> None:
-        """Writes the rest, the number of samples and the names."""
         names = class_lines(self._classes).encode(errors="surrogateescape")
         self._pending += [(lmdb_store.LENGTH_KEY, b"%d" % self._num_samples), (lmdb_store.CLASSES_KEY, names)]
         self._commit()
 
     def close(self) -> None:
-        """Closes the database."""
         self._database.close()
 
     def _commit(self) -> None:

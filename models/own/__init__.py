@@ -75,7 +75,6 @@ class OwnWorkload(Workload):
 
     @property
     def frameworks(self) -> tuple[str, ...]:
-        """The one that the file is written in."""
         return (self.model.framework,)
 
     def input(
@@ -127,7 +126,6 @@ class OwnWorkload(Workload):
         return OwnQuality(self.model, self.place)
 
     def program(self, framework: str, execution: Execution) -> Any:
-        """What builds the file's network and objective."""
         from dlscale.models.own.file import load_file
 
         own = importlib.import_module(f"dlscale.models.own._{framework}")

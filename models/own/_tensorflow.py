@@ -81,7 +81,6 @@ class KerasOptimizer(HasRate, MakesSlots):
         )
 
     def make_slots(self, parameters: Sequence[Any]) -> None:
-        """Make what the optimizer keeps."""
         if not self.optimizer.built:
             self.optimizer.build([self._variables[id(parameter)] for parameter in parameters])
 

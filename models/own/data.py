@@ -100,7 +100,6 @@ class OwnData:
         self._model, self._place = model, place
 
     def default_input(self, preset: Preset) -> Input:  # noqa: ARG002
-        """The samples of `data()`."""
         return Input(path=Path(self._model.file))
 
     def check_input(self, source: Input, preset: Preset, *, num_samples: int = 1) -> None:  # noqa: ARG002

@@ -39,7 +39,6 @@ class Source(Protocol):
     def __len__(self) -> int: ...
     def read(self, indices: Indices) -> Arrays:
         """The samples, in that order, each part with N as its first axis. Raises UsageError."""
-        ...
 
 
 class ArraySource:
@@ -57,7 +56,6 @@ class ArraySource:
         return len(self.arrays[0])
 
     def read(self, indices: Indices) -> Arrays:
-        """`Source.read`."""
         if len(self._bad) and (bad := indices[np.isin(indices, self._bad)]).size:
             raise _bad_number(self._own, int(bad[0]))
         return tuple(array[indices] for array in self.arrays)
@@ -96,7 +94,6 @@ class Hdf5Source:
         return int(self._ends[-1])
 
     def read(self, indices: Indices) -> Arrays:
-        """`Source.read`."""
         found: list[Any] = [None] * len(indices)
         for place in np.argsort(indices, kind="stable"):  # forward, so that a chunk is read only once
             index = int(indices[place])

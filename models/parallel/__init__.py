@@ -42,21 +42,18 @@ class Neighbours(Protocol):
         neighbour expects as None. Elements of any type of up to 8 bytes (bfloat16 comes as int16) are moved as they
         are. Both buffers are complete, and both arrays may be changed again, when it returns.
         """
-        ...
 
     def sum(self, values: Any) -> None:
         """Replace `values`, float32 or float64 and of one shape on all ranks, by the sum over the replica, in place.
 
         All ranks get the same bits.
         """
-        ...
 
     def gather(self, own: Any, whole: Any, counts: Sequence[int]) -> None:
         """Fill `whole` with all ranks' `own`, one behind the other along the first axis, on every rank.
 
         Rank i's `own` is (counts[i], ...), and `whole` is (sum of counts, ...).
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

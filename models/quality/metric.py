@@ -49,15 +49,12 @@ class QualityModule(Protocol):
 
     def read(self, samples: Samples, indices: NDArray[np.int64]) -> Arrays:
         """What `measure` needs of the samples `indices`, each array with N as its first axis."""
-        ...
 
     def measure(self, predict: Predict, *arrays: NDArray[Any]) -> Measured:
         """What the metrics need to know of those samples, with the network as it is now."""
-        ...
 
     def metrics(self, measured: Measured) -> dict[str, float]:
         """The metrics over all held-out samples. Raises ValueError where they say nothing."""
-        ...
 
 
 def read_usable(

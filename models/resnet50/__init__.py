@@ -70,7 +70,6 @@ class Network:
 
     @property
     def num_features(self) -> int:
-        """Channels that the classifier sees."""
         return self.stages[-1][-1].outputs
 
 

@@ -57,7 +57,6 @@ class RankNumbers(NamedTuple):
         return send(self.rank + 1) if self.rank + 1 < self.size else int
 
     def own(self, message: Any) -> Any:
-        """This rank's part of a message."""
         return message[part(len(message), self.rank, self.size)]
 
 

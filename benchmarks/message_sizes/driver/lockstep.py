@@ -61,7 +61,6 @@ class Lockstep:
             os.unlink(path)  # whatever happens now, nothing is left behind
 
     def wait(self) -> None:
-        """All ranks are here."""
         self._arrivals += 1
         flags, arrivals = self._flags, self._arrivals
         flags[self.rank] = arrivals

@@ -54,11 +54,9 @@ class HostMemory:
         return raw[begin : begin + num_bytes].view(np.float32)
 
     def fill(self, message: Any, value: float) -> None:
-        """Write all of it."""
         message.fill(value)
 
     def put(self, message: Any, values: Any) -> None:
-        """Copy."""
         message[:] = values
 
     def get(self, message: Any) -> Any:
@@ -66,7 +64,6 @@ class HostMemory:
         return np.asarray(message)
 
     def stream(self, message: Any) -> Call:
-        """Each rank adds to its own memory."""
         return partial(np.add, message, np.float32(1), out=message)
 
 
@@ -86,12 +83,10 @@ class TorchMemory:
         return torch.empty(count, dtype=torch.float32, device=self.device)
 
     def fill(self, message: Any, value: float) -> None:
-        """Write all of it."""
         message.fill_(value)
         self.wait()
 
     def put(self, message: Any, values: Any) -> None:
-        """Copy."""
         import torch
 
         message.copy_(torch.from_numpy(values))
@@ -102,7 +97,6 @@ class TorchMemory:
         return message.cpu().numpy()
 
     def stream(self, message: Any) -> Call:
-        """Each rank adds to its own memory."""
         return ended(partial(message.add_, 1), self.wait)
 
 

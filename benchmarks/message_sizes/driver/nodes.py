@@ -51,7 +51,6 @@ class NodesLockstep:
         )  # of each node's clock to the first one's, in seconds
 
     def wait(self) -> None:
-        """All ranks are here."""
         self._local.wait()
         if self._nodes:
             self._nodes.Barrier()

@@ -103,7 +103,6 @@ class _Storage(FileIO):
         return len(data)
 
     def truncate(self, size: int | None = None) -> int:
-        """Sets the size in bytes."""
         try:
             return super().truncate(size)
         except OSError as error:
