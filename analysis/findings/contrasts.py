@@ -38,18 +38,14 @@ _AT_ONCE = 2**12  # draws; all of them would take much memory
 _SEED = 1935  # the same records, the same p
 
 
-def sign_flip(logs: Sequence[float]) -> float:
-    """The two-sided probability of a mean of paired log ratios at least as far from 0 as the observed one.
+def sign_flips(comparisons: Sequence[Sequence[float]]) -> list[float]:
+    """The two-sided probabilities of means of paired log ratios at least as far from 0 as the observed ones.
 
     Under the null hypothesis each block's log ratio has either sign with equal probability (Fisher's randomisation
     test); nothing else is assumed about the noise. Up to 16 blocks all signs are tried, so the probability is exact;
-    beyond that, 65,535 random assignments and the observed one. Raises ValueError without values.
+    beyond that, 65,535 random assignments and the observed one. Comparisons of as many blocks have the same random
+    signs, which are drawn once. Raises ValueError for one without values.
     """
-    return sign_flips([logs])[0]
-
-
-def sign_flips(comparisons: Sequence[Sequence[float]]) -> list[float]:
-    """`sign_flip` of each comparison; those of as many blocks have the same random signs, which are drawn once."""
     if not all(map(len, comparisons)):
         raise ValueError("no log ratios to test")
     p_values = [0.0] * len(comparisons)
@@ -81,7 +77,7 @@ def _num_beyond(values: NDArray[np.float64], least: NDArray[np.float64]) -> NDAr
 
 
 def smallest_p(num_blocks: int) -> float:
-    """The smallest result of `sign_flip`, when all blocks agree."""
+    """The smallest result of `sign_flips`, when all blocks agree."""
     return max(2.0 ** (1 - num_blocks), 1 / (1 + NUM_DRAWS)) if num_blocks else 1.0
 
 

@@ -35,7 +35,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,31 +153,19 @@ class Options(CheckedOptions):
         return self.momentum - (self.implicit_momentum(num_workers) if self.mitigate_momentum else 0.0)
 
 
-class ServerRule(Protocol):
-    """How a server updates its shard; it keeps what it needs between updates."""
-
-    def apply(self, weights: Floats, gradient: Floats, rate: float) -> None:
-        """Update `weights` in place; `gradient` may be overwritten."""
+class ServerRule:
+    """How a server updates its shard: `apply` changes weights in place, and may overwrite the gradient."""
 
     def kept(self) -> list[Floats]:
-        """Its arrays themselves, each with an element per weight."""
+        """What it needs between updates: its arrays themselves, each with an element per weight."""
+        return []
 
     def resume(self, num_updates: int) -> None:
         """What `kept` gives was overwritten by what it is after so many updates."""
 
 
-class _Keeping:
-    """What rules share."""
-
-    def kept(self) -> list[Floats]:
-        return []
-
-    def resume(self, num_updates: int) -> None:
-        """The number is no part of the rule."""
-
-
-class Sgd(_Keeping):
-    """Plain SGD (`ServerRule`): bit for bit w - r G in float32."""
+class Sgd(ServerRule):
+    """Plain SGD: bit for bit w - r G in float32."""
 
     def __init__(self, count: int, *, momentum: float) -> None:
         del count, momentum  # it keeps nothing
@@ -190,8 +177,8 @@ class Sgd(_Keeping):
             np.subtract(w, g, out=w)
 
 
-class Momentum(_Keeping):
-    """SGD with momentum (`ServerRule`)."""
+class Momentum(ServerRule):
+    """SGD with momentum."""
 
     def __init__(self, count: int, *, momentum: float) -> None:
         self._momentum, self._u = np.float32(momentum), np.zeros(count, np.float32)
@@ -209,8 +196,8 @@ class Momentum(_Keeping):
             np.subtract(w, g, out=w)
 
 
-class Adagrad(_Keeping):
-    """Adagrad with the sums of this shard (`ServerRule`)."""
+class Adagrad(ServerRule):
+    """Adagrad with the sums of this shard."""
 
     def __init__(self, count: int, *, momentum: float) -> None:
         del momentum
@@ -233,8 +220,8 @@ class Adagrad(_Keeping):
             np.subtract(w, g, out=w)
 
 
-class Adam(_Keeping):
-    """Adam, algorithm 1 of Kingma & Ba 2015, arXiv:1412.6980 (`ServerRule`)."""
+class Adam(ServerRule):
+    """Adam, algorithm 1 of Kingma & Ba 2015, arXiv:1412.6980."""
 
     def __init__(self, count: int, *, momentum: float) -> None:
         del momentum

@@ -11,7 +11,7 @@ the R-parity-violation set, RPV, a group `all_events`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -78,19 +78,6 @@ class EventFile:
 
     def __len__(self) -> int:
         return self.labels.shape[0] if self.labels.ndim else 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def read(self, indices: NDArray[np.int64]) -> tuple[Images, Labels]:
-        """Images (N, H, W, C) and labels (N,) of the N events `indices`, in that order; repeats are allowed.
-
-        Raises what `event` raises.
-        """
-        return _gather(self.event, indices, shape=self.image_shape)
 
     @cached_property
     def weights(self) -> NDArray[np.float64] | None:
@@ -161,7 +148,13 @@ class EventFiles:
 
         Raises what `event` raises.
         """
-        return _gather(self.event, indices, shape=self.image_shape)
+        images = np.empty((len(indices), *self.image_shape), dtype=np.float32)
+        labels = np.empty(len(indices), dtype=np.int64)
+        # One event at a time, for h5py's index arrays cost more than the unpacking; sorted, so that a disk is read
+        # forward, and a chunk of several events only once.
+        for place in np.argsort(indices, kind="stable"):
+            images[place], labels[place] = self.event(int(indices[place]))
+        return images, labels
 
     def close(self) -> None:
         for file in self.files:
@@ -186,18 +179,6 @@ class EventFiles:
     def _place(self, index: int) -> tuple[EventFile, int]:
         number = int(np.searchsorted(self._ends, index, side="right"))
         return self.files[number], index - int(self._ends[number]) + len(self.files[number])
-
-
-def _gather(
-    event: Callable[[int], tuple[Images, int]], indices: NDArray[np.int64], *, shape: tuple[int, int, int]
-) -> tuple[Images, Labels]:
-    images = np.empty((len(indices), *shape), dtype=np.float32)
-    labels = np.empty(len(indices), dtype=np.int64)
-    # One event at a time, for h5py's index arrays cost more than the unpacking; sorted, so that a disk is read
-    # forward, and a chunk of several events only once.
-    for place in np.argsort(indices, kind="stable"):
-        images[place], labels[place] = event(int(indices[place]))
-    return images, labels
 
 
 def find_files(path: Path) -> list[Path]:
@@ -262,7 +243,8 @@ def check_input(source: Input, preset: Preset, *, num_samples: int = 1) -> None:
             _check_layout(file, preset)
             if not source.skip_bad:
                 _check_labels(file, preset)
-                file.read(np.array([0, len(file) - 1] if len(file) else [], dtype=np.int64))
+                for index in {0, len(file) - 1} if len(file) else ():
+                    file.event(index)
         if len(events) < num_samples:
             raise UsageError(
                 f"{source.path}: needs at least {num_samples} events, one global batch of preset {preset.name}, "

@@ -19,13 +19,13 @@ from dlscale.analysis.measured import measure
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import VERBS, cli, reference
+from dlscale.benchmarks.cli.reference import REGENERATE, with_backends
 from dlscale.benchmarks.cli.request import OPTIONS
 from dlscale.benchmarks.study import settings
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.ring.settings import Settings
-from dlscale.collectives.table import written_into
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models.frameworks import KNOWN
 
@@ -127,7 +127,7 @@ def test_the_page_of_gpus_has_the_backends_and_checks_that_there_are():
 
 def test_the_table_of_backends_is_that_of_doctor():
     page = (TOP / "docs" / "comparing.md").read_text()
-    assert written_into(page) == page, "run: python -m dlscale.collectives.table docs/comparing.md"
+    assert with_backends(page) == page, f"run: {REGENERATE}"
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -1,7 +1,7 @@
 """The facts of the maps, read from `settings.toml`: cosmology, source plane, and pixels. Sources are in that file.
 
 Pixels lie in [-1, 1], the range of the generator's tanh: s = 2 x / (x + middle) - 1 with x = 1 + convergence /
-shift, and back.
+shift.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
+from dlscale.base.definitions import Frozen
 from dlscale.base.strings import Text
 
 
-class Cosmology(BaseModel):
+class Cosmology(Frozen):
     """A flat universe with a cosmological constant, in CAMB's terms; densities are Omega h^2."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     hubble_km_s_mpc: float
     ombh2: float
@@ -33,36 +30,28 @@ class Cosmology(BaseModel):
     nonlinear: Text  # CAMB's halofit_version
 
 
-class Lensing(BaseModel):
+class Lensing(Frozen):
     """The plane of the sources, and the lognormal shift: minus the smallest convergence that there can be."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source_redshift: float
     lognormal_shift: float
 
 
-class Map(BaseModel):
+class Map(Frozen):
     """Side of a pixel, and full width at half maximum of the Gaussian that smooths."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pixel_arcmin: float
     smoothing_arcmin: float
 
 
-class Pixels(BaseModel):
-    """The transform of convergence to [-1, 1], see pixels.py."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Pixels(Frozen):
+    """The transform of convergence to [-1, 1]."""
 
     middle: float
 
 
-class Settings(BaseModel):
+class Settings(Frozen):
     """All that a map depends on but its size and its random numbers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cosmology: Cosmology
     lensing: Lensing
@@ -81,10 +70,3 @@ def to_pixels(convergence: NDArray[Any], *, shift: float, middle: float) -> NDAr
     x = 1 + convergence / shift
     pixels: NDArray[Any] = 2 * x / (x + middle) - 1
     return pixels
-
-
-def to_convergence(pixels: NDArray[Any], *, shift: float, middle: float) -> NDArray[Any]:
-    """The convergence that `to_pixels` has made into `pixels`, in float64, for all below 1."""
-    values = pixels.astype(np.float64)
-    convergence: NDArray[Any] = shift * (middle * (1 + values) / (1 - values) - 1)
-    return convergence

@@ -5,17 +5,14 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
+from dlscale.base.definitions import Frozen
 from dlscale.base.strings import Text
 
 FOLDER = Path(__file__).parent
 
 
-class Component(BaseModel):
+class Component(Frozen):
     """One physics process, in PYTHIA's terms. `label` is 1 for signal and 0 for background."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Text
     label: int
@@ -31,9 +28,7 @@ class Component(BaseModel):
         return FOLDER / self.slha if self.slha else None
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Table(Frozen):
     settings: tuple[Text, ...]
     component: tuple[Component, ...]
 

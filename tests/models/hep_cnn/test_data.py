@@ -16,7 +16,7 @@ from dlscale.base.errors import UsageError
 from dlscale.models import hdf5
 from dlscale.models.hep_cnn import WORKLOAD
 from dlscale.models.hep_cnn.data import (
-    EventFile,
+    EventFiles,
     check_input,
     default_input,
     open_samples,
@@ -90,7 +90,7 @@ def test_labels_may_have_any_type_of_number(path, dtype):
     labels = np.arange(NUM_EVENTS) % 2
     replace(path, "label", labels.astype(dtype))
     check_input(Input(path=path), SMALL)
-    with EventFile(path) as events:
+    with EventFiles([path]) as events:
         read = events.read(np.arange(NUM_EVENTS))[1]
     assert read.dtype == np.int64
     np.testing.assert_array_equal(read, labels)
@@ -243,7 +243,7 @@ def test_fewer_events_than_are_needed(path):
 
 def test_reading_returns_what_is_stored_in_the_order_asked(path):
     indices = np.array([3, 19, 0, 7, 3])  # unsorted, and one twice
-    with h5py.File(path) as file, EventFile(path) as events:
+    with h5py.File(path) as file, EventFiles([path]) as events:
         stored_images, stored_labels = file["data"][:], file["label"][:]
         images, labels = events.read(indices)
         assert len(events) == NUM_EVENTS
@@ -298,7 +298,7 @@ def test_a_folder_is_one_sequence(folder):
             with pytest.raises(IndexError):
                 events.read(np.array([wrong]))
         assert events.read(np.array([], dtype=np.int64))[0].shape == (0, 64, 64, 3)
-    with EventFile(folder / "b1_train.h5") as first, EventFile(folder / "c_train.h5") as last:
+    with EventFiles([folder / "b1_train.h5"]) as first, EventFiles([folder / "c_train.h5"]) as last:
         whole_images, whole_labels = (
             np.concatenate(both)
             for both in zip(first.read(np.arange(3)), last.read(np.arange(4)), strict=True)
@@ -323,14 +323,14 @@ def test_a_folder_with_a_file_of_another_shape(folder):
 
 @pytest.mark.parametrize("index", [-1, NUM_EVENTS])
 def test_reading_an_event_that_does_not_exist(path, index):
-    with EventFile(path) as events, pytest.raises(IndexError):
+    with EventFiles([path]) as events, pytest.raises(IndexError):
         events.read(np.array([index]))
 
 
 def test_a_damaged_event_is_named(path):
     damage(path, 5)
     check_input(Input(path=path), SMALL)  # reads the ends only
-    with EventFile(path) as events:
+    with EventFiles([path]) as events:
         events.read(np.array([4, 6]))
         with pytest.raises(BadSample, match=rf"{path}: event 5 cannot be read .* the file is damaged") as bad:
             events.read(np.array([4, 5, 6]))
@@ -342,7 +342,7 @@ def test_a_pixel_that_is_no_number_is_named(path, value):
     with h5py.File(path, "r+") as file:
         file["data"][7, 1, 2, 3] = value
     refused = pytest.raises(BadSample, match=r"event 7 has a pixel that is not a finite number")
-    with EventFile(path) as events, refused as bad:
+    with EventFiles([path]) as events, refused as bad:
         events.read(np.array([7]))
     assert bad.value.index == 7
 
@@ -352,7 +352,7 @@ def test_a_label_that_is_none_is_named(path, value):
     labels = np.zeros(NUM_EVENTS)
     labels[7] = value
     replace(path, "label", labels)
-    with EventFile(path) as events, pytest.raises(BadSample, match=rf"event 7 has the label {labels[7]},"):
+    with EventFiles([path]) as events, pytest.raises(BadSample, match=rf"event 7 has the label {labels[7]},"):
         events.read(np.array([6, 7]))
 
 
@@ -366,7 +366,7 @@ def test_what_is_to_be_skipped_is_not_refused(path):
 
 def test_synthetic_batches_have_the_form_of_read_ones(path):
     images, labels = synthetic_batch(SMALL, 64, np.random.default_rng(3))
-    with EventFile(path) as events:
+    with EventFiles([path]) as events:
         for made, read in zip((images, labels), events.read(np.arange(2)), strict=True):
             assert (made.dtype, made.shape[1:]) == (read.dtype, read.shape[1:])
     assert len(images) == len(labels) == 64

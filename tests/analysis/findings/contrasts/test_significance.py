@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from dlscale.analysis.findings.contrasts import (
     MAX_EXACT,
     holm,
-    sign_flip,
     sign_flips,
     smallest_p,
     standardised,
@@ -28,6 +27,11 @@ PROBABILITIES = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 def test_fishers_own_example():
     """The Design of Experiments, section 21: 1,726 of 32,768 ways differ as much as the experiment did, or more."""
     assert sign_flip(DARWIN) == 1726 / 32768
+
+
+def sign_flip(logs):
+    (probability,) = sign_flips([logs])
+    return probability
 
 
 def test_comparisons_that_are_tested_together_have_the_probabilities_of_each_alone():
