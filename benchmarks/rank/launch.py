@@ -8,18 +8,18 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dlscale.benchmarks.rank.affinity import local_rank, require_local_rank
 from dlscale.benchmarks.rank.case import CaseRun, LaunchContext, Measurement
 from dlscale.benchmarks.rank.checks import update_gates
-from dlscale.benchmarks.rank.connections import connections
 from dlscale.benchmarks.rank.controls import measure_exchange, measure_loader
 from dlscale.benchmarks.rank.halos_only import measure_halos
 from dlscale.benchmarks.rank.lifeline import boot_id
 from dlscale.benchmarks.rank.measure import CommunicatorControl
-from dlscale.benchmarks.rank.observers import HostMemoryMeter, observers_of
+from dlscale.benchmarks.rank.observers import GatherMeter, HaloMeter, HostMemoryMeter, observers_of
 from dlscale.benchmarks.rank.other_programs import watch_other_programs
 from dlscale.benchmarks.rank.profile import measure_profile, second_batch
 from dlscale.benchmarks.rank.solution import train_to_target
@@ -29,11 +29,17 @@ from dlscale.benchmarks.rank.training import measure_training
 from dlscale.benchmarks.records.cell import Cell, Control
 from dlscale.benchmarks.records.provenance import load_average, node_facts
 from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo, SpoolWriter
+from dlscale.collectives import Backend
 from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
-from dlscale.collectives.registry import preload, serve
+from dlscale.collectives.neighbours import carrier_of, connect_neighbours
+from dlscale.collectives.neighbours.carried import CarriedNeighbours
+from dlscale.collectives.neighbours.gathering import AbsentNeighbours, over_control
+from dlscale.collectives.registry import connect, preload, serve
+from dlscale.collectives.sharding import NONE
 from dlscale.models.frameworks import framework_module, repeatable, taken_gpu
-from dlscale.models.workload import ReplicaFactory
+from dlscale.models.parallel import Neighbours
+from dlscale.models.workload import ReplicaFactory, Shard
 
 
 def run_launch_on_rank(
@@ -224,3 +230,55 @@ def _write_node_info(spool: SpoolWriter, spec: LaunchSpec) -> None:
 def _write_case_end(spool: SpoolWriter, index: int, memory: HostMemoryMeter) -> None:
     launch, windows = memory.take()
     spool.write(CaseEnd(peak_rss_bytes=launch, window_rss_bytes=windows, load=load_average()), case=index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
+    """A rank's backend and neighbours, and what is counted of them."""
+
+    backend: Backend
+    neighbours: CarriedNeighbours | None  # None: samples are whole, or nobody exchanges rows
+    beside: Neighbours | None  # the same ranks over the control plane, whom references ask
+    shard: Shard
+    gathers: GatherMeter | None  # of sharded weights
+    halos: HaloMeter | None
+
+    def close(self) -> None:
+        """Leave them; collective."""
+        if self.neighbours:
+            self.neighbours.close()
+        self.backend.close()
+
+
+def connections(cell: Cell, *, control: Any, job: ServerSplit | None) -> Connections:
+    """Those of a cell's ranks; collective. Raises UsageError where nothing carries what it asks for."""
+    backend = connect(
+        cell.backend,
+        control=control,
+        framework=cell.framework,
+        options=cell.backend_options,
+        job=job,
+        algorithm=cell.algorithm,
+        algorithm_options=cell.algorithm_options,
+        shard=cell.shard,
+    )
+    neighbours: CarriedNeighbours | None = None
+    asked: Neighbours | None = None
+    beside: Neighbours | None = None
+    replica, index = divmod(control.Get_rank(), cell.split)
+    if cell.split > 1 and not backend.capabilities.exchanges:
+        tensors = cell.device == "gpu" and cell.framework == "torch"
+        asked = beside = AbsentNeighbours(index=index, split=cell.split, takes_tensors=tensors)
+    elif cell.split > 1:
+        carrier = carrier_of(cell.backend, framework=cell.framework, halo=cell.halo)
+        options = cell.backend_options if carrier == cell.backend else {}
+        asked = neighbours = connect_neighbours(carrier, control=control, split=cell.split, options=options)
+        beside = over_control(control, split=cell.split)
+    return Connections(
+        backend=backend,
+        neighbours=neighbours,
+        beside=beside,
+        shard=Shard(index=replica, count=max(1, control.Get_size() // cell.split), neighbours=asked),
+        gathers=GatherMeter(backend) if cell.shard != NONE else None,
+        halos=HaloMeter(neighbours) if neighbours else None,
+    )

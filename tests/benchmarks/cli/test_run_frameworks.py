@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from dlscale.benchmarks.cli import main, run_frameworks
-from dlscale.benchmarks.cli.formats import prepare
+from dlscale.benchmarks.cli.run_frameworks import prepare
 from dlscale.benchmarks.records.preparation import read_preparations
 from dlscale.benchmarks.records.record import Gate, Parity
 from dlscale.benchmarks.study.expand import expand

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dlscale.collectives.control.objects import packed, unpacked
+from dlscale.collectives.control.by_torch import packed, unpacked
 
 
 @pytest.mark.parametrize(
