@@ -62,6 +62,7 @@ class Bucket:
 
     num_bytes: int  # on the wire
     ready_seconds: float
+    num_tensors: int = 1
     needed_seconds: float = 0.0
     server: int = 0  # that it goes to, where each server has a piece of the weights
 
@@ -114,9 +115,9 @@ class ExchangeRule:
         return "recursive_doubling" if num_bytes <= MPICH_RECURSIVE_DOUBLING_BYTES else "halving_doubling"
 
     def buckets(
-        self, profile: Profile, *, num_servers: int = 1, seconds_of: Callable[[int], float] = lambda _: 0.0
+        self, profile: Profile, *, num_servers: int = 1, seconds_of: Callable[[Bucket], float] = lambda _: 0.0
     ) -> tuple[Bucket, ...]:
-        """The buckets of a step, in the order in which they travel; `seconds_of` bytes an exchange lasts so long."""
+        """The buckets of a step, in the order in which they travel; that of one lasts `seconds_of` it."""
         if not self.exchanges:
             return ()
         if self.in_chunks:
@@ -139,7 +140,7 @@ class ExchangeRule:
             filled += gradient.num_bytes
         return tuple(buckets)
 
-    def _planned_parts(self, profile: Profile, seconds_of: Callable[[int], float]) -> tuple[Bucket, ...]:
+    def _planned_parts(self, profile: Profile, seconds_of: Callable[[Bucket], float]) -> tuple[Bucket, ...]:
         """The parts of deferred updates. Layers share the forward pass as they share backpropagation."""
         gradients = profile.gradients
         backward = gradients[-1].ready_seconds - profile.forward_seconds
@@ -170,14 +171,14 @@ class ExchangeRule:
         timings = [
             Timing(
                 ready=part.ready_seconds,
-                seconds=seconds_of(part.num_bytes),
+                seconds=seconds_of(part),
                 needed=places[part.needed_seconds],
             )
             for part in parts
         ]
         return tuple(parts[index] for index in planned_order(timings))
 
-    def _fused(self, profile: Profile, seconds_of: Callable[[int], float]) -> Iterator[Bucket]:
+    def _fused(self, profile: Profile, seconds_of: Callable[[Bucket], float]) -> Iterator[Bucket]:
         """What is ready when a cycle begins, up to the threshold, which the last gradient may exceed."""
         cycle, free = self.cycle_seconds, 0.0
         ticks = [math.ceil(gradient.ready_seconds / cycle) * cycle for gradient in profile.gradients]
@@ -188,9 +189,13 @@ class ExchangeRule:
                 filled += profile.gradients[last].num_bytes
                 last += 1
             fused = profile.gradients[first:last]
-            num_bytes = sum(gradient.num_bytes * self.bytes_per_element // 4 for gradient in fused)
-            yield Bucket(num_bytes=num_bytes, ready_seconds=max(gradient.ready_seconds for gradient in fused))
-            first, free = last, begin + seconds_of(num_bytes)
+            bucket = Bucket(
+                num_bytes=sum(gradient.num_bytes * self.bytes_per_element // 4 for gradient in fused),
+                ready_seconds=max(gradient.ready_seconds for gradient in fused),
+                num_tensors=len(fused),
+            )
+            yield bucket
+            first, free = last, begin + seconds_of(bucket)
 
     def _chunks(self, profile: Profile, num_servers: int) -> Iterator[Bucket]:
         """Server after server, the chunks of its piece of the weights, the last one first (grpc_ps/messages.py).

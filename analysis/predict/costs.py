@@ -3,6 +3,7 @@
     steps        what a step takes whatever its batch: calls of a framework, launches of kernels
     servers      what a parameter server does for one worker, by message and by byte: receive, decode, add, encode, send
     contention   what an overlapped exchange takes from the cores that compute, by byte that a rank sends
+    coordinator  what Horovod's rank 0 did for every other rank before an exchange, until May 2018
 
 Seconds become those of another machine by the frequencies of both processors, the band by `clocks`: the same work takes
 as many clock cycles there or more, up to what a many-core processor needs. On a GPU launches overlap with kernels, so
@@ -19,7 +20,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, NonNegativeFloat, PositiveFloat
+from pydantic import AfterValidator, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.quantities import parse_quantity
@@ -76,6 +77,14 @@ class ContentionCost(Frozen):
     byte_seconds: Measured
 
 
+class CoordinatorCost(Frozen):
+    """What rank 0 does for one rank: so many messages, each for a share of a latency, and one request per tensor."""
+
+    messages: PositiveInt
+    message_latencies: Measured
+    request_seconds: Measured
+
+
 class Costs(Frozen):
     """The file `costs.toml`."""
 
@@ -85,6 +94,7 @@ class Costs(Frozen):
     steps: list[StepCost] = []
     servers: list[ServerCost] = []
     contention: list[ContentionCost] = []
+    coordinator: CoordinatorCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +112,19 @@ class Serving:
         work = num_messages * drawn(self.message_seconds, software)
         work = work + num_bytes * drawn(self.byte_seconds, software)
         return np.asarray(work / drawn(self.threads, threads), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordination:
+    """What rank 0 does for one rank before an exchange, on a system; limits of latencies and of seconds."""
+
+    latencies: Limits
+    request_seconds: Limits
+
+    def seconds(self, latency: Floats, num_tensors: int, *, software: Floats) -> Floats:
+        """Of so many tensors, where a message takes `latency`; `software` are draws between 0 and 1."""
+        requests = num_tensors * drawn(self.request_seconds, software)
+        return np.asarray(drawn(self.latencies, software) * latency + requests, dtype=np.float64)
 
 
 def drawn(limits: Limits, uniform: Floats) -> Floats:
@@ -150,6 +173,16 @@ def contention_cost(system: System, backend: str, *, spare: bool) -> Limits:
         return 0.0, 0.0
     low, high = _elsewhere(own[0].byte_seconds, system)
     return (0.0 if spare else low), high
+
+
+def coordination_cost(system: System | None) -> Coordination:
+    """What Horovod's rank 0 did for one rank on a system."""
+    cost = load_costs().coordinator
+    low, high = cost.message_latencies
+    return Coordination(
+        latencies=(cost.messages * low, cost.messages * high),
+        request_seconds=_elsewhere(cost.request_seconds, system),
+    )
 
 
 def _elsewhere(seconds: Limits, system: System | None) -> Limits:

@@ -46,6 +46,9 @@ class Draws:
     minimal: Floats  # weight of minimal routing
     scattered: NDArray[np.bool_]
     pace: Floats  # of computing, as a factor on the profile's times
+    least_batch: (
+        Floats  # from 0 to 1: how many samples a step computes at least as long as, between its limits
+    )
     software: Floats  # from 0 to 1: what software costs, between its limits
     threads: Floats  # likewise: how many of a server's cores work at once
     contention: (
@@ -70,7 +73,10 @@ class Draws:
     def pace_of(self, profile: Profile) -> Floats:
         """How much longer than in the profile both passes take, whose fixed cost has limits of its own."""
         fixed = profile.fixed_share
-        return (1 - fixed) * self.pace + fixed * drawn(profile.fixed_factors, self.software)
+        idle = np.maximum(0.0, drawn(profile.least_batch, self.least_batch) / profile.local_batch - 1)
+        computing = profile.backward_seconds / (profile.backward_seconds + profile.update_seconds)
+        pace = self.pace * (1 + idle * computing)  # an update does not depend on the batch
+        return (1 - fixed) * pace + fixed * drawn(profile.fixed_factors, self.software)
 
     def exchange(
         self, algorithm: Algorithm, placement: Placement = "packed", routing: Routing = "adaptive"
@@ -100,7 +106,7 @@ def seed_of(scenario: Scenario, name: str) -> tuple[int, int]:
 
 def draws_of(scenario: Scenario, num_nodes: int) -> Draws:
     """The draws of that size."""
-    network, uniform = scenario.network, stream(scenario, "once").random((7, scenario.num_replicates, 1))
+    network, uniform = scenario.network, stream(scenario, "once").random((8, scenario.num_replicates, 1))
     own = np.random.default_rng([scenario.seed, len(STREAMS), zlib.crc32(scenario.rule.backend.encode())])
     return Draws(
         scenario=scenario,
@@ -112,6 +118,7 @@ def draws_of(scenario: Scenario, num_nodes: int) -> Draws:
         pace=drawn(scenario.profile.time_factors, uniform[4]),
         software=uniform[5],
         threads=uniform[6],
+        least_batch=uniform[7],
         contention=own.random((scenario.num_replicates, 1)),
     )
 
@@ -175,20 +182,25 @@ def worker_seconds(draws: Draws, num_bytes: int) -> Floats:
 
 def _fused_exchanges(draws: Draws, profile: Profile) -> list[BucketExchange]:
     """Horovod's: what is fused depends on how long the exchange before takes, in the middle of the replicates."""
-    rule = draws.scenario.rule
-    agreeing = 2 * _seconds_of(draws, "recursive_doubling", HOROVOD_BITS_BYTES)(HOROVOD_BITS_BYTES)
+    rule, coordination = draws.scenario.rule, draws.scenario.coordination
+    bits = 2 * _seconds_of(draws, "recursive_doubling", HOROVOD_BITS_BYTES)(HOROVOD_BITS_BYTES)
+    latency = draws.network.latency_seconds * draws.latency
     whole = sum(gradient.num_bytes for gradient in profile.gradients) * rule.bytes_per_element // 4
     known: dict[Algorithm, Callable[[int], Floats]] = {}
 
-    def seconds(num_bytes: int) -> Floats:
-        algorithm = rule.algorithm(num_bytes)
+    def seconds(bucket: Bucket) -> Floats:
+        algorithm = rule.algorithm(bucket.num_bytes)
         if algorithm not in known:
             known[algorithm] = _seconds_of(draws, algorithm, whole)
-        own: Floats = agreeing + known[algorithm](num_bytes)
+        agreeing = bits
+        if coordination:
+            of_rank = coordination.seconds(latency, bucket.num_tensors, software=draws.software)
+            agreeing = (draws.num_ranks - 1) * of_rank
+        own: Floats = agreeing + known[algorithm](bucket.num_bytes)
         return own
 
-    buckets = rule.buckets(profile, seconds_of=lambda num_bytes: float(np.median(seconds(num_bytes))))
-    return [BucketExchange(bucket=bucket, seconds=seconds(bucket.num_bytes)) for bucket in buckets]
+    buckets = rule.buckets(profile, seconds_of=lambda bucket: float(np.median(seconds(bucket))))
+    return [BucketExchange(bucket=bucket, seconds=seconds(bucket)) for bucket in buckets]
 
 
 def _seconds_of(draws: Draws, algorithm: Algorithm, largest: int) -> Callable[[int], Floats]:

@@ -332,6 +332,7 @@ def _digest(value: Any) -> str:
         "sequence_length": None,
         "split": 1,
         "thin": (),
+        "least_batch": (1.0, 1.0),
     }  # profiles of before there were these keep their digests
     fields = {name: of for name, of in asdict(value).items() if name not in unsaid or of != unsaid[name]}
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]

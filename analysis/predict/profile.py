@@ -57,6 +57,8 @@ class Profile(ComputedStep):
     variation: tuple[float, float] = (0.0, 0.0)
     # The least and the most that computing takes, as factors on the profile's times, where no source has one value.
     time_factors: tuple[float, float] = (1.0, 1.0)
+    # Samples that a step computes at least as long as, at least and at most: with fewer, cores have nothing to do.
+    least_batch: tuple[float, float] = (1.0, 1.0)
     # Coefficient of variation over ranks, of differences that last from launch to launch; None: not measured.
     rank_variation: float | None = None
     sequence_length: int | None = None  # tokens per sample; None: the preset's own, or no sequences

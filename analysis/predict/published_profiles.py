@@ -130,6 +130,7 @@ def profile_of_file(path: str, system: System) -> Profile:
         ),
         variation=(stored.variation.low, stored.variation.high),
     )
+    profile = _with_least_batch(profile, system, device=system.default_device)
     return _with_fixed_cost(profile, system, device=system.default_device, is_part=True)
 
 
@@ -191,6 +192,7 @@ class Sustained(Frozen):
     gpu_variation: StatedVariation
     rates: list[SampleRate]
     flops: list[Stated]
+    least_batches: list[Stated] = []
 
 
 def load_sustained() -> Sustained:
@@ -251,7 +253,22 @@ def derived_profile(
         variation=(variation.low, variation.high),
         time_factors=(pace.least / center, pace.most / center),
     )
+    profile = _with_least_batch(
+        profile, system, device=device, sharing=1 if device == "gpu" else ranks_per_node
+    )
     return _with_fixed_cost(profile, system, device=device, is_part=pace.of_workload)
+
+
+def _with_least_batch(profile: Profile, system: System, *, device: str, sharing: int = 1) -> Profile:
+    """The profile with how many samples a step computes at least as long as, where that is published."""
+    owner = "device" if device == "gpu" else "node"
+    for it in load_sustained().least_batches:
+        if system.name in it.systems and it.of == owner:
+            low, high = it.low / sharing, it.high / sharing
+            origin, *_ = it.source.partition(":")
+            text = f"steps of fewer samples than {low:g} to {high:g}, as long as of so many ({origin})"
+            return replace(profile, least_batch=(low, high), derived=(*profile.derived, text))
+    return profile
 
 
 def _with_fixed_cost(profile: Profile, system: System, *, device: str, is_part: bool) -> Profile:

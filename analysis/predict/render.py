@@ -104,7 +104,8 @@ def network_line(curves: Sequence[PredictedCurve]) -> str:
         for rule in (curve.scenario.rule for curve in curves)
     )
     computing, wire = profile.backward_seconds, fewest * num_bytes / network.node_bytes_per_second
-    slowest = profile.mean_step_seconds * profile.time_factors[1]
+    idle = max(1.0, profile.least_batch[1] / profile.local_batch)
+    slowest = profile.mean_step_seconds * profile.time_factors[1] * idle
     most = min(1.0, slowest / (wire / network.rate_factors[1]))
     return (
         f"network on {nodes} nodes: gradients take {seconds_text(wire)} on the wire, computation "

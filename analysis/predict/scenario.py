@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dlscale.analysis.predict.backend_rules import ExchangeRule, rule_of, with_algorithm
-from dlscale.analysis.predict.costs import Limits, Serving, contention_cost, serving_cost
+from dlscale.analysis.predict.costs import Coordination, Limits, Serving, contention_cost, serving_cost
 from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.network import Network, between_gpus, network_of
 from dlscale.analysis.predict.noise import Noise, noise_of
@@ -43,6 +43,7 @@ class Scenario:
     ranks_per_node: int = 1
     num_servers: Callable[[int], int] = field(default=lambda _: 0)  # for so many ranks
     serving: Serving | None = None  # what a server's processor does; None: servers are as fast as their links
+    coordination: Coordination | None = None  # of Horovod's rank 0 until May 2018; None: all ranks agree
     # Seconds that computing takes longer per byte that a rank sends in an overlapped exchange, at least and at most.
     contention: Limits = (0.0, 0.0)
     contention_source: str = ""  # the study that it was measured in; empty: another machine's, or none

@@ -244,13 +244,15 @@ def _predicted_at(predictions: Predictions, claim: Claim, figure: Figure, curve:
     if claim.check == "gain":
         changed = predictions.replicates(curve.name, size, changed=claim.changed)
         return band_of(changed.efficiency - here.efficiency)
-    values = quantity_of(curve, here, claim.quantity, figure)
-    if values is None:
+    others = [predictions.replicates(name, size) for name in claim.or_curves]
+    found = [quantity_of(curve, replicates, claim.quantity, figure) for replicates in (here, *others)]
+    values = [it for it in found if it is not None]
+    if not values:
         raise UsageError(
             f"a claim of {claim.figure}: no {claim.quantity!r} of curve {curve.name}; choose one of: "
             f"{', '.join(QUANTITIES)}"
         )
-    return band_of(values)
+    return band_of(np.concatenate(values))
 
 
 def _scaling_ends(predictions: Predictions, claim: Claim, curve: AnyCurve) -> Band:

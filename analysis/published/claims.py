@@ -70,7 +70,7 @@ class Transport(Sourced):
     """How gradients travel: all devices are in a `flat` exchange, else one for each node."""
 
     algorithm: Algorithm
-    overlap: Literal["thread", "none"]
+    overlap: Literal["thread", "none", "next_step"]
     flat: bool = False
 
 
@@ -82,6 +82,9 @@ class _Curve(Frozen):
     backend: Text  # of ours, whose colour it has
     batch: Number  # per device, under strong scaling in total
     sizes: tuple[PositiveInt, ...]
+    coordinator: Setting | None = (
+        None  # that rank 0 of Horovod asks and answers every rank, as until May 2018
+    )
 
 
 class DeviceCurve(_Curve):
@@ -89,7 +92,8 @@ class DeviceCurve(_Curve):
 
     `step` is the time of a step of the base's devices, without an exchange between nodes; `backward` the share of it
     that is backpropagation; `rate` and `latency` are of a node's link, `variation` is the coefficient of variation of
-    steps, `cycle` how often ready gradients are looked for, `servers` the number of parameter servers.
+    steps, `cycle` how often ready gradients are looked for, `servers` the number of parameter servers, and `threads`
+    how many cores of each work at once.
     """
 
     network: Text  # one of `networks.NETWORKS`
@@ -104,17 +108,19 @@ class DeviceCurve(_Curve):
     variation: Text
     cycle: Text | None = None
     servers: Text | None = None
+    threads: Text | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of its ranges."""
-        names = (self.step, self.backward, self.rate, self.latency, self.variation, self.cycle, self.servers)
-        return tuple(name for name in names if name)
+        names = (self.step, self.backward, self.rate, self.latency, self.variation)
+        return (*names, *filter(None, (self.cycle, self.servers, self.threads)))
 
     @model_validator(mode="after")
     def _serves(self) -> DeviceCurve:
-        if (self.transport.algorithm == "parameter_servers") != bool(self.servers):
-            raise ValueError("servers belong to algorithm parameter_servers, and to no other")
+        served = self.transport.algorithm == "parameter_servers"
+        if (served, served) != (bool(self.servers), bool(self.threads)):
+            raise ValueError("servers and threads belong to algorithm parameter_servers, and to no other")
         return self
 
 
@@ -176,7 +182,7 @@ class Claim(Frozen):
     curves: tuple[Text, ...] = ()
     ours: tuple[Name, ...] = ()  # backends of ours that it is of, where those are not the curves' own
     reference: ReferencePair | None = None
-    or_curves: tuple[Text, ...] = ()  # of a ratio, where a publication leaves open which it is of
+    or_curves: tuple[Text, ...] = ()  # where a publication leaves open which of them it is of
     statement: Text = ""  # as in statements.csv
     label: Text = ""  # of a ratio, where it is drawn
     quantity: Text = ""
@@ -199,8 +205,10 @@ class Claim(Frozen):
         }[self.check]
         if lacks := sorted(name for name in wanted if not getattr(self, name)):
             raise ValueError(f"check {self.check} needs {', '.join(lacks)}")
-        if self.or_curves and (self.check, len(self.or_curves)) != ("ratio", 2):
-            raise ValueError("or_curves are the 2 curves of another ratio")
+        if self.or_curves and (
+            self.check not in ("ratio", "quantity") or len(self.or_curves) != len(self.curves)
+        ):
+            raise ValueError("or_curves are of another ratio or quantity, as many as curves")
         elsewhere = self.ours or (self.reference and self.check == "ratio")
         if len(self.curves) != (2 if self.check == "ratio" else 1) and (self.curves or not elsewhere):
             raise ValueError(f"check {self.check} is of {'2 curves' if self.check == 'ratio' else '1 curve'}")

@@ -1,8 +1,8 @@
 """The networks of predicted curves over devices: their gradients, from the layers that they are made of.
 
 Ours are the workloads', `paper`. ResNet-101 and ResNet-152 are our ResNet-50 with other numbers of blocks
-(arXiv:1512.03385, table 1). VGG-16 is configuration D of arXiv:1409.1556, table 1, whose weights are the
-138 millions of table 2.
+(arXiv:1512.03385, table 1). VGG-16 is configuration D of arXiv:1409.1556, as pytorch/vision has it
+(torchvision/models/vgg.py: its `cfgs["D"]` and classifier).
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ LARGEST = 0.25  # of a part: its share of the bytes, or of backpropagation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Gradients that travel together: their bytes, ready after that share of backpropagation."""
+    """Gradients that travel together: their bytes, ready after that share of backpropagation; so many variables."""
 
     num_bytes: int
     ready: float
+    num_variables: int = 1
 
 
 @cache
@@ -33,22 +34,30 @@ def parts_of(network: str) -> tuple[Part, ...]:
 
     Neighbours are put together up to a quarter of the bytes and a quarter of backpropagation, as exchanges fuse them.
     """
-    shares = [
-        (FLOAT32_BYTES * (layer.kernel + layer.bias), share)
+    layers = [
+        Part(
+            num_bytes=FLOAT32_BYTES * (layer.kernel + layer.bias),
+            ready=share,
+            num_variables=1 + bool(layer.bias),
+        )
         for layer, share in backward_shares(NETWORKS[network]())
         if layer.kernel
     ]
-    total = sum(num_bytes for num_bytes, _ in shares)
+    total = sum(layer.num_bytes for layer in layers)
     parts: list[Part] = []
     begin = ready = 0.0
-    for num_bytes, share in shares:
-        last = parts[-1].num_bytes if parts else total
-        if last + num_bytes > LARGEST * total or share - begin > LARGEST:
-            parts.append(Part(num_bytes=num_bytes, ready=share))
+    for layer in layers:
+        last = parts[-1] if parts else None
+        if not last or last.num_bytes + layer.num_bytes > LARGEST * total or layer.ready - begin > LARGEST:
+            parts.append(layer)
             begin = ready
         else:
-            parts[-1] = Part(num_bytes=last + num_bytes, ready=share)
-        ready = share
+            parts[-1] = Part(
+                num_bytes=last.num_bytes + layer.num_bytes,
+                ready=layer.ready,
+                num_variables=last.num_variables + layer.num_variables,
+            )
+        ready = layer.ready
     return tuple(parts)
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.analysis.predict.backend_rules import Bucket, ExchangeRule, rule_of
-from dlscale.analysis.predict.costs import serving_cost
+from dlscale.analysis.predict.costs import coordination_cost, serving_cost
 from dlscale.analysis.predict.draws import pipelined
 from dlscale.analysis.predict.exchange import NetworkExchange
 from dlscale.analysis.predict.loggp import cost
@@ -207,13 +207,14 @@ def _ratios_of(
 def scenario_of_curve(curve: SystemCurve) -> Scenario:
     """What is predicted of a curve on one of our systems, by the engine that is always there. Raises UsageError."""
     network, profile = curve.node
+    machine = load_system(curve.system)
     servers = curve.servers.value if curve.servers else 1
     rule = rule_of(
         curve.backend,
         {name: setting.value for name, setting in curve.options.items()},
         framework=profile.framework,
         num_servers=servers,
-        spare_core=load_system(curve.system).has_spare_core(1),
+        spare_core=machine.has_spare_core(1),
     )
     return Scenario(
         network=network,
@@ -223,8 +224,9 @@ def scenario_of_curve(curve: SystemCurve) -> Scenario:
         scaling_mode=curve.scaling_mode,
         batch=curve.batch.value,
         num_servers=lambda _: servers,
+        coordination=coordination_cost(machine) if curve.coordinator else None,
         serving=serving_cost(
-            load_system(curve.system),
+            machine,
             curve.backend,
             profile.framework,
             num_tensors=len(profile.gradients),
@@ -249,7 +251,7 @@ def _on_devices(publication: Publication, curve: DeviceCurve, parts: Sequence[Pa
     cycle = publication.inputs[curve.cycle].low if curve.cycle else 0.0
     counts = drawn(curve.servers, publication.inputs[curve.servers]) if curve.servers else None
     share = size / curve.base if curve.strong else 1.0
-    exchanges = _exchanges(curve, parts, size, rate=rate, latency=latency, counts=counts)
+    exchanges = _exchanges(publication, curve, parts, size, rate=rate, latency=latency, counts=counts)
     base = _steps(curve, step, backward, [], variation, curve.base, cycle)
     here = _steps(curve, step / share, backward, exchanges, variation, size, cycle)
     devices = 1 if curve.strong else size
@@ -269,6 +271,7 @@ def drawn(name: str, limits: Range) -> Floats:
 
 
 def _exchanges(
+    publication: Publication,
     curve: DeviceCurve,
     parts: Sequence[Part],
     size: int,
@@ -288,20 +291,31 @@ def _exchanges(
     costs = {int(count): _unit_cost(curve, members, int(count)) for count in np.unique(whole)}
     steps_of = np.vectorize(lambda count: costs[count][0])(whole)
     volume_of = np.vectorize(lambda count: costs[count][1])(whole)
-    if curve.transport.overlap == "none":
-        parts = (Part(num_bytes=sum(part.num_bytes for part in parts), ready=1.0),)
-    links = [np.asarray(steps_of * latency + volume_of * part.num_bytes / rate) for part in parts]
-    serving = serving_cost(None, curve.backend, FRAMEWORK, num_tensors=len(parts)) if curve.servers else None
-    if serving:
-        draws = {
-            name: np.random.default_rng(zlib.crc32(name.encode())).random((REPLICATES, 1))
-            for name in ("software", "threads")
-        }
-        links = [
-            pipelined(link, serving.seconds(1 / whole, part.num_bytes / whole, **draws), members)
-            for link, part in zip(links, parts, strict=True)
-        ]
-    return [(part.ready, link) for part, link in zip(parts, links, strict=True)]
+    if curve.transport.overlap != "thread":
+        num_bytes, count = sum(it.num_bytes for it in parts), sum(it.num_variables for it in parts)
+        parts = (Part(num_bytes=num_bytes, ready=1.0, num_variables=count),)
+    software, at_once = (
+        np.random.default_rng(zlib.crc32(name.encode())).random((REPLICATES, 1))
+        for name in ("software", "threads")
+    )
+    serving = serving_cost(None, curve.backend, FRAMEWORK, num_tensors=1) if curve.threads else None
+    if serving and curve.threads:
+        limits = publication.inputs[curve.threads]
+        serving = replace(serving, threads=(limits.low, limits.high))
+
+    def seconds(part: Part) -> Floats:
+        link = np.asarray(steps_of * latency + volume_of * part.num_bytes / rate)
+        if serving:  # each variable is a message
+            worker = serving.seconds(
+                part.num_variables / whole, part.num_bytes / whole, software=software, threads=at_once
+            )
+            link = pipelined(link, worker, members)
+        if curve.coordinator:
+            of_rank = coordination_cost(None).seconds(latency, part.num_variables, software=software)
+            link = link + (size - 1) * of_rank
+        return link
+
+    return [(part.ready, seconds(part)) for part in parts]
 
 
 def _unit_cost(curve: DeviceCurve, members: int, num_servers: int) -> tuple[float, float]:
@@ -333,6 +347,8 @@ def _steps(
     """(R, STEPS) seconds. The timeline is that of one step, so each replicate's is scaled to it."""
     rng = np.random.default_rng([0, size])
     factors = _factors(variation, size, rng)
+    if curve.transport.overlap == "next_step":  # which is the forward pass, too
+        backward = np.ones_like(backward)
     rule = ExchangeRule(backend="horovod", overlap=curve.transport.overlap)
     # In units of a replicate's backpropagation; its forward follows it, as each step follows another.
     length = step * backward

@@ -129,7 +129,7 @@ WORKLOAD = Workload(
             learning_rate=LEARNING_RATE,
             block_rows=1 << NUM_CONVOLUTIONS,
             source="network and local batch: MustafaMustafa/cosmoGAN, run_dcgan.py; global batch of strong "
-            "scaling on Edison: azrael417/cosmoGAN, branch distributed-benchmark, README",
+            "scaling: azrael417/cosmoGAN, 55e91ff (April 2018), networks/run_dcgan_edison.py",
         ),
         "small": Preset(
             name="small",

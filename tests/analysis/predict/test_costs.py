@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.predict.assumptions import with_assumed
-from dlscale.analysis.predict.costs import Serving, load_costs, step_cost
+from dlscale.analysis.predict.costs import Coordination, Serving, load_costs, step_cost
 from dlscale.analysis.predict.measured_profiles import fixed_cost
 from dlscale.analysis.predict.network import network_of
 from dlscale.analysis.predict.noise import Noise
@@ -23,9 +23,10 @@ CORI = load_system("cori")
 
 def test_a_step_costs_more_clocks_on_a_slower_processor():
     (here,) = [it for it in load_costs().steps if (it.workload, it.framework) == ("hep_cnn", "torch")]
+    most = load_costs().clocks.high
     low, high = step_cost(CORI, "hep_cnn", "torch", device="cpu")
     assert (low, high) == pytest.approx(
-        (1.5 * here.seconds[0], 1.5 * 2.7 * here.seconds[1])
+        (1.5 * here.seconds[0], 1.5 * most * here.seconds[1])
     )  # 2.1 and 1.4 GHz
     assert step_cost(CORI, "hep_cnn", "torch", device="gpu") == (0.0, high)  # launches overlap with kernels
 
@@ -46,6 +47,26 @@ def test_two_batches_tell_what_a_step_takes_whatever_its_batch():
     )
     assert fixed_cost(profile, 2) == pytest.approx(0.010)
     assert fixed_cost(profile.model_copy(update={"second": None}), 2) is None
+
+
+def test_a_node_of_many_cores_computes_few_samples_as_long_as_more():
+    """4 samples of 30 ms as long as 8; the update is as it was."""
+    point = predict_point(
+        scenario("none", profile=replace(PROFILE, least_batch=(8, 8)), scaling_mode="strong", batch=40), 10
+    )
+    assert point.step_seconds.center == pytest.approx(8 * 0.03 + 0.02)
+
+
+def test_horovods_rank_0_asked_every_rank_in_2018():
+    """63 ranks: 4 messages of 10 us each, and a request for each tensor."""
+    options = {"options": {"cycle_time_ms": 1000.0}}
+    asked = Coordination(latencies=(4, 4), request_seconds=(1e-3, 1e-3))
+    steps = [
+        predict_point(scenario("horovod", **options, coordination=it), 64).step_seconds.center
+        for it in (Coordination(latencies=(0, 0), request_seconds=(0, 0)), asked)
+    ]
+    expected = 63 * (4 * 10e-6 + len(PROFILE.gradients) * 1e-3)
+    assert steps[1] - steps[0] == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_servers_processor_and_its_link_work_at_the_same_time():

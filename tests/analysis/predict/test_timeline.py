@@ -222,7 +222,7 @@ def test_deferred_a_layer_waits_for_its_own_bucket_alone():
 
 
 def test_deferred_buckets_are_needed_in_the_order_of_the_forward_pass():
-    parts = rule("ring").buckets(PROFILE, seconds_of=lambda num_bytes: num_bytes / (100 * MIB))
+    parts = rule("ring").buckets(PROFILE, seconds_of=lambda part: part.num_bytes / (100 * MIB))
     (first,) = [place for place, part in enumerate(parts) if part.num_bytes == 4096]  # "a", ready last
     assert parts[first].needed_seconds == 0
     assert first < len(parts) - 1  # and it overtakes what is still waiting

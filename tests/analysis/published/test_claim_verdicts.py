@@ -112,7 +112,7 @@ def test_points_are_read_as_they_are_published(published):
     (goyal,) = points(published, "goyal-8", "ResNet-50", base=8)
     assert (goyal.x, goyal.efficiency) == (352, 0.9)
     edison = points(published, "cosmogan-edison", "Horovod over Cray MPI", base=1)
-    assert edison[-1].efficiency == pytest.approx(27.213 / 32 / 0.819)
+    assert edison[-1].efficiency == pytest.approx(200.835 / 128 / 0.819)
     # the scatter on 2 nodes, and that on 1, which it is relative to
     assert edison[0].half_width == pytest.approx((0.164 / 1.632 + 0.003 / 0.819) * 1.632 / 2 / 0.819)
 
@@ -175,18 +175,27 @@ def test_repeated_runs_differ_where_a_publication_does_not_say_by_how_much(publi
 
 
 def test_what_a_publication_leaves_open_is_in_the_band(verify):
-    """Whether the plugin was a step late, on CosmoGAN's figure, decides who is faster."""
-    _, said = verify("cug18-weak-cosmogan-daint", "--json")
-    (row,) = [row for row in json.loads(said)["rows"] if row["check"] == "ratio"]
-    assert row["predicted_low"] < 1 < row["predicted_high"]
-    assert row["verdict"] == CANNOT_TELL
+    """Whether the plugin was a step late decides who is faster, and whether its scaling is ideal."""
+    _, said = verify("cug18-weak-cosmogan-daint", "cray-inception-daint", "--json")
+    rows = json.loads(said)["rows"]
+    (ratio,) = [row for row in rows if row["check"] == "ratio"]
+    (ideal,) = [row for row in rows if row["figure"] == "cray-inception-daint"]
+    assert ratio["predicted_low"] < 1 < ratio["predicted_high"]
+    assert ideal["predicted_low"] < 0.9 < 0.98 < ideal["predicted_high"]
+    assert ratio["verdict"] == ideal["verdict"] == CANNOT_TELL
+
+
+def test_strong_scaling_on_cori_ends_where_the_slide_says(published):
+    rows = verdicts(published, load_publications(published), names=["cug18-strong-cori"])
+    (ends,) = [row for row in rows if row.quantity == "scaling_ends"]
+    assert ends.predicted.low == 8 <= ends.predicted.median <= 16
 
 
 def test_a_disagreement_is_2_and_says_why(verify):
     status, said = verify("goyal-8")
     assert status == 2
     assert said.startswith("predicted from public inputs, nothing was measured here")
-    assert "goyal-8, ResNet-50, disagrees: the exchange hides behind backpropagation" in said
+    assert "goyal-8, ResNet-50, disagrees: 102 MB there and back" in said
     assert "1 claim: agrees 0, disagrees 1, cannot tell 0." in said
 
 
@@ -210,17 +219,17 @@ def test_every_disagreement_of_the_checkout_has_a_reason(published):
 
 
 def test_at_80_columns_a_claim_is_said_once_and_its_lines_name_the_curves(published):
-    daint = load_publication(FOLDER / "claims" / "cug18-hep-cnn-daint.toml", published)
+    cori = load_publication(FOLDER / "claims" / "cug18-cori.toml", published)
     console = Console(width=80, file=io.StringIO())
     console.print(
-        render_claims(verdicts(published, [daint], names=["cug18-weak-hep-cnn-daint"]), everything=False)
+        render_claims(verdicts(published, [cori], names=["cug18-weak-hep-cnn-cori"]), everything=False)
     )
     shown, _, reasons = console.file.getvalue().partition("\n\n")
     lines, whole = [line.strip() for line in shown.splitlines()], " ".join(shown.split())
-    assert "cug18-weak-hep-cnn-daint" in lines
+    assert "cug18-weak-hep-cnn-cori" in lines
     assert "\N{HORIZONTAL ELLIPSIS}" not in shown
-    assert whole.count("clearly more efficient than Horovod over MPI") == 1
-    assert sum(line.startswith("Cray plugin") for line in lines) == 1
+    assert whole.count("All three frameworks have similar efficiency") == 1
+    assert sum(line.startswith("Horovod over MPI /") for line in lines) == 1
     assert "disagrees" in reasons
 
 

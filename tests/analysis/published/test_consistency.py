@@ -30,7 +30,7 @@ def test_nothing_published_contradicts_itself(published):
     assert {name: len(found) for name, found in counted.items() if found} == {
         "powerai-ddl-2": 8,
         "powerai-ddl-3": 7,
-        "cosmogan-edison": 6,
+        "cosmogan-edison": 8,
         "imagenet-records": 1,
         "tf-cnn-k80": 1,
         "tf-cnn-ec2": 1,

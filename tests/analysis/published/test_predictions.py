@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dlscale.analysis.published.claims import Range, load_publication
-from dlscale.analysis.published.networks import parts_of
+from dlscale.analysis.published.networks import Part, parts_of
 from dlscale.analysis.published.predictions import (
     Predictions,
     band_of,
@@ -55,8 +55,20 @@ def test_the_slowest_of_many_devices_costs_more():
 
 @pytest.mark.parametrize(("count", "fullest"), [(1, 16), (4, 4), (64, 1)])
 def test_servers_are_never_more_than_workers(count, fullest):
-    found = efficiency(inputs={"servers": exactly(count)}, algorithm="parameter_servers", servers="servers")
+    names = {"servers": "servers", "threads": "servers"}
+    found = efficiency(inputs={"servers": exactly(count)}, algorithm="parameter_servers", **names)
     assert found == pytest.approx(0.2 / (0.2 + 2 * fullest * 0.01), rel=1e-4)
+
+
+def test_each_variable_is_a_message_to_a_server():
+    served = {"backend": "grpc_ps", "servers": "servers", "threads": "servers"}
+    mark = publication({"servers": exactly(1)}, algorithm="parameter_servers", **served)
+
+    def kept(num_variables):
+        parts = [Part(num_bytes=1000, ready=1.0, num_variables=num_variables)]
+        return np.median(Predictions(mark, lambda _: parts).replicates("a curve", 64).efficiency)
+
+    assert kept(100) < 0.5 < 0.9 < kept(1)
 
 
 def test_an_input_is_drawn_once_for_all_curves_that_have_it():

@@ -18,7 +18,7 @@ NUMBERS = {
     "tf-cnn-p100": 20 + 19 + 16,  # AlexNet with real data on 8 GPUs is not in the table
     "tf-cnn-k80": 20 + 10,
     "tf-cnn-ec2": 15 + 10,
-    "cosmogan-edison": 6 + 6 + 6,
+    "cosmogan-edison": 8 + 8 + 8,
     "imagenet-records": 9 + 9 + 5 + 8,
     "horovod-efficiencies": 3 + 2 + 2,
     "goyal-table-1": 4 + 4 + 2,
@@ -47,6 +47,7 @@ def test_no_value_is_missing(published):
         ("tf-cnn-ec2", "ResNet-152, batch 32", "throughput", 32, 565),
         ("tf-cnn-ec2", "ResNet-50, batch 32", "throughput", 64, 2315),
         ("cosmogan-edison", "Horovod over Cray MPI", "throughput", 32, 27.213),
+        ("cosmogan-edison", "Horovod over Cray MPI", "throughput", 128, 200.835),
         ("cosmogan-edison", "Horovod over Cray MPI", "throughput_half_width", 16, 1.095),
         ("cosmogan-edison", "Horovod over Cray MPI", "efficiency", 16, 0.97),
         ("imagenet-records", "He et al.", "time_to_solution", 8, 29 * 3600),

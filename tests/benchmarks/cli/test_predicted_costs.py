@@ -41,11 +41,26 @@ def test_one_server_of_a_thousand_nodes_is_slower_than_its_link(predicted):
     assert curves["grpc_ps"][1024]["low"] < 0.5 * curves["ring"][1024]["low"]
 
 
-def test_strong_scaling_loses_what_a_step_costs_whatever_its_batch(predicted):
-    curves = predicted(*["strong-scaling", "--system", "cori", "--backends", "horovod", "--nodes", "1,8,64"])
-    lost = {nodes: row["batch_effect_loss"] for nodes, row in curves["horovod"].items()}
+def test_servers_are_slower_than_the_ring_on_128_nodes_as_in_the_lecture(predicted):
+    """Of a system without a stored profile, whose file leaves facts open; Cray's slide says 1.8."""
+    words = (
+        "weak-scaling --system piz-daint --workloads inception_v3 --backends ring,grpc_ps --set servers=1/1"
+    )
+    curves = predicted(*words.split(), "--nodes", "1,128")
+    ring, servers = (curves[backend][128] for backend in ("ring", "grpc_ps"))
+    assert ring["efficiency"] > 1.5 * servers["efficiency"]
+    assert servers["low"] < ring["low"] / 1.8 < ring["high"] / 1.8 < servers["high"]
+
+
+def test_strong_scaling_on_cori_ends(predicted):
+    """At 8 or 16 nodes on the slides: a step costs something beside its samples, and few samples leave cores idle."""
+    words = "strong-scaling --system cori --backends horovod --nodes 1,8,16,64"
+    curves = predicted(*words.split())["horovod"]
+    lost = {nodes: row["batch_effect_loss"] for nodes, row in curves.items()}
     assert lost[1] == pytest.approx(0, abs=1e-9)
-    assert lost[8] < 0.03 < lost[64]
+    assert lost[8] < 0.05
+    assert curves[8]["efficiency"] > 0.85 > 0.5 > curves[64]["efficiency"]
+    assert curves[16]["low"] < 0.55 * 16 * curves[1]["low"]
 
 
 def test_backends_of_the_reference_machine_are_predicted_in_the_order_that_was_measured(dlscale, tmp_path):
@@ -65,10 +80,10 @@ def test_backends_of_the_reference_machine_are_predicted_in_the_order_that_was_m
 
 
 def test_what_cannot_be_ranked_is_said(dlscale, tmp_path):
-    words = "predict strong-scaling --system cori --backends ring,horovod,grpc_ps --nodes 1,64"
+    words = "predict weak-scaling --system cori --backends ring,horovod,grpc_ps --nodes 1,1024"
     text = dlscale(*words.split(), "--results", tmp_path)[1]
     said = text.partition("not known: which of ")[2]
-    assert said.startswith("ring, horovod is fastest on 64 nodes")  # servers are slower than both for sure
+    assert said.startswith("horovod, ring is fastest on 1024 nodes")  # servers are slower than both for sure
     assert "what horovod takes from computing was measured on another machine" in said
 
 
