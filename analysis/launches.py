@@ -367,8 +367,7 @@ def outliers(measured: Iterable[CellLaunches]) -> list[Outliers]:
     """The outliers of each cell and kind of evidence."""
     cells = good_launches(measured)
     factors = outlying(
-        [launches.world for launches in cells],
-        systems=[launches.family.system for launches in cells],
+        [launches.world for launches in cells], systems=[launches.family.system for launches in cells]
     )
     return [
         outliers_of(

@@ -286,11 +286,7 @@ def disagree(ratio: Interval, median: float) -> bool:
 
 
 def block_difference(
-    first: Mapping[B, float],
-    second: Mapping[B, float],
-    base: Mapping[B, float],
-    *,
-    level: float = LEVEL,
+    first: Mapping[B, float], second: Mapping[B, float], base: Mapping[B, float], *, level: float = LEVEL
 ) -> Interval:
     """(first - second) / base over the blocks that all three have, given as block -> positive value.
 

@@ -10,13 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.strings import Text

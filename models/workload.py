@@ -80,10 +80,7 @@ class Preset:
                 f"split {neighbours.split} was asked for, but samples of preset {self.name} stay whole; leave it out"
             )
         return deal_rows(
-            self.input_shape[1],
-            block_rows=self.block_rows,
-            index=neighbours.index,
-            split=neighbours.split,
+            self.input_shape[1], block_rows=self.block_rows, index=neighbours.index, split=neighbours.split
         )
 
 

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import (
-    MaxNLocator,
-)
+from matplotlib.ticker import MaxNLocator
 
 from dlscale.analysis.figures.drawing import (
     CHARACTER_INCHES,

@@ -68,13 +68,7 @@ def figure_with_axes(
         needs = least or Needs()
         grid = printed_grid(form.width, needs, num_panels=num_panels, num_rows=num_rows)
         return _printed(
-            form.width,
-            caption,
-            grid,
-            num_panels=num_panels,
-            shared=shared,
-            handles=handles,
-            needs=needs,
+            form.width, caption, grid, num_panels=num_panels, shared=shared, handles=handles, needs=needs
         )
     heading = [
         *(

@@ -10,14 +10,7 @@ import numpy as np
 
 from dlscale.analysis.between_studies import Shift, newest
 from dlscale.analysis.declare import Sentence
-from dlscale.analysis.findings.history import (
-    HistoryRow,
-    Neighbours,
-    cell_text,
-    change_of,
-    power,
-    rows_of,
-)
+from dlscale.analysis.findings.history import HistoryRow, Neighbours, cell_text, change_of, power, rows_of
 from dlscale.analysis.findings.past_studies import (
     EFFICIENCY,
     Series,

@@ -127,12 +127,9 @@ def _loss(study: Measured, family: Family) -> Iterator[str]:
     row = next(
         (row for row in alone if row.cell.num_ranks == most), None
     )  # the input controls share its launches
-    rule = {
-        INPUT: _read_faster,
-        SHARING: _share_less,
-        STRAGGLERS: _find_stragglers,
-        BATCH: _batch_more,
-    }.get(part.name)
+    rule = {INPUT: _read_faster, SHARING: _share_less, STRAGGLERS: _find_stragglers, BATCH: _batch_more}.get(
+        part.name
+    )
     if rule:
         yield rule(waterfall, row)
 

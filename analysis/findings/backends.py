@@ -26,14 +26,7 @@ from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Figure
 from dlscale.analysis.records import setting_columns, settings_text
 from dlscale.analysis.statistics import Interval, block_difference, block_ratio, median_interval
-from dlscale.analysis.text import (
-    RATIO_LIMITS,
-    backend_name,
-    interval_columns,
-    points,
-    rate,
-    training_title,
-)
+from dlscale.analysis.text import RATIO_LIMITS, backend_name, interval_columns, points, rate, training_title
 from dlscale.analysis.variants import CURVE
 from dlscale.benchmarks.records.cell import Cell
 
@@ -127,10 +120,7 @@ def _contenders(
     members: Sequence[CellLaunches], kind: str, contrasts: ByContender, missing: str
 ) -> Iterator[Contender]:
     ordered = sorted(members, key=_comparison_order)
-    alone = next(
-        (one.world for one in ordered if one.cell.backend == "none" and one.cases),
-        {},
-    )
+    alone = next((one.world for one in ordered if one.cell.backend == "none" and one.cases), {})
     exchanging = [one for one in ordered if one.cell.backend != "none"]
     seconds = {one.id: one.world for one in exchanging}
     exposed = {

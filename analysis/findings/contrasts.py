@@ -17,12 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import nctdtrinc
 
 from dlscale.analysis.families import pairs_of
-from dlscale.analysis.findings.contrast_declaration import (
-    Declaration,
-    Declared,
-    declare,
-    declare_variants,
-)
+from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, declare, declare_variants
 from dlscale.analysis.findings.interference import why_unclaimable
 from dlscale.analysis.launches import Block
 from dlscale.analysis.measured import Measured

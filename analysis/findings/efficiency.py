@@ -24,12 +24,7 @@ from dlscale.analysis.findings.curve_plots import (
 )
 from dlscale.analysis.findings.memory import MemoryUse, state_column
 from dlscale.analysis.findings.predicted_points import PlacedPrediction, predicted_notes, predicted_series
-from dlscale.analysis.findings.scaling import (
-    SCALING,
-    ScalingRow,
-    base_text,
-    rows_of,
-)
+from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text, rows_of
 from dlscale.analysis.findings.small_print import family_figure, scaling_lines, span
 from dlscale.analysis.findings.verdict import on_one_rank, verdict
 from dlscale.analysis.form import SCREEN, Form
@@ -113,10 +108,7 @@ def efficiency_plot(
         if (interval := value(row))
     ]
     y = Axis(
-        title="scaling efficiency [%]",
-        kind="percent",
-        low=0,
-        high=max((1.1, *(1.05 * top for top in tops))),
+        title="scaling efficiency [%]", kind="percent", low=0, high=max((1.1, *(1.05 * top for top in tops)))
     )
     return Plot(
         name="efficiency",
@@ -124,10 +116,7 @@ def efficiency_plot(
         says=says("Efficiency", rows, value, percent),
         x=rank_axis([*(among or shown), *points]),
         y=y,
-        series=(
-            *series_of(curves, value, say=percent, unit="block"),
-            *predicted_series(points, value),
-        ),
+        series=(*series_of(curves, value, say=percent, unit="block"), *predicted_series(points, value)),
         guides=(*guides, *wall(among or shown, y)),
         notes=(
             f"{family.constants}; vs {base.format(base_text(rows))}.",

@@ -17,22 +17,10 @@ from dlscale.analysis.between_studies import MIN_BASELINES, POWER, Shift, change
 from dlscale.analysis.declare import Column, Sentence, TableOf, Value, shown_number, tags_of
 from dlscale.analysis.families import Family, family_of
 from dlscale.analysis.finding import PLACE_COLUMNS
-from dlscale.analysis.findings.past_studies import (
-    BY_NAME,
-    HistoryMetric,
-    Series,
-    fact_changes,
-    groups_of,
-)
+from dlscale.analysis.findings.past_studies import BY_NAME, HistoryMetric, Series, fact_changes, groups_of
 from dlscale.analysis.records import attributes
 from dlscale.analysis.statistics import LEVEL, Interval
-from dlscale.analysis.text import (
-    backend_name,
-    number,
-    plural,
-    points,
-    share_text,
-)
+from dlscale.analysis.text import backend_name, number, plural, points, share_text
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.expectations import PastCell, PastStudy
 

@@ -34,15 +34,7 @@ from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Axis, Figure, Plot
 from dlscale.analysis.records import sent_bytes, setting_columns
 from dlscale.analysis.statistics import Interval, block_ratio
-from dlscale.analysis.text import (
-    gibibytes,
-    listed,
-    number,
-    plural,
-    ratio_text,
-    size_text,
-    training_title,
-)
+from dlscale.analysis.text import gibibytes, listed, number, plural, ratio_text, size_text, training_title
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import GpuMemory, StateBytes

@@ -21,16 +21,8 @@ from dlscale.analysis.findings.communication_only import CommunicationOnly, comm
 from dlscale.analysis.findings.waterfall_levels import without_communication
 from dlscale.analysis.findings.waterfall_parts import WAITING, Waterfall
 from dlscale.analysis.launches import Block, CellLaunches, good_launches
-from dlscale.analysis.statistics import (
-    INSUFFICIENT,
-    Interval,
-    block_difference,
-    block_ratio,
-    median_interval,
-)
-from dlscale.analysis.text import (
-    backend_name,
-)
+from dlscale.analysis.statistics import INSUFFICIENT, Interval, block_difference, block_ratio, median_interval
+from dlscale.analysis.text import backend_name
 from dlscale.benchmarks.records.cell import Cell
 
 IN_LINE = "in line"  # as in `records.exchange_mode`

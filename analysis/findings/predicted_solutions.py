@@ -176,9 +176,7 @@ def _predicted(noise: NoiseScale, cells: Sequence[CellRates], source: str) -> Pr
             samples=float(law.samples(own.cell.global_batch)),
             rate=rate,
             seconds=bootstrap_interval(
-                float(seconds[place]),
-                None if resampled is None else resampled[place],
-                num_blocks=num_blocks,
+                float(seconds[place]), None if resampled is None else resampled[place], num_blocks=num_blocks
             ),
         )
         for place, (own, rate) in enumerate(zip(cells, rates, strict=True))

@@ -160,9 +160,6 @@ PROFILES = TableOf[StepParts](
 
 FINDINGS = (
     Finding(
-        name="profiles",
-        title="Inside a step",
-        compute=lambda study: step_parts(study.cells),
-        table=PROFILES,
+        name="profiles", title="Inside a step", compute=lambda study: step_parts(study.cells), table=PROFILES
     ),
 )

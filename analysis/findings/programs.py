@@ -383,9 +383,7 @@ COSTS = _table(
         Column("state", lambda item: (item.state_bytes and item.state_bytes / 1e6) or "", unit="MB"),
         Column("save", lambda item: item.saving_seconds or "", unit="s"),
         Column(
-            "of a job",
-            lambda item: "" if item.job_share is None else f"{100 * item.job_share:.2f}",
-            unit="%",
+            "of a job", lambda item: "" if item.job_share is None else f"{100 * item.job_share:.2f}", unit="%"
         ),
         Column("script", _lines, unit="lines"),
         Column("start of a script", lambda item: item.script_command, numeric=False, detail=True),

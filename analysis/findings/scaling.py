@@ -25,11 +25,7 @@ from dlscale.analysis.findings.bounds import (
     bound_sentences,
     efficiency_limits,
 )
-from dlscale.analysis.findings.outliers import (
-    efficiency_notes,
-    outlier_columns,
-    outlier_notes,
-)
+from dlscale.analysis.findings.outliers import efficiency_notes, outlier_columns, outlier_notes
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import VERSUS_BACKEND, VERSUS_NONE, CellMetrics, metrics_of
 from dlscale.analysis.outliers import Outliers

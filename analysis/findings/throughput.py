@@ -139,10 +139,7 @@ def throughput_figure(
 
 
 def _words(
-    rows: Sequence[ScalingRow],
-    curves: Sequence[Curve],
-    reference: ScalingRow | None,
-    form: Form,
+    rows: Sequence[ScalingRow], curves: Sequence[Curve], reference: ScalingRow | None, form: Form
 ) -> Iterator[str]:
     base = _base(rows)
     intervals = [row.throughput for curve in curves for row in curve.rows if row.throughput]

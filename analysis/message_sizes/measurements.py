@@ -15,12 +15,7 @@ import numpy as np
 
 from dlscale.analysis.statistics import Interval, block_ratio
 from dlscale.benchmarks.records.collective_operations import BY_NAME
-from dlscale.benchmarks.records.message_sizes import (
-    CellFailure,
-    Collective,
-    MessageSizeLaunch,
-    Samples,
-)
+from dlscale.benchmarks.records.message_sizes import CellFailure, Collective, MessageSizeLaunch, Samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,12 +188,7 @@ def _plot(panel: Panel, bound: Sequence[MessageSizeRow], every: Sequence[Message
             kind="log",
             ticks=tuple((size, size_text(size).replace(" ", "\n")) for size in ticks),
         ),
-        y=Axis(
-            title="algorithm bandwidth [GB/s]",
-            kind="log",
-            low=min(rates) / ROOM,
-            high=max(rates) * ROOM,
-        ),
+        y=Axis(title="algorithm bandwidth [GB/s]", kind="log", low=min(rates) / ROOM, high=max(rates) * ROOM),
         series=tuple(
             _series(name, [row for row in rows if row.title == name])
             for name in dict.fromkeys(row.title for row in rows)

@@ -329,12 +329,7 @@ def message_sizes_json(summary: MessageSizeSummary) -> dict[str, Any]:
     return {
         "schema": 1,
         "rows": [message_size_row(row) for row in summary.rows],
-        "validity": [
-            {
-                **attributes(check, "backend setting valid found"),
-            }
-            for check in summary.checks
-        ],
+        "validity": [{**attributes(check, "backend setting valid found")} for check in summary.checks],
     }
 
 

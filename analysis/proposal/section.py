@@ -37,11 +37,7 @@ CAPTIONS = {
 
 
 def document(
-    curves: Sequence[tuple[Curve, str, Sequence[str]]],
-    where: Provenance,
-    *,
-    samples: int | None,
-    runs: int,
+    curves: Sequence[tuple[Curve, str, Sequence[str]]], where: Provenance, *, samples: int | None, runs: int
 ) -> list[Block]:
     """The section of (curve, its files' stem, names of its figures)."""
     blocks: list[Block] = [Heading(1, "Scalability"), Sentence(text=_origin(where))]

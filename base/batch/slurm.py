@@ -44,7 +44,7 @@ SCHEDULER = Scheduler(
     submit=("sbatch", "--parsable"),
     accepted=r"^(\d+)(?:;\S+)?\s*$",  # after a semicolon the cluster's name, where there are several
     query=lambda ids: [
-        *("squeue", "--noheader", "--states=all", "--format=%i %T", f"--jobs={','.join(ids)}"),
+        *("squeue", "--noheader", "--states=all", "--format=%i %T", f"--jobs={','.join(ids)}")
     ],
     # A job whose nodes boot (CONFIGURING) or are cleaned up (COMPLETING) has them: it runs.
     pending="PENDING|REQUEUED|REQUEUE_FED|REQUEUE_HOLD|RESV_DEL_HOLD|SPECIAL_EXIT",

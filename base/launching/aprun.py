@@ -25,7 +25,6 @@ LAUNCHER = Launcher(
     ranks=("ALPS_APP_PE",),
     # As published logs of Cray XC have it.
     death=re.compile(
-        r"^_pmiu_daemon\(SIGCHLD\): .*?PE RANK (?P<rank>\d+) (?P<how>exit [^\n]+)",
-        re.MULTILINE | re.DOTALL,
+        r"^_pmiu_daemon\(SIGCHLD\): .*?PE RANK (?P<rank>\d+) (?P<how>exit [^\n]+)", re.MULTILINE | re.DOTALL
     ),
 )

@@ -35,10 +35,7 @@ PANELS = {
         "export": ("export", "Export a study's records and numbers: tables, other tools' formats."),
     },
     "More measurements and predictions": {
-        "collectives": (
-            "collectives",
-            "Time allreduce over message sizes: the ring versus other libraries.",
-        ),
+        "collectives": ("collectives", "Time allreduce over message sizes: the ring versus other libraries."),
         "predict": ("predict", "Predict the curve for more nodes, from a profile and the network."),
         "proposal": ("proposal", "Write the scaling section of a proposal for compute time."),
         "verify-figures": ("published", "Check records and published figures against each other."),

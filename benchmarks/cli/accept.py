@@ -16,15 +16,8 @@ from rich.console import Console
 
 from dlscale.analysis.between_studies import MIN_BASELINES
 from dlscale.analysis.declare import brief
-from dlscale.analysis.findings.acceptance import (
-    Acceptance,
-    expected_of,
-    sentences,
-    telling_order,
-)
-from dlscale.analysis.findings.acceptance import (
-    accept as hold,
-)
+from dlscale.analysis.findings.acceptance import Acceptance, expected_of, sentences, telling_order
+from dlscale.analysis.findings.acceptance import accept as hold
 from dlscale.analysis.findings.history import HISTORY, history_data, on_screen
 from dlscale.analysis.launches import latest_good
 from dlscale.analysis.render.grid import render_table

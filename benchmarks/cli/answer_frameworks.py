@@ -12,12 +12,7 @@ from rich.console import Console
 
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings.data_formats import data_is_prepared, format_uses
-from dlscale.analysis.findings.framework_choice import (
-    Choice,
-    choices,
-    forbidden_cells,
-    framework_findings,
-)
+from dlscale.analysis.findings.framework_choice import Choice, choices, forbidden_cells, framework_findings
 from dlscale.analysis.findings.program_plots import program_figures
 from dlscale.analysis.findings.programs import JOB_SECONDS, programs
 from dlscale.analysis.measured import Measured

@@ -146,10 +146,7 @@ def digits(out: Path, overwrite: bool) -> int:
 
 @click.command("hep-cnn")
 @click.option(
-    "--events",
-    type=click.IntRange(min=2),
-    required=True,
-    help="Number of events; half are signal.",
+    "--events", type=click.IntRange(min=2), required=True, help="Number of events; half are signal."
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="HDF5 file to write.")
 @click.option(

@@ -217,11 +217,7 @@ def predict(
 
 
 def _trainings(
-    kind: Kind,
-    fields: dict[str, Any],
-    machine: Machine,
-    profiled: Path | None,
-    algorithm: Algorithm | None,
+    kind: Kind, fields: dict[str, Any], machine: Machine, profiled: Path | None, algorithm: Algorithm | None
 ) -> Iterator[Requested]:
     """What is asked for of each workload and framework, `profiled` by a file or in a study's folder.
 

@@ -88,12 +88,7 @@ def proposal(
     loaded = with_predictions(loaded, predicted)
     out = out or loaded.folder / NAME
     written = write_proposal(
-        loaded.study,
-        out,
-        threshold=threshold / 100,
-        backends=backends,
-        samples=samples,
-        runs=runs,
+        loaded.study, out, threshold=threshold / 100, backends=backends, samples=samples, runs=runs
     )
     if backends and not written.curves:
         known = sorted({row.cell.backend for row in loaded.rows if row.throughput})

@@ -20,12 +20,7 @@ from rich.progress import Progress
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.scenario import possible_sizes
-from dlscale.analysis.predict.solution import (
-    PredictedSolution,
-    SamplesToTarget,
-    samples_in,
-    solution_table,
-)
+from dlscale.analysis.predict.solution import PredictedSolution, SamplesToTarget, samples_in, solution_table
 from dlscale.analysis.render.grid import render_table
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.options import study_folders

@@ -251,9 +251,7 @@ def study_of(name: str, machine: System, request: Request, /, **fields: Any) -> 
         changes.get("backend_options", {}), request, private=bool(machine.emulation)
     )
     study = load_study(
-        name,
-        system=machine,
-        **changes | {"slept": None if isinstance(compute, ByProfile) else compute},
+        name, system=machine, **changes | {"slept": None if isinstance(compute, ByProfile) else compute}
     )
     if study.target and request.get("controls"):
         raise UsageError(

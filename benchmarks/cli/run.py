@@ -65,10 +65,7 @@ def plan(study: str, request: Request, commands: bool, as_json: bool) -> int:
     help="Use the nodes of the job that this runs in; submit nothing.",
 )
 @rich_click.option(
-    "--dry-run",
-    panel="Output",
-    is_flag=True,
-    help="Print the exact commands and scripts, and start nothing.",
+    "--dry-run", panel="Output", is_flag=True, help="Print the exact commands and scripts, and start nothing."
 )
 def run(study: str, request: Request, dry_run: bool, in_allocation: bool) -> int:
     """Run STUDY (a name or a .toml file), print one screen about it, and draw its figures and page.

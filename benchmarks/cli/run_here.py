@@ -30,11 +30,7 @@ from dlscale.benchmarks.systems.system import System
 def campaign_of(study: Study, system: System, request: Request) -> Campaign:
     """The campaign of a study on this machine. Raises UsageError for whatever would not work."""
     return prepare_campaign(
-        study,
-        system,
-        environment_name=request.environment,
-        data=request.data,
-        results=request.results,
+        study, system, environment_name=request.environment, data=request.data, results=request.results
     )
 
 

@@ -121,10 +121,7 @@ def run_as_jobs(
 
 
 def _rehearse(
-    campaign: Campaign,
-    jobs: Sequence[Job],
-    account: str | None,
-    trained: Mapping[str, list[SamplesToTarget]],
+    campaign: Campaign, jobs: Sequence[Job], account: str | None, trained: Mapping[str, list[SamplesToTarget]]
 ) -> None:
     """Predict what the study would measure, and write the jobs' scripts."""
     # Here, because predictions take longer to import than a plan takes.

@@ -122,9 +122,7 @@ def _settings(part: BaseModel) -> Iterator[tuple[str, str, str]]:
 
 @click.command()
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="File for the draft, *.toml; default: the terminal.",
+    "--out", type=click.Path(path_type=Path), help="File for the draft, *.toml; default: the terminal."
 )
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @click.option("--name", help="Name of the system; default: Slurm's name of the cluster.")

@@ -187,9 +187,7 @@ def failure_of_a_stall(
     message = f"no rank wrote for {seconds:g} s and the launch was ended; {blamed}{_progress(spools)}"
     words = last_words(output, spools)
     return Failure(
-        kind="hang",
-        rank=suspects[0] if suspects else None,
-        message="; ".join(filter(None, [message, words])),
+        kind="hang", rank=suspects[0] if suspects else None, message="; ".join(filter(None, [message, words]))
     )
 
 

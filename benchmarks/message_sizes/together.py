@@ -59,12 +59,7 @@ def run_together(
     try:
         launches = [
             _Launch(
-                order,
-                place_of(order.peer.name),
-                stack,
-                num_together=len(orders),
-                cpus=cpus,
-                cluster=cluster,
+                order, place_of(order.peer.name), stack, num_together=len(orders), cpus=cpus, cluster=cluster
             )
             for order in orders
         ]
@@ -108,13 +103,7 @@ class _Launch:
         self._flags = _flags_file()
         stack.callback(self._remove_memory)
         self._command = command_of(
-            order,
-            place,
-            self._folder,
-            self._flags,
-            cpus=cpus,
-            num_together=num_together,
-            cluster=cluster,
+            order, place, self._folder, self._flags, cpus=cpus, num_together=num_together, cluster=cluster
         )
         self._turn = self._waiting = -1
         if num_together > 1:

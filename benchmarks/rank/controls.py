@@ -42,11 +42,7 @@ def measure_loader(case: CaseRun) -> list[Gate]:
         case.emit(window)
 
     steady = measure(
-        loader,
-        context.control,
-        shortened_rules(context.rules),
-        deadline=time.perf_counter(),
-        emit=emit,
+        loader, context.control, shortened_rules(context.rules), deadline=time.perf_counter(), emit=emit
     )
     case.write_observed()
     case.write(CaseResult(steady=steady, settings={}, skipped=replica.num_skipped()))

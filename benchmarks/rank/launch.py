@@ -43,12 +43,7 @@ from dlscale.models.workload import ReplicaFactory, Shard
 
 
 def run_launch_on_rank(
-    spec: LaunchSpec,
-    spool: SpoolWriter,
-    plane: ControlPlane,
-    *,
-    cores: list[int],
-    process_start: float,
+    spec: LaunchSpec, spool: SpoolWriter, plane: ControlPlane, *, cores: list[int], process_start: float
 ) -> int:
     """Run the launch on this rank; collective. Returns 0 if every gate passed, else 3."""
     cell = spec.cases[0].cell

@@ -316,12 +316,7 @@ def measure(
     )
     if counting:
         next_window = functools.partial(
-            time_fixed_window,
-            counting,
-            control,
-            phase="steady",
-            seconds=steps * world_step,
-            agree=agree,
+            time_fixed_window, counting, control, phase="steady", seconds=steps * world_step, agree=agree
         )
     if audit:
         audit.begin(wanted)

@@ -115,10 +115,7 @@ class _Pair:
     def first_weights(self, *factors: float) -> list[Weights]:
         """Those that both begin with, and those times each of the factors."""
         weights = smoothed(self.shared.weights(), self.shared.names())
-        return [
-            weights,
-            *([weight * weight.dtype.type(factor) for weight in weights] for factor in factors),
-        ]
+        return [weights, *([weight * weight.dtype.type(factor) for weight in weights] for factor in factors)]
 
     def compared(self, weights: Weights) -> Differences:
         """With these weights; collective."""

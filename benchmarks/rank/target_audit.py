@@ -122,12 +122,7 @@ class TargetAudit:
         self.stretches = Stretches(self.steps, control=self.world)
 
     def end(
-        self,
-        end: End,
-        last: Evaluation,
-        evaluated: EvaluatedPieces | None,
-        *,
-        time: EvaluationTime,
+        self, end: End, last: Evaluation, evaluated: EvaluatedPieces | None, *, time: EvaluationTime
     ) -> None:
         """The training is over: look at its last evaluation, at the `time` of all, and at a step more."""
         if end == "diverged" or evaluated is None:

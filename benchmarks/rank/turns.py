@@ -13,12 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.benchmarks.rank.gates import (
-    RELATIVE_TOLERANCE,
-    broadcast_gate,
-    largest_of,
-    worst_deviation,
-)
+from dlscale.benchmarks.rank.gates import RELATIVE_TOLERANCE, broadcast_gate, largest_of, worst_deviation
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.algorithms import downpour, easgd
 from dlscale.collectives.backend import Backend, Trainer

@@ -313,10 +313,7 @@ def _nodes(spools: Sequence[RankSpool], index: int) -> list[NodeFacts]:
         if info and node:
             end = spool.first(CaseEnd, index)
             facts = NodeFacts(
-                rank=spool.rank,
-                node=info.node,
-                load_after=end.load if end else None,
-                **redacted(dict(node)),
+                rank=spool.rank, node=info.node, load_after=end.load if end else None, **redacted(dict(node))
             )
             nodes.setdefault((facts.node, facts.switch_path), facts)
     return list(nodes.values())

@@ -30,11 +30,7 @@ _SWITCHES = [known.variables.switches for known in load_all() if known.variables
 
 
 def node_facts(
-    *,
-    results: Path,
-    data: Path | None,
-    top: Path = Path("/"),
-    variables: Mapping[str, str] = os.environ,
+    *, results: Path, data: Path | None, top: Path = Path("/"), variables: Mapping[str, str] = os.environ
 ) -> NodeSettings:
     """The facts of this node. `top` is the folder of /proc and /sys."""
     sys_cpu = top / "sys/devices/system/cpu"

@@ -36,13 +36,7 @@ class CellMaker:
     """The cells of one workload in one framework, for a study without axes and with one algorithm."""
 
     def __init__(
-        self,
-        study: Study,
-        workload: str,
-        framework: str,
-        environment: str,
-        path: Path | None,
-        shape: Shape,
+        self, study: Study, workload: str, framework: str, environment: str, path: Path | None, shape: Shape
     ) -> None:
         facts = study.facts(workload)
         (self._algorithm,) = study.algorithms

@@ -28,12 +28,7 @@ from dlscale.benchmarks.study.splitting import LeftOut, check_halo
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import NAMES as BACKENDS
-from dlscale.collectives import (
-    Setup,
-    capabilities,
-    check_algorithm,
-    check_setup,
-)
+from dlscale.collectives import Setup, capabilities, check_algorithm, check_setup
 from dlscale.collectives.algorithms.registry import read_algorithm
 from dlscale.collectives.grpc_ps.messages import ELEMENTWISE
 from dlscale.collectives.sharding import check_sharding

@@ -17,14 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt, model_validator
 
 from dlscale.base import definitions
 from dlscale.base.batch import NAMES as SCHEDULERS

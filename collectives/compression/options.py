@@ -19,12 +19,7 @@ from dlscale.collectives.training.communication import Training
 
 COMPRESSORS = ("none", "fp16", "bf16", "topk", "threshold", "onebit", "qsgd", "powersgd")
 # Which options belong to one compressor only; with others they say nothing, so that a sweep can have all of them.
-OWNERS = {
-    "topk_share": "topk",
-    "threshold": "threshold",
-    "qsgd_levels": "qsgd",
-    "powersgd_rank": "powersgd",
-}
+OWNERS = {"topk_share": "topk", "threshold": "threshold", "qsgd_levels": "qsgd", "powersgd_rank": "powersgd"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

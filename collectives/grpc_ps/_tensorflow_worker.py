@@ -199,9 +199,7 @@ class ServedTrainer(KeptByServers, ReplicaTrainer):
         optimizer: Any = Together(objectives)
         if not self._options.asynchronous:
             optimizer = tf.compat.v1.train.SyncReplicasOptimizer(
-                optimizer,
-                replicas_to_aggregate=self._num_accepted,
-                total_num_replicas=self._job.num_workers,
+                optimizer, replicas_to_aggregate=self._num_accepted, total_num_replicas=self._job.num_workers
             )
             self._hook = ChiefHook(optimizer, is_chief=self._job.index == 0)
         variables = [variable for objective in objectives for variable in objective.parameters]

@@ -141,11 +141,7 @@ def _worker_variables(chosen: Options, control: Any, framework: str) -> dict[str
     node.Free()
     cores = ",".join(str(core) for of_rank in of_node for core in of_rank)
     # Without the second variable oneCCL leaves its workers out where they are as many as a rank's cores.
-    return {
-        "CCL_WORKER_COUNT": str(chosen.ccl_workers),
-        "CCL_WORKER_OFFLOAD": "1",
-        WORKER_AFFINITY: cores,
-    }
+    return {"CCL_WORKER_COUNT": str(chosen.ccl_workers), "CCL_WORKER_OFFLOAD": "1", WORKER_AFFINITY: cores}
 
 
 def _num_threads(framework: str) -> int:

@@ -73,11 +73,7 @@ def form_default_group(joining: Joining) -> Any:
         _make_known(joining)
     control = joining.control
     dist.init_process_group(
-        NAME,
-        store=joining.store,
-        rank=control.Get_rank(),
-        world_size=control.Get_size(),
-        pg_options=joining,
+        NAME, store=joining.store, rank=control.Get_rank(), world_size=control.Get_size(), pg_options=joining
     )
     return dist.group.WORLD
 

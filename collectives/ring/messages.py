@@ -49,11 +49,7 @@ class Messages:
     def recv(self, buffer: NDArray[Any], source: int | None = None, *, tag: int = 0) -> int:
         """Receive into an array the next message with that tag, of `source` or of any rank; its source."""
         try:
-            return self._engine.recv(
-                buffer if type(buffer) is ndarray else _other_array(buffer),
-                source,
-                tag,
-            )
+            return self._engine.recv(buffer if type(buffer) is ndarray else _other_array(buffer), source, tag)
         except REFUSALS:
             self._check_message(buffer, source, waits=True, written=True)
             raise
@@ -72,11 +68,7 @@ class Messages:
         """Begin to receive; the array must not be used before the message is done."""
         try:
             return self._keep(
-                self._engine.irecv(
-                    buffer if type(buffer) is ndarray else _other_array(buffer),
-                    source,
-                    tag,
-                )
+                self._engine.irecv(buffer if type(buffer) is ndarray else _other_array(buffer), source, tag)
             )
         except REFUSALS:
             self._check_message(buffer, source, written=True)

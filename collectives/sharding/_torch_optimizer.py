@@ -188,11 +188,7 @@ class OptimizerShardedTrainer(TorchTrainer):
     """A replica whose weights are updated in parts, one per rank (`Trainer`)."""
 
     def __init__(
-        self,
-        replica: Any,
-        exchanges: Sequence[BucketExchange],
-        teams: Teams[Any],
-        gathering: PartsCollective,
+        self, replica: Any, exchanges: Sequence[BucketExchange], teams: Teams[Any], gathering: PartsCollective
     ) -> None:
         buckets = [cast("list[PartedBucket]", exchange.buckets()) for exchange in exchanges]
         self._parts = [PartUpdate(*pair) for pair in zip(replica.objectives, buckets, strict=True)]

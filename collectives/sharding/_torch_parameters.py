@@ -167,11 +167,7 @@ class Piece:
         if own.numel() != min(chunk, count - begin):
             raise RuntimeError(f"{place.name}: {own.numel()} elements of {count} on rank {rank} of {size}")
         return cls(
-            place=place,
-            parameter=parameter,
-            own=own,
-            inside=slice(begin, begin + own.numel()),
-            chunk=chunk,
+            place=place, parameter=parameter, own=own, inside=slice(begin, begin + own.numel()), chunk=chunk
         )
 
     def laid_out(self, flat: torch.Tensor) -> torch.Tensor:

@@ -24,13 +24,7 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import BUCKET_SIZES, Collective
 from dlscale.collectives.training._tensorflow import Setting
 from dlscale.collectives.training.communication import AUTOMATIC, has_spare_core, threads_may_communicate
-from dlscale.collectives.training.deferral import (
-    PART_BYTES,
-    Timing,
-    agreed,
-    bucket_limit,
-    planned_order,
-)
+from dlscale.collectives.training.deferral import PART_BYTES, Timing, agreed, bucket_limit, planned_order
 
 _C_DTYPES: dict[int, np.dtype[Any]] = {0: np.dtype(np.float32), 1: np.dtype(np.float64)}  # by DlscaleType
 NATIVE_DTYPES = ("float32", "float64", "bfloat16", "float16")  # what a table in C averages

@@ -163,10 +163,7 @@ def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None)
             objective(GeneratorLoss(networks), networks.generator, adam, gate=gate, prefix="generator."),
         ],
         initial=initial,
-        outputs=lambda maps, z, _flip: [
-            layers.gathered(networks.generator(z)),
-            networks.discriminator(maps),
-        ],
+        outputs=lambda maps, z, _flip: [layers.gathered(networks.generator(z)), networks.discriminator(maps)],
         predict=lambda z: networks.generator(z),
         units=[networks.discriminator, networks.generator],
     )

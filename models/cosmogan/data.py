@@ -115,9 +115,7 @@ class MapFiles:
 
     def _pixels(self, place: _Place) -> NDArray[Any]:
         pixels: NDArray[Any] = place.file.maps[
-            place.number,
-            place.top : place.top + len(self._rows),
-            place.left : place.left + self._tile[1],
+            place.number, place.top : place.top + len(self._rows), place.left : place.left + self._tile[1]
         ]
         return pixels
 

@@ -23,10 +23,7 @@ class SleptPasses:
     """
 
     def __init__(
-        self,
-        objectives: Sequence[TensorFlowObjective],
-        slept: Slept,
-        operations: SleepOperations | None,
+        self, objectives: Sequence[TensorFlowObjective], slept: Slept, operations: SleepOperations | None
     ) -> None:
         if operations is None:
             raise ValueError(

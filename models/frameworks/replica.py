@@ -20,9 +20,7 @@ class Build(Protocol):
         """Without a seed its first weights are any."""
 
 
-def as_factory(
-    builder: Callable[[Any, Preset, Execution], Build],
-) -> Callable[..., ReplicaFactory]:
+def as_factory(builder: Callable[[Any, Preset, Execution], Build]) -> Callable[..., ReplicaFactory]:
     """What `Workload.factory` asks of a framework, from what builds replicas of a program. Raises UsageError."""
 
     def replica_factory(

@@ -69,9 +69,7 @@ def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None)
     64x64 (medians of 30 interleaved pairs, 1 core with AVX-512).
     """
     network = HepCnn(
-        NETWORKS[preset.name],
-        input_shape=preset.input_shape,
-        layers=layers_of(preset, neighbours),
+        NETWORKS[preset.name], input_shape=preset.input_shape, layers=layers_of(preset, neighbours)
     )
     return TorchProgram(
         networks=[network],

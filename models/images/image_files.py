@@ -70,12 +70,7 @@ class ImageFiles:
         except (OSError, ValueError) as error:  # ValueError: a name that no file can have
             raise bad_sample(str(path), reason(error), index=index) from None
         return Encoded(
-            index=index,
-            data=data,
-            label=int(self._labels[index]),
-            where=str(path),
-            name=path.name,
-            path=path,
+            index=index, data=data, label=int(self._labels[index]), where=str(path), name=path.name, path=path
         )
 
     def close(self) -> None:

@@ -18,13 +18,7 @@ from dlscale.models.frameworks._tensorflow_layers import (
 from dlscale.models.frameworks._tensorflow_layers import Network as Variables
 from dlscale.models.frameworks._tensorflow_optimizers import Sgd
 from dlscale.models.frameworks._tensorflow_replica import Forward, TensorFlowProgram, Update
-from dlscale.models.inception_v3 import (
-    AUXILIARY_WEIGHT,
-    DIVISORS,
-    EPSILON,
-    KEEP_PROBABILITY,
-    initial,
-)
+from dlscale.models.inception_v3 import AUXILIARY_WEIGHT, DIVISORS, EPSILON, KEEP_PROBABILITY, initial
 from dlscale.models.inception_v3.layers import (
     AveragePool,
     Branches,
@@ -86,10 +80,7 @@ class InceptionV3(Variables):
         )
         self.last_blocks = Sequential(self, "last_blocks", network.last_blocks, num_middle)
         self.classifier = Dense(
-            self,
-            "classifier",
-            inputs=num_outputs(network.last_blocks, num_middle),
-            outputs=num_classes,
+            self, "classifier", inputs=num_outputs(network.last_blocks, num_middle), outputs=num_classes
         )
 
     def __call__(self, images: Any, masks: Sequence[Any], updates: Updates) -> list[Any]:

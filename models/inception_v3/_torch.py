@@ -10,13 +10,7 @@ from torch import nn
 
 from dlscale.models.frameworks._torch import TorchProgram, has_weights, objective
 from dlscale.models.frameworks._torch_layers import ConvolutionNorm
-from dlscale.models.inception_v3 import (
-    AUXILIARY_WEIGHT,
-    DIVISORS,
-    EPSILON,
-    KEEP_PROBABILITY,
-    initial,
-)
+from dlscale.models.inception_v3 import AUXILIARY_WEIGHT, DIVISORS, EPSILON, KEEP_PROBABILITY, initial
 from dlscale.models.inception_v3.layers import (
     AveragePool,
     Branches,

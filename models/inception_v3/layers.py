@@ -139,11 +139,7 @@ class _Parts:
         return Branches(
             sequences={
                 "shallow": [conv(384, (3, 3), stride=2, padded=False)],
-                "deep": [
-                    conv(64, (1, 1)),
-                    conv(96, (3, 3)),
-                    conv(96, (3, 3), stride=2, padded=False),
-                ],
+                "deep": [conv(64, (1, 1)), conv(96, (3, 3)), conv(96, (3, 3), stride=2, padded=False)],
                 "pool": [MaxPool()],
             }
         )

@@ -43,13 +43,7 @@ class Exchanges:
         self._last: Any = None  # the exchange that was traced last
 
     def halo(
-        self,
-        values: Any,
-        *,
-        above: int,
-        below: int,
-        sides: tuple[int, int] = (0, 0),
-        fill: float = 0.0,
+        self, values: Any, *, above: int, below: int, sides: tuple[int, int] = (0, 0), fill: float = 0.0
     ) -> Any:
         """(N, above + H + below, W', C): own rows and the neighbours' beside them, `fill` beyond the sample and W.
 
@@ -199,10 +193,7 @@ class Exchanges:
         return tf.cast(self._called(add, [wide], [values.shape])[0], kind)
 
     def _called(
-        self,
-        function: Callable[..., Any],
-        tensors: Sequence[Any],
-        shapes: Sequence[Sequence[int | None]],
+        self, function: Callable[..., Any], tensors: Sequence[Any], shapes: Sequence[Sequence[int | None]]
     ) -> list[Any]:
         """The arrays of those shapes, of the tensors' type, that a function of NumPy makes of tensors; in order."""
         graph = tf.compat.v1.get_default_graph()

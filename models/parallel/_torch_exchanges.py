@@ -236,12 +236,7 @@ class _Normalise(torch.autograd.Function):
 
 
 def _exchange(
-    neighbours: Neighbours,
-    *,
-    up: torch.Tensor,
-    down: torch.Tensor,
-    num_from_up: int,
-    num_from_down: int,
+    neighbours: Neighbours, *, up: torch.Tensor, down: torch.Tensor, num_from_up: int, num_from_down: int
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Rows (N, C, rows, W) for both neighbours, and what came from them; None where there is none."""
     number, channels, _, width = up.shape

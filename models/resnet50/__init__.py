@@ -73,11 +73,7 @@ class Network:
         return self.stages[-1][-1].outputs
 
 
-NETWORKS = {
-    "paper": Network(),
-    "small": Network(),
-    "tiny": Network(num_filters=8, num_blocks=(2, 1, 1, 1)),
-}
+NETWORKS = {"paper": Network(), "small": Network(), "tiny": Network(num_filters=8, num_blocks=(2, 1, 1, 1))}
 
 
 def learning_rate(global_batch: int) -> float:

@@ -14,14 +14,7 @@ from dlscale.models.frameworks._jax import JaxProgram
 from dlscale.models.frameworks._jax_layers import BatchNorm, convolution, dense, mean_cross_entropy
 from dlscale.models.frameworks._jax_optimizers import Rule
 from dlscale.models.optimizers import OptimizerRule
-from dlscale.models.resnet50 import (
-    MOMENTUM,
-    NETWORKS,
-    WEIGHT_DECAY,
-    Bottleneck,
-    initial,
-    initial_of_gate,
-)
+from dlscale.models.resnet50 import MOMENTUM, NETWORKS, WEIGHT_DECAY, Bottleneck, initial, initial_of_gate
 from dlscale.models.workload import Preset
 
 
@@ -102,10 +95,7 @@ def program(preset: Preset, *, gate: bool) -> JaxProgram:
             for layer in layers
             for name, value in (("running_mean", 0.0), ("running_var", 1.0))
         },
-        rule=Rule(
-            OptimizerRule(name="sgd", momentum=MOMENTUM, weight_decay=WEIGHT_DECAY),
-            nesterov=True,
-        ),
+        rule=Rule(OptimizerRule(name="sgd", momentum=MOMENTUM, weight_decay=WEIGHT_DECAY), nesterov=True),
         initial=initial_of_gate if gate else initial,
         loss=loss,
         outputs=lambda weights, remembered, images, _labels: logits(

@@ -90,10 +90,7 @@ def program(preset: Preset, *, gate: bool, neighbours: Neighbours | None = None)
 
     def make_optimizer(_parameters: object) -> torch.optim.Optimizer:
         return momentum_sgd(
-            network,
-            learning_rate=preset.learning_rate,
-            momentum=MOMENTUM,
-            weight_decay=WEIGHT_DECAY,
+            network, learning_rate=preset.learning_rate, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY
         )
 
     return TorchProgram(

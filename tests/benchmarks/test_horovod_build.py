@@ -178,10 +178,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def scripted(
-    target: Installation,
-    write_program: Callable[..., None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    target: Installation, write_program: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """The environment's Python lists what it was called with in this file; $PIP is what `pip wheel` does."""
     sources = tmp_path / "sources"

@@ -140,10 +140,7 @@ def test_layers_compute_their_rows_of_whole_maps(name, last, kind, part, average
 def replicas(name, neighbours):
     """(one that has its rows, one device), of equal weights; batch norm's shifts are raised as for parity."""
     factory = load_workload(name).factory(
-        framework="tensorflow",
-        preset="tiny",
-        local_batch=BATCH,
-        source=Input(),
+        framework="tensorflow", preset="tiny", local_batch=BATCH, source=Input()
     )
     pair = [factory(shard=shard, seed=1) for shard in (Shard(neighbours=neighbours), Shard())]
     weights = [
@@ -159,9 +156,7 @@ def calls_stated(name, neighbours, **options):
     """The exchanges of a step of this rank, and how many of each there are."""
     workload = load_workload(name)
     place = Place(
-        batch=BATCH,
-        has_upper=neighbours.index > 0,
-        has_lower=neighbours.index < neighbours.split - 1,
+        batch=BATCH, has_upper=neighbours.index > 0, has_lower=neighbours.index < neighbours.split - 1
     )
     stated = workload.exchanges(workload.preset("tiny", **options))
     return Counter(call for way in ("forward", "backward") for call in calls_of(stated, way, place))

@@ -33,11 +33,7 @@ NUM_STEPS = 5
 def network():
     torch.manual_seed(4)
     return nn.Sequential(
-        nn.Conv2d(2, 8, 3),
-        nn.ReLU(),
-        nn.Conv2d(8, 4, 1),
-        nn.Flatten(),
-        nn.Linear(4 * 36, 5),
+        nn.Conv2d(2, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.Flatten(), nn.Linear(4 * 36, 5)
     ).to(memory_format=torch.channels_last)
 
 
@@ -274,11 +270,7 @@ def test_pipelined_buckets_train_as_one_rank_does_one_step_late(world, small_buc
     training = Training(teams=teams, pipelined=True, pipelined_until_step=until)
     found, settings = own_buckets(world, training)
     assert (settings["pipelined"], settings["pipelined_until_step"]) == (True, until)
-    late = {
-        0: [[], [0], [1], [2], [3]],
-        1: [[], [0, 1], [2], [3], [4]],
-        3: [[], [0], [1], [2, 3], [4]],
-    }
+    late = {0: [[], [0], [1], [2], [3]], 1: [[], [0, 1], [2], [3], [4]], 3: [[], [0], [1], [2, 3], [4]]}
     check(found, alone(world.Get_size(), late[until]), world)
 
 

@@ -40,8 +40,7 @@ def section(title: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("title", "names"),
-    [("Workloads", WORKLOADS), ("Systems", definitions.names("systems"))],
+    ("title", "names"), [("Workloads", WORKLOADS), ("Systems", definitions.names("systems"))]
 )
 def test_every_name_has_a_row_and_every_row_a_name(title, names):
     rows = re.findall(r"^\| `([a-z0-9_-]+)` \|", section(title), re.MULTILINE)

@@ -18,11 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
     ("name", "framework"),
     [
         ("lstm_events.py", "torch"),
-        pytest.param(
-            "lstm_events_keras.py",
-            "tensorflow",
-            marks=pytest.mark.requires("tensorflow"),
-        ),
+        pytest.param("lstm_events_keras.py", "tensorflow", marks=pytest.mark.requires("tensorflow")),
     ],
 )
 def test_the_lstm_learns_to_tell_events_apart(name, framework):

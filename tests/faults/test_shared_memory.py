@@ -59,10 +59,7 @@ def shm():
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         try:
             assert holder.stdout.readline() == "ready\n"
-            yield (
-                ("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt"),
-                Path(f"/proc/{holder.pid}/root{SHM}"),
-            )
+            yield (("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt"), Path(f"/proc/{holder.pid}/root{SHM}"))
         finally:
             holder.kill()
 

@@ -206,10 +206,7 @@ def _segments(loss: Loss) -> Iterator[Segment]:
     for part in costs:
         width = part.share.center * scale
         yield Segment(
-            begin=_percent(left),
-            width=_percent(width),
-            says=_says(part),
-            largest=part.label in loss.largest,
+            begin=_percent(left), width=_percent(width), says=_says(part), largest=part.label in loss.largest
         )
         left += width
 

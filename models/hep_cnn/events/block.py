@@ -110,7 +110,5 @@ def read(done: BlockDone) -> Iterator[Event]:
         image = np.zeros((len(calorimeter.CHANNELS), size, size), dtype=np.int64)
         image.reshape(-1)[cells[begin:end]] = counts[begin:end]
         yield Event(
-            image=image,
-            preselection=bool(columns["preselection"][event]),
-            psr=bool(columns["psr"][event]),
+            image=image, preselection=bool(columns["preselection"][event]), psr=bool(columns["psr"][event])
         )

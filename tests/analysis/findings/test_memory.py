@@ -79,11 +79,7 @@ def study_of(*, rates=None, backends=("ring",), workloads=("gpt",), num_blocks=6
 
 @pytest.mark.parametrize(
     ("shard", "parts"),
-    [
-        ("none", (400, 400, 800)),
-        ("optimizer", (400, 400, 200)),
-        ("parameters", (100, 100, 200)),
-    ],
+    [("none", (400, 400, 800)), ("optimizer", (400, 400, 200)), ("parameters", (100, 100, 200))],
 )
 def test_what_is_expected_of_100_weights_that_adam_trains_on_4_ranks(shard, parts):
     assert expected_state(100, 2, shard=shard, num_ranks=4) == StateBytes(

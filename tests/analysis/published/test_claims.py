@@ -48,12 +48,7 @@ def test_every_figure_with_axes_is_predicted_or_says_what_is_missing(published):
             "it is from goyal-7, the figure that it predicts, at 11264 images",
         ),
         # no source, a source from memory, no such row
-        (
-            "goyal",
-            'source = "a message of TCP"',
-            'source = " "',
-            "source: a text is expected",
-        ),
+        ("goyal", 'source = "a message of TCP"', 'source = " "', "source: a text is expected"),
         ("goyal", 'source = "a message of TCP"\n', "", "inputs.latency.source: it is missing"),
         ("goyal", 'kind = "derived"', 'kind = "recalled"', "inputs.backward.kind: 'text'"),
         (

@@ -86,9 +86,7 @@ def test_it_keeps_the_common_rules_of_the_checker_itself(accepts):
 
 def test_a_training_that_diverged_before_any_metric_is_aborted_and_accepted(accepts):
     record = made(end="diverged")
-    evaluations = [
-        record.solution.evaluations[0].model_copy(update={"loss": None, "metrics": {}}),
-    ]
+    evaluations = [record.solution.evaluations[0].model_copy(update={"loss": None, "metrics": {}})]
     record = record.model_copy(
         update={"solution": record.solution.model_copy(update={"evaluations": evaluations})}
     )

@@ -123,10 +123,7 @@ def test_options_change_what_is_predicted():
             ["--system", "frontier", "--assume", "fabric.latncy=2us"],
             "no such fact (did you mean fabric.latency?)",
         ),
-        (
-            ["--system", "frontier", "--assume", "fabric.latency=2"],
-            "'2' is not in seconds; write",
-        ),
+        (["--system", "frontier", "--assume", "fabric.latency=2"], "'2' is not in seconds; write"),
         (["--system", "frontier", "--assume", "fabric.latency"], "'fabric.latency' has no value; write"),
         (["--system", "frontier", "--assume", "fabric.bisection=1us"], "is not in bytes per second"),
         (["--assume", "fabric.latency=2us"], "cori states 1.3 us; leave it out"),

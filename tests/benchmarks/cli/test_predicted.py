@@ -177,11 +177,7 @@ def test_predictions_of_another_system_belong_to_no_study_here(mistake, place):
 def test_what_if_is_on_the_studys_page_where_a_grid_lies_beside_the_prediction(told, place):
     machine, page = load_system("cori"), place / STUDY / "report.html"
     scenario = scenario_of(
-        machine,
-        load_stored(machine, "hep_cnn"),
-        "ring",
-        scaling_mode="weak",
-        backend_options={},
+        machine, load_stored(machine, "hep_cnn"), "ring", scaling_mode="weak", backend_options={}
     )
     axes = read_axes(f"link_rate=2,latency=1,jitter=1,batch={predictions()[0].batch}")
     table = place / "predictions" / f"hep_cnn-tiny-torch-weak-scaling{GRID}"

@@ -105,11 +105,7 @@ def test_sizes_share_jobs_as_far_as_the_policy_says():
     assert nodes_of(tiers([Size(1, 1), Size(1, 4), Size(64, 256)], Policy())) == [[1, 1], [64]]
 
 
-@given(
-    st.sets(st.integers(1, 5000), min_size=1, max_size=20),
-    st.integers(2, 6),
-    st.integers(2, 16),
-)
+@given(st.sets(st.integers(1, 5000), min_size=1, max_size=20), st.integers(2, 6), st.integers(2, 16))
 def test_tiers_hold_what_the_policy_promises(nodes, max_sizes, max_factor):
     cuts = nodes_of(tiers([Size(n, n) for n in nodes], Policy(max_sizes=max_sizes, max_factor=max_factor)))
     assert {count for cut in cuts for count in cut} == nodes

@@ -11,14 +11,7 @@ from dlscale.benchmarks.launch.supervisor import LOG_FILE, METADATA_FILE, collec
 from dlscale.benchmarks.rank.spec import LaunchSpec
 from dlscale.benchmarks.records.assemble import LaunchMetadata
 from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.records.spool import (
-    SPEC_FILE,
-    CaseEnd,
-    CaseResult,
-    Gate,
-    MeasuredWindow,
-    SpoolWriter,
-)
+from dlscale.benchmarks.records.spool import SPEC_FILE, CaseEnd, CaseResult, Gate, MeasuredWindow, SpoolWriter
 from dlscale.benchmarks.records.store import Store
 from tests.benchmarks.spools import launch_spec, leave_launch, metadata_of, rank_info
 from tests.fuzz.damage import damaged

@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlscale.benchmarks.launch import measured_code as module
-from dlscale.benchmarks.launch.measured_code import (
-    BORROWED,
-    MeasuredCode,
-    changed_text,
-    measured_code,
-    owner,
-)
+from dlscale.benchmarks.launch.measured_code import BORROWED, MeasuredCode, changed_text, measured_code, owner
 
 FILES = {
     "models/workload.py": "0",

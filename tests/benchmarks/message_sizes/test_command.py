@@ -9,11 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.message_sizes.launch import (
-    DRIVER,
-    LaunchOrder,
-    command_of,
-)
+from dlscale.benchmarks.message_sizes.launch import DRIVER, LaunchOrder, command_of
 from dlscale.benchmarks.message_sizes.peers import PeerSetting, Place, load_peers
 
 from .conftest import write_mpiexec

@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.records.collective_operations import (
-    BY_NAME,
-    OPERATIONS,
-    CollectiveOperation,
-    part,
-)
+from dlscale.benchmarks.records.collective_operations import BY_NAME, OPERATIONS, CollectiveOperation, part
 
 EACH = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 # By NumPy, of all ranks' inputs; [rank].

@@ -54,12 +54,7 @@ def test_a_good_launch(run: Run):
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        ("[1050, 1090]", "[1050]"),
-        ("[10, 20]", "[10]"),
-        ("[[1000, 1100], [1050, 1090]]", "[]"),
-    ],
+    "change", [("[1050, 1090]", "[1050]"), ("[10, 20]", "[10]"), ("[[1000, 1100], [1050, 1090]]", "[]")]
 )
 def test_a_block_without_the_times_of_all_calls_is_refused(change):
     block = json.loads(BLOCK.replace(*change))

@@ -19,9 +19,7 @@ from dlscale.benchmarks.records.message_sizes import Collective, MessageSizeLaun
 
 KIB, MIB = 2**10, 2**20
 REQUEST = schedule.SweepRequest(
-    sizes=(4 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB),
-    num_blocks=3,
-    seed=1,
+    sizes=(4 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB), num_blocks=3, seed=1
 )
 
 

@@ -102,10 +102,7 @@ def test_a_disk_that_takes_no_more_keeps_the_earlier_one(tmp_path):
 
 @pytest.mark.parametrize(
     ("own", "words"),
-    [
-        ({"delay": 1}, "gradients under way"),
-        ({"wire": "bfloat16"}, "what rounding has left over"),
-    ],
+    [({"delay": 1}, "gradients under way"), ({"wire": "bfloat16"}, "what rounding has left over")],
 )
 def test_options_that_leave_something_on_every_rank_are_refused(own, words):
     plain = {"capabilities": SimpleNamespace(name="ring"), "delay": 0, "wire": "float32"}

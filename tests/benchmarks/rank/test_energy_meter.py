@@ -95,11 +95,7 @@ def test_a_counter_is_read_seldom():
     assert machine.num_reads <= 2 + 150 / REREAD_SECONDS
 
 
-@given(
-    st.floats(1, MOST_WATTS),
-    st.floats(0, 70_000),
-    st.lists(st.floats(0.01, 30), min_size=1, max_size=30),
-)
+@given(st.floats(1, MOST_WATTS), st.floats(0, 70_000), st.lists(st.floats(0.01, 30), min_size=1, max_size=30))
 def test_a_counter_that_begins_again_loses_nothing(watts, begin, windows):
     """At most 30 s + REREAD_SECONDS between two readings: 40 kJ at most, and the counter holds 65.5 kJ."""
     machine = Machine((watts,), limit=65_536.0, begin=begin)

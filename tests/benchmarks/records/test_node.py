@@ -101,10 +101,7 @@ def test_other_drivers(top):
 def test_a_node_that_says_nothing(tmp_path):
     (tmp_path / "sys/devices/system/cpu/cpufreq/boost").mkdir(parents=True)  # unreadable: a folder
     info = look(tmp_path)
-    assert {name for name, value in dict(info).items() if value is not None} == {
-        "num_cpus",
-        "memory_bytes",
-    }
+    assert {name for name, value in dict(info).items() if value is not None} == {"num_cpus", "memory_bytes"}
     NodeFacts(rank=0, node="n", load_after=None, **dict(info))
 
 

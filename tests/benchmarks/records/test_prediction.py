@@ -38,10 +38,7 @@ LOWER = {"low": 2.0, "center": 1.0, "high": 3.0}
         ({"schema_version": 2}, "schema_version: 1 is expected"),
         ({"colour": "red"}, "colour: there is no such field"),
         ({"samples_per_second": LOWER}, "samples_per_second: 1.0 is not between 2.0 and 3.0"),
-        (
-            {"efficiency": {"low": 0, "center": 1, "high": 1}},
-            "efficiency.low: more than 0 is expected",
-        ),
+        ({"efficiency": {"low": 0, "center": 1, "high": 1}}, "efficiency.low: more than 0 is expected"),
         ({"parts": {"stragglers": float("nan")}}, "parts.stragglers: a finite number is expected"),
         ({"num_ranks": 0}, "num_ranks: more than 0 is expected"),
         ({"num_ranks": 10**30}, "num_ranks: "),

@@ -30,10 +30,7 @@ OF_RING = [
     ({"algorithms": ["nix"]}, "no algorithm 'nix'; choose from: sync, local_sgd"),
     ({"algorithms": []}, "algorithms"),
     ({"algorithms": ["sync", "sync"]}, "has the value sync twice"),
-    (
-        {"algorithms": ["local_sgd"], "backends": ["none"]},
-        "none of these carries it; add one of: mpi, gloo",
-    ),
+    ({"algorithms": ["local_sgd"], "backends": ["none"]}, "none of these carries it; add one of: mpi, gloo"),
     ({"algorithm_options": {"easgd": {"interval": 2}}}, "easgd has options, but is not in the study"),
     ({"algorithm_options": {"nix": {"interval": 2}}}, "no algorithm 'nix'"),
     (
@@ -95,10 +92,7 @@ OF_SPEED = [
 ]
 OF_TARGETS = [
     ({"warm_up_samples": 10}, "set target.learning_rate_scaling to linear or sqrt"),
-    (
-        {"warm_up_samples": -1, "learning_rate_scaling": "sqrt"},
-        "warm_up_samples: at least",
-    ),
+    ({"warm_up_samples": -1, "learning_rate_scaling": "sqrt"}, "warm_up_samples: at least"),
     ({"growth_factor": 2}, "no use without growth_samples"),
     ({"growth_samples": [5], "growth_factor": 1}, "target.growth_factor: at least"),
     ({"growth_samples": [100, 200, 300]}, "one global batch of 4000: give more samples"),

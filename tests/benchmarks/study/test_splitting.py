@@ -45,12 +45,7 @@ def test_strong_scaling_goes_on_beyond_the_batch_and_has_one_base_case():
 
 def test_auto_is_the_fewest_ranks_per_sample_that_divide_ranks_and_batch():
     planned = plan(**RING, batch=6, ranks=[2, 4, 8], split="auto")
-    assert {(ranks, split) for _, ranks, split, *_ in points(planned)} == {
-        (1, 1),
-        (2, 1),
-        (4, 2),
-        (8, 4),
-    }
+    assert {(ranks, split) for _, ranks, split, *_ in points(planned)} == {(1, 1), (2, 1), (4, 2), (8, 4)}
 
 
 def test_weak_scaling_keeps_the_samples_of_a_rank():

@@ -359,8 +359,7 @@ def test_elements_sent(plan, count, max_segment):
 
 
 @pytest.mark.parametrize(
-    ("what", "changed"),
-    [("rank", {"rank": 3}), ("max_segment", {"max_segment": 0}), ("root", {"root": 3})],
+    ("what", "changed"), [("rank", {"rank": 3}), ("max_segment", {"max_segment": 0}), ("root", {"root": 3})]
 )
 def test_a_schedule_that_cannot_be_is_refused(what, changed):
     asked = {"rank": 0, "size": 3, "count": 7, "max_segment": 1, "root": 0, **changed}

@@ -115,5 +115,5 @@ TARGETS: dict[str, Target] = {
         damage=damage,
         share=0.25,
         seconds=60.0,
-    ),
+    )
 }

@@ -83,6 +83,4 @@ def _save(figure: Figure, file: Any, **_: object) -> None:
     file.write(b"-")
 
 
-TARGETS: dict[str, Target] = {
-    "results": Target(make=make, read=read, damage=damage, share=2.0, seconds=20.0),
-}
+TARGETS: dict[str, Target] = {"results": Target(make=make, read=read, damage=damage, share=2.0, seconds=20.0)}

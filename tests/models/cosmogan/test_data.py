@@ -136,13 +136,7 @@ REFUSED = [
     ("an archive", text(b"PK\x03\x04 an archive"), "is not a .npy file"),
     ("a table", text(b"x,y\n1,2\n"), "is not a .npy file"),
     ("cut header", text(b"\x93NUMPY"), HEADER),
-    (
-        "damaged header",
-        header(
-            b"\x93NUMPY\x01\x00\x76\x00{'descr': ((((",
-        ),
-        HEADER,
-    ),
+    ("damaged header", header(b"\x93NUMPY\x01\x00\x76\x00{'descr': (((("), HEADER),
     ("another version", header(b"\x93NUMPY\x09\x00\x10\x00{}"), HEADER),
     ("objects", lambda path: np.save(path, np.array([{"maps": 1}] * 3), allow_pickle=True), f"{TYPE} object"),
     *(

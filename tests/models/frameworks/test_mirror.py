@@ -24,11 +24,7 @@ def replicas(name, **options):
     """One of torch and one of TensorFlow, that see the same batches."""
     return [
         load_workload(name).factory(
-            framework=framework,
-            preset="tiny",
-            local_batch=4,
-            source=Input(),
-            execution=Execution(),
+            framework=framework, preset="tiny", local_batch=4, source=Input(), execution=Execution()
         )(shard=Shard(), seed=3, **options)
         for framework in FRAMEWORKS
     ]

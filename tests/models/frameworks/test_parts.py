@@ -38,10 +38,7 @@ def test_updates_of_elements_need_no_whole_tensor(kind, options):
 @pytest.mark.parametrize(
     ("optimizer", "reason"),
     [
-        (
-            lambda: layerwise(),
-            "LayerwiseSgd does not update element by element",
-        ),
+        (lambda: layerwise(), "LayerwiseSgd does not update element by element"),
         (lambda: made(OfOneSign), "OfOneSign does not update element by element"),
         (lambda: made(torch.optim.Adafactor), "Adafactor does not update element by element"),
         (lambda: made(torch.optim.LBFGS), "LBFGS cannot update a part of a tensor"),

@@ -16,11 +16,7 @@ from dlscale.models.workload import Execution, Input, Shard
 
 def replica(framework="torch", *, gate=False, **execution):
     factory = WORKLOAD.factory(
-        framework=framework,
-        preset="tiny",
-        local_batch=4,
-        source=Input(),
-        execution=Execution(**execution),
+        framework=framework, preset="tiny", local_batch=4, source=Input(), execution=Execution(**execution)
     )
     return factory(shard=Shard(), seed=1, gate=gate)
 

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.findings.contrasts import (
-    MAX_EXACT,
-    holm,
-    sign_flips,
-    smallest_p,
-    standardised,
-)
+from dlscale.analysis.findings.contrasts import MAX_EXACT, holm, sign_flips, smallest_p, standardised
 from dlscale.analysis.statistics import blocks_needed
 
 # Darwin's maize: heights of 15 pairs of plants, crossed minus self-fertilised, in eighths of an inch.

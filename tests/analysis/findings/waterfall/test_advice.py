@@ -12,10 +12,7 @@ from .conftest import MS, Planted, plant
 
 CAUSES = {
     # What the exchange takes by itself was not measured (where it was: communication/test_communication.py).
-    "exposed": (
-        Planted(exposed=4 * MS),
-        "33 % of a step to communication and waiting; --set",
-    ),
+    "exposed": (Planted(exposed=4 * MS), "33 % of a step to communication and waiting; --set"),
     "exposed, strong": (
         Planted(exposed=1.5 * MS, strong=True),
         "43 % of a step to communication and waiting; --set",

@@ -5,13 +5,7 @@ import pytest
 
 from dlscale.base.launchers import mpi_title
 from dlscale.benchmarks.systems.probe import node
-from dlscale.benchmarks.systems.probe.node import (
-    Commands,
-    read_cpu,
-    read_gpus,
-    read_network,
-    read_node,
-)
+from dlscale.benchmarks.systems.probe.node import Commands, read_cpu, read_gpus, read_network, read_node
 
 
 @pytest.fixture
