@@ -36,6 +36,13 @@ def test_overlap_hides_what_is_ready_early():
     assert efficiency((1.0, 0.5), overlap="thread") == pytest.approx(1.0)
 
 
+def test_a_step_late_an_exchange_has_the_whole_of_the_next_step():
+    """0.16 s are longer than backpropagation and shorter than a step of 0.2 s."""
+    late = {"overlap": "next_step", "inputs": {"rate": exactly(1.2e9)}}
+    assert efficiency(**late) == pytest.approx(1.0)
+    assert efficiency(**late | {"inputs": {"rate": exactly(0.6e9)}}) == pytest.approx(0.64, rel=1e-3)
+
+
 def test_strong_scaling_divides_the_step_and_not_the_exchange():
     own = 0.2 / 16
     assert efficiency(strong=True) == pytest.approx(own / (own + 2 * 15 / 16 * 0.01), rel=1e-4)
