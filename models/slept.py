@@ -36,6 +36,11 @@ class SleptPass:
     forward_seconds: float
     gradients: tuple[tuple[int, float], ...]
 
+    @property
+    def seconds(self) -> float:
+        """Of both passes."""
+        return self.forward_seconds + sum(seconds for _, seconds in self.gradients)
+
     def forward(self) -> list[float]:
         """Seconds of the forward pass that each parameter is needed for, by place: in proportion to its gradient's."""
         backward = sum(seconds for _, seconds in self.gradients)
@@ -156,10 +161,13 @@ class SleepOperations(NamedTuple):
 
 
 class Sleeper:
-    """Sleeps that add up: what one takes too long the next ones take less."""
+    """Sleeps that add up: what one takes too long the next ones take less, but never more than `most` seconds.
 
-    def __init__(self) -> None:
-        self._late = 0.0
+    Without that limit a rank that was stopped for a minute would not sleep for a minute, and its steps would seem fast.
+    """
+
+    def __init__(self, *, most: float) -> None:
+        self._late, self._most = 0.0, most
 
     def sleep(self, seconds: float, *, since: float | None = None) -> None:
         """Return that time after `since` (`time.perf_counter`; None: now), less what earlier calls took too long."""
@@ -167,4 +175,4 @@ class Sleeper:
         wanted = end - time.perf_counter()
         if wanted > 0:
             time.sleep(wanted)
-        self._late = time.perf_counter() - end
+        self._late = min(time.perf_counter() - end, self._most)

@@ -24,7 +24,7 @@ class SleptLoss(nn.Module):
         self.replaced = replaced  # never called; DistributedDataParallel looks for the parameters in it
         # In a tuple: not registered a second time.
         self._gradients = tuple((parameters[place], seconds) for place, seconds in sleeps.gradients)
-        self._sleeper = Sleeper()
+        self._sleeper = Sleeper(most=sleeps.seconds)
         seconds_of = dict(zip(parameters, sleeps.forward(), strict=True))
         self.layers = nn.ModuleList()
         for module in replaced.modules():
