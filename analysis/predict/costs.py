@@ -4,6 +4,7 @@
     servers      what a parameter server does for one worker, by message and by byte: receive, decode, add, encode, send
     contention   what an overlapped exchange takes from the cores that compute, by byte that a rank sends
     coordinator  what Horovod's rank 0 did for every other rank before an exchange, until May 2018
+    in_training  how much longer what is not overlapped takes there than by itself, where memory carries it
 
 Seconds become those of another machine by the frequencies of both processors, the band by `clocks`: the same work takes
 as many clock cycles there or more, up to what a many-core processor needs. On a GPU launches overlap with kernels, so
@@ -85,6 +86,12 @@ class CoordinatorCost(Frozen):
     request_seconds: Measured
 
 
+class TrainingCost(Frozen):
+    """How many times as long as by themselves copies and exchanges in a node's memory take in a training."""
+
+    factors: Measured
+
+
 class Costs(Frozen):
     """The file `costs.toml`."""
 
@@ -95,6 +102,7 @@ class Costs(Frozen):
     servers: list[ServerCost] = []
     contention: list[ContentionCost] = []
     coordinator: CoordinatorCost
+    in_training: TrainingCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

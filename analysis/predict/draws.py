@@ -66,6 +66,11 @@ class Draws:
         network = self.scenario.network
         return replace(network, reduce_seconds_per_byte=0.0) if self.scenario.serving else network
 
+    @property
+    def in_training(self) -> Floats:
+        """(R, 1) how many times as long as by itself what a node's memory carries takes."""
+        return drawn(self.scenario.in_training, self.software)
+
     def stream(self, name: str) -> np.random.Generator:
         """The random numbers of that name, the same on every number of nodes."""
         return stream(self.scenario, name)
@@ -213,7 +218,13 @@ def _seconds_of(draws: Draws, algorithm: Algorithm, largest: int) -> Callable[[i
 
     fixed, slope = drawn_line(draws, line)
     jitter = mean_jitter(network, draws.exchange(algorithm), num_bytes=largest, rng=draws.stream("messages"))
-    return lambda num_bytes: fixed * draws.latency + jitter + num_bytes * slope / draws.rate
+    within, more = network.within_node or (0.0, 0.0), draws.in_training - 1
+
+    def seconds(num_bytes: int) -> Floats:
+        longer = more * (within[0] + num_bytes * within[1])
+        return fixed * draws.latency + jitter + num_bytes * slope / draws.rate + longer
+
+    return seconds
 
 
 def drawn_line(

@@ -2,7 +2,9 @@
 
 An exchange of n bytes within a node is a line a + b n through the buckets of control `exchange`, by least squares of
 relative errors. What is overlapped takes from the cores that compute: by as much as a training of the study takes
-longer than the one over `none`, and than is predicted without that, per byte that a rank sends.
+longer than the one over `none`, and than is predicted without that, per byte that a rank sends. What is not overlapped
+takes longer in a training than alone (`costs.toml`), and so do copies of gradients into buckets, at the rate at which
+the study's ranks copy.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from scipy.optimize import nnls
 from dlscale.analysis.findings.communication_only import communication_only
 from dlscale.analysis.launches import CellLaunches, good_launches, launches_of
 from dlscale.analysis.predict.backend_rules import exchanges_by
-from dlscale.analysis.predict.costs import Limits
+from dlscale.analysis.predict.costs import Limits, load_costs
 from dlscale.analysis.predict.prediction import predict_point
 from dlscale.analysis.predict.scenario import Scenario
 from dlscale.benchmarks.records.cell import Cell
@@ -36,6 +38,9 @@ def on_node(scenario: Scenario, records: Iterable[Record], *, source: str) -> Sc
     if line is None:
         return scenario
     alone = replace(scenario, network=replace(scenario.network, within_node=line), contention=(0.0, 0.0))
+    if scenario.rule.overlap == "none":
+        copying, longer = _copying(alone, records), load_costs().in_training.factors
+        return replace(alone, copying=copying, in_training=longer, contention_source=source)
     measured = _contention(alone, records)
     if measured is None:
         return replace(alone, contention=scenario.contention)
@@ -79,11 +84,7 @@ def _is_on_node(scenario: Scenario, cell: Cell) -> bool:
 
 def _contention(alone: Scenario, records: Sequence[Record]) -> Limits | None:
     """Seconds per byte, by blocks the least and the most; None where no training of the scenario was measured."""
-    trained = {
-        launches.cell.backend: launches
-        for launches in good_launches(launches_of(records), controls={"train"})
-        if _is_on_node(alone, launches.cell) and _trains(alone, launches)
-    }
+    trained = _trained(alone, records)
     training, none = trained.get(alone.rule.backend), trained.get("none")
     if training is None or none is None:
         return None
@@ -99,6 +100,29 @@ def _contention(alone: Scenario, records: Sequence[Record]) -> Limits | None:
     ]
     costs = [max(0.0, seconds - longer) / per_cost for seconds in extra]
     return min(costs), max(costs)
+
+
+def _copying(alone: Scenario, records: Sequence[Record]) -> float:
+    """Seconds per byte of gradients in which a training's ranks copy them into buckets, as fast as they copy alone."""
+    training = _trained(alone, records).get(alone.rule.backend)
+    rates = [
+        min(record.copy_rates)
+        for record in records
+        if record.copy_rates and _is_on_node(alone, record.case.cell)
+    ]
+    if training is None or not rates:
+        return 0.0
+    copies = training.records[0].backend_settings.get("staging_copies", 0)
+    return 2 * float(copies) / float(np.median(rates))  # read and written
+
+
+def _trained(alone: Scenario, records: Sequence[Record]) -> dict[str, CellLaunches]:
+    """By backend, the trainings of the scenario on one node."""
+    return {
+        launches.cell.backend: launches
+        for launches in good_launches(launches_of(records), controls={"train"})
+        if _is_on_node(alone, launches.cell) and _trains(alone, launches)
+    }
 
 
 def _trains(scenario: Scenario, launches: CellLaunches) -> bool:

@@ -111,11 +111,14 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
         gathers = GATHERS[scenario.shard] * halves
         profile = replace(profile, update_seconds=whole_update / num_ranks)
     halos = _halos(draws, split, local_batch)
+    copying = scenario.copying * draws.in_training if exchanges else 0.0
 
     def halted(moment: float) -> Floats:
-        return halos.until(
+        copied = sum(it.num_bytes for it in profile.gradients if it.ready_seconds <= moment)
+        exchanged = halos.until(
             moment, forward_seconds=profile.forward_seconds, backward_seconds=profile.backward_seconds
         )
+        return np.asarray(exchanged + copying * copied, dtype=np.float64)
 
     if rule.asynchronous:
         seconds = asynchronous(draws, profile, factors)

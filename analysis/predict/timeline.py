@@ -8,7 +8,8 @@ The slowest rank decides when a bucket is ready, as every rank's gradients are n
 not wait for each other, and where the new weights come back bucket by bucket, they do so while later ones still go.
 Without overlap all exchanges follow backpropagation. Delayed by a step, they have the whole of the next one: the longer
 of the two is what it takes. Deferred, a layer of the next forward pass waits for its own bucket alone.
-Where ranks share samples, they exchange rows while they compute, and all that follows is that much later.
+Where ranks share samples, they exchange rows while they compute, and copy gradients into buckets where that was
+measured; all that follows is that much later.
 What is overlapped takes from the cores that compute: a step is longer by `beside`, as far as exchanges are overlapped.
 Asynchronous servers make nobody wait for others: their links, or a worker's own round trip, limit the rate.
 
@@ -53,8 +54,8 @@ def step_seconds(
 ) -> Floats:
     """(R, K) seconds of synchronous steps whose slowest rank computes `factors` times as long as planned.
 
-    Before a moment of the undisturbed step it exchanges rows for `halted` seconds. Wholly overlapped, its exchanges
-    would make it compute `beside` seconds longer.
+    Before a moment of the undisturbed step it exchanges rows and copies gradients for `halted` seconds. Wholly
+    overlapped, its exchanges would make it compute `beside` seconds longer.
     """
     if not exchanges or rule.overlap == "none" or not np.any(beside):
         return _step_seconds(computed, rule, exchanges, factors, rng, halted=halted)

@@ -69,7 +69,8 @@ def test_backends_of_the_reference_machine_are_predicted_in_the_order_that_was_m
     words += ["--set", "ranks_per_node=2", "--json", "--results", tmp_path]
     status, out, err = dlscale(*words)
     assert status == 0, err
-    rates = {row["backend"]: row["samples_per_second"] for row in json.loads(out)["rows"]}
+    rows = {row["backend"]: row for row in json.loads(out)["rows"]}
+    rates = {backend: row["samples_per_second"] for backend, row in rows.items()}
     records, _ = load_records(REFERENCE / "trainings")
     measured = {
         record.case.cell.backend: np.median([max(it.seconds) / it.num_steps for it in record.windows])
@@ -77,6 +78,10 @@ def test_backends_of_the_reference_machine_are_predicted_in_the_order_that_was_m
         if record.case.cell.control == "train"
     }
     assert sorted(BACKENDS, key=rates.get, reverse=True) == sorted(BACKENDS, key=measured.get)
+    for backend, row in rows.items():
+        efficiency = measured["none"] / measured[backend]
+        assert row["low"] < efficiency < row["high"], backend
+        assert row["efficiency"] == pytest.approx(efficiency, abs=0.05), backend
 
 
 def test_what_cannot_be_ranked_is_said(dlscale, tmp_path):
