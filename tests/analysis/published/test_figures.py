@@ -45,7 +45,7 @@ def points(panel, name):
 
 
 def test_a_table_of_speed_ups_is_drawn_as_it_was_printed(figure):
-    left, right = figure("powerai-ddl-2").panels
+    left, right, here = figure("powerai-ddl-2").panels
     (caffe,) = left.series
     assert caffe.joined
     rates = {4: 1.0, 8: 2.0, 16: 3.9, 32: 7.9, 64: 15.5, 128: 30.5, 256: 60.6}
@@ -54,6 +54,9 @@ def test_a_table_of_speed_ups_is_drawn_as_it_was_printed(figure):
     assert [plot.y.title for plot in (left, right)] == ["speed-up over 4 GPUs [1]", "scaling efficiency [%]"]
     (ideal,) = left.guides
     assert all(y == pytest.approx(x / 4) for x, y in ideal.points)
+    assert {series.evidence for series in here.series} == {
+        "emulated"
+    }  # no published point in what was measured here
 
 
 def test_every_table_has_a_panel_in_one_scale(figure):
@@ -217,7 +220,8 @@ def test_nothing_is_cut_off_or_without_a_unit(published, figure):
             picture.draw_without_rendering()
         assert_inside(picture, *(text for axes in picture.axes for text in axes.texts), name=name)
         assert [plot.y.title for plot in whole.panels] == [f"{p.y_label} [{p.y_unit}]" for p in entry.panels]
-        assert all(entry.x_unit in plot.x.title for plot in whole.panels)
+        units = [panel.x_unit or entry.x_unit for panel in entry.panels]
+        assert all(unit in plot.x.title for unit, plot in zip(units, whole.panels, strict=True))
         silent = any(not plot.series and not plot.areas for plot in whole.panels)
         assert (whole.warning == NOT_PUBLISHED or silent) == (name not in FULL), name
 
@@ -238,7 +242,7 @@ def predicted():
 
 def test_a_predicted_curve_is_a_band_in_the_look_of_what_it_predicts(figure, predicted):
     whole = figure("powerai-ddl-2", predicted=[predicted])
-    left, right = whole.panels
+    left, right, _ = whole.panels
     theirs, band = right.series
     assert (band.band, band.evidence, band.joined) == (True, "simulated", True)
     assert (band.look, band.tags) == (theirs.look, theirs.tags)
@@ -275,7 +279,7 @@ def test_what_is_not_predicted_says_what_is_missing(published, figure):
 
 def test_a_predicted_figure_is_drawn_without_a_study_of_ours(published, predicted, tmp_path):
     paths = write_figures(published, tmp_path, predicted=[predicted], alone=False)
-    assert {path.stem for path in paths} == {"powerai-ddl-2"}
+    assert {path.stem for path in paths} == {"powerai-ddl-2", "powerai-ddl-3"}  # one has a series beside it
     with (tmp_path / "powerai-ddl-2.csv").open(newline="") as lines:
         simulated = [row for row in csv.DictReader(lines) if row["evidence"] == "simulated"]
     assert [(row["x"], round(float(row["y"])), row["source"]) for row in simulated] == [
