@@ -13,6 +13,7 @@ from dlscale.collectives.training._tensorflow_native import NativeExchange, with
 from dlscale.collectives.training.communication import AUTOMATIC
 
 
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def exchange_over(rings: Sequence[Collective], *, threads: bool | None = None) -> NativeExchange:
     """The exchange over `rings`, one per team, made when it is first asked for; collective then.
 

@@ -110,8 +110,8 @@ class Part:
                 self.pieces.append(Piece(place=place, inside=inside, updated=tf.Variable(value, name=name)))
         if isinstance(self.optimizer, MakesSlots):
             self.optimizer.make_slots([piece.updated for piece in self.pieces])
-        self._apply = tf.function(self._applied)
-        self._read, self._assign = tf.function(self._updated), tf.function(self._assigned)
+        traced = partial(tf.function, autograph=False)
+        self._apply, self._read, self._assign = map(traced, (self._applied, self._updated, self._assigned))
 
     def row(self, gradients: Sequence[Any]) -> Any:
         """The gradients in a row, as an operation of a graph."""
@@ -186,8 +186,8 @@ class OptimizerShardedTrainer(ReplicaTrainer):
         self._parts = [Part(objective, collective) for objective in replica.objectives]
         self._differentiate: Callable[..., Any] = partial(replica.differentiate)
         if replica.compiled:
-            self._differentiate = compiled_differentiation(replica.differentiate)
-        self._backward = tf.function(self._rows)
+            self._differentiate = compiled_differentiation(replica)
+        self._backward = replica.traced(self._rows)
 
     def step(self) -> None:
         self._losses, rows = self._backward(*self._replica.next_batch())

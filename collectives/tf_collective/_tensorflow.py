@@ -60,7 +60,7 @@ class StrategyTrainer(ReplicaTrainer):
         self._implementation = implementation
         self._waits = on_gpu(replica)
         self._options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=bytes_per_pack)
-        self._step = tf.function(self._one_step)
+        self._step = replica.traced(self._one_step)
 
     def broadcast(self) -> None:
         """Every rank has the weights of rank 0: the sum of them and the other ranks' zeros."""

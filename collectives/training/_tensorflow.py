@@ -66,8 +66,8 @@ class TensorFlowTrainer(ReplicaTrainer):
         self._exchange = exchange
         self._differentiate: Callable[..., Any] = partial(replica.differentiate, wrapped=tape)
         if replica.compiled:
-            self._differentiate = compiled_differentiation(replica.differentiate)
-        self._step = tf.function(self._one_step)
+            self._differentiate = compiled_differentiation(replica)
+        self._step = replica.traced(self._one_step)
         self._waits = on_gpu(replica)
 
     def step(self) -> None:
@@ -149,16 +149,16 @@ def assign(updates: Sequence[tuple[Any, Any]]) -> None:
         variable.assign(value)
 
 
-def compiled_differentiation(differentiate: Callable[..., Any]) -> Callable[..., Any]:
-    """`differentiate` by XLA. Only tensors come out of it: the variables to be updated are noted while it is traced."""
+def compiled_differentiation(replica: Any) -> Callable[..., Any]:
+    """Its `differentiate` by XLA. Only tensors come out of it: variables to be updated are noted while it is traced."""
     variables: list[Any] = []
 
     def tensors(*batch: Any) -> Any:
-        losses, gradients, updates = differentiate(*batch)
+        losses, gradients, updates = replica.differentiate(*batch)
         variables[:] = [variable for variable, _ in updates]
         return losses, gradients, [value for _, value in updates]
 
-    compiled = tf.function(tensors, jit_compile=True)
+    compiled = replica.traced(tensors, jit_compile=True)
 
     def call(*batch: Any) -> Any:
         losses, gradients, values = compiled(*batch)
@@ -182,9 +182,9 @@ class PipelinedTrainer(TensorFlowTrainer):
         super().__init__(replica, exchange)
         self._pipelined_exchange, self._training = exchange, training
         self._num_steps = 0
-        self._first = tf.function(self._first_step)
-        self._pipelined = tf.function(self._pipelined_step)
-        self._drain = tf.function(self._apply_what_is_left)
+        self._first = replica.traced(self._first_step)
+        self._pipelined = replica.traced(self._pipelined_step)
+        self._drain = replica.traced(self._apply_what_is_left)
 
     def step(self) -> None:
         """Train on one local batch; apply the means of the step before, if there is one and cool-down has not begun."""

@@ -34,9 +34,9 @@ class DeferredTrainer(DeferredUpdates, TensorFlowTrainer):
     def __init__(self, replica: Any, exchange: NativeExchange) -> None:
         super().__init__(replica, exchange)
         self._deferred_exchange = exchange
-        self._first = tf.function(self._compute_and_send)
-        self._next = tf.function(self._update_and_compute)
-        self._rest = tf.function(self._update_what_is_due)
+        self._first = replica.traced(self._compute_and_send)
+        self._next = replica.traced(self._update_and_compute)
+        self._rest = replica.traced(self._update_what_is_due)
         self._is_due = False
         self._num_steps = 0
 

@@ -83,6 +83,13 @@ class TensorFlowReplica(BatchedReplica):
         for network in program.networks:
             network.dtype = self._dtype
         self._only_gradients: Any = None  # a function of a batch, traced once
+        self._predict = self.traced(
+            lambda *samples: program.predict(*self._as_computed(samples)), reduce_retracing=True
+        )
+
+    def traced(self, function: Callable[..., Any], **options: Any) -> Any:
+        """`tf.function` of what has the networks in it, as all around them: nothing of ours branches on tensors."""
+        return tf.function(function, autograph=self._program.autograph, **options)
 
     def _as_batch(self, arrays: Sequence[NDArray[Any]]) -> Batch:
         """Tensors. Copied: lent by DLPack, memory that is not aligned to 64 bytes aborts the process."""
@@ -132,10 +139,8 @@ class TensorFlowReplica(BatchedReplica):
 
     def gradients(self) -> Weights:
         if self._only_gradients is None:
-            self._only_gradients = tf.function(
-                lambda *batch: self.differentiate(*batch)[:2],
-                jit_compile=self.compiled,
-                autograph=self._program.autograph,
+            self._only_gradients = self.traced(
+                lambda *batch: self.differentiate(*batch)[:2], jit_compile=self.compiled
             )
         self._losses, gradients = self._only_gradients(*self.next_batch())
         return [np.asarray(gradient) for group in gradients for gradient in group]
@@ -167,7 +172,7 @@ class TensorFlowReplica(BatchedReplica):
             objective.optimizer.set_rate(learning_rate)
 
     def outputs(self) -> Weights:
-        outputs = tf.function(lambda *batch: self._program.outputs(*self._as_computed(batch)))
+        outputs = self.traced(lambda *batch: self._program.outputs(*self._as_computed(batch)))
         return [tf.cast(output, tf.float32).numpy() for output in outputs(*self.next_batch())]
 
     def set_local_batch(self, local_batch: int) -> None:
@@ -225,14 +230,10 @@ class TensorFlowReplica(BatchedReplica):
     def forward_flops(self) -> int:
         """Floating-point operations of `outputs` per sample, counted in TensorFlow's graph."""
         batch = self.next_batch()
-        outputs = tf.function(lambda *batch: self._program.outputs(*batch)).get_concrete_function(*batch)
+        outputs = self.traced(lambda *batch: self._program.outputs(*batch)).get_concrete_function(*batch)
         return sum(_flops(operation) for operation in outputs.graph.get_operations()) // int(
             batch[0].shape[0]
         )
-
-    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]
-    def _predict(self, *samples: Any) -> Any:
-        return self._program.predict(*self._as_computed(samples))
 
     def _as_computed(self, batch: Sequence[Any]) -> list[Any]:
         """Real numbers in the precision of the computation: layers follow the type of their input."""

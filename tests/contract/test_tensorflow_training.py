@@ -1,6 +1,7 @@
 """TensorFlow's trainers over a collective: late and synchronous steps, threads, what they record, what goes wrong."""
 
 import types
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ class Replica:
     framework = "tensorflow"
     compiled = sleeps = False
     schedule = None
+    traced = staticmethod(partial(tf.function, autograph=False))
 
     def __init__(self, rank):
         self.variables = [tf.Variable(weight) for weight in WEIGHTS]

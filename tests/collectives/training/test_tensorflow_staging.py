@@ -23,6 +23,7 @@ WORKER_GPU = "/job:worker/task:1/device:GPU:0"
 class Replica:
     compiled = sleeps = False
     schedule = None
+    traced = staticmethod(tf.function)
 
     def __init__(self, device):
         parameter = types.SimpleNamespace(shape=(3, 4), device=device)
