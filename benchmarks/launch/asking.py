@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -44,10 +45,15 @@ def ask(
     Raises NoAnswerError, and TimeoutExpired where it takes longer than the limit.
     """
     threads = {"OMP_NUM_THREADS": str(num_threads)} if num_threads else {}
-    with _in_memory() as said, _in_memory() as complained:
+    with (
+        _in_memory() as said,
+        _in_memory() as complained,
+        # What it leaves behind, however it ends: AutoGraph's sources for one.
+        TemporaryDirectory(prefix="dlscale-", ignore_cleanup_errors=True) as folder,
+    ):
         with running(
             [str(python), "-P", "-m", f"dlscale.{module}", *arguments],
-            environment={**passed_on(HELPER), **variables, **QUIET, **threads},
+            environment={**passed_on(HELPER), **variables, **QUIET, **threads, "TMPDIR": folder},
             output=said,
             complaints=complained,
         ) as process:

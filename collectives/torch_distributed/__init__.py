@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import gc
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,18 +76,25 @@ def meeting_place(name: str, *, control: Any, allow_open_ports: bool) -> Meeting
 def remove_meeting_place(folder: Path | None, control: Any) -> None:
     """Nobody meets there any more; collective.
 
-    The last store to go removes the file. Where one is still held the folder must stay: a store whose file cannot be
-    opened any more waits for it until the timeout.
+    A store removes the file only if it is the last to be counted, which two that go at once both may miss, and which a
+    group that torch still holds (`fully_shard`'s mesh) never is. One whose file is gone does nothing when it goes.
     """
     control.Barrier()
     if folder and control.Get_rank() == 0:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+        _remove(folder)
 
 
 def _private_folder(name: str, control: Any) -> Path:
-    first = control.Get_rank() == 0
-    return Path(control.bcast(tempfile.mkdtemp(prefix=f"dlscale-{name}-") if first else None))
+    """One that goes with its process where an error leaves no time to remove it before."""
+    made = None
+    if control.Get_rank() == 0:
+        made = tempfile.mkdtemp(prefix=f"dlscale-{name}-")
+        atexit.register(_remove, Path(made))
+    return Path(control.bcast(made))
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _file_store(folder: Path, control: Any) -> Any:

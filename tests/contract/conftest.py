@@ -5,6 +5,8 @@ import gc
 import json
 import os
 import re
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -301,6 +303,8 @@ def connected(world, job, connected_once):
     yield open_one
     for backend in opened:
         backend.close()
+    if world.Get_rank() == 0:
+        assert not list(Path(tempfile.gettempdir()).glob("dlscale-*")), "a backend left something behind"
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 gc.disable()  # while frameworks are imported it finds none; `world` in tests/contract switches it on
@@ -42,6 +43,7 @@ def main():
     faulthandler.register(signal.SIGTERM, file=os.dup(sys.stderr.fileno()), chain=True)
     num_servers = int(os.environ.get("DLSCALE_CONTRACT_SERVERS", "0"))
     num_workers = int(os.environ["DLSCALE_UNDER_MPIEXEC"])
+    tempfile.tempdir = folder  # what a killed rank leaves goes with the launch
     # A folder of its own: ranks that clear pytest's common one at the same time get into each other's way.
     arguments.append(f"--basetemp={folder}/rank-{rank}-tmp")
     status = serve(num_servers) if int(rank) >= num_workers else pytest.main(arguments)

@@ -280,8 +280,9 @@ def test_a_backend_between_gpus_needs_one_and_its_library(
     ("options", "given", "bound"),
     [({}, "eth0", "lo"), ({"allow_open_ports": True}, "eth0", "eth0"), ({"bucket_cap_mb": 5}, None, "lo")],
 )
-def test_ranks_of_xccl_form_a_group_of_their_own_gpus(options, given, bound, monkeypatch):
+def test_ranks_of_xccl_form_a_group_of_their_own_gpus(options, given, bound, monkeypatch, tmp_path):
     """With torch's part of it replaced: no such build is here."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     formed = []
     for module in (frameworks, xccl):
         monkeypatch.setattr(module, "gpu_module", lambda _: gpus_of(2, *XCCL))
