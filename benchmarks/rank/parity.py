@@ -1,7 +1,7 @@
 """The parity gate: a workload's networks in two frameworks are the same program, as a rule torch and TensorFlow.
 
 Structure is compared for every preset: names and shapes of all weights, parameters, FLOPs. Numbers are compared for
-one: from the same weights and the same batch, the networks' outputs, the gradients, and the loss of the first and of
+one: from the same weights and the same batches, the networks' outputs, the gradients, and the loss of the first and of
 the fourth step, both frameworks training with their own optimizers. Rule M27 of the methodology.
 
     python -m dlscale.benchmarks.rank.parity REQUEST     for a process of its own; prints `Parity` objects, a line each
@@ -9,6 +9,7 @@ the fourth step, both frameworks training with their own optimizers. Rule M27 of
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import sys
@@ -57,7 +58,7 @@ def check_parity(
         workload=workload.name,
         preset=preset,
         precision=precision,
-        num_parameters={replica.framework: _num_parameters(replica) for replica in pair.replicas()},
+        num_parameters={replica.framework: _num_parameters(replica) for replica in pair.alike},
         checks=checks,
     )
 
@@ -65,7 +66,7 @@ def check_parity(
 def structure(workload: Workload, preset: str, frameworks: tuple[str, str] = FRAMEWORKS) -> Iterator[Gate]:
     """Names, shapes, parameters and FLOPs of a preset, between the frameworks and against its facts."""
     facts = workload.preset(preset)
-    pair = _Pair(workload, preset, "fp32", local_batch=2, frameworks=frameworks).replicas()
+    pair = _Pair(workload, preset, "fp32", local_batch=2, frameworks=frameworks).built()
     layers = [
         list(zip(replica.names(), (weight.shape for weight in replica.weights()), strict=True))
         for replica in pair
@@ -98,9 +99,15 @@ class _Pair:
         self._local_batch = local_batch
         self._tolerances = TOLERANCES[precision]
 
-    def replicas(self) -> tuple[Replica, Replica]:
-        """One in each framework, fresh ones."""
+    def built(self) -> tuple[Replica, Replica]:
+        """One in each framework, with the weights that it begins with."""
         first, second = (self._build(framework) for framework in self._frameworks)
+        return first, second
+
+    @functools.cached_property
+    def alike(self) -> tuple[Replica, Replica]:
+        """Those that are compared, of equal weights. What is asked of one takes the next batch, of both the same."""
+        first, second = self.built()
         weights = smoothed(first.weights(), first.names())
         first.load(weights)
         second.load(weights)
@@ -108,14 +115,13 @@ class _Pair:
 
     def numbers(self) -> Iterator[Gate]:
         """Outputs, gradient, and the loss before and after some steps."""
-        one, other = self.replicas()
+        one, other = self.alike
         pairs = zip(one.outputs(), other.outputs(), strict=True)
         worst = max(output_difference(output, others) for output, others in pairs)
         yield self._close("outputs", worst, "of the largest output")
-        one, other = self.replicas()
         deviation = gradient_difference(one.gradients(), other.gradients())
         yield self._close("gradient", deviation, "of the gradient's norm")
-        losses = [self._losses(replica) for replica in self.replicas()]
+        losses = [self._losses(replica) for replica in self.alike]
         for name, step, text in (
             ("loss", 0, "of the first step"),
             ("loss_after", NUM_STEPS, f"after {NUM_STEPS} steps"),
