@@ -97,21 +97,23 @@ IN_ORDER = --no-loadscope-reorder
 # Tests of many processes may fail by what else the machine does: such a test is tried once more, and the summary names it
 # with its first failure. One that fails twice is a fault.
 TWICE = --reruns 1 --rerun-show-tracebacks -r Rs
-ONE_THREAD = OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1
+ONE_CORE = OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1
+# Where ranks exchange, one operation of TensorFlow's may wait for another.
+ONE_THREAD = $(ONE_CORE) TF_NUM_INTEROP_THREADS=1
 
 test: .venv  ## Unit tests, communicators on 2 ranks, a study, one that is killed and resumed, an own model (6 minutes)
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_TEST)' $(PARALLEL)
-	$(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_TEST)' $(PARALLEL) $(IN_ORDER)
+	$(ONE_CORE) $(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_TEST)' $(PARALLEL) $(IN_ORDER)
 
 test-all: .venv horovod lint types  ## Also every trainer, Horovod, Slurm, parity, thread sanitizer, the page in Chromium (25 minutes)
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(TWICE)
-	$(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(IN_ORDER) $(TWICE)
+	$(ONE_CORE) $(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(IN_ORDER) $(TWICE)
 
 test-nightly: .venv .venv-openmpi .venv-oldest .venv/.science horovod build/ccl/horovod.json  ## What is rare: Open MPI, the oldest torch, oneCCL, networks, fuzz, sanitizers, mutations, stress (hours; SECONDS= of fuzz)
 	@[[ $(call quoted,$(NIGHT)) =~ ^[0-9]+$$ ]] || { echo "make test-nightly: SECONDS is no whole number; give for example SECONDS=3600" >&2; exit 1; }
 	failed=0; \
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_NIGHT)' --hypothesis-profile=nightly $(PARALLEL) || failed=1; \
-	$(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_NIGHT)' $(PARALLEL) $(IN_ORDER) $(TWICE) || failed=1; \
+	$(ONE_CORE) $(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_NIGHT)' $(PARALLEL) $(IN_ORDER) $(TWICE) || failed=1; \
 	$(PYTEST) tests/network -m '$(MARKED_FOR_NIGHT)' $(TWICE) || failed=1; \
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-openmpi/bin/python -m pytest tests/mpi tests/studies -m any_mpi $(TWICE) || failed=1; \
 	DLSCALE_REQUIRE='$(subst horovod,,$(DLSCALE_REQUIRE))' .venv-oldest/bin/python -m pytest tests/mpi tests/studies -m any_mpi $(TWICE) || failed=1; \
@@ -160,8 +162,10 @@ validate-emulated: .venv  ## Measure on emulated hosts what predictions are held
 
 $(ENVIRONMENTS): %: %/.installed
 
-# pip reads PIP_CONSTRAINT for build requirements too, so that they are pinned as everything else.
-INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_OF_$*) $*/bin/python -m pip install --quiet --disable-pip-version-check
+# pip reads PIP_CONSTRAINT for build requirements too, so that they are pinned as everything else. It compiles bytecode on
+# one core, for half of its time: all cores do that at the end. A few files are no Python, as templates.
+INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_OF_$*) $*/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
+COMPILE = $*/bin/python -m compileall -qq --workers 0 $*/lib || true
 
 %/.installed: pyproject.toml constraints.txt $(NATIVE)
 	@[[ -x $*/bin/python ]] || $(PYTHON) -m venv $*
@@ -170,6 +174,7 @@ INSTALL = PIP_CONSTRAINT=$(or $(CONSTRAINTS_OF_$*),constraints.txt) $(VARIABLES_
 	@$(INSTALL) $(MPI_OF_$*)
 	@echo "setting up $*: 3/3 TensorFlow, PyTorch, JAX, the other libraries and the native ring (a few minutes)"
 	@$(INSTALL) --config-settings=cmake.define.DLSCALE_WITH_MPI=ON --editable '.[mpi,grpc,tensorflow,$(or $(JAX_OF_$*),jax),images,mllog,parquet,dev]'
+	@$(COMPILE)
 	@touch $@
 
 # Of two lines for one package the first one holds.
