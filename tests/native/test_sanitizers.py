@@ -1,6 +1,7 @@
 """The programs of test_native.py under the compiler's sanitizers, and proof that these would find something.
 
-The thread sanitizer looks at every test-all; memory and undefined behaviour are left to the night, as are most proofs.
+The thread sanitizer looks at every test-all; memory and undefined behaviour are left to the night, as are the proofs,
+for which all is compiled once more.
 """
 
 import shutil
@@ -84,9 +85,6 @@ MUTANTS = {
 }
 
 
-FIRST, *OTHERS = MUTANTS
-
-
 @pytest.fixture(scope="module")
 def mutated(variant, tmp_path_factory):
     """mutated(file, old, new): the programs under the thread sanitizer, from a copy with one change."""
@@ -108,7 +106,8 @@ def mutated(variant, tmp_path_factory):
     return mutate
 
 
-@pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.nightly) for name in OTHERS)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_protocol_is_found(mutated, name):
     done = mutated(*MUTANTS[name]).run("sequences_test", 24, 150)
     assert done.returncode != 0, done.stdout

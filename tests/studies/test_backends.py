@@ -100,12 +100,14 @@ def endless(bench):
     return path
 
 
-SERVERS = [("grpc_ps", "torch"), pytest.param("grpc_ps", "tensorflow", marks=pytest.mark.nightly)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("backend", "framework"), [*SERVERS, pytest.param("mpi_ps", "torch", marks=pytest.mark.nightly)]
+    ("backend", "framework"),
+    [
+        ("grpc_ps", "torch"),
+        pytest.param("grpc_ps", "tensorflow", marks=pytest.mark.nightly),
+        pytest.param("mpi_ps", "torch", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_killed_server_ends_the_launch_and_is_named(bench, backend, framework):
     served = ("--backends", backend, "--ranks", "2")
@@ -118,10 +120,10 @@ def test_a_killed_server_ends_the_launch_and_is_named(bench, backend, framework)
     assert record.failure.message.startswith("server 0 (rank 2) died")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # a rank's error as a record, and these words, are shown by day, too
 @pytest.mark.parametrize(
     ("backend", "framework"),
-    [*SERVERS, pytest.param("tf_collective", "tensorflow", marks=pytest.mark.nightly)],
+    [("grpc_ps", "torch"), ("grpc_ps", "tensorflow"), ("tf_collective", "tensorflow")],
 )
 def test_a_port_in_use_is_a_record_that_says_so(bench, backend, framework):
     with socket.socket() as taken:
