@@ -121,17 +121,3 @@ def test_resume_tries_failures_again_up_to_a_limit(bench):
     assert given_up.returncode == 2
     assert "1 case failed 2 times, not retried" in given_up.stdout
     assert [record.attempt for record in bench.records()] == [1, 2]
-
-
-@pytest.mark.slow
-def test_resume_of_a_study_on_another_system_is_one_line(bench):
-    bench.run("--backends", "none", "--ranks", "1", "--data", "synthetic")
-    path = planned(bench)
-    text = json.loads(path.read_text())
-    text["fingerprint"]["versions"]["torch"] = "1.0"
-    text["study"]["seed"] = 77
-    path.write_text(json.dumps(text))
-    done = bench.ask("resume")
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert "was measured with other code, versions or machine (torch 1.0, now 2." in line
