@@ -41,7 +41,7 @@ def test_the_last_lines_are_the_answers(python):
 def test_what_it_leaves_goes_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     program = tmp_path / "python"
-    program.write_text('#!/bin/sh\ntouch "$TMPDIR/left" && echo "{\\"number\\": 1}"\n')
+    program.write_text('#!/bin/sh\ntouch "${TMPDIR:?}/left" && echo "{\\"number\\": 1}"\n')
     program.chmod(0o755)
     assert ask(program, "module", answer=Answer) == [Answer(number=1)]
     assert list(tmp_path.iterdir()) == [program]
