@@ -164,7 +164,7 @@ def _introduced(study: Study, system: System, request: Request, how: Start) -> R
 
 
 def _trained_here(name: str, study: Study, request: Request) -> dict[str, list[SamplesToTarget]]:
-    """The samples to each workload's target in trainings of this machine, which are trained now if there are none."""
+    """The samples to each workload's target in trainings of this machine, trained now if too few are there."""
     # Here, because predictions take longer to import than a plan takes.
     from dlscale.benchmarks.cli.rehearsal import local_request, local_samples
 
@@ -172,8 +172,8 @@ def _trained_here(name: str, study: Study, request: Request) -> dict[str, list[S
     found = {workload: local_samples(results, study, workload) for workload in study.workloads}
     if missing := [workload for workload, samples in found.items() if not samples]:
         click.echo(
-            f"no trainings of {', '.join(missing)} to a target are in {results}: trained now on this machine, which is "
-            "all that is measured"
+            f"{results} has no 6 trainings of {', '.join(missing)} that reached this target: trained now on this "
+            "machine, which is all that is measured"
         )
         local = local_request(request, missing).changed(figures=False)
         plan_and_run(name, local, Start(commands=False))
