@@ -48,10 +48,14 @@ def publication(path: Path) -> None:
 
 
 def of_published(name: str) -> Target:
-    """A file among all others of published values."""
+    """A file among all others of published values, and the measured series that panels show beside them."""
+
+    def beside(folder: Path) -> None:
+        for part in ("published", "reference/series"):
+            shutil.copytree(PUBLISHED.parent / part, folder / part, dirs_exist_ok=True)
+
     return file_target(
-        name, (PUBLISHED / name).read_bytes, lambda path: load_published(path.parent),
-        beside=lambda folder: shutil.copytree(PUBLISHED, folder, dirs_exist_ok=True),
+        f"published/{name}", (PUBLISHED / name).read_bytes, lambda path: load_published(path.parent), beside=beside
     )  # fmt: skip
 
 
