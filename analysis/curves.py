@@ -103,7 +103,7 @@ def named_cells(cells: Iterable[Cell], *, settings: Sequence[str] = ()) -> dict[
 
 
 def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
-    """Cell id -> the method of its curve, where ranks share samples and each number of ranks has one split.
+    """Cell id -> the method of its curve, where ranks share samples and each number of them has one split and carrier.
 
     1 rank, which has whole samples, belongs to it. Where samples grow with their ranks, the split goes without saying.
     """
@@ -115,9 +115,9 @@ def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
         curves.setdefault(key, {})[cell_id] = cell
     found: dict[str, str] = {}
     for own in curves.values():
-        splits = {(cell.num_ranks, cell.split) for cell in own.values() if cell.control == "train"}
-        beyond = {split for num_ranks, split in splits if num_ranks > 1}
-        if max(beyond, default=1) == 1 or len(dict(splits)) < len(splits):
+        forms = {(cell.num_ranks, cell.split, cell.halo) for cell in own.values() if cell.control == "train"}
+        beyond = {split for num_ranks, split, _ in forms if num_ranks > 1}
+        if max(beyond, default=1) == 1 or len({num_ranks for num_ranks, _, _ in forms}) < len(forms):
             continue
         first = next(iter(own.values()))
         split = AUTO if len(beyond) > 1 else str(*beyond)

@@ -83,6 +83,11 @@ def test_a_curve_through_the_wall_is_one():
     assert {name for name, _ in found} == {"ring, split auto, halos by mpi"}
 
 
+def test_carriers_on_as_many_ranks_are_curves_of_their_own():
+    records = strong({2: 2}) + strong({2: 2}, halo="mpi")[6:]
+    assert names(records) == [("ring", 1), ("ring, split 2", 2), ("ring, split 2, halos by mpi", 2)]
+
+
 def test_splits_on_as_many_ranks_are_curves_of_their_own():
     records = strong({2: 1}) + strong({2: 2, 4: 2})[6:]
     assert names(records) == [("ring", 1), ("ring", 2), ("ring, split 2", 2), ("ring, split 2", 4)]
