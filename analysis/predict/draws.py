@@ -46,9 +46,8 @@ class Draws:
     minimal: Floats  # weight of minimal routing
     scattered: NDArray[np.bool_]
     pace: Floats  # of computing, as a factor on the profile's times
-    least_batch: (
-        Floats  # from 0 to 1: how many samples a step computes at least as long as, between its limits
-    )
+    # From 0 to 1, between the limits: how many samples a step computes at least as long as.
+    least_batch: Floats
     software: Floats  # from 0 to 1: what software costs, between its limits
     threads: Floats  # likewise: how many of a server's cores work at once
     contention: (

@@ -49,9 +49,8 @@ class Scenario:
     contention_source: str = ""  # the study that it was measured in; empty: another machine's, or none
     # Of an exchange within a node that a study has measured by itself, and of copies: how much longer in a training.
     in_training: Limits = (1.0, 1.0)
-    copying: float = (
-        0.0  # seconds per byte of gradients, by itself, that the computing core copies into buckets
-    )
+    # Seconds per byte of gradients that the computing core copies into buckets, by itself.
+    copying: float = 0.0
     num_replicates: int = NUM_REPLICATES
     seed: int = 0
     calibrated_nodes: int | None = None  # the most that the network was calibrated on; None: it was not
