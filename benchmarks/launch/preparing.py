@@ -138,7 +138,7 @@ def campaign_here(system: System, installation: Installation, plan: Plan, *, fol
 
 def _plan_of(study: Study, system: System, *, environment: str, data: str | None) -> Plan:
     plan = expand(study, environment=environment, shape=shape(study, system), data=data, policy=system.policy)
-    return replace(plan, sample_seconds=system.sample_seconds)
+    return replace(plan, sample_seconds=system.sample_seconds, link_rate=system.link_rate)
 
 
 def _pairs(plan: Plan) -> list[tuple[str, str]]:

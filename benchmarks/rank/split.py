@@ -55,14 +55,13 @@ def gate_height(height: int, block_rows: int, split: int) -> int:
 def split_gate(factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int) -> Gate:
     """In float64; collective. In a second round weights are others: halos of the one before would show."""
     pair = _Pair.of(factory, control=control, shard=shard, seed=seed)
-    rounds = [pair.compared(weights) for weights in pair.first_weights(SHRUNK)]
-    output = max((one.output for one in rounds), key=nan_last)
-    gradient = max((one.worst_tensor for one in rounds), key=nan_last)
+    found = pair.compared(*pair.first_weights(SHRUNK))
     detail = (
-        f"outputs ({output:.2g} of the largest) and mean gradient ({gradient:.2g} of a tensor's length) of "
-        f"{pair.num_sharing} ranks with parts of samples, in float64, against whole samples"
+        f"outputs ({found.output:.2g} of the largest) and mean gradient ({found.worst_tensor:.2g} of a tensor's "
+        f"length) of {pair.num_sharing} ranks with parts of samples, in float64, against whole samples"
     )
-    return Gate.at_most(IN_FLOAT64, max(output, gradient, key=nan_last), name="split", detail=detail)
+    worst = max(found.output, found.worst_tensor, key=nan_last)
+    return Gate.at_most(IN_FLOAT64, worst, name="split", detail=detail)
 
 
 def split_precision_gate(
@@ -70,8 +69,7 @@ def split_precision_gate(
 ) -> Gate:
     """In the precision of the training; collective."""
     pair = _Pair.of(factory, control=control, shard=shard, seed=seed)
-    (weights,) = pair.first_weights()
-    found, allowed = pair.compared(weights), IN_PRECISION[precision]
+    found, allowed = pair.compared(*pair.first_weights()), IN_PRECISION[precision]
     detail = (
         f"the same in {precision}: outputs ({found.output:.2g}, allowed {allowed[0]:g}) and mean gradient "
         f"({found.gradient:.2g}, allowed {allowed[1]:g}), of what is allowed"
@@ -117,16 +115,18 @@ class _Pair:
         weights = smoothed(self.shared.weights(), self.shared.names())
         return [weights, *([weight * weight.dtype.type(factor) for weight in weights] for factor in factors)]
 
-    def compared(self, weights: Weights) -> Differences:
-        """With these weights; collective."""
-        self.shared.load(weights)
-        outputs, gradients = self.shared.outputs(), self.shared.gradients()
-        output, expected = 0.0, [np.zeros_like(gradient) for gradient in gradients]
-        if self.whole:
-            self.whole.load(weights)
-            output = max(map(_relative, outputs, self.whole.outputs()), key=nan_last)
-            expected = self.whole.gradients()
-        found = self._mean(gradients, self.control.Get_size())
+    def compared(self, *rounds: Weights) -> Differences:
+        """With these weights, one after the other; gradients are added up before they travel. Collective."""
+        output, own, expected = 0.0, _zeros(rounds[0]), _zeros(rounds[0])
+        for weights in rounds:
+            self.shared.load(weights)
+            outputs = self.shared.outputs()
+            _add(own, self.shared.gradients())
+            if self.whole:
+                self.whole.load(weights)
+                output = max(output, *map(_relative, outputs, self.whole.outputs()), key=nan_last)
+                _add(expected, self.whole.gradients())
+        found = self._mean(own, self.control.Get_size())
         wanted = self._mean(expected, self.num_replicas)
         errors = [a - b for a, b in zip(found, wanted, strict=True)]
         return Differences(
@@ -135,13 +135,22 @@ class _Pair:
             worst_tensor=_worst_tensor(found, wanted),
         )
 
-    def _mean(self, gradients: Weights, count: int) -> Weights:
-        """The sum over ranks in float64, divided."""
-        totals = [np.asarray(gradient, np.float64, order="C") for gradient in gradients]
+    def _mean(self, totals: Weights, count: int) -> Weights:
+        """The sum over ranks, divided, in place."""
         for total in totals:
             self.control.Allreduce(None, total)
             total /= count
         return totals
+
+
+def _zeros(weights: Weights) -> Weights:
+    """Room for their gradients in float64."""
+    return [np.zeros(weight.shape) for weight in weights]
+
+
+def _add(totals: Weights, gradients: Weights) -> None:
+    for total, gradient in zip(totals, gradients, strict=True):
+        total += gradient
 
 
 def _relative(found: Any, expected: Any) -> float:

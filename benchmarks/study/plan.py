@@ -27,7 +27,9 @@ START_SECONDS = {
 # Of the audits of a training (rank/audit.py): the second replica and its first gradients, weights copied and compared.
 AUDIT_SECONDS = {"torch": 0.25, "tensorflow": 0.5, "jax": 0.5}
 COMPILE_SECONDS = 30.0
-WARM_UP_SHARE = 1.35  # windows with warm-up / windows
+WARM_UP_SHARE = 0.35  # of the windows' time
+GRADIENT_BYTES = 4  # of a parameter
+SPLIT_GATE_EXCHANGES = 8  # rank/split.py: in two rounds the gradient found and the one wanted, in float64
 STEP_FLOPS_PER_CORE = 50e9  # floating-point operations per second that a training step reaches
 STEP_FLOPS_PER_GPU = 5e12  # of a GPU: a third of what it reaches, for starts there are slower
 
@@ -70,6 +72,7 @@ class Plan:
     known_budget_per_case: float | None = None  # that of the whole study, where this is a part of one
     # Workload -> published seconds per sample of a whole node at the published size, where the system has any.
     sample_seconds: Mapping[str, float] = field(default_factory=dict)
+    link_rate: float | None = None  # bytes per second of a node in each direction, where the system states it
     # Cell or kind of launches -> their seconds beside windows, learnt from earlier ones.
     overhead_seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -124,7 +127,7 @@ class Plan:
                 min(whole, rules.checkpoint_every * step) if rules.checkpoint_every and not to_end else whole
             )
         if cell.control in SHORT_CONTROLS:
-            return SHORT_CONTROL_SECONDS
+            return self._short_seconds(cell)
         round_of = round_steps(cell.algorithm, cell.algorithm_options)
         num_steps = max(rules.min_windows * round_of, rules.min_steps)
         if rules.train_steps and cell.control == "train":
@@ -133,8 +136,14 @@ class Plan:
             return min(rules.train_steps, rules.longest_warm_up + rules.checkpoint_every) * step
         if cell.control == "profile":  # half of the steps are stamped
             num_steps = max(num_steps, 2 * MIN_PROFILED_STEPS)
-        windows = max(rules.min_windows * rules.min_window_seconds, num_steps * step) * WARM_UP_SHARE
-        return max(windows, rules.warmup_steps * step, self.budget_per_case)
+        windows = max(rules.min_windows * rules.min_window_seconds, num_steps * step)
+        warm_up = max(windows * WARM_UP_SHARE, rules.warmup_steps * step)
+        return max(windows + warm_up, self.budget_per_case)
+
+    def _short_seconds(self, cell: Cell) -> float:
+        """Wall time of a short control: a moment, or the exchanges of the fewest steps."""
+        rules, step = self.study.rules, self._exchange_seconds(cell) * (cell.control == "exchange")
+        return max(SHORT_CONTROL_SECONDS, (rules.warmup_steps + rules.min_steps) * step)
 
     @cached_property
     def budget_per_case(self) -> float:
@@ -143,18 +152,26 @@ class Plan:
             return self.known_budget_per_case
         if self.study.budget is None:
             return 0.0
-        num_cases = sum(len(launch.cases) for launch in self.launches)
+        cells = [case.cell for launch in self.launches for case in launch.cases]
         sharing = sum(num_sharing(launch.cases) for launch in self.launches)
         taken = sum(self._overhead_seconds(launch) for launch in self.launches)
-        taken += SHORT_CONTROL_SECONDS * (num_cases - sharing)
+        taken += sum(self._short_seconds(cell) for cell in cells if cell.control in SHORT_CONTROLS)
         return (self.study.budget - taken) / max(1, sharing)
 
     def _step_seconds(self, cell: Cell) -> float:
         known = cell.preset == "paper" and not cell.slept
         published = self.sample_seconds.get(cell.workload) if known else None
+        exchange = self._exchange_seconds(cell)
         if published is None:
-            return step_seconds(cell)
-        return published * cell.local_batch / cell.split * (self.shape.ranks_per_node or 1)
+            return step_seconds(cell) + exchange
+        return published * cell.local_batch / cell.split * (self.shape.ranks_per_node or 1) + exchange
+
+    def _exchange_seconds(self, cell: Cell) -> float:
+        """What gradients take on the slowest link: a ring's of the nodes, or a server's."""
+        if not (self.link_rate and cell.num_nodes > 1 and capabilities(cell.backend).exchanges):
+            return 0.0
+        times = cell.num_ranks / cell.num_servers if cell.num_servers else 2 * (1 - 1 / cell.num_nodes)
+        return times * GRADIENT_BYTES * cell.preset_facts.num_parameters / self.link_rate
 
     def _overhead_seconds(self, launch: Launch) -> float:
         """Seconds of imports, connection, gates and audits; each trainer of a compiled network compiles it again."""
@@ -164,6 +181,7 @@ class Plan:
         compiling = COMPILE_SECONDS * (1 + len(launch.cases)) if cell.compiled else 0.0
         step = self._step_seconds(cell)
         start = START_SECONDS[cell.framework] + compiling + 4 * step
+        start += SPLIT_GATE_EXCHANGES * self._exchange_seconds(cell) * (cell.split > 1)
         return start + num_sharing(launch.cases) * self._audit_seconds(cell.framework, step)
 
     def _audit_seconds(self, framework: str, step: float) -> float:

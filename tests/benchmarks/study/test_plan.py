@@ -53,9 +53,9 @@ COMPILED = {"backend": "none", "compiled": True}
     ("controls", "cell", "rules", "seconds"),
     [
         ((), {}, {}, START + WINDOWS),
-        ((), {}, {"min_window_seconds": 0.0}, LONG_STEPS + 1.35 * 20 * STEP),
-        ((), {}, {"min_window_seconds": 0.0, "min_windows": 25}, LONG_STEPS + 1.35 * 25 * STEP),
-        ((), {}, {"min_window_seconds": 0.0, "warmup_steps": 30}, LONG_STEPS + 30 * STEP),
+        ((), {}, {"min_window_seconds": 0.0}, LONG_STEPS + (20 + 10) * STEP),
+        ((), {}, {"min_window_seconds": 0.0, "min_windows": 25}, LONG_STEPS + (25 + 10) * STEP),
+        ((), {}, {"min_window_seconds": 0.0, "warmup_steps": 30}, LONG_STEPS + (20 + 30) * STEP),
         (("train", "exchange"), {}, {}, START + WINDOWS + 0.6),
         (("train", "loader"), {}, {}, START + WINDOWS + 0.6),
         (("train", "synthetic"), COMPILED, {}, 3 * 30 + START + AUDITS + 2 * WINDOWS),  # gate and cases
@@ -67,6 +67,26 @@ def test_a_launch_takes_its_start_and_its_cases(controls, cell, rules, seconds):
     assert a_plan(launch, rules=rules).seconds([launch]) == pytest.approx(seconds)
     assert a_plan(launch, rules=rules).seconds([launch, launch]) == pytest.approx(2 * seconds)
     assert a_plan(launch).seconds([]) == 0
+
+
+def test_gradients_take_their_time_on_links():
+    """On two nodes a ring has every gradient twice on half of a link; 4 bytes each, and 8 in the gates of a split."""
+    cell = {"num_nodes": 2, "num_ranks": 2, "backend": "ring", "preset": "tiny"}
+    exchange = 4 * load_workload("hep_cnn").preset("tiny").num_parameters / (1 << 10)  # seconds
+    ring, none = a_launch("train", "exchange", **cell), a_launch(**cell | {"backend": "none"})
+    shared, served = a_launch(**cell | {"split": 2}), a_launch(**cell | {"backend": "mpi_ps", "num_servers": 1})
+
+    def added(launch):
+        """Exchanges of the estimate."""
+        linked = a_plan(launch, link_rate=1 << 10).seconds([launch]) - a_plan(launch).seconds([launch])
+        return linked / exchange
+
+    assert added(none) == 0
+    assert added(a_launch(**cell | {"num_nodes": 1})) == 0, "in memory"
+    gates_and_audits, steps = 4 + 4 + 2, 20 + 10
+    assert added(ring) == pytest.approx(gates_and_audits + 2 * steps, rel=0.01)
+    assert added(shared) - added(ring) == pytest.approx(8 - steps, rel=0.01)
+    assert added(served) == pytest.approx(2 * (added(ring) - steps), rel=0.01)
 
 
 def test_overheads_that_were_learnt_replace_the_estimate_of_their_cell():
