@@ -26,6 +26,7 @@ from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS, StepProfile
 from dlscale.benchmarks.records.record import Record
+from dlscale.models.parallel.exchanges import FLOAT32_BYTES, MAP_BYTES
 
 # What two profiles of one workload in one framework can differ in, and what a prediction must therefore say.
 CHOICES = (
@@ -182,6 +183,7 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:
         framework=cell.framework,
         local_batch=cell.local_batch,
         split=cell.split,
+        map_bytes=MAP_BYTES.get(cell.precision, FLOAT32_BYTES),
         forward_seconds=scaled(profile.forward[0].median for profile in profiles),
         backward_seconds=scale * backward,
         update_seconds=scale * update,

@@ -227,7 +227,7 @@ def _halos(draws: Draws, split: int, local_batch: int) -> HaloSeconds:
     if stated is None:
         raise ValueError(f"{scenario.profile.workload} can be split, and does not state its exchanges")
     exchanges, algorithm = stated(scenario.preset), scenario.halo.algorithm
-    place = Place(batch=local_batch)
+    place = Place(batch=local_batch, element_bytes=scenario.profile.map_bytes)
 
     def seconds(way: Way) -> Floats:
         calls = list(calls_of(exchanges, way, place))

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dlscale.base.errors import UsageError
+from dlscale.models.parallel.exchanges import FLOAT32_BYTES
 from dlscale.models.slept import Slept
 
 SLEEP_DIGITS = 6  # of seconds: a microsecond
@@ -64,6 +65,7 @@ class Profile(ComputedStep):
     sequence_length: int | None = None  # tokens per sample; None: the preset's own, or no sequences
     rank_variation_source: str = "a stored profile is of one rank"  # what it is from, or why there is none
     split: int = 1  # ranks per sample: it is of the rank with the most rows
+    map_bytes: int = FLOAT32_BYTES  # of a map's element
     thin: tuple[Profile, ...] = ()  # those of the same study with a part of the rows
 
     @property

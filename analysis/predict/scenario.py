@@ -198,7 +198,7 @@ def _assumed_of_shards(
 
 
 ASSUMED_OF_ROWS = (
-    "ranks of a sample compute nothing while they exchange rows, which are float32",
+    "ranks of a sample compute nothing while they exchange rows",
     "messages within a node have the latency of those between nodes",
 )
 

@@ -135,7 +135,7 @@ class _Convolution(_Windows, nn.Conv2d):
         if not self.training:
             return super().forward(values)
         return F.conv2d(
-            self.with_halo(values), self.weight, self.bias, self.stride, (0, _pair(self.padding)[1])
+            self.with_halo(_in_autocast(values)), self.weight, self.bias, self.stride, (0, _pair(self.padding)[1])
         )
 
 
@@ -167,6 +167,7 @@ class _TransposedConvolution(_OfRows, nn.ConvTranspose2d):
         # Padding cuts off the rows that halos make and others have: as many below as above.
         cut = padding + stride * self.above
         more = stride * (1 + self.above - self.below) + 2 * padding - size  # of own rows, than are left then
+        values = _in_autocast(values)
         values_and_halo = halo(values, self.part, above=self.above, below=self.below, takes_gradient=True)
         outputs = F.conv_transpose2d(
             values_and_halo,
@@ -218,6 +219,12 @@ class _Dense(_OfRows, nn.Linear):
 class _OwnRows(_OfRows, nn.Module):
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         return own_rows(values, self.part) if self.training else values
+
+
+def _in_autocast(values: torch.Tensor) -> torch.Tensor:
+    """As a convolution computes with them: halos of float32 would be twice as wide."""
+    device = values.device.type
+    return values.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else values
 
 
 def _pair(value: Any) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 FLOAT32_BYTES, FLOAT64_BYTES = 4, 8
+MAP_BYTES = {"bf16": 2}  # of an element of a map, where that is no float32
 Way = Literal["forward", "backward"]
 
 

@@ -9,15 +9,15 @@ import pytest
 from dlscale.collectives.neighbours.carried import CarriedNeighbours
 from dlscale.collectives.neighbours.gathering import GatheringNeighbours, in_threads
 from dlscale.models import NAMES, load_workload
-from dlscale.models.parallel.exchanges import Place, calls_of
-from dlscale.models.workload import Input, Shard
+from dlscale.models.parallel.exchanges import FLOAT32_BYTES, MAP_BYTES, Place, calls_of
+from dlscale.models.workload import Execution, Input, Shard
 
 BATCH, SPLIT = 2, 3
 CASES = [
-    ("hep_cnn", "tiny", None),
-    ("hep_cnn", "paper", 48),
-    ("cosmogan", "tiny", None),
-    ("resnet50", "tiny", 96),
+    ("hep_cnn", "tiny", None, "fp32"),
+    ("hep_cnn", "paper", 48, "fp32"),
+    ("cosmogan", "tiny", None, "bf16"),
+    ("resnet50", "tiny", 96, "bf16"),
 ]
 
 
@@ -37,13 +37,18 @@ class Threads:
         self._neighbours.exchange(sent.get(up), sent.get(down), received.get(up), received.get(down))
 
 
-@pytest.mark.parametrize(("name", "preset", "height"), CASES)
-def test_a_step_exchanges_what_its_workload_states(name, preset, height):
+@pytest.mark.parametrize(("name", "preset", "height", "precision"), CASES)
+def test_a_step_exchanges_what_its_workload_states(name, preset, height, precision):
     workload = load_workload(name)
     split = min(SPLIT, workload.largest_split(preset, height))
     # Threads of TensorFlow would wait for each other in its pool: tests/contract has it in processes.
     make = workload.factory(
-        framework="torch", preset=preset, local_batch=BATCH, source=Input(), height=height
+        framework="torch",
+        preset=preset,
+        local_batch=BATCH,
+        source=Input(),
+        height=height,
+        execution=Execution(precision=precision),
     )
 
     def counted(neighbours):
@@ -53,7 +58,12 @@ def test_a_step_exchanges_what_its_workload_states(name, preset, height):
 
     stated = workload.exchanges(workload.preset(preset, height=height))
     for index, found in enumerate(in_threads(split, counted)):
-        place = Place(batch=BATCH, has_upper=index > 0, has_lower=index < split - 1)
+        place = Place(
+            batch=BATCH,
+            has_upper=index > 0,
+            has_lower=index < split - 1,
+            element_bytes=MAP_BYTES.get(precision, FLOAT32_BYTES),
+        )
         assert found == Counter(
             call for way in ("forward", "backward") for call in calls_of(stated, way, place)
         )
