@@ -153,12 +153,14 @@ def test_contract_of_communicators(num_ranks, tmp_path):
     "num_ranks",
     [
         pytest.param(2, marks=[pytest.mark.slow, pytest.mark.any_mpi]),
-        *(pytest.param(ranks, marks=pytest.mark.nightly) for ranks in (1, 3)),
+        *(pytest.param(ranks, marks=pytest.mark.nightly) for ranks in (1, 3, 4)),
     ],
 )
 def test_contract_of_trainers(num_ranks, tmp_path):
+    """On 4 ranks those that share samples: two replicas of 2, or one."""
+    words = trainers() if num_ranks < 4 else ["tests/contract/test_split.py"]
     by_day = ["-m", "not nightly"] if num_ranks == 2 else []
-    check(tmp_path, num_ranks, *run_contract(num_ranks, tmp_path, [*trainers(), *by_day]))
+    check(tmp_path, num_ranks, *run_contract(num_ranks, tmp_path, [*words, *by_day]))
 
 
 SERVERS = {1: 1, 2: 1, 3: 2}
