@@ -135,7 +135,11 @@ class _Convolution(_Windows, nn.Conv2d):
         if not self.training:
             return super().forward(values)
         return F.conv2d(
-            self.with_halo(_in_autocast(values)), self.weight, self.bias, self.stride, (0, _pair(self.padding)[1])
+            self.with_halo(_in_autocast(values)),
+            self.weight,
+            self.bias,
+            self.stride,
+            (0, _pair(self.padding)[1]),
         )
 
 

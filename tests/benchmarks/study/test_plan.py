@@ -74,7 +74,10 @@ def test_gradients_take_their_time_on_links():
     cell = {"num_nodes": 2, "num_ranks": 2, "backend": "ring", "preset": "tiny"}
     exchange = 4 * load_workload("hep_cnn").preset("tiny").num_parameters / (1 << 10)  # seconds
     ring, none = a_launch("train", "exchange", **cell), a_launch(**cell | {"backend": "none"})
-    shared, served = a_launch(**cell | {"split": 2}), a_launch(**cell | {"backend": "mpi_ps", "num_servers": 1})
+    shared, served = (
+        a_launch(**cell | {"split": 2}),
+        a_launch(**cell | {"backend": "mpi_ps", "num_servers": 1}),
+    )
 
     def added(launch):
         """Exchanges of the estimate."""
