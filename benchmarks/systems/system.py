@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -330,9 +331,11 @@ class Installation:
 
 def load_system(name: str) -> System:
     """The system of that name or alias, or in that TOML file. Raises UsageError."""
-    if name.endswith(".toml") or name in definitions.names("systems"):
+    if name.endswith(".toml"):
         return definitions.load(System, name, folder="systems")
-    known = [definitions.load(System, other, folder="systems") for other in definitions.names("systems")]
+    if name in definitions.names("systems"):
+        return _shipped(name)
+    known = [_shipped(other) for other in definitions.names("systems")]
     for system in known:
         if name in system.aliases:
             return system
@@ -343,6 +346,12 @@ def load_system(name: str) -> System:
     raise UsageError(
         f"no system {name!r}{hint}; choose one of: {', '.join(names)}, or give the path of a .toml file"
     )
+
+
+@cache
+def _shipped(name: str) -> System:
+    """Of our own files, which nobody writes while a program runs; claims ask for some of them a hundred times."""
+    return definitions.load(System, name, folder="systems")
 
 
 def facts(part: BaseModel, place: str = "") -> Iterator[tuple[str, Fact]]:
