@@ -261,7 +261,7 @@ def _of_ours(figure: Figure, contents: Sequence[Content], where: Provenance) -> 
         systems = ", ".join(where.systems)
         return f"Ours: study {studies}; system {systems}; commit {commits}; bars as in docs/metrics.md."
     if figure.own is None:
-        return "No study of ours measures this."
+        return "No study of ours is of what was published."
     return f"No study of yours fits yet. It needs: {figure.own.text}."
 
 

@@ -23,7 +23,7 @@ from dlscale.analysis.published.values import HALF_WIDTH, PLACES, RATIOS, Statem
 PUBLISHED, SIMULATED = "published", "simulated"
 NOT_PUBLISHED = "published only as a picture"
 MIN_VALUES = 3  # for a curve to be drawn in full
-_ASIDE_OCTAVES = 0.2
+_ASIDE_OCTAVES, _ASIDE_SHARE = 0.2, 0.06  # of a linear axis
 _OCTAVE_MARGIN = 0.45
 _CLOSE = 1.45  # tick labels closer than this factor overlap
 
@@ -186,7 +186,8 @@ def _stated(published: Published, figure: Figure, panel: Panel) -> Iterator[Stat
 def plot_of(content: Content, among: Sequence[Content]) -> Plot:
     """The panel as a plot; `among` are the figure's panels, of which those of the same quantity share a scale."""
     figure, panel = content.figure, content.panel
-    among = [peer for peer in among if peer.panel.reference == panel.reference]
+    own = (panel.reference, panel.x_axis)
+    among = [peer for peer in among if (peer.panel.reference, peer.panel.x_axis) == own]
     x = _x_axis(figure, among)
     return Plot(
         name=panel.layout,
@@ -234,7 +235,8 @@ def _published_series(content: Content) -> Iterator[Series]:
 
 
 def _point(mark: Mark, content: Content) -> Point:
-    half, x = mark.half_width, (mark.x or 0.0) * _aside(mark, content)
+    places = [(peer.x, peer.label) for peer in (content.marks if mark.value else content.said)]
+    half, x = mark.half_width, _aside(mark.x or 0.0, mark.label, places, content)
     low, high = (None, None) if half is None else (mark.y - half, mark.y + half)
     return Point(x=x, y=mark.y, low=low, high=high)
 
@@ -244,13 +246,13 @@ def _published_tags(label: str) -> Tags:
     return Tags(backend=f"published {label}")
 
 
-def _aside(mark: Mark, content: Content) -> float:
-    """Factor on x that shifts a series from others at the same place, so that their markers do not overlap."""
-    if not content.panel.aside:
-        return 1.0
-    peers = content.marks if mark.value else content.said
-    here = [peer.label for peer in peers if peer.x == mark.x]
-    return float(2.0 ** (_ASIDE_OCTAVES * (here.index(mark.label) - (len(here) - 1) / 2)))
+def _aside(x: float, label: str, places: Sequence[tuple[float | None, str]], content: Content) -> float:
+    """x, shifted from that of others at the same of all `places`, so that their markers do not overlap."""
+    here = [its_label for its_x, its_label in places if its_x == x]
+    steps = here.index(label) - (len(here) - 1) / 2 if content.panel.aside else 0.0
+    first, last = content.figure.x_range
+    along = content.figure.x_scale == "linear"
+    return x + steps * _ASIDE_SHARE * (last - first) if along else float(x * 2.0 ** (_ASIDE_OCTAVES * steps))
 
 
 def _joined(marks: Sequence[Mark], panel: Panel) -> bool:
@@ -306,12 +308,12 @@ def _own_series(content: Content) -> Iterator[Series]:
 
 def _reference_series(content: Content) -> Iterator[Series]:
     """What was measured here, a curve per series and kind of evidence."""
-    unit = content.panel.unit
+    unit, places = content.panel.unit, [(row.x, row.series) for row in content.reference]
     for name, evidence in dict.fromkeys((row.series, row.evidence) for row in content.reference):
         rows = [row for row in content.reference if (row.series, row.evidence) == (name, evidence)]
         points = [
             Point(
-                x=row.x,
+                x=_aside(row.x, name, places, content),
                 y=row.in_unit(row.y, unit) or 0.0,
                 low=row.in_unit(row.low, unit),
                 high=row.in_unit(row.high, unit),
@@ -324,7 +326,7 @@ def _reference_series(content: Content) -> Iterator[Series]:
             evidence=evidence,
             points=tuple(points),
             tags=Tags(backend=rows[0].backend or ""),
-            joined=len(rows) > 1,
+            joined=len(rows) > 1 and not content.panel.aside,
         )
 
 
@@ -384,8 +386,9 @@ def _x_axis(figure: Figure, among: Sequence[Content]) -> Axis:
     title = figure.x_label + ("" if figure.x_unit in figure.x_label else f" [{figure.x_unit}]")
     if figure.x_scale == "linear":
         margin = 0.06 * (high - low)
+        few = tuple((float(at), str(at)) for at in range(1, 1 + int(high)) if low >= 1 and high < 9)
         known = not all(content.empty for content in among)
-        return Axis(title=title, low=low - margin, high=high + margin, numbers=known)
+        return Axis(title=title, low=low - margin, high=high + margin, numbers=known, ticks=few)
     margin = _OCTAVE_MARGIN * (1.4 if any(content.panel.aside for content in among) else 1)
     marks = {mark.x for content in among for mark in content.marks if mark.x is not None}
     marks |= {point.x for content in among for point in content.ours}

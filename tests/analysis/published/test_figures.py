@@ -59,6 +59,19 @@ def test_a_table_of_speed_ups_is_drawn_as_it_was_printed(figure):
     }  # no published point in what was measured here
 
 
+def test_what_was_measured_here_has_axes_of_its_own_and_no_point_on_another(figure):
+    _, loss, _, seconds = figure("nysds17-cifar-10").panels
+    assert loss.x.high > 7 > 3 > seconds.x.high
+    assert [label for _, label in seconds.x.ticks] == ["1", "2"]
+    first, second = ([point.x for point in series.points] for series in seconds.series)
+    assert [sum(pair) / 2 for pair in zip(first, second, strict=True)] == pytest.approx([1, 2])
+    assert seconds.x.low < min(first) < min(second)
+    _, here = figure("goyal-table-1").panels
+    places = [point.x for series in here.series for point in series.points]
+    assert (len(places), len(set(places))) == (5, 5)
+    assert not any(series.joined for series in here.series)
+
+
 def test_every_table_has_a_panel_in_one_scale(figure):
     whole = figure("tf-cnn-p100")
     assert [plot.title for plot in whole.panels] == ["synthetic, 64", "real, 64", "synthetic, 32"]
@@ -279,7 +292,8 @@ def test_what_is_not_predicted_says_what_is_missing(published, figure):
 
 def test_a_predicted_figure_is_drawn_without_a_study_of_ours(published, predicted, tmp_path):
     paths = write_figures(published, tmp_path, predicted=[predicted], alone=False)
-    assert {path.stem for path in paths} == {"powerai-ddl-2", "powerai-ddl-3"}  # one has a series beside it
+    beside = {"powerai-ddl-2", "powerai-ddl-3", "goyal-table-1", "mpi-learn-8", "nysds17-cifar-10"}
+    assert {path.stem for path in paths} == beside  # figures with a series that was measured here
     with (tmp_path / "powerai-ddl-2.csv").open(newline="") as lines:
         simulated = [row for row in csv.DictReader(lines) if row["evidence"] == "simulated"]
     assert [(row["x"], round(float(row["y"])), row["source"]) for row in simulated] == [
