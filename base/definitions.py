@@ -84,6 +84,16 @@ def load_file(kind: type[M], path: Path) -> M:
         raise UsageError(f"{path}: {first_problem(error)}") from None
 
 
+def read_json(kind: type[M], path: Path, *, remedy: str, links: bool = False) -> M:
+    """What one of our own JSON files has. Raises UsageError with the remedy where it is missing or invalid."""
+    try:
+        return kind.model_validate_json(read_regular(path, links=links))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; {remedy}") from None
+    except ValidationError as error:
+        raise UsageError(f"{path}: {first_problem(error)}; {remedy}") from None
+
+
 def first_problem(error: ValidationError) -> str:
     """The first of `problems`."""
     return problems(error)[0]

@@ -8,12 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import PositiveFloat, PositiveInt, model_validator
 
 from dlscale.analysis.published.values import FOLDER, check_x_unit, factor
-from dlscale.base.definitions import Frozen, first_problem
-from dlscale.base.errors import UsageError
-from dlscale.base.files import read_regular
+from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.strings import Name, Text
 
 SERIES = Path("reference") / "series"  # beside the published values
@@ -79,11 +77,4 @@ class Reference(Frozen, extra="ignore"):
 def load_reference(name: str, folder: Path = FOLDER) -> Reference:
     """The series of that name beside a folder of published values. Raises UsageError if they are missing or invalid."""
     path = folder.parent / SERIES / f"{name}.json"
-    try:
-        return Reference.model_validate_json(read_regular(path, links=True))
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read: {error.strerror}; correct the panel's `reference`"
-        ) from None
-    except ValidationError as error:
-        raise UsageError(f"{path}: {first_problem(error)}; correct it") from None
+    return read_json(Reference, path, remedy="correct it, or the panel's `reference`", links=True)

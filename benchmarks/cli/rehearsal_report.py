@@ -6,16 +6,14 @@ import json
 from pathlib import Path
 
 import click
-from pydantic import Field, ValidationError
+from pydantic import Field
 from rich.console import Console
 
 from dlscale.analysis.predict.page import rehearsal_page
 from dlscale.analysis.predict.render import assumption_line, first_line, prediction_table
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.grid import render_table
-from dlscale.base.definitions import Frozen, first_problem
-from dlscale.base.errors import UsageError
-from dlscale.base.files import read_regular
+from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.strings import Text
 from dlscale.benchmarks.cli.browser import open_page
 from dlscale.benchmarks.cli.study_report import PAGE, put
@@ -73,13 +71,7 @@ def report_rehearsal(folder: Path, *, as_json: bool, in_browser: bool) -> int:
 
 def put_rehearsal(folder: Path) -> None:
     """Write the page of the rehearsal in `folder`, and print where it is."""
-    path = folder / REHEARSAL_FILE
-    try:
-        facts = RehearsalFacts.model_validate_json(read_regular(path))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}; rehearse again") from None
-    except ValidationError as error:
-        raise UsageError(f"{path} is no rehearsal: {first_problem(error)}; rehearse again") from None
+    facts = read_json(RehearsalFacts, folder / REHEARSAL_FILE, remedy="rehearse again")
     page = rehearsal_page(
         [record for records in predictions_in(folder) for record in records],
         [job.model_dump() for job in facts.jobs],

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
+from dlscale.base.definitions import read_json
 from dlscale.base.errors import UsageError
-from dlscale.base.files import read_regular
 from dlscale.base.strings import Data, Name, Text
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.options import json_option, results_option, study_folders
@@ -89,11 +89,7 @@ def _row(folder: Path) -> dict[str, Any]:
 
 def _planned(path: Path) -> _Plan:
     """The study's name and cases. Raises UsageError if its plan cannot be read."""
-    try:
-        return _Plan.model_validate_json(read_regular(path))
-    except (OSError, ValidationError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no valid plan"
-        raise UsageError(f"{path} cannot be read ({reason}); run the study again, which writes it") from None
+    return read_json(_Plan, path, remedy="run the study again, which writes it")
 
 
 def job_rows(folder: Path) -> list[dict[str, str | None]]:

@@ -22,9 +22,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from dlscale.base.definitions import Frozen
+from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.errors import UsageError
 from dlscale.base.files import APPENDED, locked, make_folder, open_regular, read_regular, write_atomically
 from dlscale.base.parsing import parse_json_object
@@ -225,12 +225,7 @@ class JobFiles:
 
     def read(self) -> Job:
         """The launches of the job. Raises UsageError if the file is invalid."""
-        try:
-            return Job.model_validate_json(read_regular(self.plan_path))
-        except (OSError, ValidationError) as error:
-            raise UsageError(
-                f"{self.plan_path} is invalid ({type(error).__name__}); delete it, and resume the study"
-            ) from None
+        return read_json(Job, self.plan_path, remedy="delete it, and resume the study")
 
     def write(self, job: Job, script: str) -> None:
         """Write the job and its script, before it is submitted."""

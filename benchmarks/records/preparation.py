@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from dlscale.base.definitions import Frozen, first_problem
-from dlscale.base.errors import UsageError
-from dlscale.base.files import read_regular, write_atomically
+from dlscale.base.definitions import Frozen, read_json
+from dlscale.base.files import write_atomically
 from dlscale.base.strings import Name, Text
 
 FOLDER = "formats"  # of prepared data, in the folder of a system's studies
+REMEDY = "remove it, and the data are prepared again"
 
 
 class Preparation(Frozen):
@@ -42,25 +42,12 @@ def read_preparation(folder: Path, name: str) -> Preparation | None:
     path = _path(folder, name)
     if not (path.is_file() and (folder / name).exists()):
         return None
-    try:
-        return Preparation.model_validate_json(read_regular(path))
-    except ValidationError as error:
-        raise UsageError(
-            f"{path} is no preparation of data ({first_problem(error)}); remove it to prepare them again"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); remove it") from None
+    return read_json(Preparation, path, remedy=REMEDY)
 
 
 def read_preparations(folder: Path) -> list[Preparation]:
     """All in a folder, by name, also where the data are gone since. Raises UsageError."""
-    found = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            found.append(Preparation.model_validate_json(read_regular(path)))
-        except (OSError, ValidationError):
-            raise UsageError(f"{path} is no preparation of data; remove it") from None
-    return found
+    return [read_json(Preparation, path, remedy=REMEDY) for path in sorted(folder.glob("*.json"))]
 
 
 def _path(folder: Path, name: str) -> Path:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict
 
-from dlscale.base.definitions import Frozen, first_problem
-from dlscale.base.errors import UsageError
-from dlscale.base.files import read_regular
+from dlscale.base.definitions import Frozen, read_json
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.benchmarks.study.study import Study
@@ -35,12 +33,8 @@ class StudyFile(Frozen):
 
 def read_study_file(folder: Path) -> StudyFile:
     """The study in a folder. Raises UsageError if its file is missing or invalid."""
-    path = folder / STUDY_FILE
-    try:
-        return StudyFile.model_validate_json(read_regular(path))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}); give the folder of a study") from None
-    except ValidationError as error:
-        raise UsageError(
-            f"{path} is not a valid file ({first_problem(error)}); run the study again to write a new one"
-        ) from None
+    return read_json(
+        StudyFile,
+        folder / STUDY_FILE,
+        remedy="give the folder of a study, or run it again to write a new one",
+    )

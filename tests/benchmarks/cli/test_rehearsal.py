@@ -102,7 +102,7 @@ def test_a_damaged_rehearsal_is_one_line(rehearse, dlscale, tmp_path):
     file.write_text("{}")
     status, _, err = dlscale("report", "--results", tmp_path)
     assert status == 1
-    assert "rehearsal.json is no rehearsal: command: " in err
+    assert "rehearsal.json: command: " in err
     status, _, err = dlscale("report", "--results", tmp_path, "--system", "theta")
     assert (status, "no study in" in err) == (1, True)
 
