@@ -23,8 +23,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from dlscale.base.definitions import read_json
 from dlscale.base.errors import UsageError
-from dlscale.base.files import locked, make_folder, open_regular, read_regular, write_atomically
+from dlscale.base.files import locked, make_folder, open_regular, write_atomically
 from dlscale.benchmarks.records import files
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.files import (
@@ -134,13 +135,7 @@ class Store:
 
     def planned(self) -> list[Case]:
         """The cases that study.json plans. Raises UsageError if it cannot be read."""
-        path = self.folder / "study.json"
-        try:
-            plan = _Plan.model_validate_json(read_regular(path))
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"{path} cannot be read ({' '.join(str(error).split())[:200]}); run the study again, which writes it"
-            ) from None
+        plan = read_json(_Plan, self.folder / "study.json", remedy="run the study again, which writes it")
         return [case for launch in plan.launches for case in launch]
 
     def next_attempt(self, case: Case) -> int:
