@@ -64,7 +64,7 @@ def test_a_name_that_no_file_can_have_is_one_line(load):
 )
 def test_a_hostile_plan_is_one_line(tmp_path, content):
     (tmp_path / "study.json").write_bytes(content)
-    with pytest.raises(UsageError, match=r"study\.json cannot be read") as caught:
+    with pytest.raises(UsageError, match=r"study\.json: .*run the study again") as caught:
         Store(tmp_path).planned()
     assert "\n" not in str(caught.value)
 
