@@ -17,6 +17,7 @@ from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import expected_samples
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import round_steps
+from dlscale.models.parallel.exchanges import FLOAT32_BYTES
 
 # Estimates for a plan's total time; they also decide how much of the budget is left for windows, and nothing else.
 START_SECONDS = {
@@ -28,8 +29,8 @@ START_SECONDS = {
 AUDIT_SECONDS = {"torch": 0.25, "tensorflow": 0.5, "jax": 0.5}
 COMPILE_SECONDS = 30.0
 WARM_UP_SHARE = 0.35  # of the windows' time
-GRADIENT_BYTES = 4  # of a parameter
-SPLIT_GATE_EXCHANGES = 8  # rank/split.py: in two rounds the gradient found and the one wanted, in float64
+# Of rank/split.py, in exchanges of float32: each of two gates sums the gradient found and the one wanted, in float64.
+SPLIT_GATE_EXCHANGES = 2 * 2 * 2
 STEP_FLOPS_PER_CORE = 50e9  # floating-point operations per second that a training step reaches
 STEP_FLOPS_PER_GPU = 5e12  # of a GPU: a third of what it reaches, for starts there are slower
 
@@ -171,7 +172,7 @@ class Plan:
         if not (self.link_rate and cell.num_nodes > 1 and capabilities(cell.backend).exchanges):
             return 0.0
         times = cell.num_ranks / cell.num_servers if cell.num_servers else 2 * (1 - 1 / cell.num_nodes)
-        return times * GRADIENT_BYTES * cell.preset_facts.num_parameters / self.link_rate
+        return times * FLOAT32_BYTES * cell.preset_facts.num_parameters / self.link_rate
 
     def _overhead_seconds(self, launch: Launch) -> float:
         """Seconds of imports, connection, gates and audits; each trainer of a compiled network compiles it again."""
