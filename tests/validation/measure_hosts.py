@@ -183,14 +183,26 @@ def run(command: list[str], log: Path, *, count, progress: Progress, task) -> No
         )
 
 
+def study_words(part: Part, study: Path, results: Path, links: list[str]) -> list[str]:
+    """The words behind `dlscale` that run a part, whose study is in a file."""
+    words = ["run", str(study), "--system", SYSTEM, "--results", str(results), *links]
+    words += ["--set", f"compute=sleep:{part.sleep}", "--set", "figures=no", *part.options]
+    return words + (["--data", "synthetic"] if part.options else [])
+
+
+def allreduces_words(results: Path, launches: int) -> list[str]:
+    """The words behind `dlscale` that measure allreduces of two sizes."""
+    words = ["collectives", "--system", SYSTEM, "--nodes", "2,4,8", "--sizes", SIZES]
+    words += ["--backends", ",".join(COLLECTIVES), "--launches", str(launches), "--budget", BUDGET]
+    return [*words, "--allow-open-ports", "yes", "--results", str(results)]
+
+
 def allreduces(results: Path, launches: int, log: Path, *, progress: Progress, task) -> None:
     """The run of dlscale collectives, unless there is one."""
     if list(results.glob(RUNS)):
         return
     progress.update(task, description="allreduces")
-    words = [DLSCALE, "collectives", "--system", SYSTEM, "--nodes", "2,4,8", "--sizes", SIZES]
-    words += ["--backends", ",".join(COLLECTIVES), "--launches", str(launches), "--budget", BUDGET]
-    words += ["--set", "allow_open_ports=yes", "--results", str(results)]
+    words = [DLSCALE, *allreduces_words(results, launches)]
     run(words, log, count=lambda: len(list(results.glob(RUNS))), progress=progress, task=task)
 
 
@@ -224,9 +236,7 @@ def main() -> None:
             progress.update(task, description=part.name)
             study = results / f"{part.name}.toml"
             study.write_text(part.study(asked.launches), encoding="utf-8")
-            words = [DLSCALE, "run", str(study), "--system", SYSTEM, "--results", str(results), *links]
-            words += ["--set", f"compute=sleep:{part.sleep}", "--set", "figures=no", *part.options]
-            words += ["--data", "synthetic"] if part.options else []
+            words = [DLSCALE, *study_words(part, study, results, links)]
             pattern = f"{SYSTEM}/{part.name}-*/records/*.json"
             run(words, log, count=lambda p=pattern: len(list(results.glob(p))), progress=progress, task=task)
             folders += {path.parent.parent for path in results.glob(pattern)}

@@ -1,12 +1,15 @@
 """Emulated hosts' records as a file, and predictions for more hosts than they are calibrated on."""
 
+import click
 import pytest
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.cli import cli
 from tests.analysis.made_scenarios import allreduces, with_exchange
 from tests.made_records import CONFIGURATION, make_record, profile_record
 from tests.validation import emulated_hosts
 from tests.validation.emulated_hosts import hosts_lines
+from tests.validation.measure_hosts import MODEL, allreduces_words, parts, study_words
 from tests.validation.measured_hosts import MeasuredHosts, load_measured, measured_hosts
 
 MIB = 1 << 20
@@ -83,3 +86,17 @@ def test_every_case_every_failure_and_the_cause_of_every_miss_are_on_the_page(ho
     assert "* Missed, step of hep cnn over gloo: not explained." in "\n".join(hosts_lines(slow))
     monkeypatch.setitem(emulated_hosts.CAUSES, "gloo", "a reason")
     assert "* Missed, step of hep cnn over gloo: a reason." in "\n".join(hosts_lines(slow))
+
+
+def test_the_command_line_takes_every_command_that_measures(tmp_path):
+    """A quarter of an hour of measuring does not end at an option that is gone."""
+    model = tmp_path / "four_mib.py"
+    model.write_text(MODEL)
+    commands = [allreduces_words(tmp_path, 1)]
+    for part in parts(model):
+        study = tmp_path / f"{part.name}.toml"
+        study.write_text(part.study(1))
+        commands.append(study_words(part, study, tmp_path, ["--set", "emulation=link_rate=100Mb/s"]))
+    root = click.Context(cli)
+    for verb, *words in commands:
+        cli.get_command(root, verb).make_context(verb, words, parent=root)
