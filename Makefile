@@ -157,7 +157,7 @@ benchmark: .venv/.benchmark  ## What dlscale itself costs, by asv (NAME=report f
 validate-prediction: .venv  ## Predictions versus closed forms, replayed programs, emulated hosts and published curves (a minute)
 	@$(BIN)/python -m tests.validation.page docs/measurements/prediction-validation.md
 
-validate-emulated: .venv  ## Measure on emulated hosts what predictions are held to (root; a quarter of an hour; LAUNCHES= EMULATION= RESULTS=)
+validate-emulated: .venv  ## Measure on emulated hosts what predictions are held to (root; half an hour; LAUNCHES= EMULATION= RESULTS=)
 	@$(BIN)/python -m tests.validation.measure_hosts $(foreach name,LAUNCHES EMULATION RESULTS,$(call option,$(name)))
 
 $(ENVIRONMENTS): %: %/.installed

@@ -27,7 +27,7 @@ from tests.validation.measured_hosts import FILE, measured_hosts
 SYSTEM = "emulated-16"  # 8 workers and 4 servers are 12 hosts
 DLSCALE = str(Path(sys.prefix) / "bin" / "dlscale")
 OK = (0, 2)  # failed cases are results, too
-SIZES, BUDGET = "1MiB,4MiB", "4min"  # of the allreduces
+SIZES, BUDGET = "1MiB,4MiB", "6min"  # of the allreduces
 COLLECTIVES = ("ring", "mpi", "gloo", "horovod")
 RUNS = "collectives/*/launches/*.json"
 
