@@ -26,6 +26,7 @@ class Layer:
     forward_flops: int
     forward: int = 1
     backward: int = 2
+    objective: int = 0  # that its weights are of, in the order in which objectives are differentiated
 
     @property
     def step_flops(self) -> int:

@@ -17,6 +17,9 @@ These are the rules of `collectives`, told again for a machine that is not here:
     mpi_ps          all gradients in one message after the last of them
     none            nothing is exchanged
 
+In torch, several objectives (a GAN's) have buckets of their own over ring, mpi and gloo, where DistributedDataParallel
+waits for those of one before the forward pass of the next.
+
 The algorithm follows from a bucket's size as in collectives/ring/src/network/tuning.cpp, and for MPI_Allreduce as in
 MPICH: recursive doubling up to 2 KiB, Rabenseifner's halving and doubling above.
 """
@@ -24,15 +27,16 @@ MPICH: recursive doubling up to 2 KiB, Rabenseifner's halving and doubling above
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
 
 from dlscale.analysis.predict.exchange import Algorithm
-from dlscale.analysis.predict.profile import Profile
+from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.prediction import HARMLESS
@@ -40,6 +44,8 @@ from dlscale.collectives import capabilities, check_options
 from dlscale.collectives.training.deferral import PART_BYTES, Timing, bucket_limit, planned_order
 
 Overlap = Literal["thread", "none", "next_step", "next_forward"]
+# Of several objectives: a bucket has gradients of any, or of one, or also the next one begins when they are back.
+Objectives = Literal["together", "apart", "awaited"]
 
 MIB = 1 << 20
 FIRST_BUCKET_BYTES, BUCKET_BYTES = MIB, 25 * MIB
@@ -65,6 +71,7 @@ class Bucket:
     num_tensors: int = 1
     needed_seconds: float = 0.0
     server: int = 0  # that it goes to, where each server has a piece of the weights
+    objective: int = 0  # of its gradients, or of the first of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +86,7 @@ class ExchangeRule:
     whole_tensors: bool = False  # a tensor lies on one server, and is not cut into equal pieces
     in_chunks: bool = False  # of one server's piece, which travel both ways at the same time
     asynchronous: bool = False
+    objectives: Objectives = "together"
     num_dropped: int = 0  # ranks that a step does not wait for
     fixed_algorithm: Algorithm | None = None  # None: by the size of a bucket
 
@@ -126,40 +134,52 @@ class ExchangeRule:
             return tuple(self._fused(profile, seconds_of))
         if self.overlap == "next_forward":
             return self._planned_parts(profile, seconds_of)
+        return tuple(bucket for own in self._by_objective(profile) for bucket in self._filled(own))
+
+    def _by_objective(self, profile: Profile) -> list[list[Gradient]]:
+        """The gradients that share buckets."""
+        if self.objectives == "together":
+            return [list(profile.gradients)]
+        return [list(own) for _, own in groupby(profile.gradients, key=lambda gradient: gradient.objective)]
+
+    def _filled(self, gradients: Sequence[Gradient]) -> list[Bucket]:
+        """Their buckets, each full when it has reached its limit."""
         buckets: list[Bucket] = []
         filled = UNLIMITED
-        for gradient in profile.gradients:
+        for gradient in gradients:
             if filled >= self.limits[0 if len(buckets) <= 1 else 1]:
-                buckets.append(Bucket(num_bytes=0, ready_seconds=0.0))
+                buckets.append(Bucket(num_bytes=0, ready_seconds=0.0, objective=gradient.objective))
                 filled = 0
             last = buckets[-1]
-            buckets[-1] = Bucket(
+            buckets[-1] = replace(
+                last,
                 num_bytes=last.num_bytes + gradient.num_bytes * self.bytes_per_element // 4,
                 ready_seconds=max(last.ready_seconds, gradient.ready_seconds),
             )
             filled += gradient.num_bytes
-        return tuple(buckets)
+        return buckets
 
     def _planned_parts(self, profile: Profile, seconds_of: Callable[[Bucket], float]) -> tuple[Bucket, ...]:
         """The parts of deferred updates. Layers share the forward pass as they share backpropagation."""
-        gradients = profile.gradients
-        backward = gradients[-1].ready_seconds - profile.forward_seconds
+        last = profile.gradients[-1].ready_seconds
+        backward = last - profile.forward_seconds
         buckets: list[Bucket] = []
-        filled, limit, in_front = 0, 0, sum(gradient.num_bytes for gradient in gradients)
-        for gradient in gradients:
-            # Layers of later gradients come first in the forward pass.
-            in_front_seconds = gradients[-1].ready_seconds - gradient.ready_seconds
-            needed = profile.forward_seconds * (in_front_seconds / backward if backward > 0 else 0.0)
-            if filled >= limit:
-                filled, limit = 0, bucket_limit(in_front)
-                buckets.append(Bucket(num_bytes=0, ready_seconds=0.0))
-            filled += gradient.num_bytes
-            in_front -= gradient.num_bytes
-            buckets[-1] = Bucket(
-                num_bytes=filled * self.bytes_per_element // 4,
-                ready_seconds=gradient.ready_seconds,
-                needed_seconds=needed,
-            )
+        for own in self._by_objective(profile):
+            filled, limit, in_front = 0, 0, sum(gradient.num_bytes for gradient in own)
+            for gradient in own:
+                # Layers of later gradients come first in the forward pass.
+                in_front_seconds = last - gradient.ready_seconds
+                needed = profile.forward_seconds * (in_front_seconds / backward if backward > 0 else 0.0)
+                if filled >= limit:
+                    filled, limit = 0, bucket_limit(in_front)
+                    buckets.append(Bucket(num_bytes=0, ready_seconds=0.0))
+                filled += gradient.num_bytes
+                in_front -= gradient.num_bytes
+                buckets[-1] = Bucket(
+                    num_bytes=filled * self.bytes_per_element // 4,
+                    ready_seconds=gradient.ready_seconds,
+                    needed_seconds=needed,
+                )
         parts = [
             replace(bucket, num_bytes=min(PART_BYTES, bucket.num_bytes - begin))
             for bucket in buckets
@@ -298,6 +318,7 @@ def _over_collective(
         overlap=overlap,
         limits=WHOLE if framework == "tensorflow" and not threads else (FIRST_BUCKET_BYTES, BUCKET_BYTES),
         bytes_per_element=2 if narrow else 4,
+        objectives="apart" if framework == "torch" else "together",
     )
 
 
@@ -305,7 +326,9 @@ def _gloo(left: dict[str, Any], **_: Any) -> ExchangeRule:
     cap = int(left.pop("bucket_cap_mb", 25)) * MIB
     # A size that is given holds for the first bucket too.
     limits = (FIRST_BUCKET_BYTES if cap == BUCKET_BYTES else cap, cap)
-    return ExchangeRule(backend="gloo", overlap="thread", limits=limits, fixed_algorithm="ring")
+    return ExchangeRule(
+        backend="gloo", overlap="thread", limits=limits, objectives="awaited", fixed_algorithm="ring"
+    )
 
 
 def _horovod(left: dict[str, Any], **_: Any) -> ExchangeRule:

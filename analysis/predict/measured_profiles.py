@@ -13,6 +13,7 @@ variance of what lasts is
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -165,11 +166,13 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:
         raise UsageError(
             f"profile of {what}: its launches have different gradients; run it again in a new folder"
         )
+    passed = [end.median for end in profiles[0].backward[:-1]]
     gradients = [
         Gradient(
             name=each.name,
             num_bytes=each.num_bytes,
             ready_seconds=scaled(moments[each.name] for moments in ready),
+            objective=bisect_left(passed, each.ready.median),
         )
         for each in profiles[0].gradients
     ]

@@ -23,6 +23,7 @@ class Gradient:
     name: str
     num_bytes: int
     ready_seconds: float
+    objective: int = 0  # its place among those that torch differentiates one after the other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

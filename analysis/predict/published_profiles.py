@@ -151,6 +151,7 @@ def _timeline(layers: Sequence[Layer], seconds: float) -> tuple[float, list[Grad
             name=f"{layer.name}.{part}",
             num_bytes=FLOAT32_BYTES * count,
             ready_seconds=forward + share * (seconds - forward),
+            objective=layer.objective,
         )
         for layer, share in backward_shares(layers)
         for part, count in (("bias", layer.bias), ("weight", layer.kernel))

@@ -6,8 +6,9 @@
 
 The slowest rank decides when a bucket is ready, as every rank's gradients are needed. Buckets to different servers do
 not wait for each other, and where the new weights come back bucket by bucket, they do so while later ones still go.
-Without overlap all exchanges follow backpropagation. Delayed by a step, they have the whole of the next one: the longer
-of the two is what it takes. Deferred, a layer of the next forward pass waits for its own bucket alone.
+Without overlap all exchanges follow backpropagation. Where an objective's are awaited, the next one begins that much
+later. Delayed by a step, they have the whole of the next one: the longer of the two is what it takes. Deferred, a layer
+of the next forward pass waits for its own bucket alone.
 Where ranks share samples, they exchange rows while they compute, and copy gradients into buckets where that was
 measured; all that follows is that much later.
 What is overlapped takes from the cores that compute: a step is longer by `beside`, as far as exchanges are overlapped.
@@ -88,19 +89,21 @@ def _step_seconds(
     if rule.overlap == "next_forward":
         return _deferred_seconds(backward + update, exchanges, factors, halted)
     begin = np.zeros_like(factors)
-    end = sent = returned = begin
-    server = 0
-    for exchange in exchanges:  # server after server
+    end = sent = returned = ready = late = begin
+    server = objective = 0
+    for exchange in exchanges:  # server after server, or objective after objective
         if exchange.bucket.server != server:
             server, sent, returned = exchange.bucket.server, begin, begin
-        ready = exchange.bucket.ready_seconds * factors + halted(exchange.bucket.ready_seconds)
+        if exchange.bucket.objective != objective and rule.objectives == "awaited":
+            objective, late = exchange.bucket.objective, late + np.maximum(0.0, end - ready)
+        ready = exchange.bucket.ready_seconds * factors + halted(exchange.bucket.ready_seconds) + late
         if rule.cycle_seconds:  # a cycle begins any time between now and its length from now
             ready = ready + rule.cycle_seconds * rng.random(factors.shape)
         sent = np.maximum(sent, ready) + exchange.seconds
         if exchange.back_seconds is not None:
             returned = np.maximum(returned, sent) + exchange.back_seconds
         end = np.maximum(end, np.maximum(sent, returned))
-    return np.maximum(backward, end) + update
+    return np.maximum(backward + late, end) + update
 
 
 NUM_STEPS_UNTIL_STEADY = 8

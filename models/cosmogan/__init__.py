@@ -112,7 +112,7 @@ def step_layers(preset: Preset) -> list[Layer]:
     discriminator.append(replace(dense("discriminator.dense", grid * widths[-1], 1), forward=2, backward=4))
     again = sum(layer.forward_flops for layer in discriminator)
     through = Layer("discriminator, for the generator", 0, 0, again, forward=0, backward=1)
-    return [*generator, through, *discriminator]
+    return [*(replace(layer, objective=1) for layer in generator), through, *discriminator]
 
 
 WORKLOAD = Workload(

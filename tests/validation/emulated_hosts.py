@@ -39,12 +39,17 @@ ONE_WAY = (
     "above 4 MiB, MPICH's two partners of an exchange send one after the other instead of at once, as soon as there "
     "are more than two hosts, so that calibration on two cannot know it"
 )
+SHARED_CORES = (
+    "the hosts share two cores, which is a part of that even where nothing is exchanged (see above)"
+)
 CAUSES = {
+    "gloo": SHARED_CORES,
     "horovod": f"CosmoGAN's 13 MB go as one message, and {ONE_WAY} ([measured](emulated.md#how-exact)). With "
     "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM=ring, whose messages are smaller and come from another host than they go to, "
-    "the same step takes 0.867 s on four hosts, 1.6 % from the prediction",
-    "mpi": "windows of one launch vary by half, where the exchange of the same buckets without sleep before it is met "
-    "within 0.4 %: probably 8 ranks that poll MPI and share two cores are not always there when a message comes",
+    "the same step takes 0.90 s on four hosts, 5 % more than predicted",
+    "mpi": "windows of one launch vary from 1.11 to 1.86 s and from 0.25 to 0.28, where exchanges of the same buckets "
+    "without sleep before them are met within 2.4 %: probably 8 ranks that poll MPI and share two cores are not always "
+    "there when a message comes",
     "grpc_ps": "a chunk comes back when all workers' gradients of it are there, and streams that share a server's "
     "link are not in step, so that less of the way back overlaps than the model has",
 }
@@ -202,6 +207,7 @@ def _same_training(hosts: MeasuredHosts, step: StepTime) -> list[StepTime]:
         if other.seconds
         and (other.workload, other.backend, other.backend_options)
         in (own, (step.workload, "none", {}) if not step.num_servers else own)
+        and (other.backend != "none" or other.num_nodes == 1)
     ]
     as_many = [other for other in same if other.num_servers == step.num_servers or other.backend == "none"]
     if len(as_many) == 1:
@@ -245,6 +251,7 @@ def hosts_lines(hosts: MeasuredHosts) -> list[str]:
     failed = [step for step in hosts.steps if step.failures]
     return [
         *_origin(hosts),
+        *_alone(hosts),
         "",
         "### Emulated hosts, calibrated on two of them",
         "",
@@ -270,12 +277,29 @@ def hosts_lines(hosts: MeasuredHosts) -> list[str]:
 
 def _origin(hosts: MeasuredHosts) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in sorted(hosts.versions.items()))
+    node = hosts.node.get("cpu_model", "unknown processors")
     low, middle, high = np.quantile(hosts.load or [0.0], (0.0, 0.5, 1.0)).tolist()
     return [
-        f"Emulated hosts: {hosts.system}, links of {8e-6 * hosts.link_bytes_per_second:g} Mb/s, measured {hosts.date} "
-        "by `make validate-emulated` ([every value](../../results/reference/emulated.json)). "
+        f"Emulated hosts: {hosts.system} on {node}, links of {8e-6 * hosts.link_bytes_per_second:g} Mb/s, measured "
+        f"{hosts.date} by `make validate-emulated` ([every value](../../results/reference/emulated.json)). "
         f"Load averages before the launches were {low:g} to {high:g}, median {middle:g}. {versions}."
     ]
+
+
+def _alone(hosts: MeasuredHosts) -> Iterator[str]:
+    """What hosts that share cores take where nothing is exchanged, of which predictions know one host's."""
+    alone: dict[str, dict[int, float]] = {}
+    for step in hosts.steps:
+        if step.backend == "none" and step.seconds:
+            alone.setdefault(step.workload, {})[step.num_nodes] = step.center
+    for workload, seconds in sorted(alone.items()):
+        if len(seconds) > 1:
+            sizes = sorted(seconds)
+            steps = ", ".join(f"{1e3 * seconds[size]:.0f}" for size in sizes)
+            yield (
+                f"Without an exchange, a step of {workload.replace('_', ' ')} on {', '.join(map(str, sizes))} hosts "
+                f"takes {steps} ms; predictions have the first of these."
+            )
 
 
 def _two_lines(rows: Sequence[Compared]) -> list[str]:

@@ -125,6 +125,7 @@ def parts(model: Path) -> list[Part]:
         own = {"workload": name, "sleep": sleep, "options": ["--preset", preset, "--batch", "2"]}
         found += [
             Part(name=f"{name}-profile", backends=["none"], nodes=[1], controls=["profile"], **own),
+            Part(name=f"{name}-alone", backends=["none"], nodes=[2, 4, 8], windows=windows, **own),
             Part(
                 name=f"{name}-collectives",
                 backends=list(COLLECTIVES),
@@ -160,7 +161,7 @@ def parts(model: Path) -> list[Part]:
         ),
         Part(name="4-mib-chunks", backends=["grpc_ps"], servers=["1"], nodes=[2, 4, 8], windows=6, **own),
     ]
-    return [*found[:3], *servers, *found[3:]]
+    return [*found[:4], *servers, *found[4:]]
 
 
 def run(command: list[str], log: Path, *, count, progress: Progress, task) -> None:

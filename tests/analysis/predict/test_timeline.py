@@ -65,6 +65,48 @@ def test_each_backend_cuts_its_own_buckets(backend, options, expected):
     assert [bucket.num_bytes for bucket in rule(backend, **options).buckets(profile)] == expected
 
 
+APART = [MIB, 20 * MIB, 6 * MIB + 4096]
+TWO_OBJECTIVES = replace(
+    PROFILE,
+    gradients=tuple(
+        replace(gradient, objective=objective)
+        for gradient, objective in zip(PROFILE.gradients, (0, 1, 1, 1), strict=True)
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "expected"),
+    [
+        ("gloo", {}, APART),
+        ("mpi", {}, APART),
+        ("ring", {}, [MIB, *[4 * MIB] * 6, 2 * MIB, 4096]),
+        ("mpi", {"framework": "tensorflow", "spare_core": False}, [WHOLE]),
+        ("mpi_ps", {}, [WHOLE]),
+    ],
+)
+def test_objectives_have_buckets_of_their_own(backend, options, expected):
+    buckets = rule(backend, **options).buckets(TWO_OBJECTIVES)
+    assert [bucket.num_bytes for bucket in buckets] == expected
+
+
+@pytest.mark.parametrize(
+    ("backend", "expected"),
+    [
+        ("mpi", 0.12 + 3 * 0.1),  # one bucket after the other from the first one's moment on
+        ("gloo", 0.3 + 0.1 + 0.1),  # what is back at 0.22 instead of 0.12 makes the last one 0.1 s later
+    ],
+)
+def test_ddp_waits_for_an_objectives_exchange_before_the_next_one(backend, expected):
+    chosen = rule(backend)
+    exchanges = [
+        BucketExchange(bucket=bucket, seconds=np.full((1, 1), 0.1))
+        for bucket in chosen.buckets(TWO_OBJECTIVES)
+    ]
+    found = step_seconds(TWO_OBJECTIVES, chosen, exchanges, np.ones((1, 1)), np.random.default_rng(0))
+    assert found.item() == pytest.approx(expected + PROFILE.update_seconds)
+
+
 def test_what_is_ready_while_horovod_exchanges_is_fused_into_the_next_one():
     """The first gradient travels from 0.12 to 0.27, when two others are ready, and then the last one."""
     fused = rule("horovod").buckets(PROFILE, seconds_of=lambda _: 0.15)
