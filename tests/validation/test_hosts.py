@@ -83,9 +83,18 @@ def test_every_case_every_failure_and_the_cause_of_every_miss_are_on_the_page(ho
         for step in hosts.steps
     ]
     slow = MeasuredHosts.model_validate(hosts.model_dump() | {"steps": [step.model_dump() for step in steps]})
+    monkeypatch.delitem(emulated_hosts.CAUSES, "gloo")
     assert "* Missed, step of hep cnn over gloo: not explained." in "\n".join(hosts_lines(slow))
     monkeypatch.setitem(emulated_hosts.CAUSES, "gloo", "a reason")
     assert "* Missed, step of hep cnn over gloo: a reason." in "\n".join(hosts_lines(slow))
+
+
+def test_what_hosts_take_without_an_exchange_is_on_the_page(hosts):
+    two = next(step for step in hosts.steps if step.backend == "none")
+    two = two.model_copy(update={"num_nodes": 2, "seconds": [[0.04]]})
+    assert "Without" not in "\n".join(hosts_lines(hosts))
+    page = "\n".join(hosts_lines(hosts.model_copy(update={"steps": [*hosts.steps, two]})))
+    assert "Without an exchange, a step of hep cnn on 1, 2 hosts takes 33, 40 ms" in page
 
 
 def test_the_command_line_takes_every_command_that_measures(tmp_path):
