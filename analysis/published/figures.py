@@ -121,11 +121,13 @@ def declared(
     axes = {(content.panel.layout, content.panel.y_unit, content.panel.reference) for content in shown}
     in_words = only_words(contents)
     said = [one.statement for one in published.statements_of(figure.id) if not one.quantity]
+    whose = "Published: " if any(content.reference for content in shown) else ""
+    lines = verdict_lines(claims) if claims or not in_words else said
     return Declared(
         name=figure.id,
         title=figure.title,
         warning=_nature(contents),
-        subtitle="\n".join((figure.workload, *(verdict_lines(claims) if claims or not in_words else said))),
+        subtitle="\n".join((whose + figure.workload, *lines)),
         small_print=tuple(small_print(published, figure, contents, where, claims)),
         panels=tuple(plot_of(content, contents) for content in shown),
         rows=csv_rows(figure, contents, published.statements_of(figure.id)),
