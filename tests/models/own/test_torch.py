@@ -264,7 +264,7 @@ class Frozen(torch.nn.Linear):
     np.testing.assert_array_equal(*outputs)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses what torch deprecates
 def test_a_compiled_network_draws_what_it_would_draw_without(write_file):
     """The replay of an audit is not compiled."""
