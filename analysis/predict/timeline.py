@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +36,14 @@ Floats = NDArray[np.float64]
 class BucketExchange:
     """A bucket with the seconds (R, 1) that its exchange takes in each replicate.
 
-    `back_seconds` are those of its way back, where that may overlap with the next bucket's way there.
+    `back_seconds` are those of its way back, where that may overlap with the next bucket's way there, and begins by
+    `skew_seconds` later than if all workers sent in step, but not after the last bucket is there.
     """
 
     bucket: Bucket
     seconds: Floats
     back_seconds: Floats | None = None
+    skew_seconds: Floats | float = 0.0
 
 
 def step_seconds(
@@ -89,21 +92,37 @@ def _step_seconds(
     if rule.overlap == "next_forward":
         return _deferred_seconds(backward + update, exchanges, factors, halted)
     begin = np.zeros_like(factors)
-    end = sent = returned = ready = late = begin
+    end = sent = ready = late = begin
     server = objective = 0
+    arrivals = []
     for exchange in exchanges:  # server after server, or objective after objective
         if exchange.bucket.server != server:
-            server, sent, returned = exchange.bucket.server, begin, begin
+            server, sent = exchange.bucket.server, begin
         if exchange.bucket.objective != objective and rule.objectives == "awaited":
             objective, late = exchange.bucket.objective, late + np.maximum(0.0, end - ready)
         ready = exchange.bucket.ready_seconds * factors + halted(exchange.bucket.ready_seconds) + late
         if rule.cycle_seconds:  # a cycle begins any time between now and its length from now
             ready = ready + rule.cycle_seconds * rng.random(factors.shape)
         sent = np.maximum(sent, ready) + exchange.seconds
-        if exchange.back_seconds is not None:
-            returned = np.maximum(returned, sent) + exchange.back_seconds
-        end = np.maximum(end, np.maximum(sent, returned))
+        end = np.maximum(end, sent)
+        arrivals.append(sent)
+    end = np.maximum(end, _returned(exchanges, arrivals))
     return np.maximum(backward + late, end) + update
+
+
+def _returned(exchanges: Sequence[BucketExchange], arrivals: Sequence[Floats]) -> Floats:
+    """When the last new weights are back, of buckets that servers have at `arrivals`; 0 where none come back."""
+    end: Floats = np.zeros_like(arrivals[0])
+    pairs = zip(exchanges, arrivals, strict=True)
+    for _, own in groupby(pairs, key=lambda pair: pair[0].bucket.server):
+        of_server = list(own)
+        last, returned = of_server[-1][1], np.zeros_like(end)
+        for exchange, sent in of_server:
+            if exchange.back_seconds is not None:
+                added = np.minimum(sent + exchange.skew_seconds, last)
+                returned = np.maximum(returned, added) + exchange.back_seconds
+        end = np.maximum(end, returned)
+    return end
 
 
 NUM_STEPS_UNTIL_STEADY = 8

@@ -50,8 +50,6 @@ CAUSES = {
     "mpi": "windows of one launch vary from 1.11 to 1.86 s and from 0.25 to 0.28, where exchanges of the same buckets "
     "without sleep before them are met within 2.4 %: probably 8 ranks that poll MPI and share two cores are not always "
     "there when a message comes",
-    "grpc_ps": "a chunk comes back when all workers' gradients of it are there, and streams that share a server's "
-    "link are not in step, so that less of the way back overlaps than the model has",
 }
 
 
