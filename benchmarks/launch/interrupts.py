@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -25,30 +25,31 @@ def interruptible() -> Iterator[None]:
     Its argument is the signal. A batch system ends a job by SIGTERM, a closed terminal by SIGHUP. What this process was
     told to ignore it does: SIGHUP under nohup, SIGINT in the background of a shell's script.
     """
-    before = _handle(_interrupt) if _in_main_thread() else {}
+    before = _handlers()
     try:
+        for number in before:
+            signal.signal(number, _interrupt)
         yield
     finally:
         if before:
             caught()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _give_back(before)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Signals that stop this program take effect when the block is left: a second Ctrl-C stops no clearing up."""
     arrived: list[int] = []
-    before = {}
+    before = _handlers()
     repeated = 0
-    if _in_main_thread():  # elsewhere none takes effect
-        before = _handle(lambda number, _: arrived.append(number))
-        repeated = caught()
     try:
+        for number in before:
+            signal.signal(number, lambda number, _: arrived.append(number))
+        if _in_main_thread():
+            repeated = caught()
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _give_back(before)
         if repeated:
             _raise_again_later(repeated)
         elif arrived:
@@ -85,10 +86,22 @@ def _raise_again_later(number: int) -> None:
     signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
 
 
-def _handle(handler: signal._HANDLER) -> dict[signal.Signals, signal._HANDLER]:
-    """Give those of the signals that are not ignored that handler; returns what handled them before."""
-    numbers = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
-    return {number: signal.signal(number, handler) for number in numbers}
+def _handlers() -> dict[signal.Signals, signal._HANDLER]:
+    """What handles those of the signals that are not ignored; outside the main thread, where none takes effect, {}."""
+    if not _in_main_thread():
+        return {}
+    handlers = {number: signal.getsignal(number) for number in _STOPPING}
+    return {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+
+
+def _give_back(handlers: Mapping[signal.Signals, signal._HANDLER]) -> None:
+    """Let these handle the signals again, all of them even if one comes meanwhile, whose handler raises."""
+    try:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _in_main_thread() -> bool:

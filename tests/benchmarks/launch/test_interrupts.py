@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from dlscale.benchmarks.launch.interrupts import _STOPPING, interruptible, undisturbed
+
 LIMIT_SECONDS = 5.0
 
 # Starts one process after the other, and says so each time that a signal has stopped it. Libraries have hooks at forks,
@@ -72,12 +74,35 @@ def test_a_signal_whose_exception_is_dropped_is_raised_again_until_it_is_caught(
 def test_a_signal_at_any_moment_of_a_start_takes_effect(num_tries):
     moments = random.Random(num_tries)  # noqa: S311 - moments
     with python(STARTER) as program:
-        lines = iter(program.stdout.readline, "")
-        assert next(lines) == "ready\n"
-        for number in range(num_tries):
-            time.sleep(moments.uniform(0.0, 0.1))
-            begin = time.monotonic()
-            program.send_signal(signal.SIGINT if number % 2 else signal.SIGTERM)
-            assert next(lines) == "stopped\n"
-            assert time.monotonic() - begin < LIMIT_SECONDS
-        program.kill()
+        try:
+            lines = iter(program.stdout.readline, "")
+            assert next(lines) == "ready\n"
+            for number in range(num_tries):
+                time.sleep(moments.uniform(0.0, 0.1))
+                begin = time.monotonic()
+                program.send_signal(signal.SIGINT if number % 2 else signal.SIGTERM)
+                assert next(lines) == "stopped\n"
+                assert time.monotonic() - begin < LIMIT_SECONDS
+        finally:
+            program.kill()
+
+
+@pytest.mark.parametrize("moment", range(1, 7))
+def test_a_signal_while_handlers_change_leaves_none_of_them_behind(moment, monkeypatch):
+    """There are three: the first calls take effect where a block begins, the others where it ends."""
+    set_one, num_calls = signal.signal, 0
+
+    def interrupted(number, handler):
+        nonlocal num_calls
+        num_calls += 1
+        set_one(number, handler)
+        if num_calls == moment:
+            raise KeyboardInterrupt(number)
+
+    with interruptible():
+        before = [signal.getsignal(number) for number in _STOPPING]
+        with monkeypatch.context() as patched:
+            patched.setattr(signal, "signal", interrupted)
+            with pytest.raises(KeyboardInterrupt), undisturbed():
+                pass
+        assert [signal.getsignal(number) for number in _STOPPING] == before
