@@ -15,6 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 AGAIN_SECONDS = 0.5
+LEAST_SECONDS = 1e-3  # none would stop the timer
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -41,29 +42,34 @@ def undisturbed() -> Iterator[None]:
     """Signals that stop this program take effect when the block is left: a second Ctrl-C stops no clearing up."""
     arrived: list[int] = []
     before = _handlers()
-    repeated = 0
+    repeated, left = 0, AGAIN_SECONDS
     try:
         for number in before:
             signal.signal(number, lambda number, _: arrived.append(number))
         if _in_main_thread():
-            repeated = caught()
+            repeated, left = _disarmed()
         yield
     finally:
         _give_back(before)
         if repeated:
-            _raise_again_later(repeated)
+            _raise_again_later(repeated, left)  # not later than it was due: blocks may come all the time
         elif arrived:
             signal.raise_signal(arrived[0])
 
 
 def caught() -> int:
     """Called where a KeyboardInterrupt was caught, not to be raised again; the signal that would be, or 0."""
+    return _disarmed()[0]
+
+
+def _disarmed() -> tuple[int, float]:
+    """`caught`, and in how many seconds it would be raised."""
     again = signal.getsignal(signal.SIGALRM)
     if not isinstance(again, _Again):
-        return 0
-    signal.setitimer(signal.ITIMER_REAL, 0)
+        return 0, AGAIN_SECONDS
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    return again.number
+    return again.number, left
 
 
 def _interrupt(number: int, _: FrameType | None) -> NoReturn:
@@ -81,9 +87,9 @@ class _Again:
         _interrupt(self.number, frame)
 
 
-def _raise_again_later(number: int) -> None:
+def _raise_again_later(number: int, seconds: float = AGAIN_SECONDS) -> None:
     signal.signal(signal.SIGALRM, _Again(number))
-    signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, LEAST_SECONDS))
 
 
 def _handlers() -> dict[signal.Signals, signal._HANDLER]:
