@@ -44,7 +44,7 @@ from dlscale.collectives import capabilities, check_options
 from dlscale.collectives.training.deferral import PART_BYTES, Timing, bucket_limit, planned_order
 
 Overlap = Literal["thread", "none", "next_step", "next_forward"]
-# Of several objectives: a bucket has gradients of any, or of one, or also the next one begins when they are back.
+# Of several objectives: buckets have gradients of any, each of one alone, or the next one even waits for them.
 Objectives = Literal["together", "apart", "awaited"]
 
 MIB = 1 << 20

@@ -61,8 +61,8 @@ class StepCost(Frozen):
 class ServerCost(Frozen):
     """A server's processor for one worker: seconds per message and per byte, there and back.
 
-    `threads` is how many of its cores work at the same time: so many, or up to one per tensor. `skew` is how much later
-    than if workers sent in step the last one's chunk is there, in times that all of them need for it.
+    `threads` is how many of its cores work at the same time: so many, or up to one per tensor. `lag` is how much later
+    than links alone would have it a chunk comes back beside the next ones, in times that all workers need for it.
     """
 
     backend: Name
@@ -70,7 +70,7 @@ class ServerCost(Frozen):
     message_seconds: Measured
     byte_seconds: Measured
     threads: Measured | Literal["tensors"]
-    skew: Measured = (0.0, 0.0)
+    lag: Measured = (0.0, 0.0)
 
 
 class ContentionCost(Frozen):
@@ -109,12 +109,12 @@ class Costs(Frozen):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What a server does for one worker, on a system; limits of seconds, of cores that work at once, and of skew."""
+    """What a server does for one worker, on a system; limits of seconds, of cores that work at once, and of lag."""
 
     message_seconds: Limits
     byte_seconds: Limits
     threads: Limits
-    skew: Limits = (0.0, 0.0)
+    lag: Limits = (0.0, 0.0)
 
     def seconds(
         self, num_messages: float | Floats, num_bytes: float | Floats, *, software: Floats, threads: Floats
@@ -174,7 +174,7 @@ def serving_cost(system: System | None, backend: str, framework: str, *, num_ten
         message_seconds=_elsewhere(cost.message_seconds, system),
         byte_seconds=_elsewhere(cost.byte_seconds, system),
         threads=(1.0, most) if cost.threads == "tensors" else cost.threads,
-        skew=cost.skew,
+        lag=cost.lag,
     )
 
 

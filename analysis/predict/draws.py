@@ -48,7 +48,7 @@ class Draws:
     pace: Floats  # of computing, as a factor on the profile's times
     # From 0 to 1, between the limits: how many samples a step computes at least as long as.
     least_batch: Floats
-    skew: Floats
+    lag: Floats
     software: Floats  # from 0 to 1: what software costs, between its limits
     threads: Floats  # likewise: how many of a server's cores work at once
     contention: (
@@ -124,7 +124,7 @@ def draws_of(scenario: Scenario, num_nodes: int) -> Draws:
         software=uniform[5],
         threads=uniform[6],
         least_batch=uniform[7],
-        skew=uniform[8],
+        lag=uniform[8],
         contention=own.random((scenario.num_replicates, 1)),
     )
 
@@ -166,10 +166,10 @@ def _served(draws: Draws, bucket: Bucket, link: Floats) -> BucketExchange:
     adding = draws.num_ranks * bucket.num_bytes * draws.network.reduce_seconds_per_byte / draws.rate
     back: Floats = np.maximum(0.0, link - adding) / 2
     there = pipelined(link - back, worker, draws.num_ranks)
-    skew: Floats | float = 0.0
+    lag: Floats | float = 0.0
     if draws.scenario.serving and draws.num_ranks > 1:
-        skew = there * drawn(draws.scenario.serving.skew, draws.skew)
-    return BucketExchange(bucket=bucket, seconds=there, back_seconds=back, skew_seconds=skew)
+        lag = there * drawn(draws.scenario.serving.lag, draws.lag)
+    return BucketExchange(bucket=bucket, seconds=there, back_seconds=back, lag_seconds=lag)
 
 
 def pipelined(link: Floats, worker: Floats, num_workers: int) -> Floats:

@@ -37,13 +37,13 @@ class BucketExchange:
     """A bucket with the seconds (R, 1) that its exchange takes in each replicate.
 
     `back_seconds` are those of its way back, where that may overlap with the next bucket's way there, and begins by
-    `skew_seconds` later than if all workers sent in step, but not after the last bucket is there.
+    `lag_seconds` later than links alone would have it, but not after the last bucket is there.
     """
 
     bucket: Bucket
     seconds: Floats
     back_seconds: Floats | None = None
-    skew_seconds: Floats | float = 0.0
+    lag_seconds: Floats | float = 0.0
 
 
 def step_seconds(
@@ -119,7 +119,7 @@ def _returned(exchanges: Sequence[BucketExchange], arrivals: Sequence[Floats]) -
         last, returned = of_server[-1][1], np.zeros_like(end)
         for exchange, sent in of_server:
             if exchange.back_seconds is not None:
-                added = np.minimum(sent + exchange.skew_seconds, last)
+                added = np.minimum(sent + exchange.lag_seconds, last)
                 returned = np.maximum(returned, added) + exchange.back_seconds
         end = np.maximum(end, returned)
     return end

@@ -236,10 +236,10 @@ def test_weights_of_one_chunk_come_back_while_gradients_of_the_next_still_go():
     apart = [chunk(0, 0.2), chunk(1, 0.25), chunk(2, 0.3)]
     assert step_seconds(PROFILE, chosen, apart, ONCE, RNG) == pytest.approx(0.5 + late)
     # The first one comes back from 0.36 instead of 0.3, the others behind it; none waits for more than the last one.
-    skewed = [replace(each, skew_seconds=0.06 * ONCE) for each in three]
-    assert step_seconds(PROFILE, chosen, skewed, ONCE, RNG) == pytest.approx(0.66 + late)
-    skewed = [replace(each, skew_seconds=9.0 * ONCE) for each in three]
-    assert step_seconds(PROFILE, chosen, skewed, ONCE, RNG) == pytest.approx(0.5 + 0.3 + late)
+    lagging = [replace(each, lag_seconds=0.06 * ONCE) for each in three]
+    assert step_seconds(PROFILE, chosen, lagging, ONCE, RNG) == pytest.approx(0.66 + late)
+    lagging = [replace(each, lag_seconds=9.0 * ONCE) for each in three]
+    assert step_seconds(PROFILE, chosen, lagging, ONCE, RNG) == pytest.approx(0.5 + 0.3 + late)
 
 
 def test_delayed_by_a_step_the_longer_of_the_two_counts():
