@@ -185,6 +185,7 @@ def test_a_killed_dlscale_takes_its_parity_gate_along(tmp_path, cleared):
     python.chmod(0o755)
     asking = subprocess.Popen([sys.executable, "-c", PARITY, str(python)])
     cleared.append(pid_of(tmp_path, "rank"))
+    time.sleep(0.5)  # its guard is told of a process once that runs; between the two it would be left
     asking.kill()
     asking.wait()
     assert ended(cleared[0])
