@@ -48,7 +48,7 @@ class Draws:
     pace: Floats  # of computing, as a factor on the profile's times
     # From 0 to 1, between the limits: how many samples a step computes at least as long as.
     least_batch: Floats
-    lag: Floats
+    lag: Floats  # likewise: how much later than links alone would have it chunks come back
     software: Floats  # from 0 to 1: what software costs, between its limits
     threads: Floats  # likewise: how many of a server's cores work at once
     contention: (

@@ -92,7 +92,8 @@ def _step_seconds(
     if rule.overlap == "next_forward":
         return _deferred_seconds(backward + update, exchanges, factors, halted)
     begin = np.zeros_like(factors)
-    end = sent = ready = late = begin
+    end = sent = ready = begin
+    late: Floats | float = 0.0
     server = objective = 0
     arrivals = []
     for exchange in exchanges:  # server after server, or objective after objective
@@ -100,18 +101,19 @@ def _step_seconds(
             server, sent = exchange.bucket.server, begin
         if exchange.bucket.objective != objective and rule.objectives == "awaited":
             objective, late = exchange.bucket.objective, late + np.maximum(0.0, end - ready)
-        ready = exchange.bucket.ready_seconds * factors + halted(exchange.bucket.ready_seconds) + late
+        ready = exchange.bucket.ready_seconds * factors + (halted(exchange.bucket.ready_seconds) + late)
         if rule.cycle_seconds:  # a cycle begins any time between now and its length from now
             ready = ready + rule.cycle_seconds * rng.random(factors.shape)
         sent = np.maximum(sent, ready) + exchange.seconds
         end = np.maximum(end, sent)
         arrivals.append(sent)
-    end = np.maximum(end, _returned(exchanges, arrivals))
+    if any(exchange.back_seconds is not None for exchange in exchanges):
+        end = np.maximum(end, _returned(exchanges, arrivals))
     return np.maximum(backward + late, end) + update
 
 
 def _returned(exchanges: Sequence[BucketExchange], arrivals: Sequence[Floats]) -> Floats:
-    """When the last new weights are back, of buckets that servers have at `arrivals`; 0 where none come back."""
+    """When the last new weights are back, of buckets that servers have at `arrivals`."""
     end: Floats = np.zeros_like(arrivals[0])
     pairs = zip(exchanges, arrivals, strict=True)
     for _, own in groupby(pairs, key=lambda pair: pair[0].bucket.server):

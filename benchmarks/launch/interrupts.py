@@ -46,7 +46,7 @@ def undisturbed() -> Iterator[None]:
     try:
         for number in before:
             signal.signal(number, lambda number, _: arrived.append(number))
-        if _in_main_thread():
+        if before:
             repeated, left = _disarmed()
         yield
     finally:
@@ -94,7 +94,7 @@ def _raise_again_later(number: int, seconds: float = AGAIN_SECONDS) -> None:
 
 def _handlers() -> dict[signal.Signals, signal._HANDLER]:
     """What handles those of the signals that are not ignored; outside the main thread, where none takes effect, {}."""
-    if not _in_main_thread():
+    if threading.current_thread() is not threading.main_thread():
         return {}
     handlers = {number: signal.getsignal(number) for number in _STOPPING}
     return {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
@@ -108,7 +108,3 @@ def _give_back(handlers: Mapping[signal.Signals, signal._HANDLER]) -> None:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()

@@ -39,17 +39,14 @@ ONE_WAY = (
     "above 4 MiB, MPICH's two partners of an exchange send one after the other instead of at once, as soon as there "
     "are more than two hosts, so that calibration on two cannot know it"
 )
-SHARED_CORES = (
-    "the hosts share two cores, which is a part of that even where nothing is exchanged (see above)"
-)
 CAUSES = {
-    "gloo": SHARED_CORES,
+    "gloo": "the hosts share two cores: even without an exchange their steps are longer than the one host's that "
+    "predictions have (see above)",
     "horovod": f"CosmoGAN's 13 MB go as one message, and {ONE_WAY} ([measured](emulated.md#how-exact)). With "
     "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM=ring, whose messages are smaller and come from another host than they go to, "
     "the same step takes 0.90 s on four hosts, 5 % more than predicted",
-    "mpi": "windows of one launch vary from 1.11 to 1.86 s and from 0.25 to 0.28, where exchanges of the same buckets "
-    "without sleep before them are met within 2.4 %: probably 8 ranks that poll MPI and share two cores are not always "
-    "there when a message comes",
+    "mpi": "windows of one launch vary far more than exchanges of the same buckets without sleep before them: probably "
+    "8 ranks that poll MPI and share two cores are not always there when a message comes",
 }
 
 

@@ -98,7 +98,7 @@ def test_what_hosts_take_without_an_exchange_is_on_the_page(hosts):
 
 
 def test_the_command_line_takes_every_command_that_measures(tmp_path):
-    """A quarter of an hour of measuring does not end at an option that is gone."""
+    """Half an hour of measuring does not end at an option that is gone."""
     model = tmp_path / "four_mib.py"
     model.write_text(MODEL)
     commands = [allreduces_words(tmp_path, 1)]
