@@ -29,8 +29,6 @@ PANELS = {
     "Results": {
         "report": ("report", "Print a study's table from its records."),
         "compare": ("compare", "Test which backend is faster, or show what differs between two studies."),
-        "accept": ("accept", "Measure again what a system is expected to reach, and say what is slower."),
-        "history": ("history", "Show studies of the same cells over time, and where they changed."),
         "figures": ("figures", "Draw a study's figures, or published figures with its series added."),
         "export": ("export", "Export a study's records and numbers: tables, other tools' formats."),
     },
@@ -49,34 +47,11 @@ PANELS = {
     },
 }
 VERBS = {verb: row for rows in PANELS.values() for verb, row in rows.items()}
-# What replaces a verb that went, or a verb's own verb.
-REMOVED = {
-    "tune": "dlscale run tuning",
-    "ablate": "dlscale run ablation",
-    "compare-algorithms": "dlscale run algorithms",
-    "compare-frameworks": "dlscale run frameworks",
-    "open": "dlscale report --open",
-    "help": "dlscale --help",
-    "version": "dlscale --version",
-    "export lines": "dlscale report --json",
-    "export jube": "dlscale export reframe",
-    "export ramble": "dlscale export reframe",
-    "export pack": "tar czf STUDY.tar.gz STUDY",
-    "export unpack": "tar xzf STUDY.tar.gz",
-    "check physics": "python examples/physics_selection.py",
-    "check timeline": "dlscale run STUDY --set HOROVOD_TIMELINE=FILE",
-}
 
 FAILED_USAGE, FAILED_CASES, NOT_COMPARABLE, INSUFFICIENT_DATA = 1, 2, 3, 4
 LONGEST_NAME = 200  # of a file in a message
 SCREEN_SIZE = ("COLUMNS", "LINES")
 BY_SIGNAL = 128  # the shell's own number of what a signal ended, less the signal: 130 for Ctrl-C
-
-
-def _refuse_removed(verb: str) -> None:
-    """Raises UsageError if the verb went: what replaces it."""
-    if verb in REMOVED:
-        raise UsageError(f"`dlscale {verb}` is now `{REMOVED[verb]}`")
 
 
 def _refuse_study(word: str) -> None:
@@ -94,8 +69,7 @@ class SubVerbs(click.Group):
     """A verb that has verbs of its own."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb's own verb. Raises UsageError for one that went, or never was."""
-        _refuse_removed(f"{self.name} {cmd_name}")
+        """The verb's own verb. Raises UsageError if there is none of that name."""
         command = super().get_command(ctx, cmd_name)
         if command is None and not ctx.resilient_parsing:
             raise UsageError(unknown(f"verb of {self.name}", cmd_name, self.list_commands(ctx)))
@@ -114,7 +88,6 @@ class _Verbs(click.Group):
                 ctx.resilient_parsing
             ):  # a shell completes a line with a mistake in it: it has nothing to offer
                 return None
-            _refuse_removed(cmd_name)
             _refuse_study(cmd_name)
             raise UsageError(unknown("verb", cmd_name, list(VERBS)))
         try:
@@ -205,7 +178,7 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
             and error.ctx
             and error.ctx.command.name in ("run", "plan", "predict")
         ):
-            text = _moved(error.option_name) or text
+            text = _as_field(error.option_name) or text
         if isinstance(error, click.UsageError) and error.ctx and "--help" not in text and text.endswith("."):
             text = f"{text[:-1]}; see: {error.ctx.command_path} --help"
         click.echo(f"{name}: {' '.join(text.split())}", err=True)
@@ -228,15 +201,13 @@ def interrupted_status(error: BaseException) -> int:
     return BY_SIGNAL + next(iter(known), signal.SIGINT)
 
 
-def _moved(flag: str) -> str:
-    """A line on the field that a flag of studies has become; empty for one that never was."""
+def _as_field(flag: str) -> str:
+    """How to give the field that was written as a flag; empty if no field has that name."""
     from dlscale.benchmarks.cli.request import OPTIONS
     from dlscale.benchmarks.study.settings import variables
 
-    if instead := {"--no-figures": "figures=no", "--steps": "ladder='STEP > STEP'"}.get(flag):
-        return f"{flag} is now --set {instead}"
     option = variables(OPTIONS).get(flag.removeprefix("--").replace("-", "_").upper())
-    return f"{flag} is now --set {option.name}=VALUE" if option else ""
+    return f"no option {flag}; write --set {option.name}=VALUE" if option else ""
 
 
 def _shortened(name: str) -> str:

@@ -1,7 +1,4 @@
-"""`dlscale export`: a study's records and numbers in the forms that others read.
-
-Tests for ReFrame are in `export_reframe.py`.
-"""
+"""`dlscale export`: a study's records and numbers in the forms that others read."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from dlscale.analysis.render.tidy import write_tables
 from dlscale.analysis.text import plural
 from dlscale.base.files import make_folder, write_atomically
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, SubVerbs
-from dlscale.benchmarks.cli.export_reframe import reframe
 from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
@@ -45,9 +41,6 @@ def export() -> None:
       dlscale export tidy --format parquet   tables of launches and windows
       dlscale export markdown                the report's table for GitHub
     """  # noqa: D301
-
-
-export.add_command(reframe)
 
 
 def _of_study(out_help: str) -> Callable[[F], F]:

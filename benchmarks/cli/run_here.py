@@ -43,22 +43,7 @@ def show_campaign(campaign: Campaign, todo: list[Launch], *, commands: bool) -> 
 
 
 def run_here(campaign: Campaign, request: Request, *, max_attempts: int | None = None) -> int:
-    """Run what is left of a campaign on this machine, print one screen about the study and draw its figures."""
-    measure_here(campaign, request, max_attempts=max_attempts)
-    from dlscale.benchmarks.cli.report import show_study
-
-    status = show_study(campaign.store, figures=request.figures)
-    done = campaign.store.finished()
-    planned = {case.id for launch in campaign.plan.launches for case in launch.cases}
-    if planned - done or status == FAILED_CASES:
-        return FAILED_CASES
-    if status == INSUFFICIENT_DATA and campaign.plan.study.target:  # no training reached it
-        return INSUFFICIENT_DATA
-    return NOT_COMPARABLE if status == NOT_COMPARABLE else 0
-
-
-def measure_here(campaign: Campaign, request: Request, *, max_attempts: int | None = None) -> None:
-    """Run what is left of a campaign on this machine.
+    """Run what is left of a campaign on this machine, print one screen about the study and draw its figures.
 
     If asked to wait it begins when no other program uses the machine, or raises UsageError after that time.
     """
@@ -71,6 +56,16 @@ def measure_here(campaign: Campaign, request: Request, *, max_attempts: int | No
         if launches:
             _see_to_other_programs(request.wait_quiet, gpus=campaign.plan.study.device == "gpu")
         _run_launches(campaign, launches)
+    from dlscale.benchmarks.cli.report import show_study
+
+    status = show_study(campaign.store, figures=request.figures)
+    done = campaign.store.finished()
+    planned = {case.id for launch in campaign.plan.launches for case in launch.cases}
+    if planned - done or status == FAILED_CASES:
+        return FAILED_CASES
+    if status == INSUFFICIENT_DATA and campaign.plan.study.target:  # no training reached it
+        return INSUFFICIENT_DATA
+    return NOT_COMPARABLE if status == NOT_COMPARABLE else 0
 
 
 def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:

@@ -20,7 +20,6 @@ COMMANDS = {
     "run": "run weak-scaling --dry-run",
     "predict": "predict weak-scaling",
     **{verb: f"{verb} {STUDY}" for verb in OF_A_STUDY},
-    "export reframe": "export reframe local",
     "collectives": "collectives",
     "collectives setup": "collectives setup",
 }
