@@ -40,14 +40,6 @@ class PlannedCell:
     num_launches: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeakScaling:
-    """A weak-scaling study whose rates predict times to solution."""
-
-    study: str
-    launches: tuple[CellLaunches, ...] = field(repr=False)
-
-
 R = TypeVar("R")
 
 
@@ -72,7 +64,6 @@ class Measured:
     plan: str = ""  # its size in words
     running: bool = False  # it is being measured now
     predictions: tuple[PredictionRecord, ...] = ()  # shown beside it, in none of its numbers
-    weak_scaling: WeakScaling | None = None
     system: System | None = None  # as study.json has it; None where it does not say
     _known: dict[Callable[[Measured], Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -204,7 +195,6 @@ def measure(
     name: str = "",
     plan: str = "",
     running: bool = False,
-    weak_scaling: WeakScaling | None = None,
     system: System | None = None,
 ) -> Measured:
     """The study of these records. Raises UsageError if they do not belong on one curve (`launches_of`)."""
@@ -220,7 +210,6 @@ def measure(
         name=name,
         plan=plan,
         running=running,
-        weak_scaling=weak_scaling,
         system=system,
     )
     _ = measured.cells  # its errors are the caller's, not a finding's

@@ -162,42 +162,6 @@ def _share_inwards(num_values: int, rank: int, level: float) -> float:
     return (outer - level) / (outer - inner)
 
 
-def ratio_of_sums(
-    numerators: Sequence[float], denominators: Sequence[float], *, level: float = LEVEL
-) -> Interval | None:
-    """The sum of the numerators over that of the denominators, given by block, with the interval of E. C. Fieller.
-
-    Some problems in interval estimation, J. R. Statist. Soc. B 16 (1954): all ratios r for which the mean of
-    numerator - r x denominator does not differ from 0 by a t test. So it holds where denominators are noisy, and has
-    no upper limit where they cannot be told from 0. None if their sum is not positive. Limits below 0 are 0.
-    """
-    over, under = np.asarray(numerators, dtype=float), np.asarray(denominators, dtype=float)
-    if under.sum() <= 0:
-        return None
-    found = Interval(
-        center=float(over.sum() / under.sum()),
-        low=None,
-        high=None,
-        level=level,
-        method=INSUFFICIENT,
-        n=len(under),
-    )
-    if len(under) < MIN_BLOCKS:
-        return found
-    covariance = np.cov(over, under) * half_width(len(under), level=level) ** 2
-    square = under.mean() ** 2 - covariance[1, 1]
-    middle = over.mean() * under.mean() - covariance[0, 1]
-    rest = over.mean() ** 2 - covariance[0, 0]
-    middle, square, rest = float(middle), float(square), float(rest)
-    root = math.sqrt(max(middle**2 - square * rest, 0.0))
-    if square > 0:
-        low, high = (middle - root) / square, (middle + root) / square
-        return replace(found, low=max(low, 0.0), high=max(high, 0.0), method="Fieller")
-    # All ratios beyond the larger root, or all there are.
-    low = (middle - root) / square if middle**2 > square * rest and square < 0 else 0.0
-    return replace(found, low=max(low, 0.0), method="Fieller, unbounded")
-
-
 B = TypeVar("B", bound=Hashable)  # names a block
 
 

@@ -240,7 +240,6 @@ def solved(
             loss=0.5,
             metrics={"auc": one["auc"]} if one["auc"] is not None else {},
             step=one["step"],
-            noise=one.get("noise"),
         )
         for one in evaluations
     ]

@@ -41,7 +41,6 @@ NAMES = (
     "algorithms",
     "learning-curves",
     "frameworks",
-    "larger-batches",
     "pareto",
     "backends",
 )
@@ -62,8 +61,8 @@ def write_figures(
     `curves-throughput` and `curves-efficiency` have all curves of a study whose axes make several families.
     `ladder` is the gain of each step of a ladder. `time-to-solution` needs trainings with a target;
     `-evaluations.csv` has all of their evaluations, which `learning-curves` draws; `algorithms` compares several ways
-    of training; `frameworks` has the same training in both frameworks side by side. `larger-batches` are the samples
-    at larger batches, with `-predicted.csv` for the time over ranks; `pareto` is what the target costs. If backends
+    of training; `frameworks` has the same training in both frameworks side by side. `pareto` is what
+    the target costs. If backends
     were compared, `backends` is a CSV with the numbers. Beside a printed figure `.tex` has its caption.
     Where one file cannot be written, UsageError is raised and those of an earlier call stay, all of them.
     """

@@ -9,8 +9,6 @@ NAMES = (
     "tuning",
     "solution_table",
     "pareto",
-    "noise_scale",
-    "predicted_solutions",
     "compression",
     "efficiency",
     "waterfall",

@@ -62,7 +62,7 @@ def solution_plots(rows: Sequence[TimeToSolution]) -> Iterator[Plot]:
     """Plots of one kind follow each other, so that those of two frameworks stand side by side."""
     families = sorted({row.family for row in rows})
     plots = [
-        (*learning_plots(own, place), *time_plots(own, place))
+        (*learning_plots(own, place), *time_plots(own, place), *samples_plots(own, place))
         for place, family in enumerate(families)
         if (own := [row for row in rows if row.family == family])
     ]
@@ -154,6 +154,28 @@ def time_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]:
             ),
         ),
         guides=_ideal(rows),
+        table=TABLE,
+    )
+
+
+def samples_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]:
+    """The median samples to the target of a family over the global batch; nothing of fewer than two batches."""
+    known = {row.cell.global_batch: row.samples for row in rows if row.samples}
+    if len(known) < 2:
+        return
+    batches, curves = sorted(known), curves_of(rows, lambda row: row.samples)
+    series = plain_series(curves, lambda row: row.samples, at=lambda row: float(row.cell.global_batch))
+    yield Plot(
+        name=f"samples-{place}",
+        title=f"{training_title_of(rows)}: samples to {goal_text(rows[0].target)}",
+        says="Samples to the target over the global batch: medians with order-statistic intervals.",
+        x=Axis(
+            title="global batch [samples]",
+            kind="log",
+            ticks=tuple((float(batch), str(batch)) for batch in batches),
+        ),
+        y=Axis(title="samples to the target", low=0.0),
+        series=series,
         table=TABLE,
     )
 

@@ -1,4 +1,4 @@
-"""Files of predictions over nodes: efficiency with its band, or the time to a target, with their rows and records."""
+"""Files of predictions over nodes: efficiency with its band, with their rows and records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import Any
 from dlscale.analysis.figures.drawing import drawing
 from dlscale.analysis.figures.figure import draw
 from dlscale.analysis.figures.write import save_drawing
-from dlscale.analysis.plots import Axis, Figure, Plot
+from dlscale.analysis.plots import Figure, Plot
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
-from dlscale.analysis.predict.plots import efficiency_plot, plot_over_nodes
+from dlscale.analysis.predict.plots import efficiency_plot
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.analysis.predict.scenario import ASSUMED
-from dlscale.analysis.predict.solution import PredictedSolution, solution_caption, solution_row
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.html.what_if import write_what_if
@@ -27,7 +26,6 @@ from dlscale.benchmarks.records.prediction import (
     ENDING,
     GRID,
     WHAT_IF,
-    Band,
     PredictionRecord,
     write_predictions,
 )
@@ -66,36 +64,6 @@ def write_prediction(
         rows=rows,
     )
     _save(figure, stem, records, study=f"prediction of {first.scaling_mode} scaling")
-
-
-def write_solutions(solutions: Sequence[PredictedSolution], stem: Path, *, commit: str, command: str) -> None:
-    """Write `<stem>.png`, `.pdf`, `.svg`, `.csv`, `.json` and records."""
-    records = [it.record(commit=commit, command=command) for it in solutions]
-    rows = [solution_row(it) for it in solutions]
-    bands: dict[tuple[str, str], dict[int, Band]] = {}
-    for it in solutions:
-        backend = it.curve.scenario.rule.backend
-        name = f"{backend}, batch {it.trained.global_batch}"
-        bands.setdefault((name, backend), {})[it.point.num_nodes] = it.seconds
-    doubts, assumptions = _doubts(records)
-    every = [it.seconds for it in solutions]
-    limits = min(band.low for band in every) / 1.25, max(band.high for band in every) * 1.25
-    warning = _warning("there", doubts, assumptions)
-    y = Axis(title="training to the target [s]", kind="log", low=limits[0], high=limits[1])
-    figure = _figure(
-        plot_over_nodes(bands, y=y, says=warning),
-        title=solution_caption(solutions),
-        warning=warning,
-        subtitle="band: interval of the samples and of the rate",
-        small_print=[
-            *(f"Samples: {text}." for text in dict.fromkeys(it.trained.source for it in solutions)),
-            *doubts,
-            *assumptions,
-        ],
-        rows=rows,
-    )
-    _save(figure, stem, records, study="prediction of time to solution")
-    write_atomically(Path(f"{stem}.json"), json.dumps({"schema": 1, "rows": rows}, indent=1), mode=0o644)
 
 
 def write_grid(rows: Sequence[Mapping[str, Any]], stem: Path, *, asked_batch: int) -> tuple[Path, Path]:

@@ -83,7 +83,5 @@ def put_rehearsal(folder: Path) -> None:
 
 
 def predictions_in(folder: Path) -> list[list[PredictionRecord]]:
-    """The predictions of each training of a rehearsal; those of a time to a target rest on them and are left out."""
-    files = (folder / FIGURES).glob(f"*{ENDING}")
-    every = [read_predictions(path) for path in sorted(files)]
-    return [records for records in every if not records[0].target]
+    """The predictions of each training of a rehearsal."""
+    return [read_predictions(path) for path in sorted((folder / FIGURES).glob(f"*{ENDING}"))]

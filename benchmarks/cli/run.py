@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 import rich_click
@@ -31,9 +30,6 @@ from dlscale.benchmarks.jobs.submission import own_nodes
 from dlscale.benchmarks.study.search import needs_search, search_of
 from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.system import System
-
-if TYPE_CHECKING:
-    from dlscale.analysis.predict.solution import SamplesToTarget
 
 
 @click.command(cls=StudyCommand)
@@ -124,7 +120,7 @@ def _as_jobs(name: str, system: System, request: Request, how: Start) -> int:
     if open_ports:
         request = request.changed(allow_open_ports=True)
     smaller = ""
-    if solving := rehearsed and load_study(name).target is not None:
+    if rehearsed and load_study(name).target is not None:
         request, smaller = run_jobs.solution_request(name, system, request)
     study = study_of(name, system, request)
     if needs_search(study):
@@ -149,8 +145,7 @@ def _as_jobs(name: str, system: System, request: Request, how: Start) -> int:
             f"wait_quiet on {system.name}, whose jobs have nodes of their own; leave it out, or use it with "
             "--in-allocation"
         )
-    trained = _trained_here(name, study, request) if solving and how.start else {}
-    return run_jobs.run_as_jobs(study, system, request, how, trained=trained)
+    return run_jobs.run_as_jobs(study, system, request, how)
 
 
 def _introduced(study: Study, system: System, request: Request, how: Start) -> Request:
@@ -161,22 +156,3 @@ def _introduced(study: Study, system: System, request: Request, how: Start) -> R
         for key, slept in study.slept_by_profile.items():
             click.echo(f"{key}: {slept.text} ({slept.source})")
     return request.changed(data=data_of(system, request))
-
-
-def _trained_here(name: str, study: Study, request: Request) -> dict[str, list[SamplesToTarget]]:
-    """The samples to each workload's target in trainings of this machine, trained now if too few are there."""
-    # Here, because predictions take longer to import than a plan takes.
-    from dlscale.benchmarks.cli.rehearsal import local_request, local_samples
-
-    results = request.results
-    found = {workload: local_samples(results, study, workload) for workload in study.workloads}
-    if missing := [workload for workload, samples in found.items() if not samples]:
-        click.echo(
-            f"{results} has no 6 trainings of {', '.join(missing)} that reached this target: trained now on this "
-            "machine, which is all that is measured"
-        )
-        local = local_request(request, missing).changed(figures=False)
-        plan_and_run(name, local, Start(commands=False))
-        found |= {workload: local_samples(results, study, workload) for workload in missing}
-        click.echo(f"on {request.system} again, where nothing was measured:")
-    return found

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
@@ -24,9 +23,6 @@ from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.sizes import DEFAULT_MAX_NODES
 from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.system import System
-
-if TYPE_CHECKING:
-    from dlscale.analysis.predict.solution import SamplesToTarget
 
 
 def rehearsal_line(system: System) -> str:
@@ -69,18 +65,8 @@ def solution_request(name: str, system: System, request: Request) -> tuple[Reque
     return changed, ""
 
 
-def run_as_jobs(
-    study: Study,
-    system: System,
-    request: Request,
-    how: Start,
-    *,
-    trained: Mapping[str, list[SamplesToTarget]],
-) -> int:
-    """Submit a study's jobs if this machine is the system, else rehearse them; or print what would be submitted.
-
-    A rehearsal of time to solution predicts it from the samples of `trained` trainings, by workload.
-    """
+def run_as_jobs(study: Study, system: System, request: Request, how: Start) -> int:
+    """Submit a study's jobs if this machine is the system, else rehearse them; or print what would be submitted."""
     is_here = system.is_here()
     results = request.results
     if is_here:
@@ -114,21 +100,19 @@ def run_as_jobs(
         show_job_costs(campaign, jobs)
     show_plan(campaign.plan, todo)
     if how.start:
-        _rehearse(campaign, jobs, request.account, trained)
+        _rehearse(campaign, jobs, request.account)
     elif how.commands:
         _print_scripts(campaign, jobs, request.account)
     return 0
 
 
-def _rehearse(
-    campaign: Campaign, jobs: Sequence[Job], account: str | None, trained: Mapping[str, list[SamplesToTarget]]
-) -> None:
+def _rehearse(campaign: Campaign, jobs: Sequence[Job], account: str | None) -> None:
     """Predict what the study would measure, and write the jobs' scripts."""
     # Here, because predictions take longer to import than a plan takes.
     from dlscale.benchmarks.cli.rehearsal import show_rehearsal
     from dlscale.benchmarks.cli.rehearsal_report import put_rehearsal
 
-    show_rehearsal(campaign, trained)
+    show_rehearsal(campaign)
     submission.write_rehearsal(campaign, jobs, account=account)
     click.echo(f"scripts and plan are in {campaign.store.folder}")
     put_rehearsal(campaign.store.folder)

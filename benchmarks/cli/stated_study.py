@@ -55,11 +55,6 @@ class StatedStudy:
         named = self.fields.get("base")
         return next((base for base in BASES if base == named), None)
 
-    @property
-    def weak_scaling(self) -> bool:
-        """Whether it is a weak-scaling study of speed, without a target."""
-        return self.fields.get("scaling_mode") == "weak" and self.fields.get("target") is None
-
 
 def study_in(folder: Path) -> StatedStudy:
     """The study in a folder, without fields where study.json does not say."""

@@ -11,24 +11,21 @@ from pathlib import Path
 import click
 
 from dlscale.analysis.curves import with_curve_names
-from dlscale.analysis.families import family_of
 from dlscale.analysis.finding import Found, collect
 from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.failures import of_one_fingerprint
 from dlscale.analysis.findings.predicted_points import LEAD
 from dlscale.analysis.findings.scaling import ScalingRow
-from dlscale.analysis.launches import launches_of
-from dlscale.analysis.measured import Measured, WeakScaling, measure
+from dlscale.analysis.measured import Measured, measure
 from dlscale.analysis.render.html.content import Page, Section, WhatIf
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.page import page_of
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import study_folders
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.cli.stated_study import study_in
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
-from dlscale.benchmarks.records.record import Base, Record
+from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
 
 PAGE = "report.html"
@@ -87,28 +84,9 @@ def load(store: Store, *, base: Base | None = None, running: bool = False) -> Lo
         name=store.folder.name,
         plan=counted(planned) if planned else "",
         running=running,
-        weak_scaling=_weak_scaling(store.folder, records),
         system=stated.system,
     )
     return Loaded(folder=store.folder, study=study)
-
-
-def _weak_scaling(folder: Path, records: Sequence[Record]) -> WeakScaling | None:
-    """The newest weak-scaling study of the same system that trained what those with targets train; None without one."""
-    wanted = {
-        family_of(record.case.cell, system=record.system)
-        for record in records
-        if record.case.cell.target and record.case.cell.scaling_mode == "weak"
-    }
-    place = folder.resolve().parent
-    for other in reversed(study_folders(place.parent)) if wanted else ():
-        if other.parent != place or not study_in(other).weak_scaling:
-            continue
-        others, _ = of_one_fingerprint(load_records(other)[0])
-        launches = tuple(measured for measured in launches_of(others) if measured.family in wanted)
-        if launches:
-            return WeakScaling(study=other.name, launches=launches)
-    return None
 
 
 def _usual_base(planned: Iterable[Case]) -> Base:

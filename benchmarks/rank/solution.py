@@ -24,12 +24,11 @@ from dlscale.benchmarks.rank.deviation import bounds_for
 from dlscale.benchmarks.rank.evaluations import EvaluationTime, Evaluator
 from dlscale.benchmarks.rank.gates import numerics_gate
 from dlscale.benchmarks.rank.measure import BarrierControl, Emit, Steppable, time_window
-from dlscale.benchmarks.rank.noise import NoiseMeter, unmeasurable_because
 from dlscale.benchmarks.rank.target_audit import TargetAudit
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import Phase
-from dlscale.benchmarks.records.target import End, Ended, Evaluation, GradientNoise, Target
+from dlscale.benchmarks.records.target import End, Ended, Evaluation, Target
 from dlscale.collectives import Trainer
 from dlscale.collectives.control import Communicator
 from dlscale.models.frameworks import framework_module
@@ -53,8 +52,6 @@ def train_to_target(case: CaseRun) -> list[Gate]:
         # With the seed of the trainer's replica, as it replays its steps.
         replica = case.reference(seed=context.seed + context.shard.index)
         evaluator = Evaluator(cell, case.source, replica, world=context.world, facts=case.facts)
-        unmeasured = unmeasurable_because(backend.capabilities, cell.num_ranks, split=cell.split)
-        noise = NoiseMeter(replica=replica, control=context.control, world=context.world, aside=context.aside)
         saving = training_run(case, trainer)
         schedule = TrainingSchedule(cell, cell.target)
         steps = ScheduledTrainer(trainer, replicas[0], schedule, begin=saving.step if saving else 0)
@@ -71,8 +68,6 @@ def train_to_target(case: CaseRun) -> list[Gate]:
             evaluator=evaluator,
             emit=case.emit,
             write=case.write,
-            noise=None if unmeasured else noise,
-            unmeasured=unmeasured,
             set_up_seconds=set_up_seconds,
             saving=saving,
             audit=audit,
@@ -214,8 +209,6 @@ class TargetTraining:
     emit: Emit
     write: Callable[[Evaluation | Ended], None]
     set_up_seconds: float  # on this rank
-    noise: NoiseMeter | None = None  # with the evaluator's replica; None where `unmeasured` says why
-    unmeasured: str = ""
     saving: TrainingRun | None = None  # of the same trainer; None where it is neither saved nor resumed
     audit: TargetAudit | None = None
     # Seconds of a window at most: it is written when it has ended, and silence looks like a hang.
@@ -237,8 +230,6 @@ class TargetTraining:
         Raises UsageError if what was saved is of another training.
         """
         set_up = self.control.maximum(self.set_up_seconds)
-        if self.noise:
-            self.noise.prepare()
         if self.saving and self.saving.step:
             self._resume(self.saving)
         self._set_due()
@@ -254,8 +245,6 @@ class TargetTraining:
                 set_up_seconds=set_up,
                 num_held_out=evaluator.num_samples,
                 num_training=evaluator.num_training,
-                noise_every=self.noise.every if self.noise else 0,
-                noise_unmeasured=self.unmeasured,
             )
         )
         return end
@@ -352,10 +341,6 @@ class TargetTraining:
         self._evaluations.append(evaluation)
         self.write(evaluation)
 
-    def _draw_noise(self) -> GradientNoise | None:
-        since = self._evaluations[-1].step if self._evaluations else 0
-        return self.noise.draw(self._step, since=since) if self.noise else None
-
     @property
     def _samples(self) -> int:
         """Over all ranks, of the steps taken."""
@@ -377,7 +362,6 @@ class TargetTraining:
                 evaluating_seconds=self._evaluating.seconds,
                 loss=loss if math.isfinite(loss) else None,
                 metrics=metrics,
-                noise=self._draw_noise() if metrics else None,
             )
         )
         self._set_due()

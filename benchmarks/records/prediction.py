@@ -97,11 +97,6 @@ class PredictionRecord(Frozen):
     held_out_error: Share | None  # of the largest calibration point, by a calibration without it
     noise: tuple[Text, ...] = ()  # what was measured of it, in words
     noise_not_measured: tuple[Text, ...] = ()  # what was not, and why
-    # Of a time to solution: the target, the samples that local trainings took to it, and the seconds of training.
-    target: Text = where_given("")
-    samples_to_target: Band | None = where_given(None)
-    samples_source: Text = where_given("")
-    seconds_to_target: Band | None = where_given(None)
     doubts: tuple[Text, ...]  # why it is not to be trusted, where it was asked for all the same
     commit: Text
     command: Text

@@ -69,18 +69,6 @@ class Target(Frozen):
         return self
 
 
-class GradientNoise(Frozen):
-    """Square norms of gradients of `num_batches` local batches, of all ranks, at the same weights.
-
-    Neither of training nor of evaluating: the seconds are in no other number of the record.
-    """
-
-    num_batches: PositiveInt
-    local_square_norm: NonNegativeFloat  # mean over the local batches of their gradients' square norms
-    mean_square_norm: NonNegativeFloat  # of the mean of all the gradients
-    seconds: NonNegativeFloat  # of the slowest rank
-
-
 class Evaluation(Frozen):
     """A training's quality after `step`, on held-out samples. Seconds are the slowest rank's, since the first step.
 
@@ -93,7 +81,6 @@ class Evaluation(Frozen):
     evaluating_seconds: NonNegativeFloat  # this evaluation included
     loss: float | None  # mean over ranks, of the step's batch; None where it is not a finite number
     metrics: dict[Text, float]
-    noise: GradientNoise | None = where_given(None)  # None where none was due, or the norms were not finite
 
 
 End = Literal["reached", "budget", "diverged"]
@@ -107,9 +94,6 @@ class Ended(Frozen):
     num_held_out: PositiveInt
     # Samples of an epoch; None where that was not written yet.
     num_training: PositiveInt | None = where_given(None)
-    # Steps per local batch of which gradient noise was drawn; 0: none was.
-    noise_every: NonNegativeInt = where_given(0)
-    noise_unmeasured: Text = where_given("")  # why not
 
 
 class Solution(Ended):

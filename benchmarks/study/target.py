@@ -7,7 +7,6 @@ workload and preset, steps between evaluations, and the learning rate for its gl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -255,35 +254,6 @@ def resolved(
         optimizer=rules.rule,
         growth=rules.growth,
     )
-
-
-# What of a target the number of samples to it depends on, beside the goal itself.
-OF_SAMPLES = (
-    *(
-        "metric",
-        "threshold",
-        "held_out",
-        "learning_rate",
-        "learning_rate_scaling",
-        "warm_up_samples",
-        "decay_samples",
-    ),
-    *("decay_factor", "growth_samples", "growth_factor", "optimizer", "momentum", "weight_decay"),
-    *("trust_coefficient", "tuned"),
-)
-
-
-def same_rules(first: Mapping[str, Any], second: Mapping[str, Any], workload: str) -> bool:
-    """Whether two studies, as their files have them, train to one target by the rules that samples depend on."""
-
-    def rules(study: Mapping[str, Any]) -> list[Any]:
-        target = study.get("target") or {}
-        preset = study.get("preset")
-        goal = target.get("goals", {}).get(workload, {}).get(preset, {})
-        stated = [goal.get(name) for name in ("metric", "threshold", "learning_rate")]
-        return [bool(target), preset, *stated, *(target.get(name) for name in OF_SAMPLES)]
-
-    return rules(first) == rules(second)
 
 
 def own_rate(rules: TargetRules, workload: Workload, preset: Preset) -> float:

@@ -2,11 +2,9 @@
 
 import itertools
 
-import numpy as np
 import pytest
 
 from dlscale.benchmarks.rank.audit import ReplayAudit
-from dlscale.benchmarks.rank.noise import square_norms
 from dlscale.collectives import capabilities
 from dlscale.collectives.compression.trainer import CompressedTrainer
 from dlscale.collectives.registry import connect
@@ -109,14 +107,3 @@ def test_residuals_that_are_forgotten_in_a_window_fail_its_audit(world, monkeypa
     failed, _ = audited(backend, "torch")
     backend.close()
     assert failed == {"audit_window"}
-
-
-def test_norms_of_gradients_are_those_of_all_ranks(world, shard):
-    """What the gradient noise scale is estimated from, over the control plane."""
-    factory = make_factory("torch", synthetic=False)
-    drawn = factory(shard=shard, seed=3)
-    own = [np.concatenate([g.ravel() for g in drawn.gradients()]).astype(np.float64) for _ in range(2)]
-    every = np.array([gradient for gathered in world.allgather(own) for gradient in gathered])
-    local, mean = square_norms(factory(shard=shard, seed=3), 2, world=world)
-    assert local == pytest.approx((every**2).sum(axis=1).mean())
-    assert mean == pytest.approx((every.mean(axis=0) ** 2).sum())

@@ -9,7 +9,7 @@ import pytest
 
 from dlscale.benchmarks.rank import measure, solution
 from dlscale.benchmarks.rank.solution import ScheduledTrainer, TargetTraining, TrainingSchedule
-from dlscale.benchmarks.records.target import Ended, Evaluation, GradientNoise, Target
+from dlscale.benchmarks.records.target import Ended, Evaluation, Target
 from dlscale.models import load_workload
 
 STEP, EVALUATION = 0.5, 2.0
@@ -60,33 +60,11 @@ class Trainer:
         return {} if value is None else {"auc": value}
 
 
-class Meter:
-    """A meter of gradient noise whose draws take long."""
-
-    every = 120
-
-    def __init__(self):
-        self.calls = []
-
-    def prepare(self):
-        self.calls.append("prepare")
-        self.clock.now += 100
-
-    def draw(self, step, *, since):  # noqa: ARG002
-        self.calls.append(step)
-        self.clock.now += 100
-        return GradientNoise(num_batches=2, local_square_norm=2.0, mean_square_norm=1.0, seconds=100.0)
-
-
-def run(
-    monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, noise=None, step_samples=0, **target
-):
+def run(monkeypatch, aucs, losses=(), clock=None, longest_window=math.inf, step_samples=0, **target):
     clock = clock or Trainer(aucs, losses)
     for module in (measure, solution):
         monkeypatch.setattr(module.time, "perf_counter", lambda: clock.now)
     written, windows = [], []
-    if noise:
-        noise.clock = clock
     values = {"metric": "auc", "threshold": 0.9, "held_out": 0.1, "evaluate_every": 4, "max_seconds": 60.0}
     cell = SimpleNamespace(facts=load_workload("hep_cnn"), num_ranks=2, local_batch=16, global_batch=32)
     wanted = Target(**values | {"learning_rate": 1e-3} | target)
@@ -103,16 +81,12 @@ def run(
         set_up_seconds=1.5,
         longest_window=longest_window,
         step_samples=step_samples,
-        noise=noise,
-        unmeasured="" if noise else "no meter",
     ).run()
     assert written[-1] == Ended(
         end=end,
         set_up_seconds=1.5,
         num_held_out=7,
         num_training=40,
-        noise_every=120 if noise else 0,
-        noise_unmeasured="" if noise else "no meter",
     )
     return end, written[:-1], windows
 
@@ -251,18 +225,3 @@ def test_no_window_is_so_long_that_the_launch_looks_like_a_hang(monkeypatch, int
     _, (evaluation,), windows = run(monkeypatch, [0.95], longest_window=10.0, **interval)
     assert evaluation.step == 100
     assert [window.num_steps for window in windows] == [1, 20, 20, 20, 20, 19]
-
-
-def test_draws_of_the_gradient_noise_are_in_no_time(monkeypatch):
-    meter = Meter()
-    end, evaluations, _ = run(monkeypatch, itertools.repeat(0.5), noise=meter, max_seconds=12.0)
-    assert meter.calls == ["prepare", 4, 8, 12]
-    assert (end, evaluations[-1].training_seconds, evaluations[-1].evaluating_seconds) == ("budget", 6.0, 6.0)
-    assert all(evaluation.noise.num_batches == 2 for evaluation in evaluations)
-
-
-def test_a_training_that_diverges_is_not_drawn(monkeypatch):
-    meter = Meter()
-    _, evaluations, _ = run(monkeypatch, [0.5], losses=[float("nan")], noise=meter)
-    assert meter.calls == ["prepare"]
-    assert evaluations[-1].noise is None

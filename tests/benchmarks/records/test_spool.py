@@ -28,7 +28,7 @@ from dlscale.benchmarks.records.spool import (
     format_event,
     read_spools,
 )
-from dlscale.benchmarks.records.target import Ended, Evaluation, GradientNoise
+from dlscale.benchmarks.records.target import Ended, Evaluation
 
 EVENTS = [
     RankInfo(rank=0, local_rank=0, pid=7, node="n0", boot_id="b", affinity=[0, 1], num_threads=2),
@@ -41,9 +41,8 @@ EVENTS = [
     Resumption(step=7, seconds=0.5),
     Evaluation(
         step=4, samples=8, training_seconds=1, evaluating_seconds=0, loss=None, metrics={"auc": 0.9},
-        noise=GradientNoise(num_batches=2, local_square_norm=2.0, mean_square_norm=1.0, seconds=0.1),
     ),
-    Ended(end="reached", set_up_seconds=1.0, num_held_out=3, num_training=5, noise_every=120),
+    Ended(end="reached", set_up_seconds=1.0, num_held_out=3, num_training=5),
     EnergyReading(source="rapl", parts="1 package", joules=42.0, seconds=4.0),
     GpuMemory(allocated_bytes=1, reserved_bytes=None, total_bytes=2),
     StateBytes(parameters=8, gradients=None, optimizer=0),
