@@ -26,8 +26,6 @@ MPI_OF_.venv-ccl := impi-devel oneccl-cpu oneccl-cpu-devel
 MPI_OF_.venv-oldest := mpich
 CONSTRAINTS_OF_.venv-ccl := .venv-ccl/constraints.txt
 CONSTRAINTS_OF_.venv-oldest := .venv-oldest/constraints.txt
-# JAX needs a newer NumPy.
-JAX_OF_.venv-oldest := grpc
 # Intel's mpicxx does not find its own headers without it.
 VARIABLES_OF_.venv-ccl = I_MPI_ROOT='$(CURDIR)/.venv-ccl'
 # The environment that a study runs in must exist; dlscale itself always runs from .venv.
@@ -172,8 +170,8 @@ COMPILE = $*/bin/python -m compileall -qq --workers 0 $*/lib || true
 	@echo "setting up $*, once: 1/3 an environment of $$($*/bin/python --version)"
 	@echo "setting up $*: 2/3 $(MPI_OF_$*)"
 	@$(INSTALL) $(MPI_OF_$*)
-	@echo "setting up $*: 3/3 TensorFlow, PyTorch, JAX, the other libraries and the native ring (a few minutes)"
-	@$(INSTALL) --config-settings=cmake.define.DLSCALE_WITH_MPI=ON --editable '.[mpi,grpc,tensorflow,$(or $(JAX_OF_$*),jax),images,mllog,parquet,dev]'
+	@echo "setting up $*: 3/3 TensorFlow, PyTorch, the other libraries and the native ring (a few minutes)"
+	@$(INSTALL) --config-settings=cmake.define.DLSCALE_WITH_MPI=ON --editable '.[mpi,grpc,tensorflow,images,mllog,parquet,dev]'
 	@$(COMPILE)
 	@touch $@
 

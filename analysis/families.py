@@ -290,15 +290,10 @@ def pairs_of(families: Iterable[Family], parities: Iterable[Parity]) -> Mapping[
 
 
 def _framework_pair(group: Iterable[Family], verdicts: list[Parity]) -> FrameworkPair:
-    """A verdict is on two frameworks: of three, each has to be in one that passed."""
     frameworks = {family.framework for family in group}
-    verdicts = [verdict for verdict in verdicts if set(verdict.num_parameters) <= frameworks]
     failed = [check.name for verdict in verdicts for check in verdict.checks if not check.passed]
-    checked = {framework for verdict in verdicts for framework in verdict.num_parameters}
     return FrameworkPair(
         frameworks=tuple(sorted(frameworks, reverse=True)),
-        comparable=not failed
-        if verdicts and (failed or len(frameworks) < 3 or frameworks <= checked)
-        else None,
+        comparable=not failed if verdicts else None,
         failed=tuple(dict.fromkeys(failed)),
     )

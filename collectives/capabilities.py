@@ -54,14 +54,14 @@ TABLE = {
         Capabilities(
             name="none",
             summary="no exchange of gradients: the control",
-            frameworks=("torch", "tensorflow", "jax"),
+            frameworks=("torch", "tensorflow"),
             devices=("cpu", "gpu"),
             exchanges=False,
         ),
         Capabilities(
             name="mpi",
             summary="MPI_Allreduce of the installed MPI: the plain baseline",
-            frameworks=("torch", "tensorflow", "jax"),
+            frameworks=("torch", "tensorflow"),
             devices=("cpu", "gpu"),
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
@@ -84,7 +84,7 @@ TABLE = {
         Capabilities(
             name="ring",
             summary="our native ring allreduce in C++ over MPI",
-            frameworks=("torch", "tensorflow", "jax"),
+            frameworks=("torch", "tensorflow"),
             devices=("cpu", "gpu"),
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,

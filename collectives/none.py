@@ -10,7 +10,6 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Collective, InStep, Trainer
 from dlscale.collectives.registry import read_options
 from dlscale.collectives.training.stamps import StampedTrainer
-from dlscale.models.frameworks import check_execution
 from dlscale.models.workload import ReplicaFactory, Shard
 
 
@@ -40,7 +39,6 @@ class NoneBackend(InStep):
     def distribute_stamped(self, factory: ReplicaFactory, *, shard: Shard, seed: int) -> StampedTrainer:
         """The replica of `distribute`, with steps that can be stamped; on a CPU."""
         replica = factory(shard=shard, seed=seed)
-        check_execution(replica.framework, control="profile")
         integration = importlib.import_module(f"dlscale.collectives.training._{replica.framework}_stamps")
         trainer: StampedTrainer = integration.stamped(replica)
         return trainer

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError, did_you_mean
-from dlscale.models.frameworks import KNOWN, check_memory_format, framework_module
+from dlscale.models.frameworks import FRAMEWORKS, check_memory_format, framework_module
 from dlscale.models.layers import Layer
 from dlscale.models.optimizers import OptimizerRule
 from dlscale.models.parallel import Neighbours, Rows, deal_rows
@@ -90,9 +90,9 @@ class Execution:
 
     `precision` bf16 computes in bfloat16 and keeps weights, gradients and updates in float32 (autocast in torch, the
     mixed-precision policy in TensorFlow); tf32 is float32 of which a GPU rounds the factors of products; fp64, for
-    references alone, computes in float64. `compiled` is torch.compile, or XLA in TensorFlow; JAX always compiles. On
-    `device` gpu a replica lives on the GPU that its process has taken (`prepare`). `sleep` is no part of what is
-    compared: it is how TensorFlow sleeps (`collectives/training/sleep.py`).
+    references alone, computes in float64. `compiled` is torch.compile, or XLA in TensorFlow. On `device` gpu a replica
+    lives on the GPU that its process has taken (`prepare`). `sleep` is no part of what is compared: it is how
+    TensorFlow sleeps (`collectives/training/sleep.py`).
     """
 
     precision: str = "fp32"
@@ -143,7 +143,7 @@ class Replica(Protocol):
 
     @property
     def framework(self) -> str:
-        """The framework that it is written in, one of `frameworks.KNOWN`."""
+        """The framework that it is written in, one of `FRAMEWORKS`."""
 
     @property
     def device(self) -> str:
@@ -248,8 +248,8 @@ class ReplicaFactory(Protocol):
 class Workload:
     """Frozen facts of a workload; importing it costs nothing and needs no framework.
 
-    Its folder `dlscale.models.<name>` holds `_torch.py`, `_tensorflow.py` and, some, `_jax.py`, each with `program`,
-    and `data.py` with the functions of `samples.DataModule`.
+    Its folder `dlscale.models.<name>` holds `_torch.py` and `_tensorflow.py`, each with `program`, and `data.py` with
+    the functions of `samples.DataModule`.
     """
 
     name: str
@@ -274,7 +274,7 @@ class Workload:
     def frameworks(self) -> tuple[str, ...]:
         """The frameworks that its network is written in: the underscore files of its folder."""
         return tuple(
-            name for name in KNOWN if importlib.util.find_spec(f"dlscale.models.{self.name}._{name}")
+            name for name in FRAMEWORKS if importlib.util.find_spec(f"dlscale.models.{self.name}._{name}")
         )
 
     @property

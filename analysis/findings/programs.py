@@ -38,7 +38,7 @@ from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
-from dlscale.models.frameworks import KNOWN
+from dlscale.models.frameworks import FRAMEWORKS
 
 JOB_SECONDS = 1800.0  # of a job whose share for start and checkpoint is shown, unless another is named
 PROGRAMS = {
@@ -46,7 +46,6 @@ PROGRAMS = {
     ("torch", True): "torch compiled",
     ("tensorflow", False): "tensorflow graph",
     ("tensorflow", True): "tensorflow XLA",
-    ("jax", False): "jax XLA",
 }
 PROGRAM_FIELDS = frozenset({"framework", "compiled"})  # of a cell, in which programs differ
 # Programs that start ranks, as the first of them in a command line says how a script is started.
@@ -257,7 +256,7 @@ def _command(cell: Cell, records: Sequence[Record]) -> str:
 
 
 def _order(item: Program) -> tuple[object, ...]:
-    cell, frameworks = item.cell, list(KNOWN)
+    cell, frameworks = item.cell, list(FRAMEWORKS)
     place = frameworks.index(cell.framework) if cell.framework in frameworks else len(frameworks)
     return (
         *(item.row.family.system, cell.workload, cell.preset, cell.data, cell.num_nodes, cell.num_ranks),

@@ -174,7 +174,6 @@ def what_was_measured(curve: Curve) -> str:
 FRAMEWORKS = {
     "torch": ("PyTorch", ("torch",)),
     "tensorflow": ("TensorFlow", ("tensorflow", "tensorflow-cpu")),
-    "jax": ("JAX", ("jax",)),
 }  # with their packages as versions name them
 
 

@@ -30,7 +30,7 @@ from dlscale.benchmarks.systems.system import (
     load_system,
 )
 from dlscale.models import NAMES, load_workload
-from dlscale.models.frameworks import FRAMEWORKS, KNOWN
+from dlscale.models.frameworks import FRAMEWORKS
 
 F = TypeVar("F", bound=Callable[..., Any])
 LIMIT_SECONDS = 1800  # of a workload on ranks that share samples
@@ -89,12 +89,11 @@ def parity(
     \b
     Examples:
       dlscale check parity --workloads resnet50 --precision bf16
-      dlscale check parity --frameworks torch,jax
     """  # noqa: D301
-    if len(frameworks) != 2 or len(set(frameworks) & set(KNOWN)) != 2:
+    if len(frameworks) != 2 or len(set(frameworks) & set(FRAMEWORKS)) != 2:
         raise UsageError(
             f"parity is of two frameworks, and --frameworks is {','.join(frameworks)}; choose two of: "
-            f"{', '.join(KNOWN)}"
+            f"{', '.join(FRAMEWORKS)}"
         )
     one, other = frameworks
     written = [name for name in NAMES if {one, other} <= set(load_workload(name).frameworks)]

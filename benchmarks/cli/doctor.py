@@ -24,7 +24,7 @@ from dlscale.benchmarks.systems.system import (
     load_system,
 )
 from dlscale.collectives import NAMES, capabilities, with_capability
-from dlscale.models.frameworks import FRAMEWORKS, KNOWN
+from dlscale.models.frameworks import FRAMEWORKS
 
 
 @click.command()
@@ -96,7 +96,7 @@ def _asked(
     with ThreadPoolExecutor() as pool:
         probes = [
             pool.submit(environment.probe, installation, [pair for pair in every if pair[1] == framework])
-            for framework in KNOWN
+            for framework in FRAMEWORKS
         ]
         threads = pool.submit(environment.mpi_threads, installation)
         shown = any(gpus.makers().values())
@@ -184,11 +184,11 @@ def _print(
     for name, value in installation.variables.items():
         click.echo(f"variable: {name}={redaction.redact(value)}")
     width = max(map(len, NAMES)) + 2
-    click.echo("\n" + " " * (width + 2) + "".join(f"{framework:14}" for framework in KNOWN))
+    click.echo("\n" + " " * (width + 2) + "".join(f"{framework:14}" for framework in FRAMEWORKS))
     marks: dict[tuple[str, str], int] = {}
     for backend in NAMES:
         cells = []
-        for framework in KNOWN:
+        for framework in FRAMEWORKS:
             if framework not in capabilities(backend).frameworks:
                 cells.append("-")
             elif reason := problems.get((backend, framework)):

@@ -15,7 +15,7 @@ from dlscale.benchmarks.cli import VERBS, cli
 from dlscale.benchmarks.cli.request import OPTIONS
 from dlscale.benchmarks.study.settings import Option, variables
 from dlscale.collectives.capabilities import NAMES, capabilities
-from dlscale.models.frameworks import KNOWN
+from dlscale.models.frameworks import FRAMEWORKS
 
 TOP = Path(__file__).parents[2]
 DOCUMENT, MAKE = TOP / "docs" / "commands.md", TOP / "benchmarks" / "study" / "variables.mk"
@@ -176,7 +176,7 @@ def backends() -> str:
             *(["delayed by one step"] if row.delayed else []),
             *(["asynchronous"] if row.asynchronous else []),
         ]
-        frameworks = ", ".join(framework for framework in KNOWN if framework in row.frameworks)
+        frameworks = ", ".join(framework for framework in FRAMEWORKS if framework in row.frameworks)
         install = f"`{row.install}`" if row.install else "comes with `.venv`"
         algorithms = ", ".join(f"`{algorithm}`" for algorithm in row.algorithms) if row.exchanges else "none"
         cells = (

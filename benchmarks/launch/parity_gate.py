@@ -12,7 +12,7 @@ from dlscale.benchmarks.rank.parity import ParityRequest
 from dlscale.benchmarks.records.files import PARITIES, load_parity
 from dlscale.benchmarks.records.record import Parity
 from dlscale.benchmarks.systems.system import Installation
-from dlscale.models.frameworks import KNOWN
+from dlscale.models.frameworks import FRAMEWORKS
 
 LIMIT_SECONDS = 1800
 
@@ -52,7 +52,7 @@ def missing(campaign: Campaign) -> list[ParityRequest]:
         (parity.workload, parity.preset, parity.precision, frozenset(parity.num_parameters))
         for parity in load_parity(campaign.store.folder)
     }
-    first, *others = sorted(study.frameworks, key=KNOWN.index)
+    first, *others = sorted(study.frameworks, key=FRAMEWORKS.index)
     wanted = [
         ParityRequest(
             workloads=[workload.name],

@@ -27,7 +27,7 @@ from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.record import Fingerprint
 from dlscale.collectives import capabilities
 from dlscale.collectives.registry import unavailable_because
-from dlscale.models.frameworks import KNOWN
+from dlscale.models.frameworks import FRAMEWORKS
 
 # Package -> the frameworks or backends whose studies use it; none named: every study does.
 PACKAGES: dict[str, tuple[str, ...]] = {
@@ -38,8 +38,6 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "mpi4py": (),
     "tensorflow": ("tensorflow",),
     "tensorflow-cpu": ("tensorflow",),
-    "jax": ("jax",),
-    "jaxlib": ("jax",),
     "horovod": ("horovod",),
     "grpcio": ("grpc_ps",),
     "oneccl-cpu": ("horovod",),
@@ -125,7 +123,7 @@ def describe(pairs: Iterable[str]) -> Probe:
         mpi=mpi,
         mpi_problem=mpi_problem,
         problems=problems,
-        frameworks=[name for name in KNOWN if importlib.util.find_spec(name)],
+        frameworks=[name for name in FRAMEWORKS if importlib.util.find_spec(name)],
         misplaced=dict(_misplaced()),
         code=code,
         node=describe_node(),
@@ -134,7 +132,7 @@ def describe(pairs: Iterable[str]) -> Probe:
 
 def _misplaced() -> Iterator[tuple[str, str]]:
     """Frameworks on PYTHONPATH whose version, of a package that lies elsewhere or of none, says nothing of them."""
-    for framework in KNOWN:
+    for framework in FRAMEWORKS:
         spec = importlib.util.find_spec(framework)
         if spec and spec.origin and shadowing([spec.origin]):
             names = [name for name in PACKAGES if framework in PACKAGES[name]]

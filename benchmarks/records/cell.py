@@ -20,7 +20,7 @@ from dlscale.benchmarks.records.target import Target
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE
 from dlscale.models import load_workload
-from dlscale.models.frameworks import KNOWN
+from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.own import OwnModel, own_workload
 from dlscale.models.slept import UNCHECKED, Slept
 from dlscale.models.workload import Preset, Workload
@@ -35,8 +35,8 @@ AUTO = "auto"  # ranks per sample, as a study may ask for them: as many as the b
 
 
 def _known(name: str) -> str:
-    if name not in KNOWN:
-        raise ValueError(f"no framework {name[:40]!r}; known are: {', '.join(KNOWN)}")
+    if name not in FRAMEWORKS:
+        raise ValueError(f"no framework {name[:40]!r}; known are: {', '.join(FRAMEWORKS)}")
     return name
 
 

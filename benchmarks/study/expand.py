@@ -32,7 +32,7 @@ from dlscale.collectives import Setup, capabilities, check_algorithm, check_setu
 from dlscale.collectives.algorithms.registry import read_algorithm
 from dlscale.collectives.grpc_ps.messages import ELEMENTWISE
 from dlscale.collectives.sharding import check_sharding
-from dlscale.models.frameworks import COMPILES_ALWAYS, KNOWN, check_execution, check_memory_format
+from dlscale.models.frameworks import FRAMEWORKS, check_memory_format, check_precision
 from dlscale.models.workload import SYNTHETIC
 
 
@@ -116,8 +116,6 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                 left_out.append(f"{problem}: left out")
                 continue
             for index, variant in enumerate(study.variants(backend, framework)):
-                if variant.compiled and framework in COMPILES_ALWAYS:
-                    continue
                 maker = made(variant)
                 for size in sizes_of[workload]:
                     for num_servers in _server_numbers(backend, size, servers):
@@ -133,11 +131,7 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
                             maker.cell, backend, size.num_ranks, shape.cores_per_rank, num_servers=num_servers
                         )
                         groups[size].append([make(control) for control in maker.controls(backend, size)])
-        shared = [
-            made(variant)
-            for variant in study.variants("none")
-            if not (variant.compiled and framework in COMPILES_ALWAYS)
-        ]
+        shared = [made(variant) for variant in study.variants("none")]
         if "none" in backends:
             for maker, size in product(shared, sizes_of[workload]):
                 groups[size] += maker.alone(size.num_ranks)
@@ -235,7 +229,7 @@ def _trainable(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
     backends, left_out = backends_on_device(study)
     for backend in backends:
         row = capabilities(backend)
-        frameworks = [one_of("framework", framework, KNOWN) for framework in study.frameworks]
+        frameworks = [one_of("framework", framework, FRAMEWORKS) for framework in study.frameworks]
         trained = [framework for framework in frameworks if framework in row.frameworks]
         if not trained and study.named_backends and not study.every_backend:
             raise UsageError(
@@ -263,28 +257,13 @@ def _networks(study: Study) -> tuple[list[tuple[str, str]], list[str]]:
         for framework in study.frameworks:
             try:
                 facts.check_framework(framework)
-                variants = study.variants("none")
-                check_execution(
-                    framework,
-                    compiled=all(variant.compiled for variant in variants),
-                    control="profile" if "profile" in study.controls else None,
-                )
-                for variant in variants:
+                for variant in study.variants("none"):
                     check_memory_format(framework, variant.memory_format)
-                    check_execution(
-                        framework,
-                        device=study.device,
-                        precision=variant.precision,
-                        slept=bool(study.slept or study.slept_by_profile),
-                    )
+                    check_precision(variant.precision, device=study.device)
             except UsageError as error:
                 problems.append((framework, error))
             else:
                 networks.append((name, framework))
-                if framework in COMPILES_ALWAYS and any(variant.compiled for variant in variants):
-                    left_out.append(
-                        f"{name} in {framework} is compiled by XLA in any case: no other curve of compiled=yes"
-                    )
         if problems and (not study.every_framework or len(problems) == len(study.frameworks)):
             raise problems[0][1]
         left_out += [f"{name} in {framework} is left out: {error}" for framework, error in problems]

@@ -20,13 +20,9 @@ from dlscale.collectives.algorithms.registry import round_steps
 from dlscale.models.parallel.exchanges import FLOAT32_BYTES
 
 # Estimates for a plan's total time; they also decide how much of the budget is left for windows, and nothing else.
-START_SECONDS = {
-    "torch": 2.4,
-    "tensorflow": 5.7,
-    "jax": 3.0,
-}  # from the start of a launch to its first window
+START_SECONDS = {"torch": 2.4, "tensorflow": 5.7}  # from the start of a launch to its first window
 # Of the audits of a training (rank/audit.py): the second replica and its first gradients, weights copied and compared.
-AUDIT_SECONDS = {"torch": 0.25, "tensorflow": 0.5, "jax": 0.5}
+AUDIT_SECONDS = {"torch": 0.25, "tensorflow": 0.5}
 COMPILE_SECONDS = 30.0
 WARM_UP_SHARE = 0.35  # of the windows' time
 # Of rank/split.py, in exchanges of float32: each of two gates sums the gradient found and the one wanted, in float64.

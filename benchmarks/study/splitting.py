@@ -13,7 +13,6 @@ from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.neighbours import carrier_of
 from dlscale.collectives.sharding import NONE
-from dlscale.models.frameworks import FRAMEWORKS
 
 # Options of backends with which an update is not the mean of all gradients, and the values that ask for nothing.
 NO_MEAN = {"compression": "none", "asynchronous": False, "backup_workers": 0}
@@ -44,11 +43,6 @@ def check_split(study: Study, backend: str, framework: str, work: Work, *, num_n
     """Returns if ranks can share samples over a backend, in a study with one value of everything. Raises UsageError."""
     split, options = work.split, study.backend_options.get(backend, {})
     (algorithm,) = study.algorithms
-    if framework not in FRAMEWORKS:
-        raise UsageError(
-            f"split {split} in {framework}: layers for rows on several ranks are written in {', '.join(FRAMEWORKS)}; "
-            "choose one of these, or leave --split out"
-        )
     others = {
         f"algorithm {algorithm}, whose ranks train alone between exchanges": algorithm != SYNC,
         f"shard={study.shard}": study.shard != NONE,

@@ -93,7 +93,7 @@ class Study(Frozen):
         json_schema_extra=WHAT,
     )
     frameworks: Names = Field(
-        description="Frameworks: torch, tensorflow, all of both; jax by name.", json_schema_extra=WHAT
+        description="Frameworks: torch, tensorflow, or all for both.", json_schema_extra=WHAT
     )
     backends: Names = Field(description="Backends, e.g. none,mpi,gloo,ring, or all.", json_schema_extra=WHAT)
     # Whether `all` was given: what is not usable here is then left out, with the reason.

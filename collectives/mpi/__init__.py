@@ -16,14 +16,12 @@ OPTION_KINDS = (Training, Compression)
 def check_setup(options: dict[str, Any], setup: Setup) -> None:
     """Returns if the options fit each other and the framework. Raises UsageError."""
     training, compression = read_kinds(OPTION_KINDS, options, backend="mpi")
-    training.check(framework=setup.framework)
     compression.check(training, framework=setup.framework)
 
 
 def connect(*, control: Any, framework: str, options: dict[str, Any]) -> CollectiveBackend:
     """Join the ranks of `control`; collective. The options are those of `Training` and `Compression`."""
     training, compression = read_kinds(OPTION_KINDS, options, backend="mpi")
-    training.check(framework=framework)
     compression.check(training, framework=framework)
     from dlscale.collectives.mpi.collective import MpiCollective
 

@@ -205,7 +205,6 @@ class RingBackend(CollectiveBackend):
 def _read(options: dict[str, Any], framework: str) -> tuple[Settings, Training, Compression]:
     """The options by kind. Gradients compressed to bfloat16 are those of the ring's own wire."""
     settings, training, compression = read_kinds(OPTION_KINDS, options, backend="ring")
-    training.check(framework=framework)
     if compression.compression == "bf16":
         return replace(settings, wire="bfloat16"), training, Compression()
     if compression.compression != "none" and settings.wire != "float32":

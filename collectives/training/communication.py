@@ -57,17 +57,6 @@ class Training(CheckedOptions):
                 "was not asked for; give both or neither"
             )
 
-    def check(self, *, framework: str) -> None:
-        """Returns if the framework's trainer has that exchange. Raises UsageError."""
-        if framework == "jax" and (self.pipelined or self.teams > 0 or self.deferred > 0):
-            asked = (
-                "pipelined" if self.pipelined else f"teams={self.teams}" if self.teams > 0 else "deferred=1"
-            )
-            raise UsageError(
-                f"{asked} was asked for, but in jax all gradients "
-                "of a step are there at once and travel before its update; leave it out, or choose other --frameworks"
-            )
-
     @property
     def delay(self) -> int:
         """Steps from a gradient's own step to the one that applies it, while pipelined."""

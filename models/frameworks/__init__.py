@@ -14,17 +14,11 @@ from typing import Any, Protocol, cast
 
 from dlscale.base.errors import UsageError, unknown
 
-FRAMEWORKS = ("torch", "tensorflow")  # what all workloads are written in, and what `all` stands for
-KNOWN = (
-    *FRAMEWORKS,
-    "jax",
-)  # that can be asked for; the others are installed on request, and have some workloads
+FRAMEWORKS = ("torch", "tensorflow")  # what `all` stands for
 DEVICES = ("cpu", "gpu")
-COMPILES_ALWAYS = ("jax",)  # and has no other way to run
 MEMORY_FORMATS = {
     "torch": ("channels_last", "channels_first"),
     "tensorflow": ("channels_last",),  # its convolutions on CPUs have no other
-    "jax": ("channels_last",),
 }
 
 
@@ -36,8 +30,8 @@ def framework_module(framework: str) -> Any:
     none, with TF32 only where that is the precision. Imports the framework. Raises UsageError if it is unknown or not
     installed.
     """
-    if framework not in KNOWN:
-        raise UsageError(unknown("framework", framework, KNOWN))
+    if framework not in FRAMEWORKS:
+        raise UsageError(unknown("framework", framework, FRAMEWORKS))
     try:
         return importlib.import_module(f"dlscale.models.frameworks._{framework}")
     except ModuleNotFoundError as error:
@@ -56,33 +50,12 @@ def check_memory_format(framework: str, memory_format: str) -> None:
         )
 
 
-def check_execution(
-    framework: str,
-    *,
-    device: str = "cpu",
-    precision: str = "fp32",
-    compiled: bool = False,
-    slept: bool = False,
-    control: str | None = None,
-) -> None:
-    """Returns if replicas of the framework can run so; all but JAX can, apart from TF32 on cores. Raises UsageError."""
+def check_precision(precision: str, *, device: str) -> None:
+    """Returns if the device computes in that precision. Raises UsageError."""
     if (precision, device) == ("tf32", "cpu"):
         raise UsageError(
             "precision tf32 was asked for on device cpu, and cores do not have it; choose fp32 or bf16, or --device gpu"
         )
-    if framework != "jax":
-        return
-    for asked, name, found in (
-        (device != "cpu", f"device {device}", "trains on cpu"),
-        (precision != "fp32", f"precision {precision}", "computes in fp32"),
-        (compiled, "compiled=yes", "is compiled by XLA in any case"),
-        (slept, "steps that sleep", "computes its steps"),
-        (control == "profile", "control profile", "is not stamped within a step"),
-    ):
-        if asked:
-            raise UsageError(
-                f"jax was asked for {name}, but here it {found}; leave that out, or choose other --frameworks"
-            )
 
 
 GPU_HELP = "see docs/gpu.md"

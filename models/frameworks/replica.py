@@ -80,8 +80,8 @@ class BatchedReplica:
         raise NotImplementedError
 
     def _read_samples(self) -> Iterator[tuple[Any, ...]]:
-        """Endless samples of local batches, read one after the other."""
-        return map(self._as_batch, self._batches.samples())
+        """Endless samples of local batches."""
+        raise NotImplementedError
 
     def _read_state(self) -> State:
         """Copies of what networks and optimizers keep."""

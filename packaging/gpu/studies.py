@@ -22,7 +22,7 @@ import click
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.study.study import Study
 from dlscale.models import NAMES
-from dlscale.models.frameworks import check_execution, check_tf32, gpu_module
+from dlscale.models.frameworks import check_precision, check_tf32, gpu_module
 
 LEAST_SECONDS = {"no": 40, "yes": 70}  # by `compiled`: for a study's start, a launch, and its page on an H100
 PAGE_SECONDS = 15
@@ -37,7 +37,7 @@ def precisions(device: str) -> list[str]:
     found = []
     for precision in get_args(Study.model_fields["precision"].annotation):
         try:
-            check_execution("torch", device=device, precision=precision)
+            check_precision(precision, device=device)
             check_tf32("torch", gpu_module("torch").without_tf32() if precision == "tf32" else ())
         except UsageError:
             continue

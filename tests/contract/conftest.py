@@ -36,7 +36,7 @@ def pairs(*, exchanging):
     return [
         pytest.param((row.name, framework), id=f"{row.name}-{framework}", marks=mark(row.name, framework))
         for row in rows
-        for framework in FRAMEWORKS  # JAX, without cosmogan, has test_jax_training.py
+        for framework in FRAMEWORKS
         if framework in row.frameworks and (row.exchanges or not exchanging)
     ]
 

@@ -10,7 +10,7 @@ from .conftest import make_factory
 
 pytestmark = pytest.mark.on_ranks(2)
 
-PAIRS = [  # JAX exchanges all gradients before its update
+PAIRS = [
     (name, framework)
     for name in with_capability("delayed")
     for framework in FRAMEWORKS

@@ -27,7 +27,7 @@ from dlscale.collectives import capabilities
 from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.ring.settings import Settings
 from dlscale.models import NAMES as WORKLOADS
-from dlscale.models.frameworks import KNOWN
+from dlscale.models.frameworks import FRAMEWORKS
 
 TOP = Path(__file__).parents[2]
 README = (TOP / "README.md").read_text()
@@ -78,7 +78,7 @@ def test_the_readme_marks_the_frameworks_and_gpus_of_each_backend():
     assert marks.pop("on GPUs") == [name for name in BACKENDS if "gpu" in capabilities(name).devices]
     assert marks == {
         framework: [name for name in BACKENDS if framework in capabilities(name).frameworks]
-        for framework in KNOWN
+        for framework in FRAMEWORKS
     }
 
 

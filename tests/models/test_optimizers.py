@@ -113,19 +113,7 @@ def in_tensorflow(case):
     return [variable.numpy() for variable in variables]
 
 
-def in_jax(case):
-    optimizers = importlib.import_module("dlscale.models.frameworks._jax_optimizers")
-    rule = optimizers.Rule(RULES[case], nesterov=case == RESNET)
-    weights = [weight.copy() for weight in FIRST]
-    slots = optimizers.first_slots(rule, weights)
-    for rate, gradients in zip(RATES, GRADIENTS, strict=True):
-        weights, slots = optimizers.update(rule, NAMES, weights, slots, gradients, rate)
-    return weights
-
-
-@pytest.mark.parametrize(
-    "train", [in_torch, in_tensorflow, pytest.param(in_jax, marks=pytest.mark.requires("jax"))]
-)
+@pytest.mark.parametrize("train", [in_torch, in_tensorflow])
 @pytest.mark.parametrize("name", [*OPTIMIZERS, RESNET])
 def test_updates_are_those_of_the_formulas(name, train):
     for found, expected in zip(train(name), by_hand(name), strict=True):

@@ -37,7 +37,6 @@ OF_FRAMEWORKS = (
         "wire_training",
         "audit",
     ),
-    "jax_training",
     *("algorithms", "compressed_training", "resumed"),
 )
 OF_SERVERS = ("servers", "served_algorithms")

@@ -46,24 +46,6 @@ def test_the_structure_agrees(name, preset):
     assert len(gates) == 1 + 2 * len(FRAMEWORKS)
 
 
-@pytest.mark.requires("jax")
-@pytest.mark.parametrize(
-    "name",
-    [
-        # The others are compiled for a minute or half of one.
-        pytest.param(name, marks=[] if name == "hep_cnn" else pytest.mark.nightly)
-        for name in NAMES
-        if "jax" in load_workload(name).frameworks
-    ],
-)
-def test_jax_is_the_same_as_torch(name):
-    found = parity.check_parity(
-        load_workload(name), preset="tiny", precision="fp32", frameworks=("torch", "jax")
-    )
-    assert [gate for gate in found.checks if not gate.passed] == []
-    assert set(found.num_parameters) == {"torch", "jax"}
-
-
 def harmed(harm) -> Workload:
     """HEP-CNN with replicas that differ in TensorFlow."""
 

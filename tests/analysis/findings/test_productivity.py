@@ -29,10 +29,7 @@ def test_every_backend_for_scripts_has_one_in_each_of_its_frameworks():
     # mpi_ps trains workloads and users' models, and has no interface for scripts; nobody has run one over xccl.
     others = ("none", "mpi_ps", "xccl")
     pairs = {
-        (framework, name)
-        for name in NAMES
-        for framework in TABLE[name].frameworks
-        if name not in others and framework != "jax"  # in which workloads train, and no script does
+        (framework, name) for name in NAMES for framework in TABLE[name].frameworks if name not in others
     }
     assert pairs - {(one.framework, one.backend) for one in stored_changes()} == set()
 

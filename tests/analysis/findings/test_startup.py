@@ -59,7 +59,6 @@ def test_a_panel_for_each_backend_none_first_and_servers_apart():
     records.append(started(framework="tensorflow"))
     figure = start_up_figure(measure(records), "torch")
     assert [panel.title for panel in figure.panels] == ["none", "grpc_ps + 1", "ring"]
-    assert start_up_figure(measure(records), "jax") is None
     many = start_up_figure(measure([started(backend=f"b{index}") for index in range(10)]), "torch")
     assert len(many.panels) == len(many.rows) == 8
     assert "Not shown: b8, b9" in many.small_print[0]

@@ -47,7 +47,6 @@ def told(mistake, tmp_path):
         ("figures --published goyal-9", ["did you mean goyal-"]),
         ("check parity --workloads hepcnn", ["did you mean hep_cnn?"]),
         ("check split --workloads hepcnn", ["did you mean hep_cnn?"]),
-        ("check split --frameworks jax", ["samples are not split in jax", "torch, tensorflow"]),
         ("run weak-scaling --backends=", ["--backends : backends is a list with commas"]),
         ("run weak-scaling --batch -4", ["--batch -4: more than 0 is expected; batch is"]),
         (

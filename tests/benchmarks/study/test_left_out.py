@@ -150,21 +150,7 @@ def test_a_plan_asks_what_ranks_ask(backend, options, setup, problem):
     check_setup("ring", {}, Setup(framework="torch", num_ranks=2, one_machine=False))
 
 
-def test_jax_is_compiled_in_any_case_and_has_one_curve_of_both():
-    given = {"backends": ["ring"], "frameworks": ["torch", "jax"], "axes": {"compiled": [False, True]}}
-    planned = plan(**given)
-    programs = {(launch.cell.framework, launch.cell.compiled) for launch in planned.launches}
-    assert programs == {("torch", False), ("torch", True), ("jax", False)}
-    assert any("hep_cnn in jax is compiled by XLA in any case" in warning for warning in planned.warnings)
-    with pytest.raises(UsageError, match="jax was asked for compiled=yes"):
-        plan(backends=["ring"], frameworks=["jax"], compiled=True)
-    with pytest.raises(UsageError, match="jax was asked for control profile"):
-        plan(backends=["none"], frameworks=["jax"], controls=["profile"])
-    with pytest.raises(UsageError, match="jax was asked for steps that sleep"):
-        plan(backends=["none"], frameworks=["jax"], slept={"forward_seconds": 0.1, "backward_seconds": 0.1})
-
-
-def test_the_parity_gate_compares_the_frameworks_of_a_study_two_by_two(tmp_path):
+def test_the_parity_gate_compares_the_frameworks_of_a_study(tmp_path):
     def asked(*frameworks, workloads=("hep_cnn",)):
         study = load_study(
             "weak-scaling", workloads=list(workloads), frameworks=list(frameworks), preset="tiny"
@@ -173,11 +159,8 @@ def test_the_parity_gate_compares_the_frameworks_of_a_study_two_by_two(tmp_path)
         campaign = SimpleNamespace(plan=SimpleNamespace(study=study), store=store)
         return [(*request.workloads, *request.frameworks) for request in parity_gate.missing(campaign)]
 
-    assert asked("torch") == asked("jax") == []
-    assert asked("jax", "torch") == [("hep_cnn", "torch", "jax")]
-    assert asked("tensorflow", "jax", workloads=("cosmogan",)) == []
-    assert asked("torch", "tensorflow", "jax", workloads=("hep_cnn", "cosmogan")) == [
+    assert asked("torch") == asked("tensorflow") == []
+    assert asked("tensorflow", "torch", workloads=("hep_cnn", "cosmogan")) == [
         ("hep_cnn", "torch", "tensorflow"),
-        ("hep_cnn", "torch", "jax"),
         ("cosmogan", "torch", "tensorflow"),
     ]

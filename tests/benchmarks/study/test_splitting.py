@@ -180,10 +180,6 @@ REFUSED = [
     ),
     ({**TINY, "halo": "morse"}, "^halo=morse carries no halos in torch; choose from: "),
     ({**TINY, "split": 1, "halo": "mpi"}, "^halo=mpi with split 1, where samples stay whole; add --split 2"),
-    (
-        {**TINY, "frameworks": ["jax"]},
-        "^split 2 in jax: layers for rows on several ranks are written in torch, t",
-    ),
     ({**TINY, "algorithms": ["local_sgd"]}, "^split 2 with algorithm local_sgd, whose ranks train alone"),
     ({**TINY, "shard": "optimizer"}, "^split 2 with shard=optimizer; leave one of the two out$"),
     ({**TINY, "compiled": True}, "^split 2 with compiled networks"),

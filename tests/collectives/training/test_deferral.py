@@ -100,11 +100,6 @@ def test_other_values_and_pipelined_ones_are_refused(options, said):
         Training(**options)
 
 
-def test_jax_has_nothing_to_defer():
-    with pytest.raises(UsageError, match="deferred=1 was asked for, but in jax"):
-        Training(deferred=1).check(framework="jax")
-
-
 def test_ranks_agree_on_the_last_and_on_the_exchange_without_waiting():
     assert agreed(OnNodes(2), in_milliseconds((1, 8, 4))) == in_milliseconds((2, 8, 4))
     assert agreed(OnNodes(2), in_milliseconds((3, 12, 2))) == in_milliseconds((3, 9, 4))

@@ -323,9 +323,9 @@ def test_torch_takes_the_gpu_of_its_local_rank_with_tf32_only_if_asked(tf32, mon
 
 
 def test_cores_have_no_tf32():
-    frameworks.check_execution("torch", device="gpu", precision="tf32")
+    frameworks.check_precision("tf32", device="gpu")
     with pytest.raises(UsageError, match="precision tf32 was asked for on device cpu"):
-        frameworks.check_execution("torch", precision="tf32")
+        frameworks.check_precision("tf32", device="cpu")
 
 
 def test_tensorflow_sees_the_gpu_of_its_local_rank_alone(monkeypatch):
