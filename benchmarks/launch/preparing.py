@@ -9,9 +9,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
+
 from dlscale.base import definitions
 from dlscale.base.errors import UsageError
 from dlscale.base.launchers import LAUNCHERS
+from dlscale.base.quantities import format_size
 from dlscale.benchmarks.launch import environment, gpus, hosts
 from dlscale.benchmarks.launch.campaign import Campaign
 from dlscale.benchmarks.launch.configuration import definition_digest
@@ -36,6 +39,7 @@ def prepare_campaign(
     name = environment_name or default_environment(system)
     installation = find_installation(system, name)
     plan = _plan_of(study, system, environment=name, data=data)
+    check_capacity(plan)
     plan = replace(plan, overhead_seconds=read_overheads(results / system.name))
     campaign = campaign_here(system, installation, plan, folder=results)
     if len(campaign.unusable) == len(_pairs(campaign.plan)):
@@ -53,6 +57,29 @@ def prepare_campaign(
         warnings = (*campaign.plan.warnings, text)
         campaign = replace(campaign, plan=replace(campaign.plan, warnings=warnings))
     return campaign
+
+
+RANKS_PER_CORE = 4  # beyond, ranks that wait take a machine from everybody on it
+# What a rank of a small network holds, measured; of another framework as much as the largest.
+RANK_BYTES = {"torch": 350 << 20, "tensorflow": 800 << 20}
+
+
+def check_capacity(plan: Plan) -> None:
+    """Raises UsageError for a launch of more ranks than this machine's cores, or its memory, can take."""
+    free = psutil.virtual_memory().available
+    for cell in (launch.cell for launch in plan.launches):
+        size = RANK_BYTES.get(cell.framework, max(RANK_BYTES.values()))
+        by_cores, by_memory = plan.num_cores * RANKS_PER_CORE, free // size
+        if cell.num_processes <= min(by_cores, by_memory):
+            continue
+        asked = f"{cell.num_ranks} ranks" + f" and {cell.num_servers} servers" * (cell.num_servers > 0)
+        found = (
+            f"on {plan.num_cores} cores, more than {RANKS_PER_CORE} per core"
+            if cell.num_processes > by_cores
+            else f"in {cell.framework} need {format_size(cell.num_processes * size)} of memory, and "
+            f"{format_size(free)} are free"
+        )
+        raise UsageError(f"{asked} {found}; ask for at most {min(by_cores, by_memory)} --ranks")
 
 
 def _why_new(campaign: Campaign) -> str:

@@ -77,11 +77,11 @@ class Plan:
     def num_cores(self) -> int:
         return self.shape.num_cores
 
-    def fits(self, cell: Cell) -> bool:
-        """Whether a node has enough cores for the cell's workers and servers; a server counts as one core."""
+    def sharing(self, cell: Cell) -> float:
+        """By how much the cell's workers and servers need more cores than a node has; a server counts as one core."""
         if self.shape.ranks_per_node:
-            return True
-        return cell.num_ranks * cell.cores_per_rank + cell.num_servers <= self.num_cores
+            return 1.0
+        return max(1.0, (cell.num_ranks * cell.cores_per_rank + cell.num_servers) / self.num_cores)
 
     @property
     def digest(self) -> str:
@@ -160,7 +160,7 @@ class Plan:
         published = self.sample_seconds.get(cell.workload) if known else None
         exchange = self._exchange_seconds(cell)
         if published is None:
-            return step_seconds(cell) + exchange
+            return step_seconds(cell) * self.sharing(cell) + exchange
         return published * cell.local_batch / cell.split * (self.shape.ranks_per_node or 1) + exchange
 
     def _exchange_seconds(self, cell: Cell) -> float:
@@ -177,7 +177,7 @@ class Plan:
             return known
         compiling = COMPILE_SECONDS * (1 + len(launch.cases)) if cell.compiled else 0.0
         step = self._step_seconds(cell)
-        start = START_SECONDS[cell.framework] + compiling + 4 * step
+        start = START_SECONDS[cell.framework] * self.sharing(cell) + compiling + 4 * step
         start += SPLIT_GATE_EXCHANGES * self._exchange_seconds(cell) * (cell.split > 1)
         return start + num_sharing(launch.cases) * self._audit_seconds(cell.framework, step)
 

@@ -178,11 +178,11 @@ def test_without_a_published_speed_the_operations_of_three_forward_passes_count(
 
 def test_workers_and_servers_fit_where_each_has_its_cores():
     plan = a_plan(ranks_per_node=None)  # 4 cores
-    assert plan.fits(a_cell(num_ranks=2, cores_per_rank=2))
-    assert plan.fits(a_cell(num_ranks=3, num_servers=1))
-    assert not plan.fits(a_cell(num_ranks=4, num_servers=1))
-    assert not plan.fits(a_cell(num_ranks=3, cores_per_rank=2))
-    assert a_plan(ranks_per_node=4).fits(a_cell(num_ranks=64)), "the scheduler finds the nodes"
+    assert plan.sharing(a_cell(num_ranks=2, cores_per_rank=2)) == 1
+    assert plan.sharing(a_cell(num_ranks=3, num_servers=1)) == 1
+    assert plan.sharing(a_cell(num_ranks=4, num_servers=1)) == 5 / 4
+    assert plan.sharing(a_cell(num_ranks=3, cores_per_rank=2)) == 6 / 4
+    assert a_plan(ranks_per_node=4).sharing(a_cell(num_ranks=64)) == 1, "the scheduler finds the nodes"
 
 
 def test_the_digest_is_that_of_the_cells_whatever_their_order():

@@ -1,0 +1,46 @@
+"""A study that would take its machine down is refused before anything starts; no rank is ever started here."""
+
+import psutil
+import pytest
+
+from dlscale.benchmarks.launch import campaign, preparing
+from dlscale.benchmarks.study.study import load_study
+from dlscale.benchmarks.systems.system import load_system
+
+FLAGS = ("--backends", "none", "--preset", "tiny", "--data", "synthetic")
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch):
+    """Two cores and 4 GiB, whatever runs the tests; no launch may begin."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    free = psutil.virtual_memory()._replace(available=4 << 30)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: free)
+    monkeypatch.setattr(campaign, "supervise", pytest.fail)
+
+
+@pytest.mark.parametrize("words", [["plan"], ["run", "--dry-run"], ["run"]])
+def test_more_than_four_ranks_per_core_are_refused(mistake, tmp_path, words):
+    said = mistake(*words, "weak-scaling", "--ranks", 1000, *FLAGS, "--results", tmp_path / "new")
+    assert said == "dlscale: 1000 ranks on 2 cores, more than 4 per core; ask for at most 8 --ranks"
+    assert not (tmp_path / "new").exists()
+
+
+def test_more_ranks_than_memory_holds_are_refused(mistake, tmp_path):
+    said = mistake(
+        "plan", "weak-scaling", "--ranks", 8, "--frameworks", "tensorflow", *FLAGS, "--results", tmp_path
+    )
+    assert said.endswith("6.25 GiB of memory, and 4 GiB are free; ask for at most 5 --ranks")
+
+
+def test_a_study_that_was_opened_before_is_not_resumed(mistake, tmp_path, monkeypatch):
+    study = load_study("weak-scaling").model_copy(
+        update={"backends": ["none"], "ranks": [1000], "preset": "tiny", "data": "synthetic", "launches": 1}
+    )
+    with monkeypatch.context() as changed:
+        changed.setattr(preparing, "check_capacity", lambda _: None)
+        made = preparing.prepare_campaign(
+            study, load_system("local"), environment_name=None, data="synthetic", results=tmp_path
+        )
+    made.store.open(campaign.describe_campaign(made) | {"data": "synthetic"})
+    assert "1000 ranks on 2 cores" in mistake("resume", "--results", tmp_path)
