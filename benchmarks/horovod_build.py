@@ -207,7 +207,13 @@ def describe(target: Installation) -> BuildFacts:
 
     def ask(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=120, env=environ(target)
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=120,
+            env=environ(target),
         )
 
     done = ask(str(target.python), "-P", "-c", _DESCRIBE)

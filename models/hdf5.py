@@ -234,6 +234,7 @@ def _problem(states: tuple[State, ...], needs: Needs, limit_seconds: int) -> str
         input=json.dumps({"paths": paths, "needs": needs, "limit_seconds": limit_seconds}),
         capture_output=True,
         text=True,
+        errors="replace",
         check=False,
         env=passed_on(HELPER),
     )

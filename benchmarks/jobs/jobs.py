@@ -235,19 +235,31 @@ class JobFiles:
 
     @property
     def id(self) -> str | None:
-        """The scheduler's number for it; None if it was never accepted. Raises UsageError if the file is damaged."""
+        """The scheduler's number for it; None if it was never accepted.
+
+        Raises UsageError if it may have been, or the file is damaged.
+        """
         if not self.id_path.exists():
             return None
         text = read_regular(self.id_path).decode(errors="replace").strip()
         if not _JOB_ID.fullmatch(text):
-            raise UsageError(
-                f"{self.id_path} has no number of a job; write it there as the scheduler lists it, or delete the file "
-                "if the job has ended"
-            )
+            raise UsageError(f"{self.id_path} has no number of a job; {self.remedy}")
         return text
 
+    @property
+    def remedy(self) -> str:
+        """What to do about a job of which it is not known whether the scheduler has it."""
+        return (
+            f"if the scheduler lists {self.name}, write its number into {self.id_path}, else delete that file"
+        )
+
     def accepted(self, job_id: str) -> None:
+        """Keep the scheduler's number; an empty one while the job is being submitted."""
         write_atomically(self.id_path, job_id + "\n")
+
+    def refused(self) -> None:
+        """The scheduler did not take it."""
+        self.id_path.unlink()
 
     @contextmanager
     def lock(self) -> Iterator[None]:

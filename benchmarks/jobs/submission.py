@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,7 +55,8 @@ def job_script(campaign: Campaign, job: Job, *, account: str | None, after: str 
 def submit(campaign: Campaign, jobs: Sequence[Job], *, account: str | None) -> list[JobFiles]:
     """Hand the jobs to the system's scheduler, in order; under a chained policy each depends on its predecessor.
 
-    Raises UsageError with the scheduler's own message if it refuses a job; the jobs before it stay submitted.
+    Raises UsageError with the scheduler's own message if it refuses a job; the jobs before it stay submitted. A job of
+    which it is not known whether it was taken is not submitted again (`JobFiles.id`).
     """
     commands = scheduler(campaign.system.scheduler)
     chained = campaign.system.policy.jobs == "chained"
@@ -63,13 +65,22 @@ def submit(campaign: Campaign, jobs: Sequence[Job], *, account: str | None) -> l
         after = submitted[-1].id if chained and submitted else None
         files = JobFiles(campaign.store.folder, job.name)
         text = job_script(campaign, job, account=account, after=after)
+        command = [*commands.submit, str(files.script_path.absolute())]
+        _check_program(command[0])
         files.write(job, text)
-        output = _submitted([*commands.submit, str(files.script_path.absolute())], campaign.store.folder)
+        files.accepted("")  # whoever is killed now, or gets no answer, does not submit it again
+        done = _run(command, campaign.store.folder)
+        if done.returncode:
+            files.refused()
+            raise UsageError(
+                f"{command[0]} refused (exit status {done.returncode}): {_last_line(done)}; correct that, and give "
+                "the same command again"
+            )
         try:
-            files.accepted(commands.job_id(output))
+            files.accepted(commands.job_id(done.stdout))
         except ValueError as error:
             raise UsageError(
-                f"{files.name} may have been submitted, but its number is unknown: {error}"
+                f"{files.name} may have been submitted, but its number is unknown: {error}; {files.remedy}"
             ) from None
         submitted.append(files)
     return submitted
@@ -96,26 +107,24 @@ def _scheduler_states(commands: Scheduler, ids: Sequence[str]) -> Mapping[str, s
     return {job: state for job in ids for state in _scheduler_states(commands, [job]).values()}
 
 
-def _submitted(command: Sequence[str], cwd: Path) -> str:
-    done = _run(command, cwd)
-    if done.returncode:
-        raise UsageError(
-            f"{command[0]} refused (exit status {done.returncode}): {_last_line(done)}; correct that, and give "
-            "the same command again"
-        )
-    return done.stdout
+def _check_program(name: str) -> None:
+    if not shutil.which(name):
+        raise UsageError(f"no {name} here; run this where the system's scheduler can be reached")
 
 
 def _run(command: Sequence[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The finished command. Raises UsageError if it does not exist or does not answer."""
+    _check_program(command[0])
     try:
         return subprocess.run(
-            list(command), capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS, cwd=cwd
+            list(command),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=COMMAND_SECONDS,
+            cwd=cwd,
         )
-    except FileNotFoundError:
-        raise UsageError(
-            f"no {command[0]} here; run this where the system's scheduler can be reached"
-        ) from None
     except subprocess.TimeoutExpired:
         raise UsageError(f"{command[0]} did not answer for {COMMAND_SECONDS} s; try again later") from None
 

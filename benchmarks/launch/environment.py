@@ -71,6 +71,7 @@ def mpi_threads(installation: Installation) -> str | None:
         [str(installation.python), "-P", "-c", program],
         capture_output=True,
         text=True,
+        errors="replace",
         check=False,
         timeout=PROBE_SECONDS,
         env=passed_on(HELPER) | installation.variables,
@@ -135,7 +136,12 @@ def _check_declared(installation: Installation, mpi: Flavour, finder: str) -> Fl
 
 def _check_mpiexec(installation: Installation, mpi: Flavour) -> Flavour:
     done = subprocess.run(
-        [str(installation.mpiexec), "--version"], capture_output=True, text=True, check=False, timeout=60
+        [str(installation.mpiexec), "--version"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=60,
     )
     launcher = flavour_of(done.stdout + done.stderr)
     if launcher is None:
@@ -193,6 +199,7 @@ def commit() -> str:
                 ["git", "-C", str(folder), *words],
                 capture_output=True,
                 text=True,
+                errors="replace",
                 check=False,
                 env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
             )

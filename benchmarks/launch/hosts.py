@@ -114,7 +114,7 @@ def missing(congestion_control: str = CONGESTION_CONTROL) -> str | None:
     allowed = (SYSCTL / "tcp_allowed_congestion_control").read_text(encoding="ascii").split()
     if congestion_control not in allowed:
         return f"the kernel allows no congestion control {congestion_control} in namespaces, only {', '.join(allowed)}"
-    trial = subprocess.run([*_TRIED, _TRIAL], capture_output=True, text=True, check=False)
+    trial = subprocess.run([*_TRIED, _TRIAL], capture_output=True, text=True, errors="replace", check=False)
     reason = (trial.stderr.strip().splitlines() or [f"status {trial.returncode}"])[0]
     return (
         f"this machine permits no network namespaces with shaped links: {reason}"
@@ -268,7 +268,12 @@ def _enter(spaces: tuple[int, int]) -> None:
 
 def _batch(program: str, lines: Sequence[str]) -> None:
     done = subprocess.run(
-        [program, "-batch", "-"], input="\n".join(lines), capture_output=True, text=True, check=False
+        [program, "-batch", "-"],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     )
     if done.returncode:
         raise UsageError(f"{program}: {' '.join((done.stderr or done.stdout).split())}")

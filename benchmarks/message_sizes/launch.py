@@ -98,7 +98,12 @@ def flavour(peer: Peer, place: Place) -> Flavour:
     """Which MPI's options a peer's mpiexec takes."""
     if peer.name in OWN and place.mpiexec.exists():
         done = subprocess.run(
-            [place.mpiexec, "--version"], capture_output=True, text=True, check=False, timeout=60
+            [place.mpiexec, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=60,
         )
         return flavour_of(done.stdout + done.stderr) or "mpich"
     own: dict[str, Flavour] = {"openmpi": "openmpi", "intelmpi": "intelmpi"}

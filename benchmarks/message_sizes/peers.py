@@ -254,6 +254,7 @@ def pip(place: Place, words: Sequence[str]) -> str:
         [str(place.python), "-P", "-m", "pip", "--disable-pip-version-check", *words],
         capture_output=True,
         text=True,
+        errors="replace",
         check=False,
         env=passed_on(BUILD) | variables,
         timeout=PIP_SECONDS,
