@@ -20,7 +20,6 @@ from dlscale.analysis.measured import Measured, measure
 from dlscale.analysis.render.html.content import Page, Section, WhatIf
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.page import page_of
-from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.cli.stated_study import study_in
 from dlscale.benchmarks.records.cell import Case
@@ -62,8 +61,9 @@ def load(store: Store, *, base: Base | None = None, running: bool = False) -> Lo
     """The study with efficiencies relative to `base`; None: its own, else 1 rank where it is planned or the smallest.
 
     `running`: a dlscale is measuring into the folder now. Raises UsageError if there is no study, its plan cannot be
-    read, or its records do not belong together.
+    read, its records do not belong together, or one of its folders is a link.
     """
+    store.refuse_links()
     everything, bad_files = load_records(store.folder)
     gc.freeze()  # the records stay, and collecting garbage need not visit them
     records, left_out = of_one_fingerprint(everything)
@@ -104,16 +104,12 @@ def tell_left_out(bad_files: Sequence[BadFile], left_out: Iterable[str] = ()) ->
 
 
 def put(page: Page, folder: Path, *, link: bool = False) -> None:
-    """Write the page into a study's folder and print where it is, or why it cannot be written there.
+    """Write the page into a study's folder and print where it is. Raises UsageError if it cannot be written there.
 
     With `link` its address follows, which terminals make a link of.
     """
     path = folder / PAGE
-    try:
-        write_page(page, path)
-    except UsageError as error:
-        click.echo(f"no page: {error}", err=True)
-        return
+    write_page(page, path)
     click.echo(f"report: {path}")
     if link:
         click.echo(f"open: {path.resolve().as_uri()}")

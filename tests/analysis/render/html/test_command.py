@@ -6,6 +6,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES
 from dlscale.benchmarks.cli.report import report
 from dlscale.benchmarks.records.record import Failure
@@ -94,9 +95,17 @@ def test_a_study_that_is_being_measured_says_so(store):
     assert "The study is still running" not in (store.folder / "report.html").read_text()
 
 
-def test_a_folder_of_somebody_else_s_is_reported_all_the_same(store):
-    (store.folder / "report.html").mkdir()  # a file cannot take its place
-    status, said = run(store)
-    assert status == 0
-    assert "no page: cannot write" in said
-    assert "samples/s" in said
+def test_a_page_that_cannot_be_written_is_a_failure_after_the_screen(store):
+    (store.folder / "report.html").mkdir()  # a file cannot take its place, as on a full disk
+    done = CliRunner().invoke(report, ["--results", str(store.folder.parents[1])], standalone_mode=False)
+    assert isinstance(done.exception, UsageError)
+    assert "report.html: Is a directory" in str(done.exception)
+    assert "samples/s" in done.output
+
+
+def test_a_study_with_a_link_in_the_place_of_a_folder_is_not_reported(store, tmp_path):
+    (tmp_path / "home").mkdir()
+    (store.folder / "figures").symlink_to(tmp_path / "home")
+    done = CliRunner().invoke(report, ["--results", str(store.folder.parents[1])], standalone_mode=False)
+    assert "figures is a symbolic link, which is not followed here" in str(done.exception)
+    assert not list((tmp_path / "home").iterdir())
