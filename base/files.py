@@ -9,7 +9,7 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -145,6 +145,15 @@ def make_folder(path: Path, *, option: str = "--results") -> Path:
             f"folder {path} is not writable: {error.strerror}; choose another one with {option}"
         ) from None
     return path
+
+
+def refuse_links(folders: Iterable[Path]) -> None:
+    """Raises UsageError for a folder that is a symbolic link: what it leads to is not ours to write or to clear."""
+    for folder in folders:
+        if folder.is_symlink():
+            raise UsageError(
+                f"{folder} is a symbolic link, which is not followed here; put a folder there, or remove the link"
+            )
 
 
 @contextmanager

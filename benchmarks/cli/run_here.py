@@ -60,8 +60,7 @@ def run_here(campaign: Campaign, request: Request, *, max_attempts: int | None =
 
     status = show_study(campaign.store, figures=request.figures)
     done = campaign.store.finished()
-    planned = {case.id for launch in campaign.plan.launches for case in launch.cases}
-    if planned - done or status == FAILED_CASES:
+    if campaign.planned - done or status == FAILED_CASES:
         return FAILED_CASES
     if status == INSUFFICIENT_DATA and campaign.plan.study.target:  # no training reached it
         return INSUFFICIENT_DATA

@@ -112,6 +112,7 @@ def _rehearse(campaign: Campaign, jobs: Sequence[Job], account: str | None) -> N
     from dlscale.benchmarks.cli.rehearsal import show_rehearsal
     from dlscale.benchmarks.cli.rehearsal_report import put_rehearsal
 
+    campaign.store.refuse_links()
     show_rehearsal(campaign)
     submission.write_rehearsal(campaign, jobs, account=account)
     click.echo(f"scripts and plan are in {campaign.store.folder}")

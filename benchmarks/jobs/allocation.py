@@ -81,6 +81,7 @@ def _campaign(study: StudyFile, job: Job, files: JobFiles, nodes: tuple[str, ...
     )
     installation = find_installation(study.system, study.environment)
     campaign = campaign_here(study.system, installation, plan, folder=files.folder)
+    campaign.store.refuse_links()
     was, now = study.fingerprint, campaign.fingerprint
     if (was.code_digest, was.versions) != (now.code_digest, now.versions):
         changed = sorted(k for k in was.versions | now.versions if was.versions.get(k) != now.versions.get(k))
@@ -95,7 +96,7 @@ def _run(campaign: Campaign, end: float) -> int:
     """Run launches until all are done or the time is up; returns how many are left."""
     store = campaign.store
     make_folder(campaign.spool_folder)
-    supervisor.collect_leftovers(campaign.spool_folder, store)
+    supervisor.collect_leftovers(campaign.spool_folder, store, planned=campaign.planned)
     for request in parity_gate.missing(campaign):
         parity_gate.keep(campaign, parity_gate.ask(campaign.installation, request))
     todo = campaign.todo(store.summaries())

@@ -75,6 +75,11 @@ class Campaign:
         ]
         return [launch for launch in left if launch.cases]
 
+    @property
+    def planned(self) -> set[str]:
+        """The ids of all its cases."""
+        return {case.id for launch in self.plan.launches for case in launch.cases}
+
     def command(self, launch: Launch) -> list[str]:
         """The exact command line of a launch, without the nodes' names where its job has not started."""
         cell = launch.cell
@@ -161,14 +166,12 @@ class Campaign:
         if self.system.emulation:
             needed = cell.num_ranks * cell.cores_per_rank + cell.num_servers
             return needed > len(os.sched_getaffinity(0))
-        return not self.plan.fits(cell)
+        return self.plan.sharing(cell) > 1
 
     def _checkpoints(self) -> str | None:
         """The folder of the trainings' states, where the study has trainings longer than their windows."""
         return (
-            str((self.store.folder / "checkpoints").absolute())
-            if self.plan.study.rules.has_training_run
-            else None
+            str(self.store.checkpoints_folder.absolute()) if self.plan.study.rules.has_training_run else None
         )
 
     def _seed(self, launch: Launch) -> int:
@@ -250,7 +253,7 @@ def open_campaign(
     with store.lock():
         own_models.keep_copies(campaign.plan.study, store.folder)
         make_folder(campaign.spool_folder)
-        supervisor.collect_leftovers(campaign.spool_folder, store)
+        supervisor.collect_leftovers(campaign.spool_folder, store, planned=campaign.planned)
         yield campaign.todo(store.summaries(), max_attempts=max_attempts)
 
 

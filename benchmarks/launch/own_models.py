@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, read_regular, write_atomically
+from dlscale.base.files import make_folder, read_regular, refuse_links, write_atomically
 from dlscale.benchmarks.launch import asking
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.study.study import Study
@@ -60,6 +60,7 @@ def keep_copies(study: Study, folder: Path) -> None:
         text = path.read_bytes()
         if digest_of(text) != study.own_models[name].digest:
             raise UsageError(f"{path.name} was changed while the study was planned; give the command again")
+        refuse_links([copy.parent])
         make_folder(copy.parent)
         write_atomically(copy.with_name(ORIGIN), str(path.absolute()))
         write_atomically(copy, text)

@@ -12,7 +12,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +20,15 @@ from pathlib import Path
 from shutil import rmtree
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import APPENDED, make_folder, open_regular, read_end, read_regular, write_atomically
+from dlscale.base.files import (
+    APPENDED,
+    make_folder,
+    open_regular,
+    read_end,
+    read_regular,
+    refuse_links,
+    write_atomically,
+)
 from dlscale.base.redaction import redact
 from dlscale.benchmarks.launch import causes
 from dlscale.benchmarks.launch.causes import EndWatch
@@ -213,20 +221,24 @@ def _saved_training(case: Case, spec: LaunchSpec, store: Store) -> SavedTraining
     return SavedTraining(step=last_checkpoint_step(folder), launches=latest.launches if latest else [])
 
 
-def collect_leftovers(spool_folder: Path, store: Store) -> int:
-    """Make records of the launches that a killed dlscale left behind there; returns their number.
+def collect_leftovers(spool_folder: Path, store: Store, *, planned: Iterable[str]) -> int:
+    """Make records of the launches of `planned` cases that a killed dlscale left behind there; returns their number.
 
     Cases that such a launch had finished keep their results. A launch of which nobody can say what it was is set
-    aside without a record: its cases are run again.
+    aside without a record: its cases are run again. Raises UsageError for a link in the place of a launch's folder.
     """
     num_collected = 0
-    for folder in sorted(path for path in spool_folder.iterdir() if path.is_dir()):
+    folders = [spool_folder / name for name in sorted(planned)]
+    refuse_links([spool_folder, *folders])
+    for folder in filter(Path.is_dir, folders):
         sweep_files(folder)
         try:
             spec = LaunchSpec.model_validate_json(read_regular(folder / SPEC_FILE))
             metadata = LaunchMetadata.model_validate_json(read_regular(folder / METADATA_FILE))
             if not spec.cases or spec.cases[0].id != folder.name:
                 raise ValueError("the cases are not those of the folder's name")
+            if spec.checkpoints:
+                spec = spec.model_copy(update={"checkpoints": str(store.checkpoints_folder)})
             failure = Failure(kind="interrupted", rank=None, message="dlscale was killed while this case ran")
             collect(folder, store, metadata, spec, failure)
         except (OSError, ValueError) as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dlscale.base.errors import UsageError
-from dlscale.base.files import make_folder, read_regular, write_atomically
+from dlscale.base.files import make_folder, read_regular, refuse_links, write_atomically
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.measure import BarrierControl
 from dlscale.benchmarks.records.record import Checkpoint, Resumption
@@ -167,6 +167,7 @@ def save_checkpoint(folder: Path, state: State, *, step: int, notes: str = "", r
     import numpy as np
     from safetensors.numpy import save as packed
 
+    refuse_links([folder])
     make_folder(folder)
     arrays = {name: np.asarray(value, order="C") for name, value in state.items()}
     content = packed(arrays, metadata={NOTES: notes} if notes else None)

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 from dlscale.base.definitions import read_json
 from dlscale.base.errors import UsageError
-from dlscale.base.files import locked, make_folder, open_regular, write_atomically
+from dlscale.base.files import locked, make_folder, open_regular, refuse_links, write_atomically
 from dlscale.benchmarks.records import files
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.files import (
@@ -41,6 +41,18 @@ from dlscale.benchmarks.records.files import (
 )
 from dlscale.benchmarks.records.record import Record
 
+# What is written or cleared in a study's folder; none of them may be a symbolic link.
+FOLDERS = (
+    RECORDS_FOLDER,
+    "spool",
+    "damaged",
+    "figures",
+    "figures/paper",
+    "checkpoints",
+    "own",
+    "jobs",
+    "proposal",
+)
 ABANDONED_SECONDS = 600.0  # after which a file is still half-written because its writer is gone
 
 
@@ -59,10 +71,15 @@ class Store:
         self.spool_folder = folder / "spool"
         self.damaged_folder = folder / "damaged"
         self.figures_folder = folder / "figures"
+        self.checkpoints_folder = folder / "checkpoints"
         self._attempts: dict[str, set[int]] | None = None  # by case; None: not read yet
 
     def open(self, description: dict[str, Any]) -> None:
-        """Create the folders, and study.json if it does not exist; remove half-written records of killed processes."""
+        """Create the folders, and study.json if it does not exist; remove half-written records of killed processes.
+
+        Raises UsageError as `refuse_links`, and if the folders are not writable.
+        """
+        self.refuse_links()
         for folder in (self.folder, self.records_folder, self.spool_folder):
             make_folder(folder)
         for path in self.records_folder.glob(".*.tmp"):
@@ -72,6 +89,10 @@ class Store:
         path = self.folder / "study.json"
         if not path.exists():
             write_atomically(path, json.dumps(description, indent=1))
+
+    def refuse_links(self) -> None:
+        """Raises UsageError where one of the study's folders is a symbolic link."""
+        refuse_links(self.folder / name for name in FOLDERS)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ class Job:
 
     def __init__(self, folder, launches, *, slower):
         self.now, self.started, self._launches, self._slower = 1000.0, [], launches, slower
-        self.spool_folder = folder / "spool"
+        self.spool_folder, self.planned = folder / "spool", ()
         self.store = SimpleNamespace(summaries=list)
         self.plan = SimpleNamespace(
             seconds=lambda launches: sum(one.full for one in launches),

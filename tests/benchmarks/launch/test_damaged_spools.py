@@ -91,7 +91,7 @@ CONTROLS = ("train", "synthetic")  # of the two cases
 def test_a_damaged_line_is_a_failure_of_its_case_that_names_it(left_behind, case, old, new, line, problem):
     store, folder = left_behind()
     edit(folder, old, new, case=case)
-    assert collect_leftovers(store.spool_folder, store) == 1
+    assert collect_leftovers(store.spool_folder, store, planned=[folder.name]) == 1
     assert good(store) == {CONTROLS[1 - case]}
     (record,) = (record for record in store.load() if not record.good)
     place = f"rank-00001.jsonl, line {2 + 6 * case + line}: {problem}"
@@ -117,7 +117,7 @@ def test_a_damaged_line_is_a_failure_of_its_case_that_names_it(left_behind, case
 def test_a_damaged_line_that_may_be_of_the_launch_is_one_of_all_cases(left_behind, old, new, problem):
     store, folder = left_behind()
     edit(folder, old, new)
-    collect_leftovers(store.spool_folder, store)
+    collect_leftovers(store.spool_folder, store, planned=[folder.name])
     messages = [record.failure.message for record in store.load()]
     assert len(messages) == 2
     assert all(f"rank-00001.jsonl, {problem}" in message for message in messages)
@@ -127,7 +127,7 @@ def test_damaged_lines_are_counted(left_behind):
     store, folder = left_behind()
     for number in range(3):
         edit(folder, b'"start": %d.0' % (number + 1), b'"start": NaN', case=0)
-    collect_leftovers(store.spool_folder, store)
+    collect_leftovers(store.spool_folder, store, planned=[folder.name])
     (record,) = (record for record in store.load() if not record.good)
     assert record.failure.message.endswith(", and 2 more")
 
@@ -146,7 +146,7 @@ def test_a_case_with_impossible_numbers_is_a_failure_and_the_other_case_counts(
     store, folder = left_behind()
     for rank in ranks:
         edit(folder, old, new, case=case, rank=rank)
-    collect_leftovers(store.spool_folder, store)
+    collect_leftovers(store.spool_folder, store, planned=[folder.name])
     assert all("\n" not in record.failure.message for record in store.load() if record.failure)
     assert good(store) == {CONTROLS[1 - case]}
     assert list(store.damaged_folder.iterdir())
@@ -156,7 +156,7 @@ def test_a_case_with_impossible_numbers_is_a_failure_and_the_other_case_counts(
 def test_a_launch_of_which_nobody_knows_what_it_was_is_set_aside(left_behind, name):
     store, folder = left_behind()
     (folder / name).write_bytes(b'{"cases": [')
-    assert collect_leftovers(store.spool_folder, store) == 0
+    assert collect_leftovers(store.spool_folder, store, planned=[folder.name]) == 0
     assert [path.name for path in store.damaged_folder.iterdir()] == [folder.name]
     assert store.load() == []
 
@@ -165,7 +165,7 @@ def test_a_second_damaged_launch_of_that_name_is_kept_beside_the_first(left_behi
     store, folder = left_behind()
     (store.damaged_folder / folder.name).mkdir(parents=True)
     edit(folder, b"window", b"widow")
-    collect_leftovers(store.spool_folder, store)
+    collect_leftovers(store.spool_folder, store, planned=[folder.name])
     assert {path.name for path in store.damaged_folder.iterdir()} == {folder.name, f"{folder.name}-2"}
 
 
@@ -173,7 +173,7 @@ def test_a_launch_killed_before_its_ranks_started_leaves_nothing(left_behind):
     store, folder = left_behind()
     for path in [*folder.glob("rank-*"), folder / METADATA_FILE]:
         path.unlink()
-    assert collect_leftovers(store.spool_folder, store) == 0
+    assert collect_leftovers(store.spool_folder, store, planned=[folder.name]) == 0
     assert not store.damaged_folder.exists()
     assert not folder.exists()
 
@@ -194,7 +194,7 @@ def test_damaged_spools_never_stop_later_runs(left_behind, monkeypatch):
         for path, content in (files | {name: damaged(files[name], choice)}).items():
             (folder / path).write_bytes(content)
         before = set(os.listdir(store.records_folder))
-        collect_leftovers(store.spool_folder, store)
+        collect_leftovers(store.spool_folder, store, planned=[folder.name])
         assert not folder.exists()
         if new := set(os.listdir(store.damaged_folder) if store.damaged_folder.exists() else []) - known:
             names_of_new = set(os.listdir(store.records_folder)) - before

@@ -1,5 +1,8 @@
 """What becomes of the spools that a killed dlscale left behind."""
 
+import pytest
+
+from dlscale.base.errors import UsageError
 from dlscale.benchmarks.launch.supervisor import collect_leftovers
 from dlscale.benchmarks.rank.checkpoints import save_checkpoint
 from dlscale.benchmarks.records.spool import MeasuredWindow, Resumption, SpoolWriter
@@ -21,12 +24,26 @@ def test_a_launch_killed_between_two_of_its_records_gets_the_other_one_only(tmp_
     folder = tmp_path / "spool" / first.case.id
     leave_launch(folder, launch_spec(first.case, second.case), metadata_of(first))
 
-    assert collect_leftovers(folder.parent, store) == 1
+    assert collect_leftovers(folder.parent, store, planned=[folder.name]) == 1
     records = {(record.case.block, record.attempt): record for record in store.load()}
     assert set(records) == {(0, 1), (1, 1)}
     assert records[0, 1] == first
     assert records[1, 1].failure.kind == "interrupted"
     assert not folder.exists()
+
+
+def test_only_folders_of_planned_cases_are_cleared(tmp_path, make_record):
+    store = Store(tmp_path / "study")
+    store.open({"launches": []})
+    case, mine = make_record(0).case.id, store.spool_folder / "papers"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("thesis")
+    assert collect_leftovers(store.spool_folder, store, planned=[case]) == 0
+    assert (mine / "thesis.tex").read_text() == "thesis"
+    (store.spool_folder / case).symlink_to(mine)
+    with pytest.raises(UsageError, match="is a symbolic link"):
+        collect_leftovers(store.spool_folder, store, planned=[case])
+    assert (mine / "thesis.tex").read_text() == "thesis"
 
 
 def test_each_killed_launch_of_a_training_knows_those_before_it(tmp_path, make_record):
@@ -49,7 +66,7 @@ def test_each_killed_launch_of_a_training_knows_those_before_it(tmp_path, make_r
                 spool.write(MeasuredWindow("steady", 5, float(step), 1.0), case=0)
             spool.close()
         save_checkpoint(spec.checkpoints_of(case), {}, step=saved)
-        assert collect_leftovers(store.spool_folder, store) == 1
+        assert collect_leftovers(store.spool_folder, store, planned=[folder.name]) == 1
     launches = store.latest(case).launches
     assert [(one.attempt, one.first_step, one.kept_step, one.lost_steps) for one in launches] == [
         (1, 0, 10, 5),

@@ -29,6 +29,18 @@ def test_a_folder_is_busy_while_somebody_holds_its_lock(store):
     assert not store.busy
 
 
+@pytest.mark.parametrize("name", module.FOLDERS)
+def test_a_link_in_the_place_of_a_folder_is_refused(store, tmp_path, name):
+    (tmp_path / "home").mkdir()
+    folder = store.folder / name
+    if folder.is_dir():
+        folder.rmdir()
+    folder.parent.mkdir(exist_ok=True)
+    folder.symlink_to(tmp_path / "home")
+    with pytest.raises(UsageError, match=f"{name} is a symbolic link, which is not followed here"):
+        store.open({"launches": []})
+
+
 def test_an_unreadable_plan_is_told(store):
     (store.folder / "study.json").write_text("{")
     with pytest.raises(UsageError, match=r"study\.json"):

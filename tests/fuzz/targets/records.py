@@ -1,5 +1,6 @@
 """Files that dlscale writes and reads again, by itself, from somebody else, or from another version."""
 
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -164,7 +165,7 @@ def collect(folder: Path) -> None:
     store = Store(folder)
     if not store.spool_folder.is_dir():
         raise UsageError("no spools")
-    collect_leftovers(store.spool_folder, store)
+    collect_leftovers(store.spool_folder, store, planned=os.listdir(store.spool_folder))
     store.load()
 
 
