@@ -22,7 +22,7 @@ from dlscale.collectives.sharding import NONE
 # Settings of a cell that separate families, beside the options of backends.
 SETTINGS = ("batch", "sequence_length", "height", "precision", "compiled", "memory_format")
 
-OF_METHOD = ("shard", "split", "halo")  # those that a cell's method says
+OF_METHOD = ("shard", "split")  # those that a cell's method says
 
 
 def setting_of(cell: Cell, name: str) -> Setting | None:
@@ -58,8 +58,6 @@ def setting_text(name: str, value: object) -> str:
         return f"{value} rows"
     if name == "split":
         return f"split {value}"
-    if name == "halo":
-        return f"halos by {value}"
     if name == "shard":
         return "not sharded" if value == NONE else f"{value} sharded"
     if name == "learning_rate":
@@ -103,7 +101,7 @@ def named_cells(cells: Iterable[Cell], *, settings: Sequence[str] = ()) -> dict[
 
 
 def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
-    """Cell id -> the method of its curve, where ranks share samples and each number of them has one split and carrier.
+    """Cell id -> the method of its curve, where ranks share samples and each number of them has one split.
 
     1 rank, which has whole samples, belongs to it. Where samples grow with their ranks, the split goes without saying.
     """
@@ -115,21 +113,20 @@ def _joined(members: Mapping[str, Cell]) -> dict[str, str]:
         curves.setdefault(key, {})[cell_id] = cell
     found: dict[str, str] = {}
     for own in curves.values():
-        forms = {(cell.num_ranks, cell.split, cell.halo) for cell in own.values() if cell.control == "train"}
-        beyond = {split for num_ranks, split, _ in forms if num_ranks > 1}
-        if max(beyond, default=1) == 1 or len({num_ranks for num_ranks, _, _ in forms}) < len(forms):
+        forms = {(cell.num_ranks, cell.split) for cell in own.values() if cell.control == "train"}
+        beyond = {split for num_ranks, split in forms if num_ranks > 1}
+        if max(beyond, default=1) == 1 or len({num_ranks for num_ranks, _ in forms}) < len(forms):
             continue
         first = next(iter(own.values()))
         split = AUTO if len(beyond) > 1 else str(*beyond)
-        halo = next((cell.halo for cell in own.values() if cell.halo), None)
         name = first.base_method + (f", split {split}" if first.scaling_mode != "resolution" else "")
-        found |= dict.fromkeys(own, name + (f", halos by {halo}" if halo else ""))
+        found |= dict.fromkeys(own, name)
     return found
 
 
 # What differs along a curve of splits.
 _ALONG = {
-    *("num_ranks", "num_nodes", "split", "halo", "height"),
+    *("num_ranks", "num_nodes", "split", "height"),
     *("local_batch", "global_batch", "control", "data", "slept"),
 }
 

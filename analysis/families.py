@@ -241,7 +241,7 @@ def base_cell(
     ]
 
     def unlike(base: Cell) -> tuple[object, ...]:
-        splits = base.split != cell.split, base.halo != cell.halo, base.split
+        splits = base.split != cell.split, base.split
         return base.num_servers != cell.num_servers, base.num_servers, *splits
 
     return min(bases, key=unlike, default=None)

@@ -44,7 +44,7 @@ def setting_columns(family: Family, cell: Cell) -> dict[str, Any]:
         "backend_options": options_text(cell),
         "algorithm": cell.algorithm,
         "algorithm_options": algorithm_text(cell),
-        **attributes(cell, "shard split halo"),
+        **attributes(cell, "shard split"),
         "environment": environment_text(cell),
         **attributes(cell, "scaling_mode num_ranks num_servers num_nodes cores_per_rank threads_per_rank"),
         **attributes(cell, "local_batch global_batch precision compiled memory_format device data"),
@@ -59,7 +59,7 @@ def method_columns(cell: Cell) -> dict[str, Any]:
         "backend_options": options_text(cell),
         "algorithm": cell.algorithm,
         "algorithm_options": algorithm_text(cell),
-        **attributes(cell, "shard split halo height sequence_length"),
+        **attributes(cell, "shard split height sequence_length"),
     }
 
 
@@ -340,7 +340,7 @@ def prediction_row(record: PredictionRecord) -> dict[str, Any]:
         "noise_not_measured": "; ".join(record.noise_not_measured),
         "backend_options": settings_text(record.backend_options),
         **values_of(record, "exchange_algorithm", "global_batch", "sequence_length", "shard"),
-        **values_of(record, "split", "halo"),
+        **values_of(record, "split"),
         "tokens_per_second": record.samples_per_second.center * tokens if tokens else None,
     }
 
@@ -362,7 +362,7 @@ def tidy_prediction(record: PredictionRecord) -> dict[str, object]:
         **loss_columns(record.parts),
         "backend_options": settings_text(record.backend_options),
         "doubts": "; ".join(record.doubts),
-        **values_of(record, "shard", "split", "halo"),
+        **values_of(record, "shard", "split"),
     }
 
 

@@ -14,9 +14,9 @@ class Capabilities:
 
     `algorithms`: those of `algorithms.registry` that it carries. `delayed`: it can delay gradients by one step when
     asked to; `Backend.delay` says whether it does. `asynchronous` likewise, `Backend.asynchronous`. `shards`: of
-    `sharding.NAMES` those that it carries beside none, by framework. `neighbours`: the frameworks in which it carries
-    halos between the ranks of a sample (`neighbours`). `once`: a process
-    can connect it only once, and before the framework computes. `open_ports`: its sockets are unauthenticated.
+    `sharding.NAMES` those that it carries beside none, by framework. `torch_distributed`: in torch, over a process
+    group of torch.distributed. `once`: a process can connect it only once, and before the framework computes.
+    `open_ports`: its sockets are unauthenticated.
     `install`: the command that gets it where it is missing; empty means that it comes with the environment.
     """
 
@@ -27,7 +27,7 @@ class Capabilities:
     collective: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ("sync",)
     shards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    neighbours: tuple[str, ...] = ()
+    torch_distributed: bool = False
     exchanges: bool = True  # False: the control without any exchange of gradients
     delayed: bool = False
     asynchronous: bool = False
@@ -66,7 +66,6 @@ TABLE = {
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
             shards={"torch": ("optimizer",), "tensorflow": ("optimizer",)},
-            neighbours=("torch", "tensorflow"),
             delayed=True,
             needs_mpi=True,
         ),
@@ -78,7 +77,7 @@ TABLE = {
             collective=("torch",),
             algorithms=OVER_COLLECTIVES,
             shards={"torch": ("optimizer", "parameters")},
-            neighbours=("torch",),
+            torch_distributed=True,
             open_ports=True,
         ),
         Capabilities(
@@ -89,7 +88,6 @@ TABLE = {
             collective=("torch", "tensorflow"),
             algorithms=OVER_COLLECTIVES,
             shards={"torch": ("optimizer", "parameters"), "tensorflow": ("optimizer",)},
-            neighbours=("torch", "tensorflow"),
             delayed=True,
             needs_mpi=True,
         ),
@@ -135,7 +133,7 @@ TABLE = {
             frameworks=("torch", "tensorflow"),
             devices=("gpu",),
             shards={"torch": ("parameters",)},
-            neighbours=("torch",),
+            torch_distributed=True,
             once=True,
             open_ports=True,
             install="an environment of GPU builds, then make gpu-check",
@@ -146,6 +144,7 @@ TABLE = {
             untried="never tried: no GPU of Intel has run it yet",
             frameworks=("torch",),
             devices=("gpu",),
+            torch_distributed=True,
             once=True,
             open_ports=True,
             install="a torch with XPU, as docs/gpu.md has it",

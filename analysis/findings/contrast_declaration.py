@@ -30,7 +30,6 @@ FACTORS = (
         "algorithm",
         "shard",
         "split",
-        "halo",
         "framework",
         "environment",
         "precision",
@@ -268,7 +267,7 @@ def _training_name(cell: Cell, factor: str) -> str:
 
 # What neither an axis nor a backend changes is equal in all curves that are compared.
 _VARIED = {
-    *("local_batch", "global_batch", "sequence_length", "height", "split", "halo"),
+    *("local_batch", "global_batch", "sequence_length", "height", "split"),
     *("precision", "compiled", "memory_format"),
 }
 

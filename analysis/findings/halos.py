@@ -52,10 +52,6 @@ class HaloUse(OfRow):
     def count(self, operation: str) -> int:
         return Counter(call.partition(" ")[0] for call in self.calls)[operation]
 
-    @property
-    def carrier(self) -> str:
-        return self.cell.halo or self.cell.backend
-
 
 def halo_uses(study: Measured) -> list[HaloUse]:
     """One per training whose ranks share samples, in the order of the table of all cells."""
@@ -100,7 +96,6 @@ def _halo_row(use: HaloUse) -> dict[str, Any]:
     return {
         **setting_columns(use.family, use.cell),
         "evidence": use.evidence,
-        "carrier": use.carrier,
         **{f"num_{operation}s": use.count(operation) for operation in OPERATIONS},
         "halo_bytes": use.num_bytes,
         "halo_seconds": use.seconds,
@@ -122,7 +117,6 @@ HALOS = TableOf[HaloUse](
     caption="Rows that ranks exchange",
     columns=(
         *PLACE_COLUMNS,
-        Column("carrier", lambda use: use.carrier, numeric=False),
         Column("halos", lambda use: use.count("exchange"), unit="per step"),
         Column("sums", lambda use: use.count("sum"), unit="per step"),
         Column("gathers", lambda use: use.count("gather"), unit="per step"),

@@ -297,7 +297,6 @@ def prediction_record(
         shard=scenario.shard,
         split=point.split,
         asked_split=scenario.split,
-        halo=scenario.halo_beside,
         scaling_mode=scenario.scaling_mode,
         num_ranks=point.num_ranks,
         num_servers=point.num_servers,

@@ -19,7 +19,7 @@ from dlscale.analysis.text import plural
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
-from dlscale.collectives.neighbours import carrier_of
+from dlscale.collectives.neighbours import MPI, carrier_of
 from dlscale.collectives.sharding import NONE, OPTIMIZER, PARAMETERS, check_sharding
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
@@ -81,11 +81,6 @@ class Scenario:
         divisors = (split for split in range(1, num_ranks + 1) if num_ranks % split == 0)
         return next(split for split in divisors if self.batch % (num_ranks // split) == 0)
 
-    @property
-    def halo_beside(self) -> str | None:
-        """What carries rows, where it is not the backend."""
-        return self.halo.backend if self.halo and self.halo.backend != self.rule.backend else None
-
     def local_batch(self, num_ranks: int) -> int:
         """Samples of a replica, the ranks that share samples."""
         split = self.split_at(num_ranks)
@@ -116,7 +111,6 @@ def scenario_of(
     assumed: tuple[str, ...] = (),
     shard: str = NONE,
     split: int | Literal["auto"] = 1,
-    halo: str | None = None,
 ) -> Scenario:
     """The scenario of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
 
@@ -146,7 +140,7 @@ def scenario_of(
         rule = replace(rule, overlap="thread" if rule.overlap == "next_forward" else rule.overlap)
     carries = None
     if split != 1 and rule.exchanges:
-        carrier = _carrier(backend, profile, rule, shard, split=split, halo=halo)
+        carrier = _carrier(backend, profile, rule, shard, split=split)
         alike = ALIKE[profile.framework] if capabilities(carrier).between_gpus else carrier
         carries = rule_of(alike, {}, framework=profile.framework, num_servers=1, spare_core=False)
         carries = replace(carries, backend=carrier)
@@ -214,9 +208,7 @@ def _in_proportion(profile: Profile, split: int | Literal["auto"]) -> Iterator[s
         )
 
 
-def _carrier(
-    backend: str, profile: Profile, rule: ExchangeRule, shard: str, *, split: object, halo: str | None
-) -> str:
+def _carrier(backend: str, profile: Profile, rule: ExchangeRule, shard: str, *, split: object) -> str:
     """What carries rows beside a backend. Raises UsageError for what cannot be split, or not be predicted."""
     workload = load_workload(profile.workload)
     if workload.exchanges is None:
@@ -232,7 +224,7 @@ def _carrier(
     }
     if problem := next((text for text, there in whole.items() if there), None):
         raise UsageError(f"split {split} with {problem}: no study trains that; leave one of the two out")
-    return carrier_of(backend, framework=profile.framework, halo=halo)
+    return "mpi" if carrier_of(backend, framework=profile.framework) == MPI else backend
 
 
 def possible_sizes(scenarios: Sequence[Scenario], sizes: Sequence[int]) -> list[list[int]]:

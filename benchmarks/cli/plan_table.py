@@ -21,6 +21,7 @@ from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.cell import Case, Cell
 from dlscale.benchmarks.study.axes import PLAIN
 from dlscale.benchmarks.study.plan import Launch, Plan, num_comparisons
+from dlscale.benchmarks.study.splitting import row_carriers
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NAMES as SHARDS
@@ -137,6 +138,13 @@ def axes_text(plan: Plan) -> str:
     return f"axes: {'; '.join(axes)}: {plural(len(curves), 'curve')}" if axes else ""
 
 
+def rows_text(plan: Plan) -> str:
+    """`rows over MPI (horovod, ring), torch.distributed (gloo)`; empty where samples stay whole."""
+    carriers = row_carriers(case.cell for case in cases_of(plan.launches))
+    named = [f"{carrier} ({', '.join(backends)})" for carrier, backends in carriers.items()]
+    return f"rows over {', '.join(named)}" if named else ""
+
+
 def plan_json(plan: Plan, todo: Sequence[Launch]) -> dict[str, Any]:
     """`{"schema": 1, "rows": [...]}`, with a row for cells that share their launches."""
     return {"schema": 1, "rows": [_json_row(row) for row in planned_cells(plan, todo)]}
@@ -146,7 +154,7 @@ def plan_json(plan: Plan, todo: Sequence[Launch]) -> dict[str, Any]:
 _JSON_FIELDS = (
     *("workload", "preset", "framework", "backend", "backend_options", "algorithm", "algorithm_options"),
     *("num_servers", "num_ranks", "num_nodes", "cores_per_rank", "local_batch", "precision", "compiled"),
-    *("memory_format", "variables", "device", "shard", "sequence_length", "split", "halo", "height"),
+    *("memory_format", "variables", "device", "shard", "sequence_length", "split", "height"),
 )
 
 
@@ -202,8 +210,8 @@ def show_job_costs(campaign: Campaign, jobs: Sequence[Job]) -> None:
         f"{plural(plan.shape.ranks_per_node or 1, 'rank')} per node, "
         f"{plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
     )
-    if axes := axes_text(plan):
-        click.echo(axes)
+    for text in filter(None, (axes_text(plan), rows_text(plan))):
+        click.echo(text)
     small = [job for job in jobs if job.num_nodes > max(launch.cell.num_nodes for launch in job.launches)]
     if small:
         most = max(launch.cell.num_nodes for job in small for launch in job.launches)

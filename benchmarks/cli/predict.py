@@ -45,7 +45,7 @@ FLAGS = (
     "split",
     "results",
 )
-OTHERS = ("backend_options", "ranks_per_node", "servers", "halo")
+OTHERS = ("backend_options", "ranks_per_node", "servers")
 LATEST_RUN = "collectives"
 
 
@@ -243,7 +243,6 @@ def _trainings(
         ranks_per_node=fields.get("ranks_per_node"),
         batch=_one(fields.get("batch"), "batch"),
         algorithm=algorithm,
-        halo=fields.get("halo"),
         backend_options=options,
     )
     for profile in _profiles(fields, machine, profiled):

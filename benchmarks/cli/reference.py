@@ -166,8 +166,8 @@ def _verb(command: click.Command, name: str, shared: Collection[tuple[str, str]]
 def backends() -> str:
     """The table of docs/comparing.md: a row per backend."""
     lines = [
-        "| backend | what it is | frameworks | devices | MPI | updates | algorithms | shards | halos | install |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| backend | what it is | frameworks | devices | MPI | updates | algorithms | shards | install |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in NAMES:
         row = capabilities(name)
@@ -188,7 +188,6 @@ def backends() -> str:
             ", ".join(updates),
             algorithms,
             "; ".join(f"{framework}: {', '.join(own)}" for framework, own in row.shards.items()) or "none",
-            ", ".join(row.neighbours) or "none",
             install,
         )
         lines.append(f"| {' | '.join(cells)} |")

@@ -121,7 +121,6 @@ class Rehearsal:
             servers=study.servers[0],
             ranks_per_node=self.ranks_per_node,
             batch=batch,
-            halo=study.halo,
             backend_options=study.backend_options,
         )
         for backend in study.backends:

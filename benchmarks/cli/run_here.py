@@ -14,7 +14,7 @@ from dlscale.analysis.records import NamedCell
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
 from dlscale.benchmarks.cli.options import say_given_up
-from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, show_plan
+from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, rows_text, show_plan
 from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.cli.request import Request
 from dlscale.benchmarks.launch import parity_gate
@@ -77,8 +77,8 @@ def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
         f"{study.title} of {_listed(study.workloads)} in {_listed(study.frameworks)} over {_listed(backends)} on "
         f"{_listed(ranks)} rank{'s' * (ranks != [1])}, {plan.shape.cores_per_rank} of {plan.num_cores} cores per rank"
     )
-    if axes := axes_text(plan):
-        click.echo(axes)
+    for text in filter(None, (axes_text(plan), rows_text(plan))):
+        click.echo(text)
     size, left = counted(cases_of(plan.launches)), counted(cases_of(todo))
     if left != size:
         size += f", of which {left if todo else 'none'} are left"

@@ -40,7 +40,6 @@ class Trainings:
     ranks_per_node: int | None = None
     batch: int | None = None
     algorithm: Algorithm | None = None
-    halo: str | None = None
     backend_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def scenario(
@@ -60,5 +59,4 @@ class Trainings:
             assumed=machine.assumed,
             shard=shard,
             split=split,
-            halo=self.halo,
         )

@@ -26,10 +26,12 @@ from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import Plan
 from dlscale.benchmarks.study.sizes import chosen_partition, shape
+from dlscale.benchmarks.study.splitting import row_carriers
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.study_file import STUDY_FILE, StudyFile, read_study_file
 from dlscale.benchmarks.systems.system import Installation, System, default_environment, find_installation
 from dlscale.collectives import capabilities
+from dlscale.collectives.neighbours import MPI
 
 
 def prepare_campaign(
@@ -143,11 +145,12 @@ def campaign_here(system: System, installation: Installation, plan: Plan, *, fol
     flavour = environment.check_mpi(installation, probe, launcher=system.launcher) if has_mpi else None
     plan = _in_installed_frameworks(plan, installation, probe)
     plan = replace(plan, warnings=(*([line] if line else ()), *plan.warnings))
-    for carrier in {launch.cell.halo for launch in plan.launches if launch.cell.halo}:
-        if capabilities(carrier).needs_mpi and not has_mpi:
-            raise UsageError(
-                f"halo={carrier} needs ranks of MPI, which {system.launcher} does not start; choose another halo"
-            )
+    over_mpi = row_carriers(launch.cell for launch in plan.launches).get(MPI)
+    if over_mpi and not has_mpi:
+        raise UsageError(
+            f"split with {', '.join(over_mpi)} sends rows over MPI, which {system.launcher} does not start; "
+            "leave --split out"
+        )
     probe = gpus.with_gpus(installation, probe, plan)
     store = Store(folder)
     return Campaign(

@@ -18,7 +18,7 @@ from dlscale.benchmarks.rank.controls import shortened_rules
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import CaseResult
-from dlscale.collectives.neighbours.carried import CarriedNeighbours
+from dlscale.collectives.neighbours import CarriedNeighbours
 from dlscale.models.parallel import Neighbours
 from dlscale.models.parallel.exchanges import Call
 
@@ -39,7 +39,7 @@ def measure_halos(case: CaseRun) -> list[Gate]:
     steady = measure(
         halos, context.control, shortened_rules(context.rules), deadline=time.perf_counter(), emit=case.emit
     )
-    case.write(CaseResult(steady=steady, settings=neighbours.settings(), halos=context.halos.take()))
+    case.write(CaseResult(steady=steady, settings={}, halos=context.halos.take()))
     with context.aside():
         return [halos.gate(context.world)]
 

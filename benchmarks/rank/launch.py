@@ -32,8 +32,7 @@ from dlscale.benchmarks.records.spool import CaseEnd, Phase, PhaseName, RankInfo
 from dlscale.collectives import Backend
 from dlscale.collectives.control import ControlPlane
 from dlscale.collectives.job import ServerSplit, split
-from dlscale.collectives.neighbours import carrier_of, connect_neighbours
-from dlscale.collectives.neighbours.carried import CarriedNeighbours
+from dlscale.collectives.neighbours import CarriedNeighbours, carrier_of, connect_neighbours
 from dlscale.collectives.neighbours.gathering import AbsentNeighbours, over_control
 from dlscale.collectives.registry import connect, preload, serve
 from dlscale.collectives.sharding import NONE
@@ -265,9 +264,8 @@ def connections(cell: Cell, *, control: Any, job: ServerSplit | None) -> Connect
         tensors = cell.device == "gpu" and cell.framework == "torch"
         asked = beside = AbsentNeighbours(index=index, split=cell.split, takes_tensors=tensors)
     elif cell.split > 1:
-        carrier = carrier_of(cell.backend, framework=cell.framework, halo=cell.halo)
-        options = cell.backend_options if carrier == cell.backend else {}
-        asked = neighbours = connect_neighbours(carrier, control=control, split=cell.split, options=options)
+        carrier = carrier_of(cell.backend, framework=cell.framework)
+        asked = neighbours = connect_neighbours(carrier, control=control, split=cell.split)
         beside = over_control(control, split=cell.split)
     return Connections(
         backend=backend,

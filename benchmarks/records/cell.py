@@ -75,8 +75,6 @@ class Cell(Frozen):
     # Ranks per sample, each with rows of it: a replica. Not written where ranks train on whole samples. Those of `none`
     # compute on their rows and exchange nothing; it may be 1 of them alone.
     split: PositiveInt = where_given(1)
-    # What carries halos between a replica's ranks, where it is not the backend.
-    halo: Name | None = where_given(None)
     environment: Text
     # Of the environment, that the study sets; not written where it sets none.
     variables: dict[Text, Text] = where_given({})
@@ -119,9 +117,9 @@ class Cell(Frozen):
 
     @property
     def method(self) -> str:
-        """Likewise, with how samples are split: `ring, split 2`, `horovod, split 2, halos by mpi`."""
+        """Likewise, with how samples are split: `ring, split 2`."""
         split = f", split {self.split}" if self.split > 1 else ""
-        return self.base_method + split + (f", halos by {self.halo}" if self.halo else "")
+        return self.base_method + split
 
     @property
     def batch(self) -> int:

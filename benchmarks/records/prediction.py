@@ -71,7 +71,6 @@ class PredictionRecord(Frozen):
     shard: Name = where_given(NONE)  # what of the training's state each rank has only its part of
     split: Count = where_given(1)  # ranks per sample
     asked_split: Count | Literal["auto"] = where_given(1)  # of its curve, on which 1 rank has whole samples
-    halo: Name | None = where_given(None)  # what carries rows between them; None: the backend
     scaling_mode: Literal["weak", "strong"]
     num_ranks: Count
     num_servers: CountFromZero
@@ -111,7 +110,7 @@ class PredictionRecord(Frozen):
         """The backend, with what is sharded or split: `nccl, parameters sharded`, `ring, split 2`."""
         name = self.backend if self.shard == NONE else f"{self.backend}, {self.shard} sharded"
         split = "" if self.asked_split == 1 else f", split {self.asked_split}"
-        return name + split + (f", halos by {self.halo}" if self.halo else "")
+        return name + split
 
     @property
     def batch(self) -> int:

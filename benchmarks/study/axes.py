@@ -24,7 +24,7 @@ from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
 # Of a study.
 FIELDS = (
     *("batch", "sequence_length", "height", "precision", "compiled", "memory_format"),
-    *("shard", "split", "halo"),
+    *("shard", "split"),
 )
 TARGET_FIELDS = ("learning_rate",)  # of a study's target
 MOST_VARIANTS = 64  # of a backend: more make no study that ends

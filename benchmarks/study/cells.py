@@ -15,7 +15,7 @@ from dlscale.benchmarks.records.target import Target
 from dlscale.benchmarks.study.batches import Work, check_small, work_of
 from dlscale.benchmarks.study.plan import STEP_FLOPS_PER_CORE
 from dlscale.benchmarks.study.sizes import Shape, Size
-from dlscale.benchmarks.study.splitting import check_split, halo_of
+from dlscale.benchmarks.study.splitting import check_split
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import TargetRules, check_held_out, resolved
 from dlscale.collectives import capabilities
@@ -135,7 +135,6 @@ class CellMaker:
             algorithm_options=self._study.algorithm_options.get(self._algorithm, {}),
             shard=self._study.shard,
             split=work.split,
-            halo=halo_of(self._study, backend, self._framework) if work.split > 1 else None,
             environment=self._environment,
             variables=self._study.environment_variables,
             scaling_mode=self._study.scaling_mode,
@@ -175,7 +174,7 @@ class CellMaker:
         try:
             work = self._work(size.num_ranks)
             if work.split > 1:
-                check_split(self._study, backend, self._framework, work, num_nodes=size.num_nodes)
+                check_split(self._study, backend, self._framework, work)
         except UsageError as error:
             return str(error)
         return ""

@@ -24,7 +24,7 @@ from dlscale.benchmarks.study.plan import Launch, Plan
 from dlscale.benchmarks.study.servers import check_served, server_counts
 from dlscale.benchmarks.study.sharding import check_shards
 from dlscale.benchmarks.study.sizes import Shape, Size, tiers
-from dlscale.benchmarks.study.splitting import LeftOut, check_halo
+from dlscale.benchmarks.study.splitting import LeftOut
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.systems.system import Policy
 from dlscale.collectives import NAMES as BACKENDS
@@ -72,7 +72,6 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
     check_profile(study, shape)
     paths = data_paths(_checked_data(study, data), study.workloads)
     pairs, left_out = _trainable(study)
-    check_halo(study)
     left_out += check_shards(study, pairs)
     networks, without = _networks(study)
     left_out += without

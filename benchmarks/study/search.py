@@ -26,7 +26,7 @@ MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of a workload's own rate: the grid whe
 MOST_SAMPLES = 3  # times as many as a training is expected to need: more at a rate is no bargain
 SHARED_AXES = {"batch", "sequence_length", "height", "precision"}  # that make configurations of their own
 # What changes no update, with the values of the search.
-UNCHANGED = {"shard": NONE, "split": 1, "halo": None}
+UNCHANGED = {"shard": NONE, "split": 1}
 # Options of backends on which updates depend: such cells are searched one by one.
 OF_UPDATES = {
     *("asynchronous", "backup_workers", "pipelined", "pipelined_until_step", "wire"),

@@ -52,8 +52,6 @@ def carried_settings(
             if exchanges:
                 continue
             settings = {**settings, "shard": NONE}
-        if not exchanges:
-            settings = {name: value for name, value in settings.items() if name != "halo"}
         if exchanges or settings not in kept:
             kept.append(settings)
     return kept

@@ -1,11 +1,12 @@
-"""Whether ranks can share samples: the carrier of their rows, and what does not go with it, in one line each."""
+"""Whether ranks can share samples, and what carries their rows."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from collections.abc import Iterable
 
 from dlscale.base.errors import UsageError
+from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.study.batches import Work
 from dlscale.benchmarks.study.sizes import Size
 from dlscale.benchmarks.study.study import Study
@@ -18,28 +19,16 @@ from dlscale.collectives.sharding import NONE
 NO_MEAN = {"compression": "none", "asynchronous": False, "backup_workers": 0}
 
 
-def halo_of(study: Study, backend: str, framework: str) -> str | None:
-    """The carrier of rows beside a backend; None where it is the backend itself, or nothing is exchanged.
-
-    Raises UsageError if there is none.
-    """
-    if not capabilities(backend).exchanges:
-        return None
-    carrier = carrier_of(backend, framework=framework, halo=study.halo)
-    return None if carrier == backend else carrier
+def row_carriers(cells: Iterable[Cell]) -> dict[str, list[str]]:
+    """What carries rows between the ranks of a sample -> the backends beside which it does."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for cell in cells:
+        if cell.split > 1 and cell.num_ranks > 1 and capabilities(cell.backend).exchanges:
+            found[carrier_of(cell.backend, framework=cell.framework)].add(cell.backend)
+    return {carrier: sorted(backends) for carrier, backends in sorted(found.items())}
 
 
-def check_halo(study: Study) -> None:
-    """Returns unless a carrier of rows is named where all samples stay whole. Raises UsageError."""
-    variants = [variant for backend in study.backends for variant in study.variants(backend)]
-    named = next((variant.halo for variant in variants if variant.halo), None)
-    if named and all(variant.split == 1 for variant in variants):
-        raise UsageError(
-            f"halo={named} with split 1, where samples stay whole; add --split 2, or leave halo out"
-        )
-
-
-def check_split(study: Study, backend: str, framework: str, work: Work, *, num_nodes: int) -> None:
+def check_split(study: Study, backend: str, framework: str, work: Work) -> None:
     """Returns if ranks can share samples over a backend, in a study with one value of everything. Raises UsageError."""
     split, options = work.split, study.backend_options.get(backend, {})
     (algorithm,) = study.algorithms
@@ -58,20 +47,6 @@ def check_split(study: Study, backend: str, framework: str, work: Work, *, num_n
     }
     if problem := next((text for text, there in others.items() if there), None):
         raise UsageError(f"split {split} with {problem}; leave one of the two out")
-    carrier = halo_of(study, backend, framework) or backend
-    row = capabilities(carrier)
-    if not row.exchanges:
-        return
-    if study.device not in row.devices:
-        raise UsageError(
-            f"split {split} on device {study.device} with halo={carrier}, which has none there; choose another halo"
-        )
-    allowed: Any = study.backend_options.get(carrier, {}).get("allow_open_ports", False)
-    if row.open_ports and num_nodes > 1 and not allowed:
-        raise UsageError(
-            f"split {split} over {num_nodes} nodes with rows over {carrier}, whose sockets ask nobody who connects; "
-            "set halo=mpi where GPUs do not need nccl, or allow_open_ports=yes on a network of your own"
-        )
 
 
 class LeftOut:

@@ -121,10 +121,6 @@ class Study(Frozen):
         description="Ranks per sample, each with rows of it: 1,2,4 or auto, as many as its batch needs; a curve each.",
         json_schema_extra=WHAT,
     )
-    halo: Text | None = where_given(
-        None,
-        description="Carrier of rows between the ranks of a sample; default: the backend, or mpi beside it.",
-    )
     servers: Annotated[Words, AfterValidator(check_servers)] = Field(
         ["1/2"],
         description="Parameter servers: numbers, or ratios to the workers, rounded up, e.g. 1/2; several make a sweep.",

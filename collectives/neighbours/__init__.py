@@ -1,66 +1,205 @@
-"""Who carries rows between the ranks of a sample (`models.parallel.Neighbours`): halos, sums and gathers.
+"""The ranks of a replica (`models.parallel.Neighbours`) over MPI or torch.distributed: halos, sums and gathers.
 
 A *replica* is the `split` ranks that train on the same samples: rank r is in replica r // split, and has its rows
 number r % split, 0 at the top. Each replica has a communicator of its own, so that halos and gradients never wait for
-each other. Gradients stay with the backend, whatever carries the halos.
-
-    ring   the native ring's exchanges, over a ring of the replica's own
-    mpi    mpi4py's Isend and Irecv, MPI_Allreduce
-    gloo   a Gloo group of the replica's own
-    nccl   NCCL between GPUs, on tensors that lie there, where gradients go over it, too; nobody has run it
+each other. What carries rows follows from the backend: torch.distributed for its own backends, MPI for all others.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, Protocol
 
-from dlscale.base.errors import UsageError
-from dlscale.collectives.capabilities import TABLE, capabilities, with_capability
-from dlscale.collectives.neighbours.carried import CarriedNeighbours
+import numpy as np
+from numpy.typing import NDArray
 
-NAMES = with_capability("neighbours")
-"""The backends that are carriers."""
+from dlscale.collectives.capabilities import capabilities
+from dlscale.models.parallel.exchanges import Call
 
-BESIDE = "mpi"  # carries for backends that are no carriers themselves, and whose ranks are those of an MPI
+MOST_CALLS = 1 << 12  # that are remembered: more than a step has
+MPI, TORCH = "MPI", "torch.distributed"
 
-
-def carrier_of(backend: str, *, framework: str, halo: str | None = None) -> str:
-    """The carrier of a backend's halos: the one asked for as `halo`, else the backend itself, else MPI beside it.
-
-    Raises UsageError where there is none.
-    """
-    row = capabilities(backend)
-    able = [
-        name
-        for name in NAMES
-        if framework in TABLE[name].neighbours and (name == backend or not TABLE[name].between_gpus)
-    ]
-    if halo is not None and halo not in able:
-        raise UsageError(
-            f"halo={halo} carries no halos in {framework}; choose from: {', '.join(able) or 'none'}"
-        )
-    own = backend if backend in able else BESIDE if row.needs_mpi or not row.exchanges else None
-    if halo is None and own not in able:
-        raise UsageError(
-            f"backend {backend} carries no halos in {framework}, which split needs; name a carrier with --set "
-            f"halo=..., of: {', '.join(able) or 'none'}"
-        )
-    return halo or str(own)
+Parts = list[tuple[int, Any]]
+"""Ranks of a replica, and the arrays that go to them or come from them."""
 
 
-def connect_neighbours(
-    carrier: str, *, control: Any, split: int, options: Mapping[str, Any] | None = None
-) -> CarriedNeighbours:
-    """Join each `split` ranks of `control`, a `Communicator`, to a replica; collective.
+def carrier_of(backend: str, *, framework: str) -> str:
+    """What carries rows beside a backend: torch.distributed where gradients go over it too, else MPI."""
+    return TORCH if framework == "torch" and capabilities(backend).torch_distributed else MPI
 
-    `options` are those of the backend that the carrier is named after, where gradients go over it, too. Raises
-    UsageError if the carrier is not installed, or may not open its sockets.
+
+def connect_neighbours(carrier: str, *, control: Any, split: int) -> CarriedNeighbours:
+    """Join each `split` ranks of `control` to a replica; collective.
+
+    `control` is a `Communicator`; of torch.distributed, whose default group has the same ranks, it may be any.
     """
     if control.Get_size() % split:
         raise ValueError(f"{control.Get_size()} ranks are no whole number of replicas of {split}")
-    module = importlib.import_module(f"dlscale.collectives.neighbours._{carrier}")
-    return CarriedNeighbours(
-        module.connect(control=control, split=split, options=dict(options or {})), split=split
-    )
+    connect = TorchCarrier if carrier == TORCH else MpiCarrier
+    return CarriedNeighbours(connect(control, split), split=split)
+
+
+class Carrier(Protocol):
+    """The ranks of one replica. All operations are collective over them and blocking.
+
+    Arrays are as `models.parallel.Neighbours` has them.
+    """
+
+    index: int  # of this rank in its replica; 0 has the top rows
+    takes_tensors: bool
+
+    def exchange(self, sends: Parts, receives: Parts) -> None:
+        """Send arrays to ranks and receive arrays from ranks, equal in bytes."""
+
+    def sum(self, values: Any) -> None:
+        """The sum over the ranks, in place; all get the same bits."""
+
+    def gather(self, own: Any, whole: Any, counts: Sequence[int]) -> None:
+        """Fill `whole` with all ranks' `own`, of which each has so many along the first axis."""
+
+    def close(self) -> None:
+        """Leave the replica. A second close does nothing."""
+
+
+class MpiCarrier:
+    """A replica over MPI (`Carrier`). Errors of MPI raise MPI.Exception, a RuntimeError."""
+
+    takes_tensors = False
+
+    def __init__(self, control: Any, split: int) -> None:
+        from mpi4py import MPI
+
+        rank = control.Get_rank()
+        self._mpi = MPI
+        self._communicator = control.Split(rank // split, rank)
+        self._communicator.Set_errhandler(MPI.ERRORS_RETURN)
+        self.index: int = self._communicator.Get_rank()
+        self._closed = False
+
+    def exchange(self, sends: Parts, receives: Parts) -> None:
+        begun = [self._communicator.Irecv(_as_bytes(array), rank) for rank, array in receives]
+        begun += [self._communicator.Isend(_as_bytes(array), rank) for rank, array in sends]
+        self._mpi.Request.Waitall(begun)
+
+    def sum(self, values: NDArray[Any]) -> None:
+        self._communicator.Allreduce(self._mpi.IN_PLACE, values)
+
+    def gather(self, own: NDArray[Any], whole: NDArray[Any], counts: Sequence[int]) -> None:
+        row_bytes = whole.nbytes // len(whole)
+        self._communicator.Allgatherv(
+            _as_bytes(own), [_as_bytes(whole), [count * row_bytes for count in counts]]
+        )
+
+    def close(self) -> None:
+        """Free the communicator, unless MPI was finalised, which has freed everything."""
+        if not self._closed and not self._mpi.Is_finalized():
+            self._communicator.Free()
+        self._closed = True
+
+
+class TorchCarrier:
+    """A replica over torch.distributed (`Carrier`), by the library of the default group.
+
+    Gloo takes arrays in host memory, NCCL and XCCL tensors on GPUs, which nobody has run. A peer that is gone raises
+    RuntimeError.
+    """
+
+    def __init__(self, control: Any, split: int) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self._torch, self._dist = torch, dist
+        rank, size = control.Get_rank(), control.Get_size()
+        self._first, self.index = rank - rank % split, rank % split
+        self.takes_tensors = dist.get_backend() != "gloo"
+        # Every rank of the default group has to take part in forming every group.
+        groups = [dist.new_group(list(range(first, first + split))) for first in range(0, size, split)]
+        self._group: Any = groups[rank // split]
+        # As in `gloo.GlooCollective`: the group's threads must not be the last to hold a tensor.
+        self._held: deque[Any] = deque(maxlen=16)
+
+    def exchange(self, sends: Parts, receives: Parts) -> None:
+        """One batch; a GPU's current stream waits for it."""
+        dist = self._dist
+        begun = [
+            dist.P2POp(operation, self._tensor(array), self._first + rank, group=self._group)
+            for operation, parts in ((dist.irecv, receives), (dist.isend, sends))
+            for rank, array in parts
+        ]
+        for work in dist.batch_isend_irecv(begun) if begun else ():
+            work.wait()
+
+    def sum(self, values: Any) -> None:
+        self._dist.all_reduce(self._tensor(values), group=self._group)
+
+    def gather(self, own: Any, whole: Any, counts: Sequence[int]) -> None:
+        """One batch: Gloo gathers only what is equally long."""
+        ends = list(accumulate(counts))
+        parts = [(rank, whole[end - counts[rank] : end]) for rank, end in enumerate(ends)]
+        parts.pop(self.index)[1][...] = own
+        self.exchange([(rank, own) for rank, _ in parts], parts)
+
+    def close(self) -> None:
+        if self._group is not None:
+            self._held.clear()
+            self._dist.destroy_process_group(self._group)
+        self._group = None
+
+    def _tensor(self, values: Any) -> Any:
+        if self._group is None:
+            raise RuntimeError("this replica is closed")
+        self._held.append(self._torch.as_tensor(values).view(-1))
+        return self._held[-1]
+
+
+class CarriedNeighbours:
+    """The ranks of this replica (`models.parallel.Neighbours`), with this rank's seconds and bytes so far.
+
+    The seconds have what a rank waits for its neighbours: the rank that spends least waits for nobody.
+    """
+
+    def __init__(self, carrier: Carrier, *, split: int) -> None:
+        self.carrier, self.index, self.split = carrier, carrier.index, split
+        self.takes_tensors = carrier.takes_tensors
+        self.seconds, self.bytes_sent, self.num_calls = 0.0, 0, 0
+        self._calls: deque[Call] = deque(maxlen=MOST_CALLS)
+
+    def exchange(self, up: Any, down: Any, from_up: Any, from_down: Any) -> None:
+        begin = time.perf_counter()
+        above, below = self.index - 1, self.index + 1
+        sends = [(rank, array) for rank, array in ((above, up), (below, down)) if array is not None]
+        receives = [
+            (rank, array) for rank, array in ((above, from_up), (below, from_down)) if array is not None
+        ]
+        self.carrier.exchange(sends, receives)
+        self._count(begin, "exchange", 0 if up is None else up.nbytes, 0 if down is None else down.nbytes)
+
+    def sum(self, values: Any) -> None:
+        begin = time.perf_counter()
+        self.carrier.sum(values)
+        self._count(begin, "sum", values.nbytes)
+
+    def gather(self, own: Any, whole: Any, counts: Sequence[int]) -> None:
+        begin = time.perf_counter()
+        self.carrier.gather(own, whole, counts)
+        self._count(begin, "gather", own.nbytes)
+
+    def last_calls(self) -> list[Call]:
+        """The last ones, in order."""
+        return list(self._calls)
+
+    def close(self) -> None:
+        self.carrier.close()
+
+    def _count(self, begin: float, operation: str, *num_bytes: int) -> None:
+        self.seconds += time.perf_counter() - begin
+        self.bytes_sent += sum(num_bytes)
+        self.num_calls += 1
+        self._calls.append(Call(operation, num_bytes))
+
+
+def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return array.reshape(-1).view(np.uint8)

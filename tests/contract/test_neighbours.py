@@ -1,17 +1,16 @@
-"""Carriers of halos: rows of a sample between the ranks of a replica."""
+"""Rows of a sample between the ranks of a replica, over MPI and torch.distributed."""
 
 import numpy as np
 import pytest
 
-from dlscale.collectives.capabilities import TABLE
-from dlscale.collectives.neighbours import NAMES, connect_neighbours
+from dlscale.collectives.neighbours import MPI, TORCH, connect_neighbours
 from dlscale.models.parallel.exchanges import Call
 
 from .conftest import mark
 
 pytestmark = pytest.mark.on_ranks(1, 2, 3, 4)
 
-CARRIERS = [pytest.param(name, marks=mark(name, "torch")) for name in NAMES if "cpu" in TABLE[name].devices]
+CARRIERS = [MPI, pytest.param(TORCH, marks=mark("gloo", "torch"))]
 LARGE = 300_000  # elements: longer than what waits with a receiver, and sent by all at once
 
 
@@ -21,8 +20,10 @@ def splits(size):
 
 
 @pytest.fixture(params=CARRIERS)
-def replicas(request, world):
+def replicas(request, world, connected):
     """The replicas of this launch of every size; this rank's (rank, its neighbours)."""
+    if request.param == TORCH:
+        connected("gloo", "torch")
     found = [connect_neighbours(request.param, control=world, split=s) for s in splits(world.Get_size())]
     yield [(world.Get_rank(), neighbours) for neighbours in found]
     for neighbours in found:

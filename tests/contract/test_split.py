@@ -8,10 +8,8 @@ import pytest
 from dlscale.benchmarks.rank.audit import REPLAY_GATES
 from dlscale.benchmarks.rank.checks import make_audit, update_gates
 from dlscale.benchmarks.rank.split import split_gate, split_precision_gate
-from dlscale.collectives.capabilities import TABLE
-from dlscale.collectives.neighbours import NAMES, connect_neighbours
+from dlscale.collectives.neighbours import carrier_of, connect_neighbours
 from dlscale.collectives.neighbours.gathering import over_control
-from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Input, Shard
 from tests.faults import halos
@@ -20,20 +18,19 @@ from .conftest import audit_steps, device_of, mark, take_gpu
 
 pytestmark = pytest.mark.on_ranks(2, 3, 4)
 
-# Over host memory, also where this launch is on GPUs.
-CARRIERS = [pytest.param(name, marks=mark(name, "torch")) for name in NAMES if not TABLE[name].between_gpus]
+BACKENDS = [pytest.param(name, marks=mark(name, "torch")) for name in ("mpi", "gloo")]
 TALLER = 96  # rows of ResNet-50's smallest preset: 3 blocks of 32
 
 
 @pytest.fixture
-def shared(world):
-    """shared(carrier, split): this rank's shard."""
+def shared(world, connected):  # noqa: ARG001: backends are closed after it
+    """shared(split, backend=...): this rank's shard beside that backend, which is connected."""
     opened = []
     if device_of("none") == "gpu":
         take_gpu("torch")
 
-    def made(carrier, split=None):
-        split = split or world.Get_size()
+    def made(split=None, *, backend="mpi"):
+        split, carrier = split or world.Get_size(), carrier_of(backend, framework="torch")
         opened.append(connect_neighbours(carrier, control=world, split=split))
         rank, size = world.Get_rank(), world.Get_size()
         return Shard(index=rank // split, count=size // split, neighbours=opened[-1])
@@ -60,7 +57,7 @@ def gate(world):
     return lambda shard, *of, **more: split_gate(factory_of(*of, **more), control=world, shard=shard, seed=3)
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     "split",
     [
@@ -68,9 +65,10 @@ def gate(world):
         for split, *sizes in ((2, 2, 4), (3, 3), (4, 4))
     ],
 )
-def test_gates_pass_over_every_carrier(shared, gate, carrier, split, world):
+def test_gates_pass_over_every_carrier(shared, connected, gate, backend, split, world):
     """On 3 ranks rows are uneven: 2 + 1 + 1 of 4 blocks. On 4 there are two replicas of 2, or one."""
-    shard = shared(carrier, split)
+    connected(backend, "torch")
+    shard = shared(split, backend=backend)
     assert gate(shard, "hep_cnn").passed
     for precision in ("fp32", "bf16"):
         factory = factory_of("hep_cnn", precision=precision)
@@ -87,26 +85,25 @@ def test_gates_pass_over_every_carrier(shared, gate, carrier, split, world):
     ],
 )
 def test_batch_norm_is_over_the_ranks(shared, gate, network, more):
-    found = gate(shared("mpi"), network, **more)
+    found = gate(shared(), network, **more)
     assert found.passed, found
 
 
 @pytest.mark.on_ranks(2, 4)
-@pytest.mark.parametrize("backend", ["mpi", "ring", "none"])
-def test_trainings_pass_their_gates_and_audits(shared, backend, audited_training, world):
+@pytest.mark.parametrize("backend", ["mpi", "ring", "gloo", "none"])
+def test_trainings_pass_their_gates_and_audits(shared, connected, backend, audited_training, world):
     """The reference asks its neighbours over the control plane."""
-    shard, factory = shared("mpi", 2), factory_of("hep_cnn", precision="fp32")
-    carrier = connect(backend, control=world)
-    found = update_gates(carrier, factory, control=world, shard=shard, seed=5, precision="fp32")
+    connection, factory = connected(backend, "torch"), factory_of("hep_cnn", precision="fp32")
+    shard = shared(2, backend=backend)
+    found = update_gates(connection, factory, control=world, shard=shard, seed=5, precision="fp32")
     assert all(gate.passed for gate in found), found
-    trainer = carrier.distribute(factory, shard=shard, seed=11 + shard.index)
+    trainer = connection.distribute(factory, shard=shard, seed=11 + shard.index)
     beside = Shard(index=shard.index, count=shard.count, neighbours=over_control(world, split=2))
-    training = audited_training(trainer, carrier, lambda **_: factory(shard=beside, seed=11 + shard.index))
+    training = audited_training(trainer, connection, lambda **_: factory(shard=beside, seed=11 + shard.index))
     gates = audit_steps(make_audit(replace(training, shard=shard)), trainer, 3)
     assert all(gate.passed for gate in gates.values()), gates
     assert all(gates[name].value is not None for name in REPLAY_GATES)
     trainer.close()
-    carrier.close()
 
 
 # Halos of outputs and gradients of HEP-CNN `tiny`: 3, and 3 and 2.
@@ -126,6 +123,6 @@ stale = partial(halos.halo_of_the_step_before, period=8, later=0)
 )
 def test_a_fault_is_seen(shared, gate, fault, network, more, monkeypatch):
     fault(monkeypatch.setattr)
-    found = gate(shared("mpi"), network, **more)
+    found = gate(shared(), network, **more)
     assert not found.passed
     assert found.value is None or found.value > 100 * found.tolerance

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.neighbours import connect_neighbours
+from dlscale.collectives.neighbours import MPI, connect_neighbours
 from dlscale.models import load_workload
 from dlscale.models.frameworks._tensorflow_layers import (
     BatchNorm,
@@ -34,7 +34,7 @@ ERROR_OF_NETWORKS = 1e-5
 
 @pytest.fixture
 def neighbours(world):
-    found = connect_neighbours("mpi", control=world, split=world.Get_size())
+    found = connect_neighbours(MPI, control=world, split=world.Get_size())
     yield found
     found.close()
 

@@ -90,7 +90,7 @@ def uneven_taken_for_even(patch, framework="torch"):
 
 def halo_of_the_step_before(patch, framework="torch", *, period=5, later=LATER):
     """Rows come as they were so many exchanges ago: those of a step."""
-    from dlscale.collectives.neighbours.carried import CarriedNeighbours
+    from dlscale.collectives.neighbours import CarriedNeighbours
 
     exchange, before, count = CarriedNeighbours.exchange, {}, [0]
 

@@ -28,7 +28,6 @@ from dlscale.benchmarks.launch import environment
 from dlscale.benchmarks.launch.gpus import ask
 from dlscale.benchmarks.systems.system import GPU_BACKEND, default_environment, find_installation, load_system
 from dlscale.collectives import NAMES, capabilities
-from dlscale.collectives.neighbours import NAMES as NEIGHBOURS
 from dlscale.collectives.sharding import ON_GPUS
 from dlscale.models.frameworks import DEVICES, FRAMEWORKS, GPU_HELP
 
@@ -190,9 +189,8 @@ def contracts(framework, sizes, logs, installation, flavour, device) -> Iterator
             if framework == "torch" and backend in ON_GPUS:
                 yield step(f"sharded weights over {backend}", "test_sharded.py", num_ranks, **alone)
     if framework == "torch":
-        carriers = [name for name in NEIGHBOURS if name in sizes and not capabilities(name).between_gpus]
         for num_ranks in range(2, 1 + min(3, max(sizes["mpi"]))):
-            yield step("rows", "test_split.py", num_ranks, selected="test", backends=",".join(carriers))
+            yield step("rows", "test_split.py", num_ranks, selected="test", backends="mpi,gloo")
 
 
 def study(framework: str, backends: list[str], num_gpus: int, logs: Path, device: str) -> Step:

@@ -3,7 +3,7 @@
 import pytest
 
 from dlscale.benchmarks.rank.halos_only import HalosOnly
-from dlscale.collectives.neighbours.carried import CarriedNeighbours
+from dlscale.collectives.neighbours import CarriedNeighbours
 from dlscale.collectives.neighbours.gathering import in_threads
 from dlscale.models.parallel.exchanges import Call
 

@@ -11,7 +11,7 @@ from dlscale.benchmarks.rank.observers import GatherMeter, GpuMemoryMeter, HaloM
 from dlscale.benchmarks.records.assemble import assemble
 from dlscale.benchmarks.records.record import GpuMemory, StateBytes
 from dlscale.benchmarks.records.spool import CaseEnd, Halos, MeasuredWindow, SpoolWriter, read_spools
-from dlscale.collectives.neighbours.carried import CarriedNeighbours
+from dlscale.collectives.neighbours import CarriedNeighbours
 from dlscale.models.frameworks import gpu_module
 from tests.benchmarks.records.test_assemble import CASE, METADATA
 from tests.benchmarks.spools import rank_info

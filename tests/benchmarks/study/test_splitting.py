@@ -3,12 +3,11 @@
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.search import search_of
 from dlscale.benchmarks.study.settings import OPTIONS
-from dlscale.benchmarks.study.sizes import Shape, Size
+from dlscale.benchmarks.study.splitting import row_carriers
 from dlscale.benchmarks.study.study import load_study
-from dlscale.benchmarks.systems.system import Policy
+from dlscale.collectives.neighbours import MPI, TORCH
 from tests.benchmarks.study.test_axes import SMALL, trained
 from tests.benchmarks.study.test_study import plan as plan_of
 
@@ -78,7 +77,8 @@ def test_whoever_exchanges_nothing_computes_on_the_same_rows():
     planned = plan(**STRONG, backends=["none", "ring"], batch=2, ranks=[1, 2, 4], split=2)
     for backend in ("none", "ring"):
         assert [point[1:3] for point in points(planned) if point[0] == backend] == [(1, 1), (2, 2), (4, 2)]
-    assert {cell.halo for cell in trained(planned, 2)} == {None}
+    cells = [case.cell for launch in planned.launches for case in launch.cases]
+    assert row_carriers(cells) == {MPI: ["ring"]}
 
 
 def alone(planned):
@@ -99,19 +99,13 @@ def test_one_rank_computes_alone_what_a_smaller_batch_and_thin_blocks_are():
     assert alone(plan("weak-resolution", **own | {"ranks": [1, 2], "preset": "paper"})) == []
 
 
-def test_what_carries_rows_is_the_backend_the_one_named_or_mpi_beside_it():
-    own = plan(preset="tiny", backends=["ring", "horovod"], ranks=[2], split=2)
-    named = plan(preset="tiny", backends=["ring", "gloo"], ranks=[2], split=2, halo="mpi")
-    assert {c.backend: c.halo for c in trained(own, 2)} == {"ring": None, "horovod": "mpi"}
-    assert {c.backend: c.halo for c in trained(named, 2)} == {"ring": "mpi", "gloo": "mpi"}
+def test_rows_go_over_torch_beside_its_backends_and_over_mpi_beside_all_others():
+    def carriers(framework, backends):
+        planned = plan(preset="tiny", frameworks=[framework], backends=backends, ranks=[2], split=2)
+        return row_carriers(trained(planned, 2))
 
-
-def test_backends_without_a_carrier_are_left_out_beside_one_with_a_carrier():
-    planned = plan(
-        preset="tiny", frameworks=["tensorflow"], backends=["ring", "tf_collective"], ranks=[2], split=2
-    )
-    assert {c.backend for c in trained(planned, 2)} == {"ring"}
-    assert [text for text in planned.warnings if "backend tf_collective carries no halos" in text]
+    assert carriers("torch", ["ring", "gloo", "horovod"]) == {MPI: ["horovod", "ring"], TORCH: ["gloo"]}
+    assert carriers("tensorflow", ["ring", "tf_collective"]) == {MPI: ["ring", "tf_collective"]}
 
 
 def test_what_ranks_exchange_that_share_samples_is_a_control_in_place_of_gradients_alone():
@@ -135,7 +129,7 @@ def test_a_split_is_written_only_where_samples_are_split():
     whole, split = (
         next(iter(trained(plan(preset="tiny", backends=["ring"], ranks=[2], split=s), 2))) for s in (1, 2)
     )
-    assert not {"split", "halo", "height"} & whole.model_dump().keys()
+    assert not {"split", "height"} & whole.model_dump().keys()
     assert split.model_dump()["split"] == 2
     assert split.method == "ring, split 2"
 
@@ -174,12 +168,6 @@ REFUSED = [
         {**RING, "batch": 3, "ranks": [4], "split": 2},
         "global batch 3 is not a multiple of the 2 replicas of 4 ranks; choose --ranks from: 2, 6; or another",
     ),
-    (
-        {**TINY, "frameworks": ["tensorflow"], "backends": ["tf_collective"]},
-        "^backend tf_collective carries no halos in tensorflow, .* --set halo=..., of: ",
-    ),
-    ({**TINY, "halo": "morse"}, "^halo=morse carries no halos in torch; choose from: "),
-    ({**TINY, "split": 1, "halo": "mpi"}, "^halo=mpi with split 1, where samples stay whole; add --split 2"),
     ({**TINY, "algorithms": ["local_sgd"]}, "^split 2 with algorithm local_sgd, whose ranks train alone"),
     ({**TINY, "shard": "optimizer"}, "^split 2 with shard=optimizer; leave one of the two out$"),
     ({**TINY, "compiled": True}, "^split 2 with compiled networks"),
@@ -209,17 +197,3 @@ def test_what_cannot_be_split_is_refused_in_one_line(changes, words):
     with pytest.raises(UsageError, match=words) as caught:
         plan(**changes)
     assert "\n" not in str(caught.value)
-
-
-def test_sockets_that_ask_nobody_are_not_opened_between_nodes_unless_allowed():
-    def planned(options):
-        study = load_study("weak-scaling", **SMALL | {**TINY, "halo": "gloo", "backend_options": options})
-        sizes = (Size(2, 2),)
-        shape = Shape(sizes=sizes, ranks_per_node=1, num_cores=1, cores_per_rank=1, threads_per_rank=1)
-        return expand(study, environment="default", shape=shape, data="synthetic", policy=Policy())
-
-    with pytest.raises(
-        UsageError, match=r"^split 2 over 2 nodes with rows over gloo, whose sockets ask nobody"
-    ):
-        planned({})
-    assert trained(planned({"gloo": {"allow_open_ports": True}}), 2)[0].halo == "gloo"

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from dlscale.collectives.neighbours.carried import CarriedNeighbours
+from dlscale.collectives.neighbours import CarriedNeighbours
 from dlscale.collectives.neighbours.gathering import GatheringNeighbours, in_threads
 from dlscale.models import NAMES, load_workload
 from dlscale.models.parallel.exchanges import FLOAT32_BYTES, MAP_BYTES, Place, calls_of
