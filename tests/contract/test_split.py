@@ -23,7 +23,7 @@ TALLER = 96  # rows of ResNet-50's smallest preset: 3 blocks of 32
 
 
 @pytest.fixture
-def shared(world, connected):  # noqa: ARG001 (backends are closed after it)
+def shared(world, connected):
     """shared(split, backend=...): this rank's shard beside that backend, which is connected."""
     opened = []
     if device_of("none") == "gpu":
