@@ -22,7 +22,6 @@ from dlscale.benchmarks.launch.interrupts import interruptible
 PANELS = {
     "Studies": {
         "run": ("run", "Run or resume a study, then print its table and draw its figures."),
-        "plan": ("run", "Print what a study would run, and start nothing."),
         "resume": ("resume", "Resume a study that was interrupted or had failures."),
         "status": ("status", "Show the progress and failures of the studies in a results folder."),
     },
@@ -176,7 +175,7 @@ def run_command(command: click.Command, name: str, arguments: list[str] | None =
         if (
             isinstance(error, click.NoSuchOption)
             and error.ctx
-            and error.ctx.command.name in ("run", "plan", "predict")
+            and error.ctx.command.name in ("run", "predict")
         ):
             text = _as_field(error.option_name) or text
         if isinstance(error, click.UsageError) and error.ctx and "--help" not in text and text.endswith("."):

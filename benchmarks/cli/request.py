@@ -1,6 +1,6 @@
 """What a user asks a study for: options of the study, and where and how it runs, from flags and `--set`.
 
-`study_options` declares the options of `dlscale plan` and `dlscale run`, all of them fields (`study.settings`), and
+`study_options` declares the options of `dlscale run`, all of them fields (`study.settings`), and
 `study_of` makes the study from what was asked for.
 """
 
@@ -133,7 +133,6 @@ class Start:
     """Whether a study starts, on which nodes, and what is printed of one that does not."""
 
     start: bool = True
-    commands: bool = True
     as_json: bool = False
     in_allocation: bool = False
 

@@ -1,7 +1,4 @@
-"""`dlscale plan` and `dlscale run`: a study is planned, and printed, run here, submitted or rehearsed.
-
-A plan is a table of cells; the exact command lines are those of `run --dry-run` and of `plan --commands`.
-"""
+"""`dlscale run`: a study is planned, and printed, run here, submitted or rehearsed."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import rich_click
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import run_jobs
-from dlscale.benchmarks.cli.options import json_option
 from dlscale.benchmarks.cli.plan_table import plan_json
 from dlscale.benchmarks.cli.request import (
     Request,
@@ -36,34 +32,19 @@ from dlscale.benchmarks.systems.system import System
 @click.argument("study")
 @study_options
 @rich_click.option(
-    "--commands", panel="Output", is_flag=True, help="Print the exact commands and scripts, too."
-)
-@json_option
-def plan(study: str, request: Request, commands: bool, as_json: bool) -> int:
-    """Print what STUDY would run: a table of its cells, launches, estimated time, jobs and node-hours. Starts nothing.
-
-    \b
-    Examples:
-      dlscale plan strong-scaling --ranks 1,2
-      dlscale plan weak-scaling --system cori --nodes 1:64:x2
-      dlscale plan weak-scaling --commands
-    """  # noqa: D301
-    return plan_and_run(study, request, Start(start=False, commands=commands, as_json=as_json))
-
-
-@click.command(cls=StudyCommand)
-@click.argument("study")
-@study_options
-@rich_click.option(
     "--in-allocation",
     panel="Where",
     is_flag=True,
     help="Use the nodes of the job that this runs in; submit nothing.",
 )
 @rich_click.option(
-    "--dry-run", panel="Output", is_flag=True, help="Print the exact commands and scripts, and start nothing."
+    "--dry-run",
+    panel="Output",
+    is_flag=True,
+    help="Print the exact commands and scripts, then cells, launches, time and node-hours; start nothing.",
 )
-def run(study: str, request: Request, dry_run: bool, in_allocation: bool) -> int:
+@rich_click.option("--json", "as_json", panel="Output", is_flag=True, help="The cells of --dry-run as JSON.")
+def run(study: str, request: Request, dry_run: bool, as_json: bool, in_allocation: bool) -> int:
     """Run STUDY (a name or a .toml file), print one screen about it, and draw its figures and page.
 
     On a system with a scheduler its jobs are submitted; anywhere else that system is rehearsed. The same command
@@ -72,19 +53,24 @@ def run(study: str, request: Request, dry_run: bool, in_allocation: bool) -> int
     \b
     Examples:
       dlscale run weak-scaling --backends none,ring --budget 2min
+      dlscale run weak-scaling --system cori --nodes 1:64:x2 --dry-run
       dlscale run weak-scaling --system cori --nodes 1,2,4 --account m1234 --set max_node_hours=20
       dlscale run time-to-solution --target auc=0.98 --set momentum=0.9
     """  # noqa: D301
-    return plan_and_run(study, request, Start(start=not dry_run, in_allocation=in_allocation))
+    if as_json and not dry_run:
+        raise UsageError(
+            "--json without --dry-run, whose cells it prints; add --dry-run, or see: dlscale report --json"
+        )
+    return plan_and_run(
+        study, request, Start(start=not dry_run, as_json=as_json, in_allocation=in_allocation)
+    )
 
 
 def plan_and_run(name: str, request: Request, how: Start) -> int:
     """Plan a study and run it if it is to start; returns the exit status. Raises UsageError."""
     system = system_of(request)
     if how.in_allocation and system.state == "retired":
-        raise UsageError(
-            f"--in-allocation, but {system.elsewhere}; leave it out: the study is rehearsed, as by plan and --dry-run"
-        )
+        raise UsageError(f"--in-allocation, but {system.elsewhere}; leave it out: the study is rehearsed")
     if load_study(name).choice:
         from dlscale.benchmarks.cli.run_frameworks import run_frameworks
 
@@ -109,7 +95,7 @@ def plan_and_run(name: str, request: Request, how: Start) -> int:
     if how.as_json:
         click.echo(json.dumps(plan_json(campaign.plan, todo)))
     else:
-        show_campaign(campaign, todo, commands=how.commands)
+        show_campaign(campaign, todo)
     return 0
 
 

@@ -68,7 +68,7 @@ def run_frameworks(name: str, system: System, request: Request, how: Start) -> i
             click.echo(json.dumps({"schema": 1, "rows": [row for part in parts for row in part["rows"]]}))
             return 0
         for campaign, left in zip(campaigns, todo, strict=True):
-            show_campaign(campaign, left, commands=how.commands)
+            show_campaign(campaign, left)
         click.echo("\n".join([*skipped, _estimate(campaigns)]))
         return 0
     click.echo("\n".join([*skipped, _estimate(campaigns)]))

@@ -34,12 +34,12 @@ def campaign_of(study: Study, system: System, request: Request) -> Campaign:
     )
 
 
-def show_campaign(campaign: Campaign, todo: list[Launch], *, commands: bool) -> None:
-    """Print the plan of a campaign and the table of its cells, of which `todo` is left; its commands if asked to."""
+def show_campaign(campaign: Campaign, todo: list[Launch]) -> None:
+    """Print the commands of a campaign, of which `todo` is left, then its plan and the table of its cells."""
+    for launch in todo:
+        click.echo(shlex.join(campaign.command(launch)))
     _print_plan(campaign, todo)
     show_plan(campaign.plan, todo)
-    if commands:
-        _print_commands(campaign, todo)
 
 
 def run_here(campaign: Campaign, request: Request, *, max_attempts: int | None = None) -> int:
@@ -116,11 +116,6 @@ def _check_parity(campaign: Campaign) -> None:
             if not verdict.passed:
                 failed = ", ".join(gate.name for gate in verdict.checks if not gate.passed)
                 click.echo(f"warning: {verdict.workload} is not comparable between frameworks: {failed}")
-
-
-def _print_commands(campaign: Campaign, launches: list[Launch]) -> None:
-    for launch in launches:
-        click.echo(shlex.join(campaign.command(launch)))
 
 
 def _see_to_other_programs(wait_seconds: float | None, *, gpus: bool) -> None:

@@ -1,4 +1,4 @@
-"""`dlscale plan` and `dlscale run` for systems with a scheduler: submission there, rehearsal elsewhere.
+"""`dlscale run` for systems with a scheduler: submission there, rehearsal elsewhere.
 
 The cost of the jobs and the precision that their blocks allow are printed before anything is submitted.
 """
@@ -96,13 +96,13 @@ def run_as_jobs(study: Study, system: System, request: Request, how: Start) -> i
             raise
         click.echo(f"no jobs, which {system.name} would refuse: {error}")
     submission.check_node_hours(jobs, request.max_node_hours)
+    if not how.start:
+        _print_scripts(campaign, jobs, request.account)
     if jobs:
         show_job_costs(campaign, jobs)
     show_plan(campaign.plan, todo)
     if how.start:
         _rehearse(campaign, jobs, request.account)
-    elif how.commands:
-        _print_scripts(campaign, jobs, request.account)
     return 0
 
 
@@ -160,8 +160,9 @@ def _told_jobs(
 
 def _print_scripts(campaign: Campaign, jobs: Sequence[Job], account: str | None) -> None:
     for job in jobs:
-        click.echo(f"\n# {job.name}")
+        click.echo(f"# {job.name}")
         click.echo(submission.job_script(campaign, job, account=account, after=None))
         click.echo("# its launches, on the first of its nodes:")
         for launch in job.launches:
             click.echo(shlex.join(campaign.command(launch)))
+        click.echo()

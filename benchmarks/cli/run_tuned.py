@@ -35,7 +35,7 @@ def run_tuned(name: str, study: Study, system: System, request: Request, how: St
             parts = [plan_json(search.plan, todo), plan_json(comparison.plan, comparison.plan.launches)]
             click.echo(json.dumps({"schema": 1, "rows": [row for part in parts for row in part["rows"]]}))
             return 0
-        show_campaign(search, todo, commands=how.commands)
+        show_campaign(search, todo)
         click.echo("then, with the rates that are found:")
         show_plan(comparison.plan, comparison.plan.launches)
         click.echo(_estimate(search, comparison))

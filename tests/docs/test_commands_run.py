@@ -185,7 +185,7 @@ class Shell:
         study = self.study_of(command)
         if not study:
             return True
-        lines = self(f"dlscale plan {shlex.join(study)} --json")
+        lines = self(f"dlscale run {shlex.join(study)} --dry-run --json")
         return sum(cell["seconds_left"] for cell in json.loads(lines)["rows"]) < UNDER_A_MINUTE
 
 

@@ -134,7 +134,7 @@ def test_a_replica_sleeps_and_has_gradients_of_the_real_sizes_last_layer_first()
 )
 def test_where_sleep_stands_for_nothing_it_is_refused(capsys, words, reason):
     with pytest.raises(SystemExit) as caught:
-        main(["plan", "weak-scaling", "--set", "compute=sleep:20ms,60ms", *words])
+        main(["run", "weak-scaling", "--dry-run", "--set", "compute=sleep:20ms,60ms", *words])
     assert caught.value.code == 1
     assert reason in capsys.readouterr().err
 

@@ -76,7 +76,9 @@ def test_learning_rates_are_tuned_and_the_study_that_they_are_for_takes_them(ben
     )
     assert {record.solution.end for record in bench.records()} == {"reached", "budget"}
     (path,) = bench.folder.glob("results/*/tuning-*/tuned.toml")
-    planned = bench.ask("plan", "time-to-solution", *base, "--set", f"target.tuned={path}", "--json")
+    planned = bench.ask(
+        "run", "time-to-solution", "--dry-run", *base, "--set", f"target.tuned={path}", "--json"
+    )
     (row,) = json.loads(planned.stdout)["rows"]
     assert row["learning_rate"] == 3e-3
 

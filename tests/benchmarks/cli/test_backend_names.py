@@ -16,7 +16,6 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "records" / STUDY
 OF_A_STUDY = ("figures", "compare", "proposal")
 # Every command with an option for backends, and what it needs besides.
 COMMANDS = {
-    "plan": "plan weak-scaling",
     "run": "run weak-scaling --dry-run",
     "predict": "predict weak-scaling",
     **{verb: f"{verb} {STUDY}" for verb in OF_A_STUDY},

@@ -25,7 +25,7 @@ def told(mistake, tmp_path):
     """Run a command line with a mistake and give back the line that it says."""
 
     def run(*words: str) -> str:
-        results = ["--results", tmp_path / "results"] if words[0] in ("run", "plan") else []
+        results = ["--results", tmp_path / "results"] if words[0] == "run" else []
         return mistake(*words, *results)
 
     return run
@@ -34,7 +34,7 @@ def told(mistake, tmp_path):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("fly", ["no verb 'fly'; choose", "run, plan, resume, status"]),
+        ("fly", ["no verb 'fly'; choose", "run, resume, status"]),
         ("rnu", ["no verb 'rnu' (did you mean run?)"]),
         ("weak-scaling", ["which is a study; run it with: dlscale run weak-scaling"]),
         ("weak_scaling", ["which is a study; run it with: dlscale run weak-scaling"]),

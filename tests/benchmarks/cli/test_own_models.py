@@ -14,7 +14,9 @@ pytestmark = pytest.mark.requires("mpiexec")
 def test_a_new_file_is_planned_as_it_is(tmp_path, dlscale, mistake):
     path = tmp_path / "start.py"
     assert dlscale("new", "workload", path)[0] == 0
-    status, out, _ = dlscale("plan", "weak-scaling", "--workloads", path, "--ranks", "1,2", "--json")
+    status, out, _ = dlscale(
+        "run", "weak-scaling", "--dry-run", "--workloads", path, "--ranks", "1,2", "--json"
+    )
     assert status == 0
     rows = json.loads(out)["rows"]
     assert {row["workload"].partition("@")[0] for row in rows} == {"start.py"}
@@ -35,12 +37,12 @@ def test_what_does_not_fit_a_file_is_one_line(tmp_path, mistake, monkeypatch, op
     path = tmp_path / "mine.py"
     path.write_text(TORCH)
     monkeypatch.setattr(own_models, "ask", lambda path, _: read_facts(path))  # without another process
-    assert text in mistake("plan", "weak-scaling", "--workloads", path, "--ranks", "2", *options)
+    assert text in mistake("run", "weak-scaling", "--dry-run", "--workloads", path, "--ranks", "2", *options)
 
 
 def test_a_file_that_is_not_there_or_ends_python_is_one_line(tmp_path, mistake):
     path = tmp_path / "mine.py"
-    plan = ("plan", "weak-scaling", "--workloads", path)
+    plan = ("run", "weak-scaling", "--dry-run", "--workloads", path)
     assert f"--workloads {path}: no such file; give the path of a Python file" in mistake(*plan)
     path.write_text(TORCH.replace("import torch\n", "import os\nos._exit(4)\n"))
     assert "mine.py ended the Python that ran it: no answer, exit status 4" in mistake(*plan)
@@ -53,7 +55,7 @@ def test_a_keras_file_is_planned_over_what_can_train_it(tmp_path, dlscale, mista
     assert dlscale("new", "workload", torch_start)[0] == 0
     facts = read_facts(torch_start).model_copy(update={"file": "start.py", "framework": "tensorflow"})
     monkeypatch.setattr(own_models, "ask", lambda *_: facts)
-    plan = ("plan", "weak-scaling", "--workloads", path)
+    plan = ("run", "weak-scaling", "--dry-run", "--workloads", path)
     refused = mistake(*plan, "--backends", "none,tf_collective", "--ranks", "2")
     assert "backend tf_collective does not train start.py@" in refused
     status, out, _ = dlscale(*plan, "--backends", "all", "--ranks", "1,2", "--json")
@@ -69,7 +71,9 @@ def test_a_path_may_have_blanks_and_accents(tmp_path, dlscale, monkeypatch):
     path.parent.mkdir()
     path.write_text(TORCH)
     monkeypatch.setattr(own_models, "ask", lambda path, _: read_facts(path))  # without another process
-    status, out, err = dlscale("plan", "weak-scaling", "--workloads", str(path), "--ranks", "1,2", "--json")
+    status, out, err = dlscale(
+        "run", "weak-scaling", "--dry-run", "--workloads", str(path), "--ranks", "1,2", "--json"
+    )
     assert status == 0, err
     assert {row["workload"].partition("@")[0] for row in json.loads(out)["rows"]} == {"mon_reseau.py"}
 
@@ -113,7 +117,8 @@ def test_what_cannot_make_a_files_updates_is_refused(
     path = tmp_path / "mine.py"
     path.write_text(ONE_LAYER + TORCH.replace(*change))
     monkeypatch.setattr(own_models, "ask", lambda path, _: read_facts(path))
-    plan = ("plan", "weak-scaling", "--workloads", path, "--ranks", "2", "--backends", *backends.split())
+    plan = ("run", "weak-scaling", "--dry-run", "--workloads", path, "--ranks", "2")
+    plan = (*plan, "--backends", *backends.split())
     if why:
         assert why in mistake(*plan)
     else:

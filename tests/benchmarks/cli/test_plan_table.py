@@ -67,15 +67,12 @@ def test_a_reference_over_a_backend_that_is_not_compared_has_its_row():
     assert [row.name for row in planned_cells(plan, plan.launches)] == ["ring", "ring", "none"]
 
 
-def test_a_plan_shows_cells_and_commands_only_when_asked(run, tmp_path):
-    command = ["plan", "weak-scaling", *SMALL, "--results", str(tmp_path)]
-    text = run(*command)
-    assert "mpiexec -" not in text
-    assert "cells, " in text
-    assert "workload  framework  backend  ranks" in text
-    dry_run = run("run", *command[1:], "--dry-run")
-    for shown in (run(*command, "--commands"), dry_run):
-        assert shown.count("dlscale.benchmarks.rank.worker") == 9
+def test_a_dry_run_ends_with_its_cells_after_the_commands(run, tmp_path):
+    command = ["run", "weak-scaling", *SMALL, "--dry-run", "--results", str(tmp_path)]
+    commands, table = run(*command).split("Weak scaling of ", 1)
+    assert commands.count("dlscale.benchmarks.rank.worker") == len(commands.splitlines()) == 9
+    assert "cells, " in table
+    assert "workload  framework  backend  ranks" in table
     rows = json.loads(run(*command, "--json"))
     assert rows["schema"] == 1
     assert {row["backend"] for row in rows["rows"]} == {"none", "ring"}
@@ -83,13 +80,8 @@ def test_a_plan_shows_cells_and_commands_only_when_asked(run, tmp_path):
     assert list(tmp_path.iterdir()) == [], "nothing was started"
 
 
-@pytest.mark.parametrize("commands", [False, True])
-def test_scripts_are_shown_only_when_asked(run, tmp_path, commands):
-    words = ["--system", "cori", "--nodes", "1,2", "--data", "synthetic", "--results", str(tmp_path)]
-    text = run("plan", "weak-scaling", *words, *(["--commands"] if commands else []))
-    assert ("#SBATCH" in text) == commands
-    assert " cells, " in text
-    assert "in 1 job, and 2 canary launches" in " ".join(text.split())
+def test_json_is_of_a_dry_run(mistake):
+    assert "--json without --dry-run" in mistake("run", "weak-scaling", "--json")
 
 
 def test_a_finished_study_has_nothing_left(capsys):
@@ -112,14 +104,17 @@ def test_the_status_has_the_plans_words(run, tmp_path):
 def test_the_header_has_the_cores_of_the_shape_whatever_starts_first(run, tmp_path):
     seed = next(seed for seed in range(100) if a_plan(seed=seed).launches[0].cell.control == "whole_machine")
     num_cores = len(os.sched_getaffinity(0))
-    words = ["plan", "weak-scaling", *NO_DATA, "--seed", str(seed), "--results", str(tmp_path)]
-    first, *_ = run(*words).splitlines()
-    assert first.endswith(f"{num_cores // 2} of {num_cores} cores per rank")
+    words = ["run", "weak-scaling", *NO_DATA, "--dry-run", "--seed", str(seed), "--results", str(tmp_path)]
+    title = next(line for line in run(*words).splitlines() if line.startswith("Weak scaling of "))
+    assert title.endswith(f"{num_cores // 2} of {num_cores} cores per rank")
 
 
 def test_launch_lines_of_a_job_can_be_pasted(run, tmp_path):
     words = ["--system", "cori", "--nodes", "1,2", "--data", "synthetic", "--results", str(tmp_path)]
-    lines = run("run", "weak-scaling", "--dry-run", *words).splitlines()
+    said = run("run", "weak-scaling", "--dry-run", *words)
+    assert "#SBATCH" in said
+    assert "in 1 job, and 2 canary launches" in " ".join(said.split())
+    lines = said.splitlines()
     launches = [line for line in lines if "dlscale.benchmarks.rank.worker" in line]
     assert len(launches) > 30
     assert all(line.startswith("env OMP_NUM_THREADS=33 ") and " srun " in line for line in launches)
@@ -133,7 +128,7 @@ def test_what_cannot_be_started_here_is_said_before_it_is(run, tmp_path, monkeyp
         return report(*arguments).model_copy(update={"problems": {"ring/torch": reason}})
 
     monkeypatch.setattr(environment, "probe", without_ring)
-    text = run("plan", "weak-scaling", *SMALL, "--results", str(tmp_path))
+    text = run("run", "weak-scaling", *SMALL, "--dry-run", "--results", str(tmp_path))
     assert f"warning: ring in torch cannot be started, its cases will be failures: {reason}" in text
 
 

@@ -17,7 +17,17 @@ from dlscale.models.workload import Input, Shard
 from tests.made_records import profile_record
 
 STORED = [
-    *("plan", "weak-scaling", "--system", "emulated-4", "--data", "synthetic", "--workloads", "hep_cnn"),
+    *(
+        "run",
+        "weak-scaling",
+        "--dry-run",
+        "--system",
+        "emulated-4",
+        "--data",
+        "synthetic",
+        "--workloads",
+        "hep_cnn",
+    ),
     *("--preset", "paper", "--batch", "128", "--frameworks", "tensorflow"),
 ]
 

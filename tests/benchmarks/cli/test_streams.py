@@ -124,7 +124,7 @@ def test_on_a_terminal_too(tmp_path):
         ("COLUMNS", "9" * 5000, ("system", "list"), ""),
         ("LINES", "\N{SUPERSCRIPT TWO}", ("system", "list"), ""),
         ("PYTHONPATH", ":", ("figures", "--help"), ""),
-        ("HDF5_DRIVER", "none", ("plan", "weak-scaling"), "HDF5_DRIVER"),
+        ("HDF5_DRIVER", "none", ("run", "weak-scaling", "--dry-run"), "HDF5_DRIVER"),
     ],
 )
 def test_what_a_shell_set_for_others_does_no_harm_or_is_named(tmp_path, variable, value, words, complaint):

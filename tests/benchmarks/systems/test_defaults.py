@@ -35,7 +35,7 @@ def test_where_nodes_have_gpus_ranks_train_on_them(name):
 def test_a_plan_says_that_a_backend_was_never_tried(dlscale, tmp_path):
     for words, told in (("--device gpu --backends xccl", 1), ("--device gpu --backends nccl", 0)):
         status, out, err = dlscale(
-            *["plan", "weak-scaling", "--system", "aurora", "--nodes", "1", "--results"],
+            *["run", "weak-scaling", "--dry-run", "--system", "aurora", "--nodes", "1", "--results"],
             tmp_path,
             *words.split(),
         )
@@ -102,7 +102,7 @@ def test_gpus_that_nodes_do_not_have_are_refused(system, asked, words):
 
 
 def test_a_plan_says_what_it_took_from_the_system_and_why(dlscale, tmp_path):
-    command = "plan weak-scaling --system cori --nodes 1,2 --results"
+    command = "run weak-scaling --dry-run --system cori --nodes 1,2 --results"
     status, text, _ = dlscale(*command.split(), tmp_path)
     assert status == 0
     said = "defaults of cori: frameworks tensorflow; preset paper; data synthetic (as published"
@@ -110,17 +110,8 @@ def test_a_plan_says_what_it_took_from_the_system_and_why(dlscale, tmp_path):
 
 
 def test_gpu_nodes_without_a_way_to_exchange_are_not_billed(dlscale, mistake, tmp_path, monkeypatch):
-    command = [
-        "plan",
-        "weak-scaling",
-        "--system",
-        "perlmutter",
-        "--nodes",
-        "1,2,4",
-        "--walltime",
-        "4h",
-        "--results",
-    ]
+    command = ("run", "weak-scaling", "--dry-run", "--system", "perlmutter", "--nodes", "1,2,4")
+    command = (*command, "--walltime", "4h", "--results")
     for words in ([], ["--set", "allow_open_ports=yes"]):
         status, out, err = dlscale(*command, tmp_path, *words)
         text = " ".join((out + err).split())

@@ -66,7 +66,7 @@ def test_settings_that_no_link_can_have_are_refused(emulated, text, reason):
 
 
 def test_links_of_real_nodes_cannot_be_set(mistake):
-    said = mistake("plan", "weak-scaling", "--set", "emulation=queue=1MB")
+    said = mistake("run", "weak-scaling", "--dry-run", "--set", "emulation=queue=1MB")
     assert "--set emulation on local, whose nodes are not emulated" in said
 
 
@@ -91,7 +91,7 @@ def test_a_file_says_all_that_hosts_need(emulated, change):
     ],
 )
 def test_what_the_hosts_do_not_have_is_one_line(mistake, words, reason):
-    assert reason in mistake("plan", *RUN, *words)
+    assert reason in mistake("run", *RUN, "--dry-run", *words)
 
 
 @pytest.mark.parametrize("lacking", ["root", "tc", "cubic", "namespaces"])

@@ -78,7 +78,7 @@ FIXED = (
 def damage(folder: Path, choice: random.Random) -> None:
     """A command line with a value or two damaged."""
     if choice.random() < 0.75:
-        words = ["plan", choice.choice(STUDIES), "--set", f"system={choice.choice(SYSTEMS)}"]
+        words = ["run", choice.choice(STUDIES), "--dry-run", "--set", f"system={choice.choice(SYSTEMS)}"]
         for _ in range(choice.choice([1, 1, 2, 3])):
             name, equals, value = choice.choice(PLANNED).partition("=")
             if choice.random() < 0.7:
@@ -106,7 +106,7 @@ def command_line(folder: Path) -> None:
 
 TARGETS: dict[str, Target] = {
     "command line": Target(
-        make=lambda folder: (folder / WORDS).write_text('["plan", "weak-scaling"]'),
+        make=lambda folder: (folder / WORDS).write_text('["run", "weak-scaling", "--dry-run"]'),
         read=command_line, damage=damage, share=2.0, seconds=20.0,
     ),
 }  # fmt: skip
