@@ -73,7 +73,7 @@ figures: .venv  ## Published figures in their own layout, with predictions and o
 	@$(BIN)/dlscale figures --published $(FIGURE_NAMES) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
 
 verify-figures: .venv  ## Our numbers versus the published ones: exit status 2 if they disagree, 4 if none can be compared (CLAIMS=yes: predictions versus claims)
-	@$(BIN)/dlscale verify-figures $(FIGURE_NAMES) $(if $(CLAIMS),--claims) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
+	@$(BIN)/dlscale figures --published --check $(FIGURE_NAMES) $(if $(CLAIMS),--claims) $(if $(ALL),--all) $(call option,ON) $(RESULTS_OPTION)
 
 report: .venv  ## One screen about the latest study (SYSTEM= BASE=1|node|smallest PREDICTED=latest), and its page: report.html in its folder
 	@$(BIN)/dlscale report $(foreach name,SYSTEM BASE PREDICTED RESULTS,$(call option,$(name)))

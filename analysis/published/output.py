@@ -1,4 +1,4 @@
-"""Output of `verify-figures`, of comparisons and of claims: a table, the reasons, and rows with stable keys."""
+"""Output of `figures --published --check`: a table, the reasons, and rows with stable keys."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def render_checks(checks: Sequence[Check], *, everything: bool = True) -> Render
     )
     hidden = len(checks) - len(shown)
     have = "figure has" if hidden == 1 else "figures have"
-    rest = f"{hidden} published {have} no counterpart here: dlscale verify-figures --all"
+    rest = f"{hidden} published {have} no counterpart here; add --all"
     lines = [escape(line) for check in checks for line in _details(check)]
     return Group(*([table] if shown else []), *lines, last, *([rest] if hidden else []))
 
@@ -215,7 +215,7 @@ def render_claims(rows: Sequence[ClaimVerdict], *, everything: bool) -> Renderab
     counts = Counter(row.verdict for row in claimed)
     last = ", ".join(f"{verdict} {counts[verdict]}" for verdict in VERDICTS)
     rest = len({row.figure.id for row in rows if not row.claim})
-    unseen = f"{rest} published figures are not predicted: dlscale verify-figures --claims --all"
+    unseen = f"{rest} published figures are not predicted; add --all"
     return Group(
         "predicted from public inputs, nothing was measured here",
         *parts,

@@ -17,7 +17,7 @@ SPLIT = "samples-over-ranks"  # what is said of ranks that share samples, on wha
 def said_of(system: str, workload: str, scaling_mode: str, *, split: bool = False) -> Iterator[str]:
     """A line per statement, with its source and the verdict on the claim that it is; `split`: samples are shared.
 
-    Verdicts are those of `verify-figures --claims`, on the publication's own backends, options and sizes.
+    Verdicts are those of `figures --published --check --claims`, on the publication's own backends, options and sizes.
     """
     published = load_published()
     statements = published.said_of(system, workload, scaling_mode)

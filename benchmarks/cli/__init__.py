@@ -28,14 +28,13 @@ PANELS = {
     "Results": {
         "report": ("report", "Print a study's table from its records."),
         "compare": ("compare", "Test which backend is faster, or show what differs between two studies."),
-        "figures": ("figures", "Draw a study's figures, or published figures with its series added."),
+        "figures": ("figures", "Draw a study's figures, or draw or check published ones."),
         "export": ("export", "Export a study's records and numbers: tables, other tools' formats."),
     },
     "More measurements and predictions": {
         "collectives": ("collectives", "Time allreduce over message sizes: the ring versus other libraries."),
         "predict": ("predict", "Predict the curve for more nodes, from a profile and the network."),
         "proposal": ("proposal", "Write the scaling section of a proposal for compute time."),
-        "verify-figures": ("published", "Check records and published figures against each other."),
     },
     "Set-up": {
         "system": ("system", "List, show, check and draft system files."),
@@ -93,7 +92,7 @@ class _Verbs(click.Group):
             module = importlib.import_module(f"dlscale.benchmarks.cli.{VERBS[cmd_name][0]}")
         except Exception as error:  # whatever a library makes of this environment
             raise UsageError(f"a library cannot be loaded: {redact(reason_of(error))}") from None
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

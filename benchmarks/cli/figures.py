@@ -13,9 +13,15 @@ from dlscale.analysis.form import SCREEN, Form
 from dlscale.base.errors import UsageError, unknown
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Backends, Width, Words
-from dlscale.benchmarks.cli.options import base_option, choose_study, results_option, system_option
+from dlscale.benchmarks.cli.options import (
+    base_option,
+    choose_study,
+    json_option,
+    results_option,
+    system_option,
+)
 from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
-from dlscale.benchmarks.cli.published import all_option, draw_published, on_option
+from dlscale.benchmarks.cli.published import check_published, draw_published
 from dlscale.benchmarks.cli.study_report import Loaded, load, tell_left_out
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.record import Base
@@ -51,8 +57,23 @@ PAPER = "paper"  # the folder of printed figures, in that of the others
     is_flag=True,
     help="Draw published figures instead; STUDY are names of these then (default: all that show a study of ours).",
 )
-@all_option
-@on_option
+@click.option("--all", "everything", is_flag=True, help="Published figures that show no study of ours, too.")
+@click.option(
+    "--on",
+    metavar="SYSTEM",
+    help="System whose records stand in where a publication's own machine is asked for.",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Say instead whether our numbers and published ones agree, and these with each other.",
+)
+@click.option(
+    "--claims",
+    is_flag=True,
+    help="Check predictions from public inputs against what publications claim, instead.",
+)
+@json_option
 @system_option
 @base_option
 @predicted_option
@@ -67,6 +88,9 @@ def figures(
     published: bool,
     everything: bool,
     on: str | None,
+    check: bool,
+    claims: bool,
+    as_json: bool,
     system: str | None,
     base: Base | None,
     predicted: list[str],
@@ -76,9 +100,12 @@ def figures(
 
     With --for paper, figures are as wide as on the page, and no higher; `\\input` of the .tex file shows one with a
     short caption, and its comments have the rest: study, data hash, commit. With --published, draw published figures in
-    their own layout, with those of our series that are the same thing beside them (docs/published-figures.md).
+    their own layout, with those of our series that are the same thing beside them; with --check, compare them
+    (docs/published-figures.md).
 
-    Exit status: 2 if records are corrupt or were left out, 4 if no figure can be drawn.
+    Exit status: 2 if records are corrupt or were left out, 4 if no figure can be drawn. With --check: 2 if a number of
+    ours or two published ones disagree, 4 if nothing was compared in a figure that was asked for, or more launches are
+    needed to tell.
 
     \b
     Examples:
@@ -87,17 +114,30 @@ def figures(
       dlscale figures --for paper --width 3.3in --only efficiency --backends ring,mpi
       dlscale figures --published
       dlscale figures --published powerai-ddl-2 goyal-8 --on my-cluster
+      dlscale figures --published --check --claims horovod-efficiencies
     """  # noqa: D301
     if published:
         if medium == PAPER or width or only or backends or out or predicted:
             raise UsageError(
                 "--for, --width, --only, --backends, --out and --predicted are of a study's figures; drop --published"
             )
-        return draw_published(results, names=list(names), on=on, everything=everything)
-    if everything:
-        raise UsageError("--all requires --published")
-    if on:
-        raise UsageError(f"--on {on} requires --published")
+        for option, given in (("--claims", claims), ("--json", as_json)):
+            if given and not check:
+                raise UsageError(f"{option} requires --check")
+        if check:
+            return check_published(
+                results, names=names, on=on, claims=claims, everything=everything, as_json=as_json
+            )
+        return draw_published(results, names=names, on=on, everything=everything)
+    for option, given in (
+        ("--all", everything),
+        (f"--on {on}", on),
+        ("--check", check),
+        ("--claims", claims),
+        ("--json", as_json),
+    ):
+        if given:
+            raise UsageError(f"{option} requires --published")
     if width and medium != PAPER:
         raise UsageError("--width requires --for paper")
     for name in only:

@@ -1,4 +1,4 @@
-"""`dlscale verify-figures` and `dlscale figures --published`: published figures, and our own series beside them.
+"""`dlscale figures --published`: published figures drawn with our own series, or checked against them.
 
 Drawing and predictions are imported where they are needed: that takes longer than reading what is published.
 """
@@ -18,91 +18,47 @@ from dlscale.analysis.published.compare import AGREES, DISAGREES, check_figures
 from dlscale.analysis.published.values import FOLDER
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.options import json_option, results_option
 from dlscale.benchmarks.records.files import load_records
 
 DRAWN = "published-figures"  # the folder of what is drawn, in the results folder
 
-on_option = click.option(
-    "--on",
-    metavar="SYSTEM",
-    help="Take our records of that system where a publication's own machine is asked for.",
-)
-all_option = click.option(
-    "--all", "everything", is_flag=True, help="Also show the published figures that no study of ours is in."
-)
-published_option = click.option(
-    "--published-data",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=FOLDER,
-    show_default="results/published of the checkout",
-    help="Folder of the published values.",
-)
 
-
-@click.command("verify-figures")
-@click.argument("names", metavar="[FIGURE]...", nargs=-1)
-@click.option(
-    "--claims",
-    is_flag=True,
-    help="Check what publications claim against predictions from public inputs instead.",
-)
-@results_option
-@published_option
-@on_option
-@all_option
-@json_option
-def verify_figures(
-    names: Sequence[str],
-    claims: bool,
+def check_published(
     results: Path,
-    folder: Path,
-    on: str | None,
-    everything: bool,
-    as_json: bool,
+    *,
+    names: Sequence[str] = (),
+    on: str | None = None,
+    claims: bool = False,
+    everything: bool = False,
+    as_json: bool = False,
+    folder: Path = FOLDER,
 ) -> int:
-    """Compare our records with published figures (default: all), and published values with each other.
+    """Print whether our numbers, or predictions of `claims`, agree with what is published; returns the exit status.
 
-    Our records are those of every study in the results folder. A published number is compared with a cell of ours that
-    is the same thing on as many devices, and what is said of a curve's shape with the curve of ours; whatever cannot be
-    compared is unknown, and never passes; --all, --json, and naming a figure tell why (docs/published-figures.md). With
-    --claims, what publications claim is compared with predictions from single-node facts and the network's description
-    (results/published/claims); nothing is measured.
-
-    Exit status: 2 if a number of ours or two published ones disagree, 4 if nothing was compared in a figure that was
-    asked for, or more launches are needed to tell.
-
-    \b
-    Examples:
-      dlscale verify-figures
-      dlscale verify-figures powerai-ddl-2 cosmogan-edison --json
-      dlscale verify-figures tf-cnn-p100 --on my-dgx
-      dlscale verify-figures --claims horovod-efficiencies
-    """  # noqa: D301
+    2 if a number of ours or two published ones disagree, 4 if nothing was compared in a figure that was asked for, or
+    more launches are needed to tell. Raises UsageError.
+    """
     published = load_published(folder)
     for name in names:
         published.figure(name)  # a misspelt name is reported before any record is read
     from dlscale.analysis.published import output
+    from dlscale.analysis.published.claims import load_publications
 
-    everything = everything or bool(names)
+    everything, publications = everything or bool(names), load_publications(published, folder)
     if claims:
         if on:
             raise UsageError(f"--on {on}: claims are not compared with records; leave --on or --claims out")
         from dlscale.analysis.published.claim_verdicts import verdicts
-        from dlscale.analysis.published.claims import load_publications
 
-        rows = verdicts(published, load_publications(published, folder), names=names)
+        rows = verdicts(published, publications, names=names)
         found, content = output.render_claims(rows, everything=everything), output.claims_json(rows)
         said = [row.verdict for row in rows if names or row.claim]
     else:
-        from dlscale.analysis.published.claims import load_publications
         from dlscale.analysis.published.shapes import with_shapes
 
         studies = _studies(results, on)
         checks = check_figures(published, names=names, studies=studies, stand_in=on)
-        said_of_curves = load_publications(published, folder)
-        checks = with_shapes(checks, published, said_of_curves, studies=studies, stand_in=on)
+        checks = with_shapes(checks, published, publications, studies=studies, stand_in=on)
         found, content = output.render_checks(checks, everything=everything), output.checks_json(checks)
         said = [check.verdict for check in checks]
     if as_json:

@@ -163,7 +163,7 @@ class Shell:
             stdin=subprocess.DEVNULL,
             check=False,
         )
-        judges = re.search("dlscale (verify-figures|compare) ", command)
+        judges = re.search("dlscale (figures --published --check|compare) ", command)
         answers = (0, 2, 4) if judges else (0,)  # 2: they disagree; 4: too little to compare
         assert done.returncode in answers, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         return done.stdout

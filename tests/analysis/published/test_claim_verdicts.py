@@ -21,7 +21,7 @@ from dlscale.analysis.published.overview import index_page, write_index
 from dlscale.analysis.published.predictions import Band, Predictions
 from dlscale.analysis.published.values import FOLDER
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import published as command
+from dlscale.benchmarks.cli.figures import figures
 
 from .conftest import network, publication
 
@@ -119,11 +119,11 @@ def test_points_are_read_as_they_are_published(published):
 
 @pytest.fixture
 def verify(capsys, tmp_path):
-    """Run the verb: (exit status, what it printed)."""
+    """Check claims as a user types it: (exit status, what it printed)."""
 
     def run(*words):
-        status = command.verify_figures.main(
-            ["--claims", *words, "--results", str(tmp_path)], standalone_mode=False
+        status = figures.main(
+            ["--published", "--check", "--claims", *words, "--results", str(tmp_path)], standalone_mode=False
         )
         return status, " ".join(capsys.readouterr().out.split())
 

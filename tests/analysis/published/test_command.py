@@ -1,4 +1,4 @@
-"""`dlscale verify-figures` and the drawing of published figures, as a user types them."""
+"""The checking and drawing of published figures."""
 
 import json
 
@@ -34,11 +34,10 @@ def study(results):
 
 @pytest.fixture
 def verify(results, capsys):
-    """Run the verb: (exit status, what it printed, what it complained)."""
+    """Check: (exit status, what it printed, what it complained)."""
 
-    def run(folder, *words):
-        arguments = [*map(str, words), "--results", str(results), "--published-data", str(folder)]
-        status = command.verify_figures.main(arguments, standalone_mode=False)
+    def run(folder, *names, **options):
+        status = command.check_published(results, names=names, folder=folder, **options)
         said = capsys.readouterr()
         return status, " ".join(said.out.split()), said.err
 
@@ -53,7 +52,7 @@ def test_the_status_says_whether_we_agree(folder, study, verify, last, status, w
     found, said, complaint = verify(folder(*RATES))
     assert (found, complaint) == (status, "")
     assert words in said
-    rows = json.loads(verify(folder(*RATES), "--json")[1])["rows"]
+    rows = json.loads(verify(folder(*RATES), as_json=True)[1])["rows"]
     assert [(row["x"], row["study"]) for row in rows] == [(x, "weak-scaling-1") for x in (1, 2, 4)]
     assert {row["verdict"] for row in rows[:2]} == {"agrees"}
 
@@ -63,8 +62,7 @@ def test_nothing_compared_is_4_with_or_without_records(folder, study, verify, re
     assert not results.exists()
     assert verify(path)[0] == 4
     study({"mpi": (1.0, 0.95, 0.5)})
-    for words in (["--all"], ["small"]):
-        status, said, _ = verify(path, *words)
+    for status, said, _ in (verify(path, everything=True), verify(path, "small")):
         assert status == 4
         assert "no record of ours on cori (nodes: 1, 2, 4)" in said
 
@@ -75,15 +73,15 @@ def test_what_has_no_counterpart_is_counted_in_one_line(folder, study, verify, c
     _, said, _ = verify(path)
     assert said == (
         "0 of 2 figures agree, 0 disagree; in 2 nothing was compared. "
-        "2 published figures have no counterpart here: dlscale verify-figures --all"
+        "2 published figures have no counterpart here; add --all"
     )
     study({"none": (1.0, 1.0, 1.0), "ring": (1.0, 0.95, 0.9)})
     _, said, _ = verify(path)
     assert "small agrees" in said
     assert "empty" not in said
-    assert said.endswith("1 published figure has no counterpart here: dlscale verify-figures --all")
-    assert "empty unknown" in verify(path, "--all")[1]
-    rows = json.loads(verify(path, "--json")[1])["rows"]
+    assert said.endswith("1 published figure has no counterpart here; add --all")
+    assert "empty unknown" in verify(path, everything=True)[1]
+    rows = json.loads(verify(path, as_json=True)[1])["rows"]
     assert {row["figure"] for row in rows} == {"small", "empty"}
     assert [verify(path, *words)[0] for words in ([], ["small"], ["empty"])] == [4, 0, 4]
 
@@ -112,7 +110,7 @@ def test_a_misspelt_figure_is_told_before_records_are_read(folder, verify):
     with pytest.raises(
         UsageError, match=r"no published figure 'smal' \(did you mean small\?\); choose one of: small"
     ):
-        verify(folder(*RATES), "smal", "--on", "nobody")
+        verify(folder(*RATES), "smal", on="nobody")
 
 
 def test_drawing_puts_files_into_the_results_and_says_where(folder, study, results, capsys):
@@ -136,7 +134,7 @@ def test_several_published_figures_may_be_named(tmp_path, monkeypatch):
     )
     words = ["--published", "goyal-8", "powerai-ddl-2", "--results", str(tmp_path)]
     assert CliRunner().invoke(figures.figures, words, standalone_mode=False).return_value == 0
-    assert asked == [(["goyal-8", "powerai-ddl-2"], None, False)]
+    assert asked == [(("goyal-8", "powerai-ddl-2"), None, False)]
     with pytest.raises(UsageError, match="figures of one study at a time, not of a, b"):
         CliRunner().invoke(figures.figures, ["a", "b"], standalone_mode=False, catch_exceptions=False)
 

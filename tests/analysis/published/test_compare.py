@@ -1,4 +1,4 @@
-"""What `verify-figures` says: of planted agreement, planted disagreement, and of what cannot be compared."""
+"""What a check of published figures says: of agreement, of disagreement, and of what cannot be compared."""
 
 import math
 
