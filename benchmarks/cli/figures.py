@@ -121,23 +121,22 @@ def figures(
             raise UsageError(
                 "--for, --width, --only, --backends, --out and --predicted are of a study's figures; drop --published"
             )
-        for option, given in (("--claims", claims), ("--json", as_json)):
-            if given and not check:
-                raise UsageError(f"{option} requires --check")
+        if (claims or as_json) and not check:
+            raise UsageError(f"{'--claims' if claims else '--json'} requires --check")
         if check:
             return check_published(
                 results, names=names, on=on, claims=claims, everything=everything, as_json=as_json
             )
         return draw_published(results, names=names, on=on, everything=everything)
-    for option, given in (
-        ("--all", everything),
-        (f"--on {on}", on),
-        ("--check", check),
-        ("--claims", claims),
-        ("--json", as_json),
-    ):
-        if given:
-            raise UsageError(f"{option} requires --published")
+    of_published = {
+        "--all": everything,
+        f"--on {on}": on,
+        "--check": check,
+        "--claims": claims,
+        "--json": as_json,
+    }
+    if alone := [option for option, given in of_published.items() if given]:
+        raise UsageError(f"{alone[0]} requires --published")
     if width and medium != PAPER:
         raise UsageError("--width requires --for paper")
     for name in only:
