@@ -195,8 +195,8 @@ class Loss:
 class HeatMap:
     """Ranks by windows. `values` are [rank][window], relative to the window's median over ranks.
 
-    NaN is not measured. `hosts` has a name per rank, `ranks` their numbers; `late` are the numbers of stragglers,
-    `slow_links` those of ranks behind a slow link. `launches` are (place, name, first window): in a figure all have the
+    NaN is not measured. `hosts` has a name per rank, `ranks` their numbers; `late` are the numbers of stragglers.
+    `launches` are (place, name, first window): in a figure all have the
     same width, and those of one place stand below each other.
     """
 
@@ -207,7 +207,6 @@ class HeatMap:
     hosts: tuple[str, ...]
     ranks: tuple[int, ...]
     late: tuple[int, ...] = ()
-    slow_links: tuple[int, ...] = ()
     launches: tuple[tuple[int, str, int], ...] = ()
     notes: tuple[str, ...] = ()
     tags: Tags = NO_TAGS

@@ -19,10 +19,7 @@ from dlscale.analysis.plots import HeatMap
 
 COLORS = "PuOr_r"  # ColorBrewer: orange is slower, purple faster; safe for colour-blind readers
 LIMITS = (2, 5, 10, 20, 50, 100)  # percent at the ends of the colours
-MARKS: dict[str, dict[str, Any]] = {
-    "straggler": {"marker": "<", "color": "#000000"},
-    "slow link": {"marker": "D", "color": "#0072B2"},
-}
+MARK: dict[str, Any] = {"marker": "<", "color": "#000000"}  # of a straggler
 _MAX_NAMES = 16  # host names on an axis
 _BAR_INCHES = 0.8  # of the bar of colours, with its numbers and name
 _CHARACTERS_PER_INCH = 13  # of a title
@@ -58,15 +55,9 @@ def draw_heat_maps(axes: Sequence[Axes], heat_maps: Sequence[HeatMap]) -> None:
 
 def heat_map_handles(heat_maps: Sequence[HeatMap]) -> list[Line2D]:
     """Legend entries for marked ranks and for lines between hosts; none without a heat map."""
-    known = {
-        "straggler": any(one.late for one in heat_maps),
-        "slow link": any(one.slow_links for one in heat_maps),
-    }
-    handles = [
-        Line2D([], [], linestyle="", markersize=4, markeredgewidth=0, label=verdict, **style)
-        for verdict, style in MARKS.items()
-        if known[verdict]
-    ]
+    late = any(one.late for one in heat_maps)
+    mark = Line2D([], [], linestyle="", markersize=4, markeredgewidth=0, label="straggler", **MARK)
+    handles = [mark] if late else []
     lines = Line2D([], [], color=RIM, linewidth=0.7, label="between hosts and between launches")
     return [*handles, lines] if heat_maps else []
 
@@ -89,17 +80,16 @@ def _draw_one(axes: Axes, heat_map: HeatMap, *, limit: float, characters: int) -
     for rank in first_ranks[1:]:
         axes.axhline(rank - 0.5, color=RIM, linewidth=0.7 if len(first_ranks) <= _MAX_NAMES else 0.2)
     axes.set_title(textwrap.fill(heat_map.title, characters), loc="left", fontsize=7.5)
-    for verdict, ranks in (("straggler", heat_map.late), ("slow link", heat_map.slow_links)):
-        for rank in ranks:
-            axes.plot(
-                [1.015],
-                [heat_map.ranks.index(rank)],
-                transform=axes.get_yaxis_transform(),
-                clip_on=False,
-                markersize=4 if num_ranks <= 32 else 2.5,
-                markeredgewidth=0,
-                **MARKS[verdict],
-            )
+    for rank in heat_map.late:
+        axes.plot(
+            [1.015],
+            [heat_map.ranks.index(rank)],
+            transform=axes.get_yaxis_transform(),
+            clip_on=False,
+            markersize=4 if num_ranks <= 32 else 2.5,
+            markeredgewidth=0,
+            **MARK,
+        )
     return image
 
 

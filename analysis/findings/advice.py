@@ -1,46 +1,30 @@
-"""What to do next: one rule per cause, in sentences that follow from a table's numbers. docs/report.md lists the rules.
-
-Where a rule gives a number that was not measured, its sentence says "would" and names the assumption.
-"""
+"""What to do next: how many launches would decide the comparisons, or a quieter machine (docs/report.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 
 from dlscale.analysis.declare import Sentence
-from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import communication, scaling, solution_table
-from dlscale.analysis.findings.communication_only import CommunicationOnly
+from dlscale.analysis.findings import solution_table
 from dlscale.analysis.findings.contrasts import Contrast, study_contrasts
 from dlscale.analysis.findings.interference import is_busy
-from dlscale.analysis.findings.scaling import ScalingRow, rows_of
-from dlscale.analysis.findings.waterfall import FINDING as WATERFALLS
-from dlscale.analysis.findings.waterfall_parts import BATCH, INPUT, SHARING, STRAGGLERS, WAITING, Waterfall
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Block
 from dlscale.analysis.records import start_time
 from dlscale.analysis.statistics import half_width
-from dlscale.analysis.text import plural, share_text
 from dlscale.base.quantities import format_seconds
 
 MOST_LAUNCHES = 40  # of each cell; what needs more is not worth it
-MOST_SENTENCES = 3
-MOST_OF_IT = 0.8  # of the waiting for an exchange, which then is all of it
 
 
 def advice(study: Measured) -> list[str]:
-    """Sentences, the most important first; none where nothing follows. On a busy machine only that follows."""
+    """Sentences; none where nothing follows. On a busy machine only that follows."""
     if is_busy(study):
         return ["Repeat the study when nothing else runs on the machine: --set wait_quiet=1h waits for that."]
-    sentences = [*_undecided(study)]
-    families = study.families
-    for family in families:
-        training = f"{family.workload} in {family.framework}: " if len(families) > 1 else ""
-        sentences += [training + sentence for sentence in _loss(study, family)]
-    return list(dict.fromkeys(sentences))[:MOST_SENTENCES]
+    return list(_undecided(study))
 
 
 def _undecided(study: Measured) -> Iterator[str]:
@@ -95,92 +79,6 @@ def _block_seconds(study: Measured) -> float | None:
         if study == later and after > before
     ]
     return median(gaps) if gaps else None
-
-
-def _loss(study: Measured, family: Family) -> Iterator[str]:
-    """What would lessen the largest certain loss of the fastest backend on the most ranks."""
-    waterfalls = [
-        waterfall
-        for waterfall in WATERFALLS.of(study)
-        if waterfall.family == family and waterfall.largest_names and waterfall.sufficient
-    ]
-    if not waterfalls:
-        return
-    most = max(waterfall.cell.num_ranks for waterfall in waterfalls)
-    waterfall = min(
-        (waterfall for waterfall in waterfalls if waterfall.cell.num_ranks == most),
-        key=lambda one: one.measured_seconds or 0.0,
-    )
-    part = waterfall.largest
-    if waterfall.rivals or part is None or len(part.names) > 1:
-        return
-    if part.name == WAITING:
-        cell = waterfall.cell
-        exchanges = [one.alone for one in communication.FINDING.of(study) if one.cell == cell]
-        yield _communicate_less(waterfall, part.loss.center, exchanges)
-        return
-    alone = [
-        row
-        for row in rows_of(scaling.FINDING.of(study), family)
-        if (row.cell.backend, row.cell.control) == ("none", "train")
-    ]
-    row = next(
-        (row for row in alone if row.cell.num_ranks == most), None
-    )  # the input controls share its launches
-    rule = {INPUT: _read_faster, SHARING: _share_less, STRAGGLERS: _find_stragglers, BATCH: _batch_more}.get(
-        part.name
-    )
-    if rule:
-        yield rule(waterfall, row)
-
-
-def _communicate_less(waterfall: Waterfall, share: float, exchanges: Sequence[CommunicationOnly]) -> str:
-    """A larger batch helps against what the exchange takes by itself, and not against other waiting."""
-    waits, rest = f"{_backend(waterfall)} loses {100 * share:.0f} % of a step to {WAITING}", ""
-    if not exchanges or not waterfall.measured_seconds:
-        return f"{waits}; --set controls=exchange measures how much of that the exchange takes by itself."
-    explained = exchanges[0].seconds.center / waterfall.measured_seconds
-    if explained < MOST_OF_IT * share:
-        waits += f", of which the exchange by itself takes {100 * explained:.0f} %"
-        rest = " The rest is other waiting, which a larger batch need not lessen."
-        share = explained
-    if waterfall.cell.scaling_mode == "strong":
-        return f"{waits}: a larger --batch, or fewer ranks, leaves more computation to each exchange.{rest}"
-    return (
-        f"{waits}: with twice the --batch that would be {100 * share / (2 - share):.0f} %, if computation grows with "
-        f"the batch and the exchange does not.{rest}"
-    )
-
-
-def _read_faster(waterfall: Waterfall, row: ScalingRow | None) -> str:
-    saved = ""
-    if row and row.input_loss:
-        saved = f"; training on samples in memory saves {share_text(row.input_loss)} of a step"
-    return (
-        f"Reading samples costs {_backend(waterfall)} the most{saved}: put the data on a faster disk or into memory, "
-        "or convert images with dlscale data convert."
-    )
-
-
-def _share_less(waterfall: Waterfall, _row: ScalingRow | None) -> str:
-    fewer = max(1, waterfall.cell.num_ranks // 2)
-    return (
-        "Ranks slow each other down, for they share memory, caches and power: try "
-        f"{plural(fewer, 'rank')} with twice the cores each (--ranks {','.join(map(str, sorted({1, fewer})))})."
-    )
-
-
-def _find_stragglers(waterfall: Waterfall, _row: ScalingRow | None) -> str:
-    name = _backend(waterfall)
-    return f"{name} waits for stragglers: the page's heat map shows which, and dlscale report --full why."
-
-
-def _batch_more(_fall: Waterfall, _row: ScalingRow | None) -> str:
-    return "Each rank's share of the batch is too small to be fast: a larger --batch, or fewer ranks."
-
-
-def _backend(waterfall: Waterfall) -> str:
-    return f"{waterfall.cell.backend} on {plural(waterfall.cell.num_ranks, 'rank')}"
 
 
 def _screen(study: Measured) -> Iterator[Block]:

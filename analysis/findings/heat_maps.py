@@ -17,7 +17,6 @@ from dlscale.analysis.findings.scaling import rows_of
 from dlscale.analysis.findings.small_print import family_figure
 from dlscale.analysis.findings.stragglers import (
     Stragglers,
-    Verdict,
     hosts_of,
     relative_seconds,
     straggler_sentences,
@@ -143,7 +142,7 @@ def heat_maps(heats: Iterable[RankTimes], delays: Sequence[Stragglers]) -> Itera
         rest = len(heat.values) - len(ranks)
         notes = [f"The {len(ranks)} slowest ranks; {rest} more are not shown."] if rest else []
         notes += ["Launches ran on different nodes; the names are those of the first one."] * heat.moved
-        late = {rank for rank, verdict in _marked(heat, delays) if verdict == "late"}
+        late = _late_ranks(heat, delays)
         yield HeatMap(
             name=f"heat-{index}",
             title=f"{training_title(family)}: none on {plural(heat.cell.num_ranks, 'rank')}",
@@ -165,19 +164,20 @@ def _hosts(heat: RankTimes) -> tuple[str, ...]:
     return heat.hosts or ("",) * len(heat.values)
 
 
-def _marked(heat: RankTimes, delays: Iterable[Stragglers]) -> Iterator[tuple[int, Verdict]]:
-    """Ranks with a verdict from this heat map's backend, each with that verdict."""
-    for delay in delays:
-        if (delay.family, delay.evidence, delay.num_ranks) != (
-            heat.family,
-            heat.evidence,
-            heat.cell.num_ranks,
-        ):
-            continue
-        for suspect in delay.suspects:
-            if suspect.backend == backend_name(heat.cell):
-                ranks = range(len(heat.values)) if suspect.rank is None else [suspect.rank]
-                yield from ((rank, suspect.verdict) for rank in ranks if _hosts(heat)[rank] in suspect.hosts)
+def _late_ranks(heat: RankTimes, delays: Iterable[Stragglers]) -> set[int]:
+    """Ranks of this heat map that are late; only those of `none` are told."""
+    if heat.cell.backend != "none":
+        return set()
+    place = heat.family, heat.evidence, heat.cell.num_ranks
+    return {
+        rank
+        for delay in delays
+        if (delay.family, delay.evidence, delay.num_ranks) == place
+        for suspect in delay.suspects
+        if suspect.verdict == "late"
+        for rank in (range(len(heat.values)) if suspect.rank is None else [suspect.rank])
+        if _hosts(heat)[rank] == suspect.host
+    }
 
 
 def _slowest(heat: RankTimes) -> list[int]:
@@ -216,7 +216,6 @@ def heat_map_figure(study: Measured, family: Family, form: Form) -> Figure | Non
 def _panel(heat: RankTimes, delays: Sequence[Stragglers], blocks: Sequence[Block]) -> HeatMap:
     who = "ranks wait" if heat.waiting else "nobody waits"
     kind = "" if heat.evidence == "measured" else f" ({heat.evidence})"
-    marked = [] if heat.moved else list(_marked(heat, delays))
     return HeatMap(
         name="heatmap",
         title=f"{backend_name(heat.cell)}{kind}: {who}",
@@ -224,8 +223,7 @@ def _panel(heat: RankTimes, delays: Sequence[Stragglers], blocks: Sequence[Block
         values=_factors(heat.values),
         hosts=("",) * len(heat.values) if heat.moved else _hosts(heat),
         ranks=tuple(range(len(heat.values))),
-        late=tuple(rank for rank, verdict in marked if verdict == "late"),
-        slow_links=tuple(rank for rank, verdict in marked if verdict == "slow link"),
+        late=() if heat.moved else tuple(sorted(_late_ranks(heat, delays))),
         launches=tuple(
             (blocks.index(block), str(block[1]), first)
             for block, first in zip(heat.blocks, heat.first_columns, strict=True)

@@ -1,16 +1,14 @@
-"""Stragglers: the slow hosts and ranks, each with its verdict: late, slow link, or not known.
+"""Stragglers: hosts and ranks that are slow in `none`, where no rank waits for another, in launch after launch.
 
-* **late**: slow by itself, in `none`, where no rank waits for another. The cause is the host (its cores, memory, power,
-  or the path to its samples) and not a link.
-* **slow link**: not slow in `none`, but the exchange takes longer with it (`slowness`). In asynchronous training, where
-  ranks do not wait for each other, a rank's own steps show it: it is slow over the backend and not in `none`.
-* **not known**: looks slow, but the launches cannot show whether it is; the reason is given.
+The cause of a late host is the host (its cores, memory, power, or the path to its samples). One that only looks
+slow is "not known", with the reason. A permutation test compares each with the others, corrected for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median as plain_median
 from typing import Any, Literal
 
 import numpy as np
@@ -19,26 +17,27 @@ from numpy.typing import NDArray
 from dlscale.analysis.declare import Sentence, family_tags
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import slowness
-from dlscale.analysis.findings.slowness import ALPHA, Slow, slow_ones
 from dlscale.analysis.launches import CellLaunches, MeasuredCase, good_launches
 from dlscale.analysis.records import attributes, has_rank_steps, steady_windows
-from dlscale.analysis.statistics import Interval, median
-from dlscale.analysis.text import backend_name, interval_columns, plural, share_text, workload_title
+from dlscale.analysis.statistics import Interval, block_ratio, median
+from dlscale.analysis.text import interval_columns, plural, share_text, workload_title
 from dlscale.benchmarks.records.record import Record
 
+ALPHA = 0.05  # the chance that any host or rank is called slow if none is
+BAND = 0.02  # a smaller slowdown is no reason to replace a node
+NUM_DRAWS = 1999
+_SEED = 2018  # the same records, the same p
 # The part of ALPHA for hosts if their ranks are tested as well: enough to detect one of two hosts in 6 launches.
 HOST_ALPHA = 0.04
-Verdict = Literal["late", "slow link", "not known"]
+Verdict = Literal["late", "not known"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A host, or a rank of one; several hosts if they always ran together. `backend` is the one that showed it."""
+    """A host, or a rank of one."""
 
-    hosts: tuple[str, ...]
-    rank: int | None  # None: hosts as a whole
-    backend: str
+    host: str
+    rank: int | None  # None: the host as a whole
     slower: Interval  # than the median of the others, as a fraction
     p_value: float  # corrected for all that were compared
     verdict: Verdict
@@ -47,7 +46,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stragglers:
-    """The stragglers of one family on one number of ranks. `links`: backend -> why it cannot show a slow link."""
+    """The stragglers of one family on one number of ranks."""
 
     family: Family
     num_ranks: int
@@ -56,7 +55,6 @@ class Stragglers:
     num_blocks: int  # launches of `none`
     hosts: tuple[str, ...]
     suspects: tuple[Suspect, ...]
-    links: Mapping[str, str]
 
 
 def hosts_of(record: Record) -> tuple[str, ...]:
@@ -83,45 +81,27 @@ def relative_seconds(record: Record) -> NDArray[np.float64]:
 
 def stragglers(measured: Iterable[CellLaunches]) -> tuple[Stragglers, ...]:
     """The stragglers for each number of ranks on which `none` was measured, by family and ranks."""
-    groups: dict[tuple[Family, int, int, str], dict[str, list[MeasuredCase]]] = {}
+    groups: dict[tuple[Family, int, int, str], list[MeasuredCase]] = {}
     for launches in good_launches(measured, controls={"train"}):
         cell = launches.cell
-        if cell.num_ranks > 1:
-            members = groups.setdefault((launches.family, cell.num_ranks, cell.split, launches.evidence), {})
-            name = backend_name(cell) if cell.backend != "none" else "none"  # with whatever is split
-            members.setdefault(name, []).extend(launches.cases)
+        if cell.num_ranks > 1 and cell.backend == "none":
+            key = launches.family, cell.num_ranks, cell.split, launches.evidence
+            groups.setdefault(key, []).extend(launches.cases)
     return tuple(
-        _stragglers(family, num_ranks, evidence, members)
-        for (family, num_ranks, _, evidence), members in sorted(groups.items(), key=lambda item: item[0])
-        if "none" in members
+        Stragglers(
+            family=family,
+            num_ranks=num_ranks,
+            num_nodes=alone[0].cell.num_nodes,
+            evidence=evidence,
+            num_blocks=len(alone),
+            hosts=tuple(dict.fromkeys(host for case in alone for host in hosts_of(case.record))),
+            suspects=tuple(_suspects(alone)),
+        )
+        for (family, num_ranks, _, evidence), alone in sorted(groups.items(), key=lambda item: item[0])
     )
 
 
-def _stragglers(
-    family: Family, num_ranks: int, evidence: str, members: dict[str, list[MeasuredCase]]
-) -> Stragglers:
-    alone = members["none"]
-    late = list(_late(alone, backend="none"))
-    known = {host for suspect in late if suspect.verdict == "late" for host in suspect.hosts}
-    reasons: dict[str, str] = {}
-    linked: list[Suspect] = []
-    for backend, launches in members.items():
-        if backend != "none":
-            suspects, reasons[backend] = _linked(backend, launches, alone)
-            linked += [suspect for suspect in suspects if not known & set(suspect.hosts)]
-    return Stragglers(
-        family=family,
-        num_ranks=num_ranks,
-        num_nodes=alone[0].cell.num_nodes,
-        evidence=evidence,
-        num_blocks=len(alone),
-        hosts=tuple(dict.fromkeys(host for case in alone for host in hosts_of(case.record))),
-        suspects=(*late, *linked),
-        links={backend: reason for backend, reason in reasons.items() if reason},
-    )
-
-
-def _late(launches: Sequence[MeasuredCase], *, backend: str) -> Iterator[Suspect]:
+def _suspects(launches: Sequence[MeasuredCase]) -> Iterator[Suspect]:
     """The slow hosts, if there are several hosts, then the slow ranks of the remaining hosts."""
     placed = [case.record for case in launches if hosts_of(case.record)]
     several = len({host for record in placed for host in hosts_of(record)}) > 1
@@ -131,14 +111,14 @@ def _late(launches: Sequence[MeasuredCase], *, backend: str) -> Iterator[Suspect
         alpha = HOST_ALPHA if shared else ALPHA
         for slow in slow_ones([_times(record, of_hosts=True) for record in placed], alpha=alpha):
             whole |= {slow.name} if slow.certain else set()
-            yield _suspect(slow, slow.name, None, backend, len(placed))
+            yield _suspect(slow, slow.name, None, len(placed))
     if several and not shared:
         return  # a host's only rank is the host
     alpha = ALPHA - HOST_ALPHA if several else ALPHA
     for slow in slow_ones([_times(record, of_hosts=False) for record in placed], alpha=alpha):
         host, _, rank = slow.name.rpartition(" ")
         if host not in whole and (slow.certain or not several):
-            yield _suspect(slow, host, int(rank), backend, len(placed))
+            yield _suspect(slow, host, int(rank), len(placed))
 
 
 def _times(record: Record, *, of_hosts: bool) -> dict[str, float]:
@@ -154,16 +134,15 @@ def _times(record: Record, *, of_hosts: bool) -> dict[str, float]:
     return {host: float(np.quantile(relative[ranks], 0.5, method="lower")) for host, ranks in members.items()}
 
 
-def _suspect(slow: Slow, host: str, rank: int | None, backend: str, num_blocks: int) -> Suspect:
+def _suspect(slow: Slow, host: str, rank: int | None, num_blocks: int) -> Suspect:
     reason = ""
     if not slow.certain and num_blocks < slow.fewest_blocks:
         reason = f"{num_blocks} launches; {slow.fewest_blocks} are needed to tell it from chance"
     elif not slow.certain:
         reason = f"not the same from launch to launch (p = {slow.p_value:.2g})"
     return Suspect(
-        hosts=(host,),
+        host=host,
         rank=rank,
-        backend=backend,
         slower=slow.slower,
         p_value=slow.p_value,
         verdict="late" if slow.certain else "not known",
@@ -171,62 +150,90 @@ def _suspect(slow: Slow, host: str, rank: int | None, backend: str, num_blocks: 
     )
 
 
-def _linked(
-    backend: str, launches: Sequence[MeasuredCase], alone: Sequence[MeasuredCase]
-) -> tuple[list[Suspect], str]:
-    """The hosts that are slow only over a backend, or why there can be none; `alone` are the launches of `none`."""
-    boot_ids = {rank.node: rank.boot_id for case in launches for rank in case.record.ranks}
-    if reason := slowness.why_no_network(boot_ids):
-        return [], reason
-    if any(has_rank_steps(case.record) for case in launches):
-        slow = [suspect for suspect in _late(launches, backend=backend) if suspect.rank is None]
-        return [replace(one, verdict="slow link") if one.verdict == "late" else one for one in slow], ""
-    jobs = _jobs(launches, alone)
-    if reason := slowness.why_no_slow_links(jobs):
-        return [], reason
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slow:
+    """A host or rank that looks slower than the others by BAND or more.
+
+    `p_value` is the chance that any of them is this slow if all are alike; `fewest_blocks` is the number of launches
+    with which it can fall to `alpha` at all.
+    """
+
+    name: str
+    slower: Interval  # than the median of the others: 0.1 is 10 %
+    p_value: float
+    alpha: float
+    fewest_blocks: int
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is significant, corrected for all hosts or ranks that were compared."""
+        return self.p_value <= self.alpha
+
+
+def slow_ones(blocks: Sequence[Mapping[str, float]], *, alpha: float = ALPHA) -> list[Slow]:
+    """The hosts or ranks that are slower than the others; `blocks` have their times in each launch, in any unit.
+
+    If all are alike, the times of a launch are exchangeable: one that is slow in one launch is no more likely to be
+    slow in the next. So the times within each launch are permuted, and one is significantly slow if its sum over
+    launches of log(time / median) exceeds the largest sum of any in all but `alpha` of the permutations (Westfall
+    & Young's maximum). A disturbance of a single launch, however large, does not add up. With U alike in B launches,
+    one of them is the slowest every time with probability U^(1 - B), so few launches are not enough.
+    """
+    blocks = [block for block in blocks if len(block) > 1]
+    names = sorted(set().union(*blocks)) if blocks else []
+    slower = {name: _slower(name, blocks) for name in names}
+    if not any(interval.center >= BAND for interval in slower.values()):
+        return []
+    p_values = _p_values(blocks, names)
+    fewest = fewest_blocks(min(map(len, blocks)), alpha=alpha)
     return [
-        Suspect(
-            hosts=link.hosts,
-            rank=None,
-            backend=backend,
-            slower=link.slower,
-            p_value=link.p_value,
-            verdict="slow link" if link.certain and len(link.hosts) == 1 else "not known",
-            reason=_why(link),
-        )
-        for link in slowness.slow_links(jobs)
-    ], ""
-
-
-def _why(link: slowness.SlowLink) -> str:
-    if not link.certain:
-        return f"not the same from job to job (p = {link.p_value:.2g})"
-    return "they always ran together" if len(link.hosts) > 1 else ""
-
-
-def _jobs(launches: Sequence[MeasuredCase], alone: Sequence[MeasuredCase]) -> list[slowness.JobTimes]:
-    """The launches over a backend relative to `none` in the same blocks, grouped by batch job."""
-    base = {case.block: case for case in alone}
-    by_job: dict[tuple[str, frozenset[str]], list[float]] = {}
-    for case in launches:
-        reference, hosts = base.get(case.block), hosts_of(case.record)
-        if reference is None or not hosts:
-            continue
-        ratio = case.world / (reference.latest or reference.world)
-        allocation = case.record.allocation
-        job = allocation.job_id if allocation else " ".join(map(str, case.block))
-        by_job.setdefault((job, frozenset(hosts)), []).append(ratio)
-    return [
-        slowness.JobTimes(hosts=hosts, ratio=float(np.exp(np.mean(np.log(ratios)))))
-        for (_, hosts), ratios in by_job.items()
+        Slow(name=name, slower=slower[name], p_value=p_values[name], alpha=alpha, fewest_blocks=fewest)
+        for name in names
+        if slower[name].center >= BAND
     ]
 
 
-def straggler_sentences(group: Stragglers, *, with_links: bool = True) -> list[str]:
-    """A sentence for each suspect, one if none is late, and, with `with_links`, what is not known about links.
+def fewest_blocks(num_compared: int, *, alpha: float = ALPHA) -> int:
+    """The fewest launches with which one of `num_compared` can be significantly slow."""
+    blocks = 2
+    while float(num_compared) ** (1 - blocks) > alpha:
+        blocks += 1
+    return blocks
 
-    Ranks of one node have no link between them, which goes without saying.
-    """
+
+def _slower(name: str, blocks: Sequence[Mapping[str, float]]) -> Interval:
+    own: dict[Hashable, float] = {index: block[name] for index, block in enumerate(blocks) if name in block}
+    others: dict[Hashable, float] = {
+        index: plain_median(time for other, time in block.items() if other != name)
+        for index, block in enumerate(blocks)
+        if name in block
+    }
+    return block_ratio(own, others).excess()
+
+
+def _p_values(blocks: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, float]:
+    places = {name: index for index, name in enumerate(names)}
+    generator = np.random.default_rng(_SEED)
+    observed, dealt = np.zeros(len(names)), np.zeros((NUM_DRAWS, len(names)))
+    counts = np.zeros(len(names))
+    for block in blocks:
+        columns = [places[name] for name in block]
+        logs: NDArray[np.float64] = np.log(list(block.values()))
+        logs -= np.median(logs)
+        observed[columns] += logs
+        counts[columns] += 1
+        dealt[:, columns] += generator.permuted(np.tile(logs, (NUM_DRAWS, 1)), axis=1)
+    # One that took part in more launches has a larger sum by chance, too.
+    scale = np.sqrt(counts)
+    largest = (dealt / scale).max(axis=1)
+    least = observed / scale - 1e-12  # tolerance for rounding: equal sums count as equal
+    return {
+        name: float((1 + np.sum(largest >= least[index])) / (1 + NUM_DRAWS)) for name, index in places.items()
+    }
+
+
+def straggler_sentences(group: Stragglers) -> list[str]:
+    """A sentence for each suspect, and one if none is late."""
     ranks = f"{group.num_ranks} ranks"
     kind = "" if group.evidence == "measured" else f" ({group.evidence})"
     sentences = [
@@ -237,35 +244,22 @@ def straggler_sentences(group: Stragglers, *, with_links: bool = True) -> list[s
         who = f"neither of the {whose}" if whose.startswith("2 ") else f"none of the {whose}"
         launches = plural(group.num_blocks, "launch")
         sentences.append(f"{who} is consistently late{kind} ({launches} without communication).")
-    reasons: dict[str, list[str]] = {}
-    for backend, reason in group.links.items() if with_links and len(group.hosts) > 1 else ():
-        reasons.setdefault(reason, []).append(backend)
-    sentences += [
-        f"slow links on {ranks}, by {', '.join(backends)}: not known; {reason}."
-        for reason, backends in reasons.items()
-    ]
     return sentences
 
 
 def _subject(suspect: Suspect) -> str:
-    if suspect.rank is not None:
-        return f"rank {suspect.rank} ({suspect.hosts[0]})"
-    return f"host{'s' * (len(suspect.hosts) > 1)} {', '.join(suspect.hosts)}"
+    return f"host {suspect.host}" if suspect.rank is None else f"rank {suspect.rank} ({suspect.host})"
 
 
 def _verdict_text(suspect: Suspect) -> str:
-    alone = suspect.backend == "none"
-    where = "without communication" if alone else f"over {suspect.backend}"
-    slower = f"{share_text(suspect.slower)} slower {where}"
-    if suspect.verdict == "not known":
-        return f"{slower}, but whether it is slow is not known: {suspect.reason}"
-    return (
-        f"{suspect.verdict}, {slower}, {'where no rank waits' if alone else 'and not without communication'}"
-    )
+    slower = f"{share_text(suspect.slower)} slower without communication"
+    if suspect.verdict == "late":
+        return f"late, {slower}, where no rank waits"
+    return f"{slower}, but whether it is slow is not known: {suspect.reason}"
 
 
 def straggler_rows(groups: Iterable[Stragglers]) -> list[dict[str, Any]]:
-    """One flat row per suspect. `slower` is a fraction of the others' time; `rank` None means whole hosts."""
+    """One flat row per suspect. `slower` is a fraction of the others' time; `rank` None means the whole host."""
     return [_row(group.family, group, suspect) for group in groups for suspect in group.suspects]
 
 
@@ -273,8 +267,7 @@ def _row(family: Family, group: Stragglers, suspect: Suspect) -> dict[str, Any]:
     return {
         **attributes(family, "system workload preset framework environment scaling_mode precision"),
         **attributes(group, "num_ranks num_nodes evidence"),
-        **attributes(suspect, "backend rank p_value verdict"),
-        "host": ", ".join(suspect.hosts),
+        **attributes(suspect, "host rank p_value verdict"),
         **interval_columns("slower", suspect.slower),
         "reason": suspect.reason or None,
     }

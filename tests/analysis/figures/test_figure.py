@@ -187,11 +187,11 @@ def test_heat_maps_line_up_by_launch_and_mark_their_ranks():
         late=(1,),
         launches=((0, "3", 0), (2, "5", 2)),
     )
-    second = replace(first, late=(), slow_links=(0,), launches=((1, "4", 0),))
+    second = replace(first, late=(), launches=((1, "4", 0),))
     figure = drawn(first, second)
     places = [[image.get_extent()[0] for image in axes.images] for axes in figure.axes[:2]]
     assert places == [[0, 2], [1]]
-    assert legend(figure) == ["straggler", "slow link", "between hosts and between launches"]
+    assert legend(figure) == ["straggler", "between hosts and between launches"]
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["3", "4", "5"]
 
 

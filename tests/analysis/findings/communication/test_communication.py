@@ -1,11 +1,8 @@
 """The planted share of an exchange that is hidden, the step predicted of its parts, and what is said of both."""
 
-import re
-
 import numpy as np
 import pytest
 
-from dlscale.analysis.findings.advice import advice
 from dlscale.analysis.findings.communication import communication_rows, communication_sentence
 from dlscale.analysis.findings.overlap import (
     NOT_OVERLAPPED,
@@ -15,7 +12,6 @@ from dlscale.analysis.findings.overlap import (
 )
 from dlscale.analysis.findings.waterfall_parts import waterfalls_of
 from dlscale.analysis.launches import launches_of
-from dlscale.analysis.measured import measure
 from tests.made_records import make_study
 
 from .conftest import DRIFT, MS, Link, plant
@@ -69,25 +65,6 @@ def test_an_exchange_longer_than_the_computation_cannot_be_hidden_whole():
     assert found.step.hidden.center == pytest.approx(1.0)  # all that can be
     assert found.hidden.center == pytest.approx(share)  # of the exchange
     assert found.step.shortest == pytest.approx(found.alone.seconds.center, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("hidden", "words"),
-    [
-        (
-            0.0,
-            r"loses 34 % of a step to communication and waiting: with twice the --batch that would be 20 %",
-        ),
-        (
-            -1.5,
-            r"56 % of a step to communication and waiting, of which the exchange by itself takes 22 %: .* 12 %.*wait",
-        ),
-    ],
-)
-def test_a_larger_batch_is_advised_against_what_the_exchange_takes_by_itself(hidden, words):
-    link = Link(bandwidth=0.7e9)  # 20.6 ms, beside a computation of 40 ms
-    (sentence,) = advice(measure(plant(link, hidden=hidden, overlap=True)))
-    assert re.search(words, sentence), sentence
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])

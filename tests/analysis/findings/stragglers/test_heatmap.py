@@ -76,12 +76,6 @@ def test_late_ranks_are_marked_in_the_panel_that_shows_it():
     assert marks(none) == [(5, "<")]
 
 
-def test_a_slow_link_has_a_mark_of_its_own():
-    figure, _ = draw(cluster(backend="grpc_ps", steps={"b": 0.8}))
-    none, servers = panels(figure)
-    assert (marks(none), marks(servers)) == ([], [(2, "D"), (3, "D")])
-
-
 def small_print(figure):
     return " ".join(figure.texts[-1].get_text().split())
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlscale.analysis.findings.slowness import BAND, fewest_blocks, slow_ones
+from dlscale.analysis.findings.stragglers import BAND, fewest_blocks, slow_ones
 
 
 def study(generator, *, num_units, num_blocks, slow=1.0, noise=0.03, disturbed=0.0):
