@@ -66,7 +66,6 @@ class Guide:
     label: str
     y: float | None = None
     points: tuple[tuple[float, float], ...] = ()
-    bound: bool = False  # an upper limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ memory bandwidth of a node while all of its ranks copy at once.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -137,35 +137,3 @@ def bucket_seconds(record: Record) -> Seconds | None:
 def _of_size(times: Seconds, buckets: Sequence[int], size: int) -> float:
     """The slowest rank's mean of one bucket of that size, median over windows."""
     return float(np.median(times[:, :, np.array(buckets) == size].mean(axis=2).max(axis=1)))
-
-
-NodesOf = tuple[Family, int, int, str]  # family, ranks, nodes, kind of evidence
-
-
-def copy_rates(exchanges: Iterable[CellLaunches]) -> dict[NodesOf, float]:
-    """Bytes per second, read and written, of the slowest node: the sum over its ranks, the median over launches.
-
-    `exchanges` are good launches of communication only, of all backends: none is involved in the copies.
-    """
-    by_place: defaultdict[NodesOf, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for launches in exchanges:
-        cell = launches.cell
-        by_node = by_place[launches.family, cell.num_ranks, cell.num_nodes, launches.evidence]
-        for record in launches.records:
-            if len(record.copy_rates) == cell.num_ranks:
-                nodes: defaultdict[str, float] = defaultdict(float)
-                for rank in (rank for rank in record.ranks if rank.rank < cell.num_ranks):
-                    nodes[rank.node] += record.copy_rates[rank.rank]
-                for node, rate in nodes.items():
-                    by_node[node].append(rate)
-    return {
-        where: min(float(np.median(rates)) for rates in by_node.values())
-        for where, by_node in by_place.items()
-        if by_node
-    }
-
-
-def cache_bytes(record: Record) -> int:
-    """Cache bytes of the node with the least; 0 unless known for all nodes."""
-    sizes = [node.cache_bytes for node in record.nodes]
-    return min((size for size in sizes if size), default=0) if all(sizes) else 0

@@ -10,7 +10,6 @@ from dlscale.analysis.declare import Column, Sentence, Table, brief, family_tags
 from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import ladder, memory, predicted_points, scaling, solution_table
-from dlscale.analysis.findings.bounds import ONE_NODE
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.curve_plots import (
     IDEAL,
@@ -30,7 +29,7 @@ from dlscale.analysis.findings.verdict import on_one_rank, verdict
 from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import BASE_CASE, VERSUS_BACKEND, VERSUS_NONE, base_of
-from dlscale.analysis.plots import Axis, Block, Figure, Guide, Plot
+from dlscale.analysis.plots import Axis, Block, Figure, Plot
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import RATIO_LIMITS, backend_name, percent, plural, rate, training_title
@@ -38,9 +37,6 @@ from dlscale.collectives.sharding import NONE as NOT_SHARDED
 
 NONE, BACKEND = "{} without communication", "{} of the same backend"
 PANELS = ((VERSUS_NONE, NONE, against_none), (VERSUS_BACKEND, BACKEND, against_backend))
-MOST_NAMED = 3  # backends in the name of a bound's line
-KINDS = ("wire", "memory", "loader")  # of bounds
-BINDS = 0.995  # a figure has no line for bounds that are 100 % everywhere
 
 
 Studied = tuple[Family, tuple[ScalingRow, ...], tuple[PlacedPrediction, ...]]
@@ -69,19 +65,9 @@ def efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
     plots = []
     for index, (family, rows, points) in enumerate(studied):
         value, base = (against_none, NONE) if is_scaled(rows, against_none) else (against_backend, BACKEND)
-        bounded = [row for row in rows if row.limits]
-        guides = (IDEAL, *_guides(bounded))
         if is_scaled(rows, value):
-            plot = efficiency_plot(family, rows, points, value=value, base=base, guides=guides)
-            notes = (*plot.notes, *([_not_known(bounded)] if bounded else []))
-            plots.append(
-                replace(
-                    plot,
-                    name=f"efficiency-{index}",
-                    title=f"Efficiency: {plot.title}",
-                    notes=tuple(filter(None, notes)),
-                )
-            )
+            plot = efficiency_plot(family, rows, points, value=value, base=base)
+            plots.append(replace(plot, name=f"efficiency-{index}", title=f"Efficiency: {plot.title}"))
     return plots
 
 
@@ -92,7 +78,6 @@ def efficiency_plot(
     *,
     value: Value,
     base: str,
-    guides: tuple[Guide, ...],
     among: Sequence[ScalingRow] = (),
 ) -> Plot:
     """The efficiency `value` of a family's curves over ranks, against `base`; `among` are the rows of other panels.
@@ -117,7 +102,7 @@ def efficiency_plot(
         x=rank_axis([*(among or shown), *points]),
         y=y,
         series=(*series_of(curves, value, say=percent, unit="block"), *predicted_series(points, value)),
-        guides=(*guides, *wall(among or shown, y)),
+        guides=(IDEAL, *wall(among or shown, y)),
         notes=(
             f"{family.constants}; vs {base.format(base_text(rows))}.",
             *without_point(rows, curves),
@@ -137,43 +122,6 @@ def is_scaled(rows: Sequence[ScalingRow], value: Value) -> bool:
     return any(row.cell.num_ranks != row.base_ranks and value(row) for row in rows)
 
 
-def _guides(rows: Sequence[ScalingRow]) -> Iterator[Guide]:
-    """A line per kind of bound, or one per backend if backends differ."""
-    lines: dict[tuple[str, tuple[tuple[float, float], ...]], list[str]] = {}
-    for name in dict.fromkeys(backend_name(row.cell) for row in rows):
-        own = sorted(
-            (row for row in rows if backend_name(row.cell) == name), key=lambda row: row.cell.num_ranks
-        )
-        for kind in KINDS:
-            known = {
-                float(row.cell.num_ranks): limit.efficiency
-                for row in own
-                for limit in row.limits
-                if limit.kind == kind and limit.efficiency is not None
-            }
-            if known:
-                lines.setdefault((kind, tuple(known.items())), []).append(name)
-    kinds = [kind for kind, _ in lines]
-    for (kind, points), names in lines.items():
-        others = f"{names[0]} and {len(names) - 1} more"
-        told = ", ".join(names) if len(names) <= MOST_NAMED else others
-        whose = f" ({told})" if kinds.count(kind) > 1 else ""
-        yield Guide(label=f"{kind} bound{whose}", points=points, bound=True)
-
-
-def _not_known(rows: Sequence[ScalingRow]) -> str:
-    """Why some kinds of bound are missing, with the reasons given on the most ranks; empty if none is."""
-    exchanging = [row for row in rows if row.cell.backend != "none"] or rows
-    most = max(exchanging, key=lambda row: row.cell.num_ranks)
-    known = {limit.kind for row in rows for limit in row.limits if limit.efficiency is not None}
-    reasons = [
-        f"{limit.kind} ({limit.words})"
-        for limit in most.limits
-        if limit.kind not in known and limit.words != ONE_NODE
-    ]
-    return f"No bound by {', '.join(reasons)}." if reasons else ""
-
-
 def efficiency_figure(
     family: Family,
     rows: Sequence[ScalingRow],
@@ -181,7 +129,7 @@ def efficiency_figure(
     form: Form = SCREEN,
     predicted: Sequence[PlacedPrediction] = (),
 ) -> Figure | None:
-    """Efficiency over ranks against both base cases, with bounds and predictions against `none`.
+    """Efficiency over ranks against both base cases, with predictions against `none`.
 
     None if only base cases have an efficiency.
     """
@@ -189,12 +137,9 @@ def efficiency_figure(
     shown = [row for curve in curves_of(chosen, _either) for row in curve.rows]
     if all(row.cell.num_ranks == row.base_ranks for row in shown):
         return None
-    bounded = [row for row in shown if row.limits and row.cell.backend != "none"]
-    bounds = [guide for guide in _guides(bounded) if any(height < BINDS for _, height in guide.points)]
     plots = []
     for short, base, value in PANELS:
-        guides = (IDEAL, *(bounds if value is against_none else ()))
-        plot = efficiency_plot(family, chosen, points, value=value, base=base, guides=guides, among=shown)
+        plot = efficiency_plot(family, chosen, points, value=value, base=base, among=shown)
         # One column of print has no room for the rest, which the caption says.
         title = _versus(short, rows) if form.printed else f"vs {base.format(base_text(rows))}"
         plots.append(replace(plot, title=title, says="base case not measured"))
@@ -207,7 +152,7 @@ def efficiency_figure(
         name="efficiency",
         brief=f"Efficiency vs {NONE.format(base_text(rows))} and vs the same backend; bars: "
         f"{100 * LEVEL:.0f} % intervals.",
-        words=_words(rows, shown, bounded, form, bounds=bool(bounds)),
+        words=_words(rows, shown, form),
         panels=tuple(replace(plot, x=plots[0].x, y=replace(plot.y, high=high)) for plot in plots),
         lines=scaling_lines(shown, points),
         predicted=points,
@@ -215,14 +160,7 @@ def efficiency_figure(
     )
 
 
-def _words(
-    rows: Sequence[ScalingRow],
-    shown: Sequence[ScalingRow],
-    bounded: Sequence[ScalingRow],
-    form: Form,
-    *,
-    bounds: bool,
-) -> Iterator[str]:
+def _words(rows: Sequence[ScalingRow], shown: Sequence[ScalingRow], form: Form) -> Iterator[str]:
     base = shown[0].base_ranks
     ratios: list[Interval] = [
         interval
@@ -238,10 +176,6 @@ def _words(
     )
     if any("unpaired" in interval.method for interval in ratios):
         yield "Points without a common block with their base case are unpaired (see the CSV)."
-    if bounds:
-        yield f"Bounds {_versus(VERSUS_NONE, rows)}, which no point over these backends can exceed."
-    if bounded:
-        yield _not_known(bounded)
     if any(interval.low is None for interval in ratios):
         yield "No bar: too few blocks."
     bases = [

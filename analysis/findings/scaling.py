@@ -18,13 +18,6 @@ from dlscale.analysis.curves import options_order
 from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, Value, shown_number, tags_of
 from dlscale.analysis.families import Family, FrameworkPair
 from dlscale.analysis.finding import PLACE_COLUMNS, Finding, tokens_column
-from dlscale.analysis.findings.bounds import (
-    CellLimits,
-    Limit,
-    bound_columns,
-    bound_sentences,
-    efficiency_limits,
-)
 from dlscale.analysis.findings.outliers import efficiency_notes, outlier_columns, outlier_notes
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import VERSUS_BACKEND, VERSUS_NONE, CellMetrics, metrics_of
@@ -53,7 +46,7 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
 
     `speed_up` is `efficiency_none` times the number of ranks over `base_ranks`, those of the base cases;
     `efficiency_none_median` is the efficiency of the median block.
-    `bound_wire`, `bound_memory` and `bound_loader` are upper bounds of `efficiency_none`. `num_launches_out` and
+    `num_launches_out` and
     the like describe outliers, which are included in all numbers but those with `without` in their name.
     `input_stall` and `input_loss` are shares of a training step. `comparable` says whether the parity gate
     passed between the frameworks; None if it did not run or there is only one framework.
@@ -71,7 +64,6 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
         **interval_columns("efficiency_none", row.efficiency_none),
         **interval_columns("efficiency_backend", row.efficiency_backend),
         "efficiency_none_median": row.efficiency_none_median,
-        **bound_columns(row.limits),
         **interval_columns("input_stall", row.input_stall),
         **interval_columns("input_loss", row.input_loss),
         "peak_rss_bytes": row.peak_rss_bytes,
@@ -113,7 +105,6 @@ class ScalingRow:
     gpu_memory: GpuMemory | None = None  # likewise
     num_launches: int = 0  # that gave a number
     pair: FrameworkPair | None = None  # with the other framework; None if the study has only one
-    limits: tuple[Limit, ...] = ()  # bounds of `efficiency_none`; only for trainings on several ranks
     outliers: Outliers | None = None  # launches and windows that stand out; None without a good launch
     on_launches: tuple[str, ...] = ()  # those of the notes that are on outlying, unsteady or short launches
     history: tuple[str, ...] = ()  # those on what was made good since
@@ -194,8 +185,8 @@ SCALING = TableOf[ScalingRow](
 
 def scaling_rows(measured: Measured) -> tuple[ScalingRow, ...]:
     """The rows of all cells, planned ones without a record too, by family, backend, control and ranks."""
-    limits, planned = efficiency_limits(measured), dict(measured.planned_cells)
-    rows = [_row(one, measured, limits) for one in measured.once(metrics_of)]
+    planned = dict(measured.planned_cells)
+    rows = [_row(one, measured) for one in measured.once(metrics_of)]
     for cell_id in {row.cell.id for row in rows} & planned.keys():
         del planned[cell_id]
     for cell in planned.values():
@@ -212,7 +203,7 @@ def scaling_rows(measured: Measured) -> tuple[ScalingRow, ...]:
     return tuple(sorted(rows, key=_row_order))
 
 
-def _row(one: CellMetrics, measured: Measured, limits: CellLimits) -> ScalingRow:
+def _row(one: CellMetrics, measured: Measured) -> ScalingRow:
     """All numbers include outliers; notes give the numbers without."""
     cell, family, relations = one.launches.cell, one.launches.family, [one.against_none]
     if cell.backend != "none":
@@ -247,7 +238,6 @@ def _row(one: CellMetrics, measured: Measured, limits: CellLimits) -> ScalingRow
         num_launches=num_launches,
         num_planned=max(num_launches + one.num_failed, of_plan.num_launches if of_plan else 0),
         pair=pair,
-        limits=limits.get((family, one.launches.id, one.evidence), ()),
         notes=(*_parity(pair), *notes, *outlying),
         outliers=one.outliers,
         on_launches=(*filter(None, on_launches), *outlying),
@@ -270,7 +260,7 @@ def rows_of(rows: Iterable[ScalingRow], family: Family) -> tuple[ScalingRow, ...
 
 
 def _sentences(rows: Sequence[ScalingRow]) -> Iterator[Sentence]:
-    """Which frameworks train the same network, each backend's efficiency on the most ranks, and what limits it."""
+    """Which frameworks train the same network, and each backend's efficiency on the most ranks."""
     same = ((row.family.workload, row.pair.verdict) for row in rows if row.pair and row.pair.comparable)
     for workload, text in dict.fromkeys(same):
         yield Sentence(text=f"{workload_title(workload)}: {text}.", tags=Tags(workload=workload))
@@ -279,13 +269,8 @@ def _sentences(rows: Sequence[ScalingRow]) -> Iterator[Sentence]:
         own = rows_of(rows, family)
         name = f"{workload_title(family.workload)} ({family.framework}), " if len(families) > 1 else ""
         groups = groupby(own, key=lambda row: (row.cell.control, backend_name(row.cell), row.evidence))
-        bounded = [row for row in own if row.limits and row.cell.backend != "none"]
-        last = {(backend_name(row.cell), row.evidence): row for row in bounded}.values()
-        for text in (
-            *(efficiency_summary(list(group)) for _, group in groups),
-            *bound_sentences([(row.cell, row.limits) for row in last]),
-        ):
-            if text:
+        for _, group in groups:
+            if text := efficiency_summary(list(group)):
                 tags = Tags(workload=family.workload, framework=family.framework)
                 yield Sentence(text=f"{name}{text}", tags=tags)
 

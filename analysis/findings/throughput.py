@@ -11,7 +11,6 @@ from dlscale.analysis.families import Family, common_family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
 from dlscale.analysis.findings.curve_plots import (
-    IDEAL,
     MOST_IN_A_COLUMN,
     Shown,
     against_backend,
@@ -52,7 +51,7 @@ def own_efficiency_plots(studied: Iterable[Studied]) -> list[Plot]:
     for index, (family, every, _) in enumerate(studied):
         rows = [row for row in every if row.cell.backend != "none"]
         if is_scaled(rows, against_none) and is_scaled(rows, against_backend):
-            own = efficiency_plot(family, rows, (), value=against_backend, base=BACKEND, guides=(IDEAL,))
+            own = efficiency_plot(family, rows, (), value=against_backend, base=BACKEND)
             plots.append(replace(own, name=f"own-{index}"))
     return plots
 

@@ -17,7 +17,7 @@ from dlscale.analysis.declare import Column, Sentence, Shown, Table, TableOf, ta
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.curve_plots import IDEAL, against_backend, against_none, throughput_of
+from dlscale.analysis.findings.curve_plots import against_backend, against_none, throughput_of
 from dlscale.analysis.findings.efficiency import BACKEND, NONE, efficiency_plot, is_scaled
 from dlscale.analysis.findings.scaling import SCALING, ScalingRow, base_text
 from dlscale.analysis.findings.small_print import scaling_lines, span, warning
@@ -202,7 +202,7 @@ def together_plot(training: Training, what: str) -> Plot | None:
     value, base = (against_none, NONE) if everywhere else (against_backend, BACKEND)
     if not is_scaled(every, value):
         return None
-    plot = efficiency_plot(family, every, (), value=value, base=base, guides=(IDEAL,))
+    plot = efficiency_plot(family, every, (), value=value, base=base)
     bases = [
         f"{member.label}: vs {base.format(base_text(rows))}, of the same study."
         for member, rows in own

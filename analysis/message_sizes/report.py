@@ -193,7 +193,7 @@ def _plot(panel: Panel, bound: Sequence[MessageSizeRow], every: Sequence[Message
             _series(name, [row for row in rows if row.title == name])
             for name in dict.fromkeys(row.title for row in rows)
         ),
-        guides=(Guide(label="memory bound", points=tuple(curve), bound=True),) if curve else (),
+        guides=(Guide(label="memory bound", points=tuple(curve)),) if curve else (),
     )
 
 

@@ -8,7 +8,7 @@ L is the latency of a message, G what one between groups has more, g the seconds
 sends and receives, what leaves and enters a group, and with minimal routing what goes from one group to another.
 All flows of a phase end together, so shares of a link change nothing: the fullest link decides. So the time is affine
 in n, and a whole exchange is two numbers (`cost`). Ranks that share a node first sum their gradients in its memory:
-2 r n / M seconds for r ranks, read once and written once, as in `findings.bounds`; or, from GPU to GPU, in a ring over
+2 r n / M seconds for r ranks, read once and written once; or, from GPU to GPU, in a ring over
 their links of rate D: 2 (r - 1)/r n / D. Where a study has measured exchanges within a node, these are taken.
 
 What a formula cannot see is the jitter of single messages, which later ones wait for: `ring_seconds` follows every

@@ -41,7 +41,7 @@ from dlscale.benchmarks.records.store import Store
 @predicted_option
 @results_option
 @json_option
-@click.option("--full", is_flag=True, help="All tables: controls, start-up, energy, bounds, notes.")
+@click.option("--full", is_flag=True, help="All tables: controls, start-up, energy, notes.")
 @click.option("--text", "as_text", is_flag=True, help="All tables, and plots in characters.")
 @click.option("--open", "in_browser", is_flag=True, help="Open the page in the browser, or print its link.")
 def report(

@@ -273,7 +273,6 @@ def _guide(guide: Guide, scale: float) -> dict[str, Any]:
         "y": _drawn(guide.y, scale),
         "xs": [x for x, _ in guide.points],
         "ys": [_drawn(y, scale) for _, y in guide.points],
-        "bound": guide.bound,
     }
 
 

@@ -73,7 +73,7 @@ drawers.curves = (name) => {
   }));
   const lines = guides.map((guide) => ({
     type: "scatter", mode: "lines", hoverinfo: "skip",
-    line: { color: variable("--faint"), width: 1, dash: guide.bound ? "dot" : "solid" },
+    line: { color: variable("--faint"), width: 1 },
     x: guide.y === null ? guide.xs : ends(x, shown), y: guide.y === null ? guide.ys : [guide.y, guide.y],
   }));
   return [[...bands, ...lines, ...traces, ...rings], layoutWith({ xaxis: axisWith(x, { showgrid: x.kind === "time" }), yaxis: axisWith(y) })];

@@ -42,7 +42,7 @@ PLOT = Plot(
     x=Axis(title="ranks", kind="log", ticks=((1, "1"), (2, "2")), low=0.7, high=3),
     y=Axis(title="speed", kind="log", low=5, high=30),
     series=(SERIES,),
-    guides=(Guide(label="ideal", points=((0.7, 7), (3, 30))), Guide(label="bound: wire", y=20, bound=True)),
+    guides=(Guide(label="ideal", points=((0.7, 7), (3, 30))), Guide(label="memory bound", y=20)),
 )
 FIGURE = Figure(
     name="speed",
@@ -71,7 +71,7 @@ def test_points_intervals_and_guides_are_drawn_and_named():
     whole, none = bars.get_segments()
     assert whole[:, 1].tolist() == [9, 12]
     assert np.isnan(none).any() or not len(none), "a point without an interval has no bar"
-    assert legend(figure) == ["ring", "ideal", "bound: wire"]
+    assert legend(figure) == ["ring", "ideal", "memory bound"]
     words = " ".join(text.get_text() for text in figure.texts)
     assert all(word in words for word in ("NOT COMPARABLE", "Medians.", "Origin."))
 

@@ -60,22 +60,28 @@ def test_every_training_is_drawn_against_time_epochs_and_steps():
 
 def test_without_the_number_of_samples_there_are_no_epochs():
     names = [plot.name for plot in on_page(study("torch", num_training=None))]
-    assert names == ["quality-time-0", "quality-steps-0", "loss-time-0", "loss-steps-0", "time-to-solution-0"]
+    assert names == [
+        *("quality-time-0", "quality-steps-0", "loss-time-0", "loss-steps-0", "time-to-solution-0"),
+        "samples-0",
+    ]
 
 
 def test_the_page_has_the_time_over_ranks_with_the_ideal():
-    (*_, plot) = on_page(study("torch"))
+    (*_, plot, samples) = on_page(study("torch"))
     seconds = LAUNCH + SET_UP + EVALUATING + 20
     assert [[point.y for point in series.points] for series in plot.series] == [[pytest.approx(seconds)]] * 2
     (ideal,) = plot.guides
     assert ideal.points == ((1, pytest.approx(seconds)), (2, pytest.approx(seconds / 2)))
+    assert [[(point.x, point.y) for point in series.points] for series in samples.series] == [
+        [(batch, 40 * batch)] for batch in (16, 32)
+    ]
 
 
 def test_on_the_page_plots_of_two_frameworks_stand_side_by_side():
     records = study("torch", "tensorflow")
     plots = on_page(records)
     assert [plot.name for plot in plots[:2]] == ["quality-time-0", "quality-time-1"]
-    assert [plot.series[0].tags.framework for plot in plots] == ["tensorflow", "torch"] * 7
+    assert [plot.series[0].tags.framework for plot in plots] == ["tensorflow", "torch"] * 8
     own = {said.text.split(": ")[0] for said in on_page(records, Sentence) if " reaches " in said.text}
     assert own == {"HEP-CNN, tensorflow", "HEP-CNN, torch"}
 

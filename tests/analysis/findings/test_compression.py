@@ -2,7 +2,6 @@
 
 import pytest
 
-from dlscale.analysis.findings.bounds import gradient_bytes
 from dlscale.analysis.findings.compression import compressed_cells
 from dlscale.analysis.measured import measure
 from dlscale.analysis.records import wire_bytes, wire_share
@@ -128,8 +127,3 @@ def test_the_row_is_in_every_report():
 def test_bytes_are_read_as_the_backend_counted_them(told, sent, share):
     made = record({}, told=told)
     assert (wire_bytes(made), wire_share(made)) == (sent, share)
-
-
-def test_a_bound_of_the_wire_is_that_of_what_is_sent():
-    plain, compressed = (gradient_bytes(record({}, told=told)) for told in ({}, {"wire_bytes": 40}))
-    assert compressed == pytest.approx(plain / 10, abs=1)

@@ -103,14 +103,6 @@ def test_constant_columns_are_told_in_the_caption_once(made):
         assert ("HEP-CNN small, torch, weak, 8 samples" in table.caption) == (trainings == ONE)
 
 
-def test_a_bound_is_a_line_in_the_plot(made, records):
-    plot = plots(made.page(records))["efficiency-0"]
-    bounds = [guide for guide in plot.guides if guide.bound]
-    assert bounds
-    assert all(guide.label.startswith("wire bound") for guide in bounds)
-    assert any("No bound by memory" in note for note in plot.notes)
-
-
 @pytest.mark.parametrize("num_trainings", [1, 3])
 def test_the_headline_has_every_significant_difference(made, num_trainings):
     page = made.page(made.study(trainings=made.TRAININGS[:num_trainings], num_blocks=12))
