@@ -14,7 +14,6 @@ from functools import cached_property
 import numpy as np
 
 from dlscale.analysis.families import Family, family_of
-from dlscale.analysis.outliers import Outlier, Outliers, outliers_of, outlying
 from dlscale.analysis.records import (
     APART,
     Seconds,
@@ -361,41 +360,3 @@ def good_launches(
         if (launches.cell.control in controls if controls else launches.cell.control not in APART)
     ]
     return [good for launches in wanted for good in launches.of_kind.values() if good.cases]
-
-
-def outliers(measured: Iterable[CellLaunches]) -> list[Outliers]:
-    """The outliers of each cell and kind of evidence."""
-    cells = good_launches(measured)
-    factors = outlying(
-        [launches.world for launches in cells], systems=[launches.family.system for launches in cells]
-    )
-    return [
-        outliers_of(
-            launches.cell,
-            launches.family,
-            launches.evidence,
-            seconds={case.block: case.seconds for case in launches.cases},
-            launches=[
-                Outlier(block=case.block, factor=out[case.block], steady=case.steady)
-                for case in launches.cases
-                if case.block in out
-            ],
-        )
-        for launches, out in zip(cells, factors, strict=True)
-    ]
-
-
-StandingOut = Mapping[tuple[Family, str, str], Outliers]  # by family, cell and kind of evidence
-
-
-def without_outliers(launches: CellLaunches, out: StandingOut) -> CellLaunches:
-    """The launches without those that stand out; the same object where none does."""
-    blocks = {
-        kind: cell_outliers.blocks
-        for kind in launches.of_kind
-        if (cell_outliers := out.get((launches.family, launches.id, kind))) and cell_outliers.launches
-    }
-    if not blocks:
-        return launches
-    kept = (case for case in launches.cases if case.block not in blocks.get(case.record.evidence, ()))
-    return replace(launches, cases=tuple(kept))

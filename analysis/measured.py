@@ -14,13 +14,9 @@ from typing import Any, TypeVar
 from dlscale.analysis.families import Family, FrameworkPair, base_ranks, family_of, pairs_of
 from dlscale.analysis.launches import (
     CellLaunches,
-    StandingOut,
     good_launches,
     launches_of,
-    outliers,
-    without_outliers,
 )
-from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.provenance import Provenance, provenance
 from dlscale.analysis.records import APART, why_unusable
 from dlscale.analysis.variants import Variants
@@ -144,26 +140,6 @@ class Measured:
         return {
             family: base_ranks((launches.cell for launches in own), self.base)
             for family, own in self.by_family.items()
-        }
-
-    @cached_property
-    def outliers(self) -> tuple[Outliers, ...]:
-        """The launches and windows that stand out, of each cell and kind of evidence."""
-        return tuple(outliers(self.launches))
-
-    @cached_property
-    def standing_out(self) -> StandingOut:
-        """The `outliers` by family, cell and kind of evidence."""
-        return {(entry.family, entry.cell.id, entry.evidence): entry for entry in self.outliers}
-
-    @cached_property
-    def without_outliers(self) -> Mapping[Family, tuple[CellLaunches, ...]]:
-        """`by_family` without the launches that stand out, of the families that have any."""
-        families = {entry.family for entry in self.outliers if entry.launches}
-        return {
-            family: tuple(without_outliers(launches, self.standing_out) for launches in own)
-            for family, own in self.by_family.items()
-            if family in families
         }
 
     @cached_property

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from dlscale.analysis.families import Family, base_cell
 from dlscale.analysis.launches import CellLaunches
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.statistics import (
     LEVEL,
     MIN_BLOCKS,
@@ -42,7 +41,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellMetrics:
-    """The numbers of a cell's good launches of one kind of evidence. All include outliers, but `without_outliers`."""
+    """The numbers of a cell's good launches of one kind of evidence."""
 
     launches: CellLaunches  # those that the numbers are of; none if all failed
     evidence: str
@@ -53,8 +52,6 @@ class CellMetrics:
     base: CellLaunches | None  # the good launches of none on `base_ranks`, of one kind of evidence
     against_none: Relation
     against_backend: Relation
-    without_outliers: Relation | None  # against `none`; None where none of the family stands out
-    outliers: Outliers | None
     input_stall: Interval | None
     input_loss: Interval | None
     flaws: tuple[str, ...]  # of all launches of the cell
@@ -70,9 +67,9 @@ def metrics_of(measured: Measured) -> tuple[CellMetrics, ...]:
 def _metrics_of_family(
     family: Family, own: Sequence[CellLaunches], measured: Measured
 ) -> Iterator[CellMetrics]:
-    ranks, trimmed = measured.base_ranks[family], measured.without_outliers.get(family)
+    ranks = measured.base_ranks[family]
     cells = [launches.cell for launches in own]
-    for place, every in enumerate(own):
+    for every in own:
         none = base_cell(every.cell, cells, same_backend=False, num_ranks=ranks)
         same = base_cell(every.cell, cells, same_backend=True, num_ranks=ranks)
         for index, (kind, launches) in enumerate(every.of_kind.items()):
@@ -83,12 +80,6 @@ def _metrics_of_family(
                 other = _base(launches, own, same)
                 name = base_of(every.cell, ranks, same_backend=True)
                 against_backend = _relation(launches, other, own, base_name=name)
-            without = None
-            if trimmed:
-                kept = trimmed[place].of_kind[kind]
-                without = _relation(
-                    kept, _base(kept, trimmed, none), trimmed, base_name=base_of(every.cell, ranks)
-                )
             stall, loss = _input_shares(launches, own)
             yield CellMetrics(
                 launches=launches,
@@ -100,8 +91,6 @@ def _metrics_of_family(
                 base=base if base and base.cases else None,
                 against_none=against_none,
                 against_backend=against_backend,
-                without_outliers=without,
-                outliers=measured.standing_out.get((family, every.id, kind)),
                 input_stall=stall,
                 input_loss=loss,
                 flaws=every.flaws,

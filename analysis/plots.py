@@ -18,7 +18,7 @@ from dlscale.analysis.text import points, share_text
 class Point:
     """A point of a series, with limits of y and of x (`left`, `right`), where they are known.
 
-    `lines` are its tooltip: value, interval, n; `label` stands beside it. A `flagged` point has a ring.
+    `lines` are its tooltip: value, interval, n; `label` stands beside it.
     """
 
     x: float
@@ -29,7 +29,6 @@ class Point:
     right: float | None = None
     label: str = ""
     lines: tuple[str, ...] = ()
-    flagged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +125,7 @@ class Axis:
 class Plot:
     """A plot. `says` describes it in a sentence for screen readers; `table` names the table with its numbers.
 
-    `flag` is the meaning of a ring around a point; empty if no point has one. `layers` are the names of the parts of
-    `stacks`, from below.
+    `layers` are the names of the parts of `stacks`, from below.
     """
 
     name: str
@@ -141,7 +139,6 @@ class Plot:
     notes: tuple[str, ...] = ()
     table: str = ""
     tags: Tags = NO_TAGS
-    flag: str = ""
     bars: Bars | None = None
     stacks: tuple[Stack, ...] = ()
     layers: tuple[str, ...] = ()

@@ -75,16 +75,16 @@ def contrast_sentence(contrast: Contrast) -> str:
     name, reference = contrast.contender.name, contrast.reference.name
     if contrast.ratio is None:
         return f"{_subject(contrast)} cannot be shown: {contrast.reason}."
-    without = _without_text(contrast)
+    median = _median_text(contrast)
     if contrast.verdict in ("faster", "slower"):
-        return f"{name} is {_by(contrast.ratio)} than {reference}{_where(contrast)} ({chance_text(contrast)}){without}."
+        return f"{name} is {_by(contrast.ratio)} than {reference}{_where(contrast)} ({chance_text(contrast)}){median}."
     if contrast.verdict == "alike":
         alike = f"{name} and {reference} are alike{_where(contrast)}, within {100 * CONTRAST_BAND:.0f} %"
-        return f"{alike}: {name} is {_between(contrast.ratio)}{without}."
+        return f"{alike}: {name} is {_between(contrast.ratio)}{median}."
     if contrast.verdict == "not shown":
         unknown = f"{name} is not shown to be faster or slower than {reference}{_where(contrast)}"
-        return f"{unknown}: it is {_between(contrast.ratio)} ({chance_text(contrast)}){without}."
-    seen = f"{_shown_text(contrast.ratio)}{without}"
+        return f"{unknown}: it is {_between(contrast.ratio)} ({chance_text(contrast)}){median}."
+    seen = f"{_shown_text(contrast.ratio)}{median}"
     return f"{_subject(contrast)} cannot be shown: {contrast.reason}. What was seen: {seen}."
 
 
@@ -150,17 +150,12 @@ def _effect_size(value: float) -> str:
     return f"{abs(100 * (value - 1)):.1f}"
 
 
-def _without_text(contrast: Contrast) -> str:
-    """The result without outlying launches, or of the median block where that differs."""
-    if contrast.ratio is None:
+def _median_text(contrast: Contrast) -> str:
+    """The result of the median block where that differs."""
+    median = contrast.median_ratio
+    if contrast.ratio is None or median is None or not disagree(contrast.ratio, median):
         return ""
-    if contrast.without is None:
-        median = contrast.median_ratio
-        other = median is not None and disagree(contrast.ratio, median)
-        return f"; in the median block {_side(median)}" if median is not None and other else ""
-    num = contrast.num_blocks - contrast.without.n
-    which = "block" if num == 1 else f"{num} blocks"
-    return f"; without the {which} with an outlying launch {_by(contrast.without)}"
+    return f"; in the median block {_side(median)}"
 
 
 def _tags(contrast: Contrast) -> Tags:
@@ -207,7 +202,6 @@ def _row(contrast: Contrast) -> dict[str, Any]:
         "num_blocks": contrast.num_blocks,
         **interval_columns("ratio", contrast.ratio),
         "ratio_median": contrast.median_ratio,
-        **interval_columns("ratio_without_outliers", contrast.without),
         **interval_columns("effect", contrast.standardised),
         **attributes(contrast, "p_value p_adjusted verdict"),
         "reason": contrast.reason or None,

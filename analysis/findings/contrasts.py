@@ -8,7 +8,7 @@ claim needs. docs/metrics.md explains the method.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,9 +19,7 @@ from scipy.special import nctdtrinc
 from dlscale.analysis.families import pairs_of
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, declare, declare_variants
 from dlscale.analysis.findings.interference import why_unclaimable
-from dlscale.analysis.launches import Block
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_median, block_ratio, blocks_needed
 from dlscale.analysis.text import plural
 from dlscale.base.errors import UsageError
@@ -125,7 +123,6 @@ CONTRAST_BAND = 0.02  # of throughput: a smaller difference does not matter in p
 CONTRAST_ALPHA = 1 - LEVEL
 
 Verdict = Literal["faster", "slower", "alike", "not shown", "cannot be shown"]
-Flagged = Mapping[tuple[str, str], Set[Block]]  # (cell, kind of evidence) -> blocks of its outlying launches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +132,6 @@ class Contrast(Declared):
     num_blocks: int  # that both have
     ratio: Interval | None  # None if one of them gave no number, or they may not be compared
     median_ratio: float | None  # of the blocks; `ratio` is of geometric means
-    without: Interval | None  # the same without blocks that have an outlying launch; None if there is none
     standardised: Interval | None  # mean log ratio over its standard deviation between blocks
     p_value: float | None  # of the sign-flip test; None without a common block
     p_adjusted: float | None  # Holm's, over all declared comparisons
@@ -164,11 +160,10 @@ class Contrasts:
 def contrasts(
     declaration: Declaration,
     *,
-    flagged: Flagged | None = None,
     forbidden: Callable[[Declared], str] | None = None,
     unclaimable: str = "",
 ) -> Contrasts:
-    """Test all declared comparisons. `flagged` launches are outliers: they count, and `without` excludes them.
+    """Test all declared comparisons.
 
     `forbidden` gives the reason why two may not be compared, such as frameworks whose networks differ; empty if they
     may. `unclaimable` is why the whole study claims nothing; its ratios are given. A pair without a number still counts
@@ -198,7 +193,6 @@ def contrasts(
                 num_blocks=len(ratios),
                 ratio=ratio,
                 median_ratio=block_median(over, under) if ratio else None,
-                without=_ratio_without(pair, flagged or {}) if ratio else None,
                 standardised=standardised(ratios),
                 p_value=p_value,
                 p_adjusted=None if p_value is None else p_adjusted,
@@ -242,15 +236,9 @@ def declared_contrasts(
         declaration = declare(study.launches, factor=factor, reference=reference, **given)
     return contrasts(
         declaration,
-        flagged=flagged_blocks(study.outliers),
         forbidden=parity_forbids(study.parities),
         unclaimable=why_unclaimable(study),
     )
-
-
-def flagged_blocks(outlying: Iterable[Outliers]) -> Flagged:
-    """The blocks of each cell's outlying launches."""
-    return {(cell.cell.id, cell.evidence): cell.blocks for cell in outlying if cell.launches}
 
 
 def parity_forbids(parities: Iterable[Parity]) -> Callable[[Declared], str]:
@@ -299,14 +287,3 @@ def undecided_text(num_blocks: int, num_declared: int, needed: int) -> str:
 def _log_ratios(pair: Declared) -> list[float]:
     over, under = pair.contender.rates, pair.reference.rates
     return [math.log(over[block] / under[block]) for block in pair.common]
-
-
-def _ratio_without(pair: Declared, flagged: Flagged) -> Interval | None:
-    """The ratio over the blocks in which neither side has an outlier; None if those are all blocks or too few."""
-    sides = (pair.contender, pair.reference)
-    left_out = set().union(*(flagged.get((side.cell.id, side.evidence), set()) for side in sides))
-    kept = [block for block in pair.common if block not in left_out]
-    if len(kept) == len(pair.common) or len(kept) < MIN_BLOCKS:
-        return None
-    over, under = ({block: side.rates[block] for block in kept} for side in sides)
-    return block_ratio(over, under)

@@ -216,9 +216,9 @@ def _screen(study: Measured) -> Iterator[Block]:
         groups, shown = [list(trained)], [row for own in trained.values() for row in on_most_ranks(own)]
     for group in groups:
         yield from _group(group, [row for family in group for row in trained[family]], study, on_most=on_most)
-    if outlying := sum(bool(row.on_launches) for row in shown):
-        have = "has" if outlying == 1 else "have"
-        yield Sentence(text=f"{plural(outlying, 'cell')} {have} outlying, unsteady or short launches: {FULL}")
+    if noted := sum(bool(row.on_launches) for row in shown):
+        have = "has" if noted == 1 else "have"
+        yield Sentence(text=f"{plural(noted, 'cell')} {have} unsteady, short or uneven launches: {FULL}")
     if shown:
         yield Sentence(text=_legend(shown, on_most=on_most), quiet=True)
 

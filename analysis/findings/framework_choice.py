@@ -18,7 +18,7 @@ from dlscale.analysis.finding import Finding
 from dlscale.analysis.findings import solution_table
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared
 from dlscale.analysis.findings.contrast_table import CONTRASTS
-from dlscale.analysis.findings.contrasts import Contrast, Contrasts, Verdict, contrasts, flagged_blocks
+from dlscale.analysis.findings.contrasts import Contrast, Contrasts, Verdict, contrasts
 from dlscale.analysis.findings.data_formats import FORMAT_USES, FormatUse, preparation_sentences
 from dlscale.analysis.findings.interference import why_unclaimable
 from dlscale.analysis.findings.program_plots import program_plots
@@ -238,7 +238,6 @@ def _tested(pairs: Sequence[Declared], items: Sequence[Program], studies: Sequen
     speeds = (study for study in studies if not solution_table.FINDING.of(study))
     return contrasts(
         Declaration(factor="program", pairs=tuple(pairs)),
-        flagged=flagged_blocks(item.row.outliers for item in items if item.row.outliers),
         forbidden=forbidden,
         unclaimable=next(filter(None, (why_unclaimable(study) for study in speeds)), ""),
     )

@@ -18,10 +18,8 @@ from dlscale.analysis.curves import options_order
 from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, Value, shown_number, tags_of
 from dlscale.analysis.families import Family, FrameworkPair
 from dlscale.analysis.finding import PLACE_COLUMNS, Finding, tokens_column
-from dlscale.analysis.findings.outliers import efficiency_notes, outlier_columns, outlier_notes
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import VERSUS_BACKEND, VERSUS_NONE, CellMetrics, metrics_of
-from dlscale.analysis.outliers import Outliers
 from dlscale.analysis.records import pixels_per_second, setting_columns, tokens_per_second
 from dlscale.analysis.statistics import LEVEL, Interval
 from dlscale.analysis.text import (
@@ -46,8 +44,6 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
 
     `speed_up` is `efficiency_none` times the number of ranks over `base_ranks`, those of the base cases;
     `efficiency_none_median` is the efficiency of the median block.
-    `num_launches_out` and
-    the like describe outliers, which are included in all numbers but those with `without` in their name.
     `input_stall` and `input_loss` are shares of a training step. `comparable` says whether the parity gate
     passed between the frameworks; None if it did not run or there is only one framework.
     """
@@ -74,7 +70,6 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
         "comparable": row.pair and row.pair.comparable,
         "num_launches": row.num_launches,
         "num_planned": row.num_planned,
-        **outlier_columns(row.outliers),
         "base_ranks": row.base_ranks,
         "notes": list(row.notes),
     }
@@ -105,8 +100,7 @@ class ScalingRow:
     gpu_memory: GpuMemory | None = None  # likewise
     num_launches: int = 0  # that gave a number
     pair: FrameworkPair | None = None  # with the other framework; None if the study has only one
-    outliers: Outliers | None = None  # launches and windows that stand out; None without a good launch
-    on_launches: tuple[str, ...] = ()  # those of the notes that are on outlying, unsteady or short launches
+    on_launches: tuple[str, ...] = ()  # those of the notes that are on unsteady, short or uneven launches
     history: tuple[str, ...] = ()  # those on what was made good since
 
     @property
@@ -204,7 +198,6 @@ def scaling_rows(measured: Measured) -> tuple[ScalingRow, ...]:
 
 
 def _row(one: CellMetrics, measured: Measured) -> ScalingRow:
-    """All numbers include outliers; notes give the numbers without."""
     cell, family, relations = one.launches.cell, one.launches.family, [one.against_none]
     if cell.backend != "none":
         relations.append(one.against_backend)
@@ -215,9 +208,6 @@ def _row(one: CellMetrics, measured: Measured) -> ScalingRow:
     for relation in relations:
         notes += relation.notes
         on_launches.append(relation.uneven)
-    outlying = list(outlier_notes(one.outliers)) if one.outliers else []
-    if one.without_outliers:
-        outlying += efficiency_notes(one.against_none.ratio, one.without_outliers.ratio)
     pair, of_plan = measured.pairs.get(family), measured.planned_cells.get(one.launches.id)
     num_launches = len(one.launches.cases)
     return ScalingRow(
@@ -238,9 +228,8 @@ def _row(one: CellMetrics, measured: Measured) -> ScalingRow:
         num_launches=num_launches,
         num_planned=max(num_launches + one.num_failed, of_plan.num_launches if of_plan else 0),
         pair=pair,
-        notes=(*_parity(pair), *notes, *outlying),
-        outliers=one.outliers,
-        on_launches=(*filter(None, on_launches), *outlying),
+        notes=(*_parity(pair), *notes),
+        on_launches=tuple(filter(None, on_launches)),
         history=(one.launches.repeated,),
     )
 

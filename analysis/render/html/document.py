@@ -262,7 +262,6 @@ def _series(series: Series, scale: float) -> dict[str, Any]:
         "low": [_drawn(point.low, scale) for point in series.points] if known else [],
         "high": [_drawn(point.high, scale) for point in series.points] if known else [],
         "text": ["\n".join(point.lines) for point in series.points],
-        "flagged": [index for index, point in enumerate(series.points) if point.flagged],
         **({"band": True} if series.band else {}),
     }
 

@@ -66,17 +66,12 @@ drawers.curves = (name) => {
       x: [...xs, ...xs.slice().reverse()], y: [...wide(one.low), ...wide(one.high).reverse()],
     };
   });
-  // A ring of its own around what stands out, whatever the mark inside is.
-  const rings = shown.filter((one) => one.flagged.length).map((one) => ({
-    type: "scatter", mode: "markers", hoverinfo: "skip", x: one.flagged.map((i) => one.x[i]), y: one.flagged.map((i) => one.y[i]),
-    marker: { symbol: "circle-open", size: dense ? 10 : 15, line: { width: 1.5 }, color: variable("--bad") },
-  }));
   const lines = guides.map((guide) => ({
     type: "scatter", mode: "lines", hoverinfo: "skip",
     line: { color: variable("--faint"), width: 1 },
     x: guide.y === null ? guide.xs : ends(x, shown), y: guide.y === null ? guide.ys : [guide.y, guide.y],
   }));
-  return [[...bands, ...lines, ...traces, ...rings], layoutWith({ xaxis: axisWith(x, { showgrid: x.kind === "time" }), yaxis: axisWith(y) })];
+  return [[...bands, ...lines, ...traces], layoutWith({ xaxis: axisWith(x, { showgrid: x.kind === "time" }), yaxis: axisWith(y) })];
 };
 
 function ends(axis, shown) {

@@ -133,25 +133,6 @@ def test_what_may_not_be_compared_is_not():
     assert (one.ratio, one.standardised, one.p_value) == (None, None, None)
 
 
-def test_outlying_launches_count_and_the_ratio_without_them_is_beside():
-    logs = steadily(0.08, 8)
-    logs[3] += 0.1
-    declared = declaration(ring=logs)
-    cell = declared.pairs[0].contender.cell.id
-    found = {
-        blocks: contrasts(declared, flagged={(cell, "measured"): {("s", block) for block in blocks}}).found
-        for blocks in ((3,), (11,), tuple(range(6)))
-    }
-    (three,) = found[3,]
-    assert three.ratio.center == pytest.approx(math.exp(np.mean(logs)))
-    assert (three.num_blocks, three.without.n) == (8, 7)
-    assert three.without.center == pytest.approx(math.exp(0.08), rel=0.002)
-    (told,) = contrast_sentences([three])
-    assert told.endswith("8 blocks); without the block with an outlying launch 8.4 % [8.1, 8.6] faster.")
-    assert found[11,][0].without is None, "that block is not there"
-    assert found[tuple(range(6))][0].without is None, "too few are left"
-
-
 @given(st.lists(st.floats(-0.2, 0.2), min_size=3, max_size=12))
 def test_the_other_way_round_says_the_same(logs):
     ring = make_side("ring", [100 * math.exp(log) for log in logs])

@@ -344,7 +344,6 @@ def with_launches(page, number):
                 replace(
                     one.points[index % len(one.points)],
                     x=1.8e12 + 60_000 * (4 * index + which),
-                    flagged=False,
                 )
                 for index in range(each)
             ),
