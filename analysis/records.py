@@ -340,7 +340,6 @@ def prediction_row(record: PredictionRecord) -> dict[str, Any]:
         "noise_not_measured": "; ".join(record.noise_not_measured),
         "backend_options": settings_text(record.backend_options),
         **values_of(record, "exchange_algorithm", "global_batch", "sequence_length", "shard"),
-        **values_of(record, "split"),
         "tokens_per_second": record.samples_per_second.center * tokens if tokens else None,
     }
 
@@ -362,7 +361,7 @@ def tidy_prediction(record: PredictionRecord) -> dict[str, object]:
         **loss_columns(record.parts),
         "backend_options": settings_text(record.backend_options),
         "doubts": "; ".join(record.doubts),
-        **values_of(record, "shard", "split"),
+        **values_of(record, "shard"),
     }
 
 

@@ -25,7 +25,6 @@ from dlscale.models.frameworks import FRAMEWORKS, check_memory_format, framework
 from dlscale.models.layers import Layer
 from dlscale.models.optimizers import OptimizerRule
 from dlscale.models.parallel import Neighbours, Rows, deal_rows
-from dlscale.models.parallel.exchanges import Exchange
 from dlscale.models.slept import SleepOperations, Slept
 
 SYNTHETIC = Path("synthetic")  # in the place of a data file
@@ -266,8 +265,6 @@ class Workload:
     )
     # What a step of a preset computes, in forward order; None: not stated.
     layers: Callable[[Preset], Sequence[Layer]] | None = None
-    # What a step of a preset exchanges between ranks that share samples, in forward order; None: not stated.
-    exchanges: Callable[[Preset], Sequence[Exchange]] | None = None
     references: tuple[str, ...]
 
     @property

@@ -185,7 +185,7 @@ def _same_backend(record: PredictionRecord, row: ScalingRow) -> bool:
     cell = row.cell
     return (
         (cell.backend, cell.algorithm, cell.shard) == (record.backend, SYNC, record.shard)
-        and cell.split == record.split
+        and cell.split == 1
         and not record.exchange_algorithm
         and _modelled(cell.backend_options) == _modelled(record.backend_options)
     )

@@ -220,7 +220,13 @@ def _seconds_of(draws: Draws, algorithm: Algorithm, largest: int) -> Callable[[i
         own = cost(network, draws.exchange(algorithm, placement, routing))
         return own.seconds, own.seconds_per_byte
 
-    fixed, slope = drawn_line(draws, line)
+    fixed, slope = (np.full_like(draws.rate, value) for value in line("packed", "adaptive"))
+    if network.groups is not None:
+        minimal, scattered = line("packed", "minimal"), line("scattered", "adaptive")
+        fixed, slope = (
+            np.where(draws.scattered, far, (1 - draws.minimal) * wide + draws.minimal * direct)
+            for wide, direct, far in zip((fixed, slope), minimal, scattered, strict=True)
+        )
     jitter = mean_jitter(network, draws.exchange(algorithm), num_bytes=largest, rng=draws.stream("messages"))
     within, more = network.within_node or (0.0, 0.0), draws.in_training - 1
 
@@ -229,22 +235,6 @@ def _seconds_of(draws: Draws, algorithm: Algorithm, largest: int) -> Callable[[i
         return fixed * draws.latency + jitter + num_bytes * slope / draws.rate + longer
 
     return seconds
-
-
-def drawn_line(
-    draws: Draws, line: Callable[[Placement, Routing], tuple[float, float]]
-) -> tuple[Floats, Floats]:
-    """(R, 1) each: both numbers of a line at the placement and the routing of each replicate."""
-    adaptive = line("packed", "adaptive")
-    if draws.scenario.network.groups is None:
-        fixed, slope = (np.full_like(draws.rate, value) for value in adaptive)
-        return fixed, slope
-    minimal, scattered = line("packed", "minimal"), line("scattered", "adaptive")
-    fixed, slope = (
-        np.where(draws.scattered, far, (1 - draws.minimal) * wide + draws.minimal * direct)
-        for wide, direct, far in zip(adaptive, minimal, scattered, strict=True)
-    )
-    return fixed, slope
 
 
 def asynchronous(draws: Draws, profile: Profile, factors: Floats) -> Floats:

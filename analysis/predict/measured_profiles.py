@@ -27,7 +27,6 @@ from dlscale.analysis.predict.profile import Gradient, Profile
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.profile import MIN_PROFILED_STEPS, StepProfile
 from dlscale.benchmarks.records.record import Record
-from dlscale.models.parallel.exchanges import FLOAT32_BYTES, MAP_BYTES
 
 # What two profiles of one workload in one framework can differ in, and what a prediction must therefore say.
 CHOICES = (
@@ -35,7 +34,6 @@ CHOICES = (
         "preset",
         "sequence_length",
         "local_batch",
-        "split",
         "precision",
         "compiled",
         "memory_format",
@@ -125,7 +123,7 @@ def _computes_alike(record: Record, profiled: Record) -> bool:
     cell, own = record.case.cell, profiled.case.cell
     names = {"workload", "framework", "slept", *CHOICES} - {"local_batch"}
     return (
-        (cell.control, cell.backend) == ("train", "none")
+        (cell.control, cell.backend, cell.split) == ("train", "none", 1)
         and cell.num_ranks >= MIN_RANKS
         and not record.oversubscribed
         and bool(hosts_of(record))
@@ -185,8 +183,6 @@ def _combined(good: Sequence[tuple[Record, StepProfile]], what: str) -> Profile:
         sequence_length=cell.sequence_length,
         framework=cell.framework,
         local_batch=cell.local_batch,
-        split=cell.split,
-        map_bytes=MAP_BYTES.get(cell.precision, FLOAT32_BYTES),
         forward_seconds=scaled(profile.forward[0].median for profile in profiles),
         backward_seconds=scale * backward,
         update_seconds=scale * update,

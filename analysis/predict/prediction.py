@@ -25,19 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.analysis.predict.costs import drawn
-from dlscale.analysis.predict.draws import Draws, asynchronous, drawn_line, draws_of, exchanges_of, seed_of
-from dlscale.analysis.predict.halos import HaloSeconds, Replicas, calls_cost, calls_jitter
+from dlscale.analysis.predict.draws import Draws, asynchronous, draws_of, exchanges_of, seed_of
 from dlscale.analysis.predict.loggp import ENGINE, ENGINE_VERSION
-from dlscale.analysis.predict.network import Placement, Routing
 from dlscale.analysis.predict.noise import slowest_of_seed
-from dlscale.analysis.predict.profile import Profile, at_batch, at_rows, with_rows
+from dlscale.analysis.predict.profile import Profile, at_batch
 from dlscale.analysis.predict.scenario import GATHERS, Scenario, changed_scenarios, check_sizes, noise_texts
 from dlscale.analysis.predict.timeline import step_seconds
 from dlscale.benchmarks.records.prediction import Band, PredictionRecord
 from dlscale.collectives.sharding import NONE
-from dlscale.models import load_workload
-from dlscale.models.parallel import Rows
-from dlscale.models.parallel.exchanges import Place, Way, calls_of
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +41,6 @@ BAND_PERCENT, LEVEL = (5.0, 95.0), 0.9
 METHOD = "5 to 95 % of replicates"
 IDEAL, BATCH, STRAGGLERS, EXPOSED = "ideal", "batch effect", "stragglers", "exposed communication"
 UPDATE = "update of a part"  # a gain where optimizers are sharded
-UNEVEN, THIN, HALO = "uneven rows", "thin blocks", "halo exchange"  # where ranks share samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +50,7 @@ class PredictedPoint:
     num_nodes: int
     num_ranks: int
     num_servers: int
-    split: int  # ranks per sample
-    local_batch: int  # of those that share samples
+    local_batch: int
     samples_per_second: Band
     efficiency: Band
     step_seconds: Band
@@ -87,10 +80,8 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
     """The point on so many nodes. Raises UsageError as `check_sizes` and `loggp.cost`."""
     check_sizes(scenario, [num_nodes])
     num_ranks = num_nodes * scenario.ranks_per_node
-    split, local_batch = scenario.split_at(num_ranks), scenario.local_batch(num_ranks)
-    base, whole = at_batch(scenario.profile, scenario.batch), at_batch(scenario.profile, local_batch)
-    even, in_proportion = at_rows(whole, 1 / split), at_rows(whole, _largest_share(scenario, split))
-    profile = with_rows(scenario.profile, local_batch, split) or in_proportion
+    local_batch = scenario.local_batch(num_ranks)
+    base, profile = at_batch(scenario.profile, scenario.batch), at_batch(scenario.profile, local_batch)
     draws = draws_of(scenario, num_nodes)
     shape = (scenario.num_replicates, NUM_STEPS)
     rule = scenario.rule
@@ -110,15 +101,11 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
         halves = np.sum([exchange.seconds for exchange in exchanges], axis=0)
         gathers = GATHERS[scenario.shard] * halves
         profile = replace(profile, update_seconds=whole_update / num_ranks)
-    halos = _halos(draws, split, local_batch)
     copying = scenario.copying * draws.in_training if exchanges else 0.0
 
     def halted(moment: float) -> Floats:
         copied = sum(it.num_bytes for it in profile.gradients if it.ready_seconds <= moment)
-        exchanged = halos.until(
-            moment, forward_seconds=profile.forward_seconds, backward_seconds=profile.backward_seconds
-        )
-        return np.asarray(exchanged + copying * copied, dtype=np.float64)
+        return np.asarray(copying * copied, dtype=np.float64)
 
     if rule.asynchronous:
         seconds = asynchronous(draws, profile, factors)
@@ -139,35 +126,22 @@ def predict_point(scenario: Scenario, num_nodes: int) -> PredictedPoint:
         )
     computing = factors.mean(axis=1) * (profile.backward_seconds + whole_update)
     saved = factors.mean(axis=1) * (whole_update - profile.update_seconds)
-    ideal = base.mean_step_seconds / scenario.batch * local_batch / split * draws.pace_of(base)[:, 0]
-    evenly, unevenly, here = (
-        it.mean_step_seconds * draws.pace_of(it)[:, 0] for it in (even, in_proportion, profile)
-    )
-    exchanging = np.broadcast_to(halos.total, shape).mean(axis=1)
-    rates = num_ranks // split * local_batch / mean
+    ideal = base.mean_step_seconds / scenario.batch * local_batch * draws.pace_of(base)[:, 0]
+    here = profile.mean_step_seconds * pace[:, 0]
+    rates = num_ranks * local_batch / mean
     efficiencies = ideal / mean
     lost = {
-        BATCH: evenly - ideal,
-        UNEVEN: unevenly - evenly,
-        THIN: here - unevenly,
+        BATCH: here - ideal,
         STRAGGLERS: computing - here,
-        HALO: exchanging,
-        EXPOSED: mean - computing - exchanging + saved,
+        EXPOSED: mean - computing + saved,
         UPDATE: -saved,
     }
-    there = {
-        BATCH: scenario.scaling_mode == "strong",
-        UNEVEN: split > 1,
-        THIN: profile is not in_proportion,
-        HALO: split > 1,
-        UPDATE: bool(saved.any()),
-    }
+    there = {BATCH: scenario.scaling_mode == "strong", UPDATE: bool(saved.any())}
     parts = {name: seconds / mean for name, seconds in lost.items() if there.get(name, True)}
     return PredictedPoint(
         num_nodes=num_nodes,
         num_ranks=num_ranks,
         num_servers=scenario.servers(num_ranks),
-        split=split,
         local_batch=local_batch,
         samples_per_second=_band(rates),
         efficiency=_band(efficiencies),
@@ -200,12 +174,6 @@ def sensitivity_rows(curve: PredictedCurve) -> Iterator[dict[str, Any]]:
         }
 
 
-def _largest_share(scenario: Scenario, split: int) -> float:
-    """Of a sample's rows, that of the rank with the most blocks."""
-    blocks = scenario.largest_split
-    return max(Rows(index=0, split=split, num_blocks=blocks).counts(blocks)) / blocks
-
-
 def _contention(draws: Draws, profile: Profile) -> Floats | float:
     """(R, 1) seconds that computing takes longer beside exchanges, if these are wholly overlapped."""
     scenario = draws.scenario
@@ -216,38 +184,6 @@ def _contention(draws: Draws, profile: Profile) -> Floats | float:
     )
     around = 1.0 if scenario.rule.serves else 2 * (draws.num_ranks - 1) / draws.num_ranks
     return around * num_bytes * drawn(scenario.contention, draws.contention)
-
-
-def _halos(draws: Draws, split: int, local_batch: int) -> HaloSeconds:
-    """What a step exchanges between ranks that share samples, in each replicate; nothing where samples are whole."""
-    scenario, none = draws.scenario, np.zeros_like(draws.rate)
-    if split == 1 or scenario.halo is None:
-        return HaloSeconds(forward=none, backward=none)
-    stated = load_workload(scenario.profile.workload).exchanges
-    if stated is None:
-        raise ValueError(f"{scenario.profile.workload} can be split, and does not state its exchanges")
-    exchanges, algorithm = stated(scenario.preset), scenario.halo.algorithm
-    place = Place(batch=local_batch, element_bytes=scenario.profile.map_bytes)
-
-    def seconds(way: Way) -> Floats:
-        calls = list(calls_of(exchanges, way, place))
-
-        def line(placement: Placement, routing: Routing) -> tuple[float, float]:
-            replicas = Replicas(
-                split=split,
-                num_nodes=draws.num_nodes,
-                ranks_per_node=scenario.ranks_per_node,
-                placement=placement,
-                routing=routing,
-                seed=scenario.seed,
-            )
-            return calls_cost(scenario.network, replicas, calls, algorithm=algorithm)
-
-        fixed, moved = drawn_line(draws, line)
-        jitter = calls_jitter(scenario.network, split, calls, algorithm=algorithm)
-        return np.asarray(fixed * draws.latency + jitter + moved / draws.rate, dtype=np.float64)
-
-    return HaloSeconds(forward=seconds("forward"), backward=seconds("backward"))
 
 
 def _typical(parts: Mapping[str, Floats], lost: Floats) -> dict[str, float]:
@@ -295,14 +231,12 @@ def prediction_record(
         backend_options=dict(scenario.backend_options),
         exchange_algorithm=scenario.exchange_algorithm,
         shard=scenario.shard,
-        split=point.split,
-        asked_split=scenario.split,
         scaling_mode=scenario.scaling_mode,
         num_ranks=point.num_ranks,
         num_servers=point.num_servers,
         num_nodes=point.num_nodes,
         local_batch=point.local_batch,
-        global_batch=point.local_batch * point.num_ranks // point.split,
+        global_batch=point.local_batch * point.num_ranks,
         samples_per_second=point.samples_per_second,
         efficiency=point.efficiency,
         step_seconds=point.step_seconds,
@@ -332,8 +266,6 @@ def _digest(value: Any) -> str:
     """12 hexadecimal digits that change with any field of a dataclass."""
     unsaid = {
         "sequence_length": None,
-        "split": 1,
-        "thin": (),
         "least_batch": (1.0, 1.0),
     }  # profiles of before there were these keep their digests
     fields = {name: of for name, of in asdict(value).items() if name not in unsaid or of != unsaid[name]}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from dataclasses import dataclass, replace
 
 from dlscale.base.errors import UsageError
-from dlscale.models.parallel.exchanges import FLOAT32_BYTES
 from dlscale.models.slept import Slept
 
 SLEEP_DIGITS = 6  # of seconds: a microsecond
@@ -65,9 +63,6 @@ class Profile(ComputedStep):
     rank_variation: float | None = None
     sequence_length: int | None = None  # tokens per sample; None: the preset's own, or no sequences
     rank_variation_source: str = "a stored profile is of one rank"  # what it is from, or why there is none
-    split: int = 1  # ranks per sample: it is of the rank with the most rows
-    map_bytes: int = FLOAT32_BYTES  # of a map's element
-    thin: tuple[Profile, ...] = ()  # those of the same study with a part of the rows
 
     @property
     def mean_step_seconds(self) -> float:
@@ -105,7 +100,7 @@ def at_batch(profile: Profile, local_batch: int) -> Profile:
         return profile
     ratio = local_batch / profile.local_batch
     return replace(
-        at_rows(profile, ratio),
+        at_share(profile, ratio),
         local_batch=local_batch,
         derived=(
             *profile.derived,
@@ -114,8 +109,8 @@ def at_batch(profile: Profile, local_batch: int) -> Profile:
     )
 
 
-def at_rows(profile: Profile, share: float) -> Profile:
-    """The profile of a rank with that share of every sample's rows, or of the samples: computing in proportion.
+def at_share(profile: Profile, share: float) -> Profile:
+    """The profile of a rank with that share of the samples: computing in proportion.
 
     Fixed cost and update are as they are.
     """
@@ -132,13 +127,6 @@ def at_rows(profile: Profile, share: float) -> Profile:
         ),
         step_seconds=tuple(update + share * max(0.0, step - update) for step in profile.step_seconds),
     )
-
-
-def with_rows(profile: Profile, local_batch: int, split: int) -> Profile | None:
-    """The profile of a rank with a part of the rows, as it was measured at the nearest batch; None if it was not."""
-    own = [thin for thin in profile.thin if thin.split == split]
-    nearest = min(own, key=lambda thin: abs(math.log(thin.local_batch / local_batch)), default=None)
-    return nearest and at_batch(nearest, local_batch)
 
 
 def slept_by(profile: Profile) -> Slept:

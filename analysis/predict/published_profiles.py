@@ -29,7 +29,7 @@ from typing import Literal
 from pydantic import PositiveFloat, model_validator
 
 from dlscale.analysis.predict.costs import load_costs, step_cost
-from dlscale.analysis.predict.profile import SOURCES, Gradient, Profile, at_rows
+from dlscale.analysis.predict.profile import SOURCES, Gradient, Profile, at_share
 from dlscale.analysis.text import seconds_text
 from dlscale.base import definitions
 from dlscale.base.definitions import Frozen
@@ -290,7 +290,7 @@ def _with_fixed_cost(profile: Profile, system: System, *, device: str, is_part: 
         )
     fixed = math.sqrt(low * high) or high / 2
     if not is_part:
-        profile = at_rows(profile, 1 + fixed / profile.backward_seconds)
+        profile = at_share(profile, 1 + fixed / profile.backward_seconds)
     fixed = min(fixed, profile.backward_seconds)
     text = (
         f"{seconds_text(fixed)} ({seconds_text(low)} to {seconds_text(high)}) of a step whatever its batch, measured "

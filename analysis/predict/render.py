@@ -10,7 +10,7 @@ from dlscale.analysis.families import tokens_per_sample
 from dlscale.analysis.findings.memory import expected_state, total_bytes
 from dlscale.analysis.findings.waterfall_parts import shown_name
 from dlscale.analysis.predict.prediction import PredictedCurve
-from dlscale.analysis.predict.profile import SOURCES, at_batch, at_rows
+from dlscale.analysis.predict.profile import SOURCES, at_batch
 from dlscale.analysis.predict.scenario import ASSUMED, Scenario, noise_texts
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.text import number, plural, seconds_text, size_text
@@ -40,7 +40,6 @@ def prediction_table(records: Sequence[PredictionRecord]) -> Table:
             Column("nodes", lambda record: record.num_nodes),
             Column("ranks", lambda record: record.num_ranks),
             Column("servers", lambda record: record.num_servers or ""),
-            Column("split", lambda record: record.split if record.split > 1 else ""),
             Column("samples/s", lambda record: number(record.samples_per_second.center)),
             Column("low", lambda record: number(record.samples_per_second.low)),
             Column("high", lambda record: number(record.samples_per_second.high)),
@@ -97,7 +96,7 @@ def network_line(curves: Sequence[PredictedCurve]) -> str:
     nodes, network = last.num_nodes, scenario.network
     if nodes == 1:
         return ""
-    profile = at_rows(at_batch(scenario.profile, last.local_batch), 1 / last.split)
+    profile = at_batch(scenario.profile, last.local_batch)
     num_bytes = sum(gradient.num_bytes for gradient in profile.gradients)
     fewest = min(
         (1 if rule.serves else 2 * (nodes - 1) / nodes) * rule.bytes_per_element / FLOAT32_BYTES
@@ -133,8 +132,7 @@ def explanation(curve: PredictedCurve) -> Iterator[str]:
     """Where the last point loses its efficiency, and what other inputs would give it."""
     point, rule = curve.points[-1], curve.scenario.rule
     sharded = "" if curve.scenario.shard == NONE else f", {curve.scenario.shard} sharded,"
-    split = "" if point.split == 1 else f", split {point.split},"
-    where = f"{rule.backend}{sharded}{split} on {point.num_nodes} nodes"
+    where = f"{rule.backend}{sharded} on {point.num_nodes} nodes"
     parts = ", ".join(
         f"{shown_name(name)} {round(100 * share, 1) + 0.0:.1f}" for name, share in point.parts.items()
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -19,9 +19,7 @@ from dlscale.analysis.text import plural
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.system import System
 from dlscale.collectives import capabilities
-from dlscale.collectives.neighbours import MPI, carrier_of
 from dlscale.collectives.sharding import NONE, OPTIMIZER, PARAMETERS, check_sharding
-from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
 from dlscale.models.workload import Preset
 
@@ -60,8 +58,6 @@ class Scenario:
     backend_options: Mapping[str, Any] = field(default_factory=dict)  # that `rule` was made from
     exchange_algorithm: str = ""  # in the place of the backend's own; empty: its own
     shard: str = NONE  # what of the training's state each rank has only its part of
-    split: int | Literal["auto"] = 1  # ranks per sample: each has some of its rows
-    halo: ExchangeRule | None = None  # of what carries rows between them; None: samples stay whole
     step_error: float = (
         0.0  # of predicted steps where some were measured, as a logarithm (`calibration_records`)
     )
@@ -70,31 +66,14 @@ class Scenario:
         """The parameter servers for so many ranks; 0 without any."""
         return self.num_servers(num_ranks) if self.rule.serves else 0
 
-    def split_at(self, num_ranks: int) -> int:
-        """Ranks per sample among so many, as a study deals samples out: 1 rank has whole ones."""
-        if num_ranks == 1 or self.halo is None:
-            return 1
-        if isinstance(self.split, int):
-            return self.split
-        if self.scaling_mode == "weak":
-            return 1
-        divisors = (split for split in range(1, num_ranks + 1) if num_ranks % split == 0)
-        return next(split for split in divisors if self.batch % (num_ranks // split) == 0)
-
     def local_batch(self, num_ranks: int) -> int:
-        """Samples of a replica, the ranks that share samples."""
-        split = self.split_at(num_ranks)
-        return self.batch * split if self.scaling_mode == "weak" else self.batch * split // num_ranks
+        """Samples of a rank."""
+        return self.batch if self.scaling_mode == "weak" else self.batch // num_ranks
 
     @property
     def preset(self) -> Preset:
         """What is known of the profile's preset."""
         return load_workload(self.profile.workload).preset(self.profile.preset, self.profile.sequence_length)
-
-    @property
-    def largest_split(self) -> int:
-        """The most ranks that can share a sample; 1 of a network of one's own, whose layers nobody states."""
-        return self.preset.largest_split if self.profile.workload in WORKLOADS else 1
 
 
 def scenario_of(
@@ -110,7 +89,6 @@ def scenario_of(
     algorithm: Algorithm | None = None,
     assumed: tuple[str, ...] = (),
     shard: str = NONE,
-    split: int | Literal["auto"] = 1,
 ) -> Scenario:
     """The scenario of one backend; what is None is the system's, the profile's or the preset's. Raises UsageError.
 
@@ -138,13 +116,6 @@ def scenario_of(
     if shard != NONE:  # a deferred exchange is of averages that all ranks have
         rule = replace(rule, overlap="none" if profile.framework == "tensorflow" else rule.overlap)
         rule = replace(rule, overlap="thread" if rule.overlap == "next_forward" else rule.overlap)
-    carries = None
-    if split != 1 and rule.exchanges:
-        carrier = _carrier(backend, profile, rule, shard, split=split)
-        alike = ALIKE[profile.framework] if capabilities(carrier).between_gpus else carrier
-        carries = rule_of(alike, {}, framework=profile.framework, num_servers=1, spare_core=False)
-        carries = replace(carries, backend=carrier)
-        of_shards = (*of_shards, *_in_proportion(profile, split), *ASSUMED_OF_ROWS)
     beside = rule.overlap != "none" and machine.default_device == "cpu"  # GPUs compute on no core of the host
     own = profile.local_batch
     if scaling_mode == "strong":
@@ -152,8 +123,6 @@ def scenario_of(
     return Scenario(
         doubts=tuple(f"{ASSUMED}{text}" for text in (*assumed, *of_shards)),
         shard=shard,
-        split=split if carries else 1,
-        halo=carries,
         network=network,
         profile=profile,
         noise=noise_of(profile),
@@ -191,79 +160,17 @@ def _assumed_of_shards(
     )
 
 
-ASSUMED_OF_ROWS = (
-    "ranks of a sample compute nothing while they exchange rows",
-    "messages within a node have the latency of those between nodes",
-)
-
-
-def _in_proportion(profile: Profile, split: int | Literal["auto"]) -> Iterator[str]:
-    """What is assumed of computing on a part of the rows; nothing where it was measured."""
-    measured = sorted({thin.split for thin in profile.thin})
-    if split not in measured:
-        beyond = f" beside split {', '.join(map(str, measured))}, which was measured," if measured else ""
-        yield (
-            f"computing{beyond} takes the share of the rank with the most rows, whatever thin blocks and halos to copy "
-            "cost (to measure it: --set controls=alone,profile with --split)"
-        )
-
-
-def _carrier(backend: str, profile: Profile, rule: ExchangeRule, shard: str, *, split: object) -> str:
-    """What carries rows beside a backend. Raises UsageError for what cannot be split, or not be predicted."""
-    workload = load_workload(profile.workload)
-    if workload.exchanges is None:
-        raise UsageError(
-            f"split {split} of {workload.name}: nothing states what its layers would exchange between ranks; leave "
-            "--split out"
-        )
-    whole = {
-        f"shard={shard}": shard != NONE,
-        "asynchronous servers": rule.asynchronous,
-        "backup workers": bool(rule.num_dropped),
-        "gradients of 2 bytes": rule.bytes_per_element < 4,
-    }
-    if problem := next((text for text, there in whole.items() if there), None):
-        raise UsageError(f"split {split} with {problem}: no study trains that; leave one of the two out")
-    return "mpi" if carrier_of(backend, framework=profile.framework) == MPI else backend
-
-
-def possible_sizes(scenarios: Sequence[Scenario], sizes: Sequence[int]) -> list[list[int]]:
-    """Those of `sizes` that each scenario can be on.
-
-    Raises UsageError for a size that no split of a backend can be on, and for a scenario without any.
-    """
-    for num_nodes in sizes:
-        if problem := _problem(scenarios, num_nodes):
-            raise problem
-    found = [[size for size in sizes if not _problem([scenario], size)] for scenario in scenarios]
-    for scenario, kept in zip(scenarios, found, strict=True):
-        if not kept:
-            check_sizes(scenario, sizes)
-    return found
-
-
-def _problem(scenarios: Sequence[Scenario], num_nodes: int) -> UsageError | None:
-    """Why a backend cannot be on so many nodes with any of its splits; None if all backends can."""
-    problems: dict[tuple[str, str], UsageError | None] = {}
-    for scenario in scenarios:
-        key = (scenario.rule.backend, scenario.shard)
-        try:
-            check_sizes(scenario, [num_nodes])
-            problems[key] = None
-        except UsageError as error:
-            problems.setdefault(key, error)
-    return next(filter(None, problems.values()), None)
-
-
 def doubled_sizes(scenarios: Sequence[Scenario]) -> list[int]:
-    """1, 2, 4 ... while the machine has as many nodes and the batch as many samples as all scenarios need.
-
-    Of those that differ in their split alone one is enough.
-    """
-    sizes: list[int] = []
-    while len(sizes) < 30 and not _problem(scenarios, 2 ** len(sizes)):
-        sizes.append(2 ** len(sizes))
-    return sizes or [1]
+    """1, 2, 4 ... while the machine has as many nodes and the batch as many samples as all scenarios need."""
+    sizes = [1]
+    while len(sizes) < 30:
+        try:
+            for scenario in scenarios:
+                check_sizes(scenario, [2 * sizes[-1]])
+        except UsageError:
+            break
+        sizes.append(2 * sizes[-1])
+    return sizes
 
 
 def check_sizes(scenario: Scenario, sizes: Sequence[int]) -> None:
@@ -278,27 +185,10 @@ def check_sizes(scenario: Scenario, sizes: Sequence[int]) -> None:
                 f"{count} nodes{servers} on {scenario.network.name}, which has {scenario.network.num_nodes}; "
                 "give fewer --nodes" + (" or servers" if servers else "")
             )
-        split, most = scenario.split_at(num_ranks), scenario.largest_split
-        if num_ranks % split:
-            raise UsageError(
-                f"split {split} does not divide {num_ranks} ranks; give other --nodes or --split"
-            )
-        if split > most:
-            raise UsageError(
-                f"split {split} on {num_ranks} ranks: a sample of {scenario.profile.workload} "
-                f"{scenario.profile.preset} has {most} blocks of rows, and a rank has one or more; give fewer --nodes "
-                "or a larger --batch"
-            )
-        if scenario.scaling_mode == "strong" and scenario.batch % (num_ranks // split):
-            whose = (
-                f"{num_ranks} ranks"
-                if split == 1
-                else f"the {num_ranks // split} replicas of {num_ranks} ranks"
-            )
-            further = ", --split auto" if split == 1 and most > 1 else ""
+        if scenario.scaling_mode == "strong" and scenario.batch % num_ranks:
             raise UsageError(
                 f"strong scaling of {scenario.profile.workload}: global batch {scenario.batch} is not a multiple of "
-                f"{whose}; give --nodes that divide it{further}, or another --batch"
+                f"{num_ranks} ranks; give --nodes that divide it, or another --batch"
             )
 
 

@@ -58,7 +58,7 @@ def step_seconds(
 ) -> Floats:
     """(R, K) seconds of synchronous steps whose slowest rank computes `factors` times as long as planned.
 
-    Before a moment of the undisturbed step it exchanges rows and copies gradients for `halted` seconds. Wholly
+    Before a moment of the undisturbed step it copies gradients for `halted` seconds. Wholly
     overlapped, its exchanges would make it compute `beside` seconds longer.
     """
     if not exchanges or rule.overlap == "none" or not np.any(beside):

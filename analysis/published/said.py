@@ -11,17 +11,14 @@ from dlscale.analysis.published.compare import DISAGREES
 from dlscale.analysis.published.output import band_text, compared_text, range_text
 from dlscale.analysis.published.predictions import Predictions
 
-SPLIT = "samples-over-ranks"  # what is said of ranks that share samples, on whatever machine
 
-
-def said_of(system: str, workload: str, scaling_mode: str, *, split: bool = False) -> Iterator[str]:
-    """A line per statement, with its source and the verdict on the claim that it is; `split`: samples are shared.
+def said_of(system: str, workload: str, scaling_mode: str) -> Iterator[str]:
+    """A line per statement, with its source and the verdict on the claim that it is.
 
     Verdicts are those of `figures --published --check --claims`, on the publication's own backends, options and sizes.
     """
     published = load_published()
     statements = published.said_of(system, workload, scaling_mode)
-    statements += published.statements_of(SPLIT) if split else ()
     rows: dict[str, list[ClaimVerdict]] = {}
     for publication in load_publications(published) if statements else ():
         predictions = Predictions(publication)

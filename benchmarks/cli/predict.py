@@ -15,7 +15,7 @@ from dlscale.analysis.predict.exchange import Algorithm
 from dlscale.analysis.predict.grid import AXES, Axes, check_grid, read_axes
 from dlscale.analysis.predict.prediction import predict_curve, prediction_records, sensitivity_rows
 from dlscale.analysis.predict.profile import Profile
-from dlscale.analysis.predict.scenario import Scenario, doubled_sizes, possible_sizes
+from dlscale.analysis.predict.scenario import Scenario, doubled_sizes
 from dlscale.analysis.records import prediction_row
 from dlscale.base import redaction
 from dlscale.base.errors import UsageError
@@ -42,7 +42,6 @@ FLAGS = (
     "nodes",
     "batch",
     "shard",
-    "split",
     "results",
 )
 OTHERS = ("backend_options", "ranks_per_node", "servers")
@@ -83,11 +82,6 @@ class Requested(NamedTuple):
 
     scenarios: list[Scenario]
     sizes: list[int]
-
-    @property
-    def sizes_of_each(self) -> list[tuple[Scenario, list[int]]]:
-        """Every scenario with the sizes that it can be on."""
-        return list(zip(self.scenarios, possible_sizes(self.scenarios, self.sizes), strict=True))
 
 
 @click.command(cls=StudyCommand)
@@ -162,7 +156,6 @@ def predict(
     Examples:
       dlscale predict weak-scaling --system cori --workloads hep_cnn --backends ring,grpc_ps --nodes 1:8192:x2
       dlscale predict strong-scaling --system cori --backends horovod --nodes 1:64:x2 --explain
-      dlscale predict strong-scaling --system cori --batch 64 --nodes 1:512:x2 --split auto --explain
       dlscale predict weak-scaling --system cori --backends ring --algorithm two_level_ring --json
       dlscale predict weak-scaling --system perlmutter --workloads resnet50 --assume fabric.latency=2us
       dlscale predict weak-scaling --system mine.toml --from weak-scaling --calibrate weak-scaling
@@ -184,16 +177,13 @@ def predict(
             Requested(calibrated(*it, machine.system, folders, profiled=folder, force=force), it.sizes)
             for it in trainings
         ]
-    for name, whole in (("shard", NONE), ("split", 1)):
-        if grid and any(getattr(scenario, name) != whole for own in trainings for scenario in own.scenarios):
-            raise UsageError(
-                f"--grid with --{name}: its page has no slider of {name}s; leave one of the two out"
-            )
+    if grid and any(scenario.shard != NONE for own in trainings for scenario in own.scenarios):
+        raise UsageError("--grid with --shard: its page has no slider of shards; leave one of the two out")
     if grid:
         for scenarios, sizes in trainings:
             check_grid(grid, scenarios, sizes)
     predictions = [
-        [predict_curve(scenario, sizes, explain=explain) for scenario, sizes in training.sizes_of_each]
+        [predict_curve(scenario, training.sizes, explain=explain) for scenario in training.scenarios]
         for training in trainings
     ]
     if as_json:
@@ -229,7 +219,7 @@ def _trainings(
     except ValueError as error:
         raise UsageError(f"--set servers: {error}") from None
     backends, options = fields["backends"], fields.get("backend_options", {})
-    shards, splits = (_listed(fields.get(name, usual)) for name, usual in (("shard", NONE), ("split", 1)))
+    shards = _listed(fields.get("shard", NONE))
     for backend, own in options.items():
         if backend not in backends:
             raise UsageError(
@@ -247,20 +237,9 @@ def _trainings(
     )
     for profile in _profiles(fields, machine, profiled):
         scenarios = [
-            asked.scenario(machine, profile, backend, shard=shard, split=split)
-            for backend in backends
-            for shard in shards
-            for split in splits
+            asked.scenario(machine, profile, backend, shard=shard) for backend in backends for shard in shards
         ]
-        requested = Requested(scenarios, fields.get("nodes") or doubled_sizes(scenarios))
-        for scenario, possible in requested.sizes_of_each:
-            if left := sorted(set(requested.sizes) - set(possible)):
-                click.echo(
-                    f"{scenario.rule.backend}, split {scenario.split}, on {', '.join(map(str, left))} nodes is "
-                    "left out: its ranks cannot be dealt the samples",
-                    err=True,
-                )
-        yield requested
+        yield Requested(scenarios, fields.get("nodes") or doubled_sizes(scenarios))
 
 
 def _profiles(fields: dict[str, Any], machine: Machine, profiled: Path | None) -> Iterator[Profile]:

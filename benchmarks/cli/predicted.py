@@ -156,8 +156,7 @@ def show_curves(
 
     records, scenario = list(prediction_records(curves)), curves[0].scenario
     first = records[0]
-    split = any(record.split > 1 for record in records)
-    published = list(said_of(first.system, first.workload, scenario.scaling_mode, split=split))
+    published = list(said_of(first.system, first.workload, scenario.scaling_mode))
     doubts = dict.fromkeys(doubt for record in records for doubt in record.doubts)
     above = [
         first_line(first),

@@ -59,23 +59,7 @@ def profiles_of(
     found = {cell.framework for cell in cells if cell.workload == workload}
     for framework in frameworks or sorted(found) or FRAMEWORKS[:1]:
         own: dict[str, Any] = {"workload": workload, "framework": framework, "preset": preset}
-        batches = {
-            cell.local_batch
-            for cell in cells
-            if (cell.workload, cell.framework, cell.split, cell.scaling_mode)
-            == (workload, framework, 1, "strong")
-            and preset in (None, cell.preset)
-        }
-        # Of strong scaling the base case's: others are those of control `alone`, of fewer samples.
-        whole = _measured(records, **own, **({"local_batch": max(batches)} if len(batches) > 1 else {}))
-        own |= {"preset": whole.preset, "sequence_length": whole.sequence_length}
-        rows = {
-            (cell.split, cell.local_batch)
-            for cell in cells
-            if cell.split > 1 and all(getattr(cell, name) == value for name, value in own.items())
-        }
-        thin = [_measured(records, **own, split=split, local_batch=batch) for split, batch in sorted(rows)]
-        yield replace(whole, thin=tuple(thin))
+        yield _measured(records, **own)
 
 
 def _usual_framework(machine: System, workload: str) -> str:
@@ -200,7 +184,7 @@ def _measured(records: Sequence[Record], **wanted: Any) -> Profile:
     # Here, because measured profiles take longer to import than a stored one takes to load.
     from dlscale.analysis.predict.measured_profiles import profile_of
 
-    return profile_of(records, **{"split": 1, **wanted})
+    return profile_of(records, **wanted)
 
 
 def _computed_profiles(name: str, results: Path) -> list[Record]:

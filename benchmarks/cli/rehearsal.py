@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
-from typing import Any, Literal
+from typing import Literal
 
 import click
 from rich.progress import Progress
 
 from dlscale.analysis.predict.prediction import PredictedCurve, predict_curve
 from dlscale.analysis.predict.profile import Profile
-from dlscale.analysis.predict.scenario import possible_sizes
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli.predicted import show_curves
 from dlscale.benchmarks.cli.profiles import profiles_of
@@ -127,11 +125,10 @@ class Rehearsal:
             row = capabilities(backend)
             if not row.exchanges or profile.framework not in row.frameworks:
                 continue
-            splits: Sequence[Any] = study.axes.get("split", [study.split])
-            for shard, split in product(self._shards(profile, backend), splits):
+            for shard in self._shards(profile, backend):
                 try:
-                    scenario = asked.scenario(self.machine, profile, backend, shard=shard, split=split)
-                    yield predict_curve(scenario, possible_sizes([scenario], nodes)[0])
+                    scenario = asked.scenario(self.machine, profile, backend, shard=shard)
+                    yield predict_curve(scenario, nodes)
                 except UsageError as error:
                     click.echo(f"not predicted over {backend}: {error}")
 

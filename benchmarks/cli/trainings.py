@@ -42,9 +42,7 @@ class Trainings:
     algorithm: Algorithm | None = None
     backend_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def scenario(
-        self, machine: Machine, profile: Profile, backend: str, *, shard: str, split: int | Literal["auto"]
-    ) -> Scenario:
+    def scenario(self, machine: Machine, profile: Profile, backend: str, *, shard: str) -> Scenario:
         """One training over one backend. Raises UsageError for what cannot be predicted."""
         return scenario_of(
             machine.system,
@@ -58,5 +56,4 @@ class Trainings:
             algorithm=self.algorithm,
             assumed=machine.assumed,
             shard=shard,
-            split=split,
         )

@@ -18,9 +18,8 @@ from dlscale.benchmarks.rank.controls import shortened_rules
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.records.record import Gate
 from dlscale.benchmarks.records.spool import CaseResult
-from dlscale.collectives.neighbours import CarriedNeighbours
+from dlscale.collectives.neighbours import Call, CarriedNeighbours
 from dlscale.models.parallel import Neighbours
-from dlscale.models.parallel.exchanges import Call
 
 PERIOD = 251  # of the bytes that are sent: no power of two, so that no rows equal those beside them
 STEPS_UNTIL_CALLS = 2  # of a trainer, where the launch trains nothing

@@ -15,9 +15,8 @@ from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import GpuMemory
 from dlscale.benchmarks.records.spool import Event, Halos, MeasuredWindow
 from dlscale.collectives import Backend
-from dlscale.collectives.neighbours import CarriedNeighbours
+from dlscale.collectives.neighbours import Call, CarriedNeighbours
 from dlscale.models.frameworks import GpuModule, gpu_module
-from dlscale.models.parallel.exchanges import Call
 
 
 def observers_of(cell: Cell, others: Observer | None) -> list[Observer]:

@@ -69,13 +69,11 @@ class PredictionRecord(Frozen):
     backend_options: dict[Text, Setting] = {}
     exchange_algorithm: Text = ""  # between nodes, in the place of the backend's own; empty: its own
     shard: Name = where_given(NONE)  # what of the training's state each rank has only its part of
-    split: Count = where_given(1)  # ranks per sample
-    asked_split: Count | Literal["auto"] = where_given(1)  # of its curve, on which 1 rank has whole samples
     scaling_mode: Literal["weak", "strong"]
     num_ranks: Count
     num_servers: CountFromZero
     num_nodes: Count  # of the ranks; servers are on further ones
-    local_batch: Count  # of the ranks that share samples
+    local_batch: Count
     global_batch: Count
     samples_per_second: Band
     efficiency: Band
@@ -107,15 +105,13 @@ class PredictionRecord(Frozen):
 
     @property
     def carrier(self) -> str:
-        """The backend, with what is sharded or split: `nccl, parameters sharded`, `ring, split 2`."""
-        name = self.backend if self.shard == NONE else f"{self.backend}, {self.shard} sharded"
-        split = "" if self.asked_split == 1 else f", split {self.asked_split}"
-        return name + split
+        """The backend, with what is sharded: `nccl, parameters sharded`."""
+        return self.backend if self.shard == NONE else f"{self.backend}, {self.shard} sharded"
 
     @property
     def batch(self) -> int:
         """What is constant along its curve: samples per rank under weak scaling, over all ranks under strong."""
-        return self.local_batch // self.split if self.scaling_mode == "weak" else self.global_batch
+        return self.local_batch if self.scaling_mode == "weak" else self.global_batch
 
     @property
     def num_all_nodes(self) -> int:

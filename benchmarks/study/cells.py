@@ -89,8 +89,8 @@ class CellMaker:
         """Cells of 1 rank without communication that computes what one of `num_ranks` does.
 
         In strong scaling it has their local batch, which shows the cost of a smaller one; where they share samples also
-        the first one's rows, which shows that of thin blocks. Where data are read, also on resident tensors; with a
-        profile where the study has any. None of what the base case computes, too.
+        the first one's rows, which shows that of thin blocks. Where data are read, also on resident tensors. None of
+        what the base case computes, too.
         """
         if "alone" not in self._study.controls or num_ranks == 1:
             return []
@@ -112,8 +112,6 @@ class CellMaker:
         group = [(cell, path)]
         if not self._source.synthetic:
             group.append((cell.model_copy(update={"data": "synthetic"}), path))
-        if "profile" in self._study.controls:
-            group.append((cell.model_copy(update={"control": "profile"}), path))
         return group
 
     def cell(

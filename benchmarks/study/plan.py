@@ -17,7 +17,6 @@ from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.target import expected_samples
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import round_steps
-from dlscale.models.parallel.exchanges import FLOAT32_BYTES
 
 # Estimates for a plan's total time; they also decide how much of the budget is left for windows, and nothing else.
 START_SECONDS = {"torch": 2.4, "tensorflow": 5.7}  # from the start of a launch to its first window
@@ -168,7 +167,7 @@ class Plan:
         if not (self.link_rate and cell.num_nodes > 1 and capabilities(cell.backend).exchanges):
             return 0.0
         times = cell.num_ranks / cell.num_servers if cell.num_servers else 2 * (1 - 1 / cell.num_nodes)
-        return times * FLOAT32_BYTES * cell.preset_facts.num_parameters / self.link_rate
+        return times * 4 * cell.preset_facts.num_parameters / self.link_rate
 
     def _overhead_seconds(self, launch: Launch) -> float:
         """Seconds of imports, connection, gates and audits; each trainer of a compiled network compiles it again."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -17,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.collectives.capabilities import capabilities
-from dlscale.models.parallel.exchanges import Call
 
 MOST_CALLS = 1 << 12  # that are remembered: more than a step has
 MPI, TORCH = "MPI", "torch.distributed"
@@ -153,6 +153,18 @@ class TorchCarrier:
             raise RuntimeError("this replica is closed")
         self._held.append(self._torch.as_tensor(values).view(-1))
         return self._held[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operation (exchange, sum or gather) and the bytes that this rank gave for it: up and down, or to all."""
+
+    operation: str
+    num_bytes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """As a record has it: `exchange 4096 0`."""
+        return " ".join([self.operation, *map(str, self.num_bytes)])
 
 
 class CarriedNeighbours:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.models.layers import Layer, dense
-from dlscale.models.parallel.exchanges import Exchange, Halo, Statistics, Total, halo_of_windows
 from dlscale.models.weights import normal
 from dlscale.models.workload import Preset, Workload
 
@@ -50,36 +49,6 @@ EPSILON = 1e-5  # of batch norm
 MOMENTUM = 0.1  # of batch norm: the weight of the new batch, 1 - decay
 LATENT_SIZE = 64  # z, standard normal
 FLIP_PROBABILITY = 0.01  # per step, of exchanging the labels of real and generated maps, for the whole batch
-
-
-def exchanges(preset: Preset) -> list[Exchange]:
-    """What a step of a preset exchanges between ranks that share maps.
-
-    The discriminator sees real and generated maps, and gradients come back three times: of its own objective through
-    both, and of the generator's, which alone is differentiated with respect to maps.
-    """
-    widths, size = NETWORKS[preset.name].widths, preset.input_shape[2]
-    found: list[Exchange] = []
-    for index, channels in enumerate(widths[:0:-1]):
-        found.append(Statistics(channels=channels))
-        grid = size >> (NUM_CONVOLUTIONS - index)
-        found.append(Halo(channels=channels, width=grid, above=1, below=1))  # of a transposed convolution
-    seen: list[Exchange] = []
-    for index, channels in enumerate(widths[:-1]):
-        seen.append(
-            halo_of_windows(
-                KERNEL_SIZE,
-                stride=2,
-                padding=PADDING,
-                channels=channels,
-                width=size >> index,
-                backward=3 if index else 1,
-            )
-        )
-        if index:
-            seen.append(Statistics(channels=widths[index + 1], backward=3))
-    seen.append(Total(numbers=1, backward=3))
-    return [*found, *(replace(exchange, forward=2) for exchange in seen)]
 
 
 def step_layers(preset: Preset) -> list[Layer]:
@@ -159,7 +128,6 @@ WORKLOAD = Workload(
     optimizer="adam",
     num_slots=2,
     layers=step_layers,
-    exchanges=exchanges,
     references=(
         "M. Mustafa et al., CosmoGAN, Comput. Astrophys. Cosmol. 6:1 (2019), arXiv:1706.02390",
         "T. Kurth et al., TensorFlow at Scale, CUG 2018 (slides)",

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.models.layers import Layer, dense
-from dlscale.models.parallel.exchanges import Exchange, Total, halo_of_windows
 from dlscale.models.weights import he_normal
 from dlscale.models.workload import Preset, Workload
 
@@ -54,26 +53,6 @@ def at_height(preset: Preset, height: int) -> Preset:
     classifier = 2 * 2 * network.num_filters
     flops = (preset.forward_flops_per_sample - classifier) * height // before + classifier
     return replace(preset, input_shape=(channels, height, width), forward_flops_per_sample=flops)
-
-
-def exchanges(preset: Preset) -> list[Exchange]:
-    """What a step of a preset exchanges between ranks that share events; those know no gradient of the image."""
-    network = NETWORKS[preset.name]
-    channels, _, width = preset.input_shape
-    return [
-        *(
-            halo_of_windows(
-                3,
-                stride=1,
-                padding=1,
-                channels=network.num_filters if index else channels,
-                width=width >> index,
-                backward=int(index > 0),
-            )
-            for index in range(network.num_convolutions)
-        ),
-        Total(numbers=network.num_hidden or network.num_filters),
-    ]
 
 
 def step_layers(preset: Preset) -> list[Layer]:
@@ -155,7 +134,6 @@ WORKLOAD = Workload(
     running_statistics=False,
     at_height=at_height,
     layers=step_layers,
-    exchanges=exchanges,
     references=(
         "T. Kurth et al., Deep Learning at 15PF, SC17, arXiv:1708.05256",
         "T. Kurth et al., TensorFlow at Scale, CUG 2018 (slides)",

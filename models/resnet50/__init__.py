@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlscale.models.layers import Layer, convolution_norm, dense
-from dlscale.models.parallel.exchanges import Exchange, Statistics, Total, halo_of_windows
 from dlscale.models.weights import he_normal, normal
 from dlscale.models.workload import Preset, Workload
 
@@ -89,28 +88,6 @@ def at_height(preset: Preset, height: int) -> Preset:
     return replace(preset, input_shape=(channels, height, width), forward_flops_per_sample=flops)
 
 
-def exchanges(preset: Preset) -> list[Exchange]:
-    """What a step of a preset exchanges between ranks that share images; those know no gradient of the image."""
-    network = NETWORKS[preset.name]
-    channels, _, width = preset.input_shape
-    filters = network.num_filters
-    found: list[Exchange] = [
-        halo_of_windows(7, stride=2, padding=3, channels=channels, width=width, backward=0),
-        Statistics(channels=filters),
-        halo_of_windows(3, stride=2, padding=1, channels=filters, width=width // 2),
-    ]
-    width //= 4
-    for block in (block for stage in network.stages for block in stage):
-        found += [
-            Statistics(channels=block.width),
-            halo_of_windows(3, stride=block.stride, padding=1, channels=block.width, width=width),
-            Statistics(channels=block.width),
-            *[Statistics(channels=block.outputs)] * (1 + block.projects),
-        ]
-        width //= block.stride
-    return [*found, Total(numbers=network.num_features)]
-
-
 def step_layers(preset: Preset, network: Network | None = None) -> list[Layer]:
     """What a step of a preset computes; of another network of the kind on the preset's images."""
     network = network or NETWORKS[preset.name]
@@ -180,7 +157,6 @@ WORKLOAD = Workload(
     num_slots=1,  # the momentum
     at_height=at_height,
     layers=step_layers,
-    exchanges=exchanges,
     references=(
         "K. He et al., Deep Residual Learning for Image Recognition, CVPR 2016, arXiv:1512.03385",
         "P. Goyal et al., Accurate, Large Minibatch SGD, 2017, arXiv:1706.02677",

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from dlscale.collectives.neighbours import MPI, TORCH, connect_neighbours
-from dlscale.models.parallel.exchanges import Call
+from dlscale.collectives.neighbours import MPI, TORCH, Call, connect_neighbours
 
 from .conftest import mark
 

@@ -56,11 +56,6 @@ def test_without_nodes_all_that_the_machine_has():
     assert rows[-1]["num_servers"] == 2048
 
 
-def test_what_is_published_of_splitting_samples_is_printed_beside_a_split(tmp_path):
-    whole, split = (said("--nodes", "2", "--split", n, "--results", str(tmp_path / n)) for n in ("1", "2"))
-    assert ("Kahira" in whole, "Kahira" in split) == (False, True)
-
-
 def test_table_figure_csv_and_records_say_that_nothing_was_measured(tmp_path):
     words = ["--nodes", "1,64", "--explain", "--results", str(tmp_path), "--algorithm", "two_level_ring"]
     text = said(*words, "--set", "ring.pipelined=true")
@@ -182,7 +177,7 @@ def test_a_measured_profile_comes_from_a_studys_records(monkeypatch, tmp_path, m
     assert {row["profile_evidence"] for row in rows} == {"measured"}
     # The slowest of 64 takes as long as the longest of the measured steps.
     assert rows[1]["stragglers_loss"] == pytest.approx((0.19 - 0.145) / 0.19, abs=0.03)
-    assert asked[0] == (1, "hep_cnn", "torch", {"preset": "tiny", "split": 1})
+    assert asked[0] == (1, "hep_cnn", "torch", {"preset": "tiny"})
 
 
 def test_a_system_without_a_profile_is_predicted_as_its_rehearsal_is(dlscale, tmp_path):

@@ -3,9 +3,8 @@
 import pytest
 
 from dlscale.benchmarks.rank.halos_only import HalosOnly
-from dlscale.collectives.neighbours import CarriedNeighbours
+from dlscale.collectives.neighbours import Call, CarriedNeighbours
 from dlscale.collectives.neighbours.gathering import in_threads
-from dlscale.models.parallel.exchanges import Call
 
 # Of three ranks: halos of other sizes up and down, statistics, and a gather of uneven rows.
 CALLS = [

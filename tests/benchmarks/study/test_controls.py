@@ -44,12 +44,6 @@ def test_a_profile_shares_the_launch_of_one_rank_alone():
         assert not profiled(plan(name)), "unasked"
 
 
-def test_strong_scaling_has_a_profile_for_each_local_batch():
-    found = profiled(plan("strong-scaling", ranks=(1, 2, 4), batch=8, controls=["alone", "profile"]))
-    batches = [cell.local_batch for cells in found for cell in cells if cell.control == "profile"]
-    assert (len(found), sorted(batches)) == (3, [2, 4, 8])
-
-
 def test_the_time_of_a_profile_is_that_of_all_its_steps():
     with_one, without = (plan(preset="small", controls=controls) for controls in (["profile"], []))
     ((training, _),) = profiled(with_one)
