@@ -25,7 +25,6 @@ from dlscale.benchmarks.cli.options import (
 )
 from dlscale.benchmarks.cli.predicted import predicted_option, report_prediction, with_predictions
 from dlscale.benchmarks.cli.rehearsal_report import rehearsed_folder, report_rehearsal
-from dlscale.benchmarks.cli.several_studies import report_together
 from dlscale.benchmarks.cli.study_report import PAGE, Loaded, load, put
 from dlscale.benchmarks.cli.tuned_file import put_tuned
 from dlscale.benchmarks.records.files import uncollected
@@ -35,7 +34,7 @@ from dlscale.benchmarks.records.store import Store
 
 
 @click.command()
-@click.argument("studies", metavar="[STUDY]...", nargs=-1)
+@click.argument("study", required=False)
 @system_option
 @base_option
 @predicted_option
@@ -45,7 +44,7 @@ from dlscale.benchmarks.records.store import Store
 @click.option("--text", "as_text", is_flag=True, help="All tables, and plots in characters.")
 @click.option("--open", "in_browser", is_flag=True, help="Open the page in the browser, or print its link.")
 def report(
-    studies: tuple[str, ...],
+    study: str | None,
     system: str | None,
     base: Base | None,
     predicted: list[str],
@@ -61,9 +60,6 @@ def report(
     all tables are printed, with --text plots as well. The page with plots, causes of loss, failures and environment
     is written to report.html in the study's folder: one file that needs no network (docs/report.md).
 
-    Several studies that may be compared (docs/report.md), of two machines or two dates, get a table, a page
-    and figures together, in reports in the results folder; each curve is of one study.
-
     Where there are only rehearsals, or STUDY is one, its predictions are printed and its page is written.
 
     A file of dlscale predict, *.jsonl, is printed again, and its page of what if written from its --grid.
@@ -71,9 +67,8 @@ def report(
     --predicted shows what dlscale predict expects beside it, with bands, in tables and plots of their own marks.
 
     Exit status: 2 if cases failed, records are corrupt or compressed trainings fail their accuracy gate, 3 if the
-    parity gate found that a workload's networks differ between the frameworks or studies may not be compared, 4 if no
-    number can carry an interval, no training reached its target, or a search of learning rates found none for a
-    configuration.
+    parity gate found that a workload's networks differ between the frameworks, 4 if no number can carry an interval, no
+    training reached its target, or a search of learning rates found none for a configuration.
 
     \b
     Examples:
@@ -84,29 +79,19 @@ def report(
       dlscale report weak-scaling-1a2b3c4d --json
       dlscale report weak-scaling-1a2b3c4d --predicted latest
       dlscale report results/cori/predictions/hep_cnn-paper-tensorflow-weak-scaling.jsonl
-      dlscale report weak-scaling-1a2b3c4d weak-scaling-5e6f7a8b
-      dlscale report results/local/weak-scaling-1a2b3c4d ../other/results/cori/weak-scaling-5e6f7a8b
     """  # noqa: D301
     if as_json and in_browser:
         raise UsageError("--open and --json are mutually exclusive")
-    if len(studies) > 1:
-        if full or as_text:
-            raise UsageError("--full and --text take one study")
-        if predicted:
-            raise UsageError("--predicted takes one study")
-        folders = [choose_study(results, name, system=system) for name in studies]
-        return report_together(folders, results=results, base=base, as_json=as_json, in_browser=in_browser)
-    if studies and studies[0].endswith(ENDING):
+    if study and study.endswith(ENDING):
         if full or as_text or predicted or in_browser:
             raise UsageError(
-                f"{studies[0]} is a prediction, which --full, --text, --predicted and --open are not for"
+                f"{study} is a prediction, which --full, --text, --predicted and --open are not for"
             )
-        return report_prediction(Path(studies[0]), as_json=as_json)
-    name = studies[0] if studies else None
+        return report_prediction(Path(study), as_json=as_json)
     try:
-        store = Store(choose_study(results, name, system=system))
+        store = Store(choose_study(results, study, system=system))
     except UsageError:  # there is no such study
-        rehearsed = rehearsed_folder(results, name, system=system)
+        rehearsed = rehearsed_folder(results, study, system=system)
         if rehearsed is None:
             raise
         if full or as_text or predicted:

@@ -7,14 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from dlscale.analysis.finding import collect
-from dlscale.analysis.findings import load_all, scaling, together, waterfall
+from dlscale.analysis.findings import load_all, scaling, waterfall
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.verdict import verdict
 from dlscale.analysis.findings.waterfall import largest_loss
 from dlscale.analysis.findings.waterfall_parts import Waterfall
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.screen import render_full, render_screen
-from dlscale.benchmarks.cli import several_studies
 from dlscale.benchmarks.cli.report import report, show_study
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.record import Parity
@@ -216,20 +215,3 @@ def test_a_loss_that_is_not_known_says_why(made):
     (fall,) = waterfall.FINDING.of(measure(alone))
     assert isinstance(fall, Waterfall)
     assert largest_loss(fall) == "not known: none on 2 ranks was not measured"
-
-
-def test_several_studies_side_by_side_break_no_word_in_80_columns(made, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    member = together.Member(
-        label="weak-scaling-2c2a4218",
-        name="weak-scaling-2c2a4218",
-        begun="2026-11-26",
-        study=measure(made.study(trainings=ONE_TRAINING, rank_counts=(1, 2))),
-        warnings=(),
-    )
-    several_studies._print([member], [])
-    lines = capsys.readouterr().out.splitlines()
-    heading = " ".join(lines[:6]).split()
-    assert {"throughput", "backend"} <= set(heading)
-    assert any(line.startswith("scaling-") for line in lines)
-    assert max(map(len, lines[:20])) <= 80
