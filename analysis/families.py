@@ -1,20 +1,19 @@
-"""Families of comparable points, the base case of each point, and pairs across the frameworks.
+"""Families of comparable points, and the base case of each point.
 
-A family is everything that a point has in common with its base case. A pair is a workload, preset and precision that
-was trained in both frameworks; it says whether they passed the parity gate and may be compared.
+A family is everything that a point has in common with its base case.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.prediction import PredictionRecord
-from dlscale.benchmarks.records.record import Base, Parity
+from dlscale.benchmarks.records.record import Base
 
 # Titles and file names name only values other than these.
 DEFAULT_MEMORY_FORMAT = "channels_last"
@@ -245,55 +244,3 @@ def base_cell(
         return base.num_servers != cell.num_servers, base.num_servers, *splits
 
     return min(bases, key=unlike, default=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameworkPair:
-    """A workload, preset and precision that were trained in both frameworks, and the parity gate's result."""
-
-    frameworks: tuple[str, ...]
-    comparable: bool | None  # None: the gate did not run
-    failed: tuple[str, ...]  # names of the checks
-
-    @property
-    def note(self) -> str | None:
-        """The note that every row of the pair gets; None if the frameworks may be compared."""
-        if self.comparable is None:
-            return "parity not checked"
-        return None if self.comparable else f"not comparable between frameworks: {', '.join(self.failed)}"
-
-    @property
-    def verdict(self) -> str:
-        """The parity gate's result as a line of its own."""
-        both = " and ".join(self.frameworks)
-        if self.comparable is None:
-            return f"{both}: parity not checked, so do not compare them"
-        if self.comparable:
-            return f"{both}: same network (parity gate passed)"
-        return f"{both}: NOT COMPARABLE, the parity gate failed: {', '.join(self.failed)}"
-
-
-def pairs_of(families: Iterable[Family], parities: Iterable[Parity]) -> Mapping[Family, FrameworkPair]:
-    """The pair of every family whose workload, preset and precision were trained in several frameworks."""
-    members: dict[tuple[str, str, str], list[Family]] = {}
-    for family in families:
-        members.setdefault((family.workload, family.preset, family.precision), []).append(family)
-    verdicts: dict[tuple[str, str, str], list[Parity]] = {}
-    for parity in parities:
-        verdicts.setdefault((parity.workload, parity.preset, parity.precision), []).append(parity)
-    return {
-        family: _framework_pair(group, verdicts.get(key, []))
-        for key, group in members.items()
-        if len({family.framework for family in group}) > 1
-        for family in group
-    }
-
-
-def _framework_pair(group: Iterable[Family], verdicts: list[Parity]) -> FrameworkPair:
-    frameworks = {family.framework for family in group}
-    failed = [check.name for verdict in verdicts for check in verdict.checks if not check.passed]
-    return FrameworkPair(
-        frameworks=tuple(sorted(frameworks, reverse=True)),
-        comparable=not failed if verdicts else None,
-        failed=tuple(dict.fromkeys(failed)),
-    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from dlscale.analysis.families import Family, FrameworkPair, base_ranks, family_of, pairs_of
+from dlscale.analysis.families import Family, base_ranks, family_of
 from dlscale.analysis.launches import (
     CellLaunches,
     good_launches,
@@ -23,7 +23,7 @@ from dlscale.analysis.variants import Variants
 from dlscale.benchmarks.records.cell import Case, Cell
 from dlscale.benchmarks.records.files import BadFile
 from dlscale.benchmarks.records.prediction import PredictionRecord
-from dlscale.benchmarks.records.record import Base, Parity, Record
+from dlscale.benchmarks.records.record import Base, Record
 from dlscale.benchmarks.systems.system import System
 
 
@@ -43,14 +43,13 @@ R = TypeVar("R")
 class Measured:
     """What was measured in a study, and what is computed of it once for all findings (`measure` builds it).
 
-    `records` are all attempts that may share a curve, good or not; `planned` the cases of the study's plan; `parities`
-    the parity gate's verdicts; `order` the names of backends and frameworks in the study's order, of which the first is
-    the reference; `base` what efficiencies are relative to; `variants` the study's axes or its ladder.
+    `records` are all attempts that may share a curve, good or not; `planned` the cases of the study's plan; `order` the
+    names of backends and frameworks in the study's order, of which the first is the reference; `base` what efficiencies
+    are relative to; `variants` the study's axes or its ladder.
     """
 
     records: tuple[Record, ...]
     planned: tuple[Case, ...] = ()
-    parities: tuple[Parity, ...] = ()
     order: tuple[str, ...] = ()
     base: Base = "1"
     variants: Variants = field(default_factory=Variants)
@@ -129,12 +128,6 @@ class Measured:
         return tuple(sorted(scaling | references))
 
     @cached_property
-    def pairs(self) -> Mapping[Family, FrameworkPair]:
-        """The pair of every family, measured or planned, that was trained in several frameworks."""
-        families = {*self.by_family, *(planned.family for planned in self.planned_cells.values())}
-        return pairs_of(families, self.parities)
-
-    @cached_property
     def base_ranks(self) -> Mapping[Family, int]:
         """The number of ranks of the base cases of each family that was measured."""
         return {
@@ -162,7 +155,6 @@ def measure(
     records: Iterable[Record],
     *,
     planned: Iterable[Case] = (),
-    parities: Iterable[Parity] = (),
     order: Iterable[str] = (),
     base: Base = "1",
     variants: Variants | None = None,
@@ -177,7 +169,6 @@ def measure(
     measured = Measured(
         records=tuple(records),
         planned=tuple(planned),
-        parities=tuple(parities),
         order=tuple(order),
         base=base,
         variants=variants or Variants(),

@@ -8,7 +8,7 @@ claim needs. docs/metrics.md explains the method.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import nctdtrinc
 
-from dlscale.analysis.families import pairs_of
 from dlscale.analysis.findings.contrast_declaration import Declaration, Declared, declare, declare_variants
 from dlscale.analysis.findings.interference import why_unclaimable
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import LEVEL, MIN_BLOCKS, Interval, block_median, block_ratio, blocks_needed
 from dlscale.analysis.text import plural
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.records.record import Parity
 
 MAX_EXACT = 16  # blocks
 NUM_DRAWS = 2**16 - 1
@@ -130,7 +128,7 @@ class Contrast(Declared):
     """A contender versus its reference. `ratio` is of their throughputs: above 1 the contender is faster."""
 
     num_blocks: int  # that both have
-    ratio: Interval | None  # None if one of them gave no number, or they may not be compared
+    ratio: Interval | None  # None if one of them gave no number
     median_ratio: float | None  # of the blocks; `ratio` is of geometric means
     standardised: Interval | None  # mean log ratio over its standard deviation between blocks
     p_value: float | None  # of the sign-flip test; None without a common block
@@ -160,30 +158,27 @@ class Contrasts:
 def contrasts(
     declaration: Declaration,
     *,
-    forbidden: Callable[[Declared], str] | None = None,
     unclaimable: str = "",
 ) -> Contrasts:
     """Test all declared comparisons.
 
-    `forbidden` gives the reason why two may not be compared, such as frameworks whose networks differ; empty if they
-    may. `unclaimable` is why the whole study claims nothing; its ratios are given. A pair without a number still counts
+    `unclaimable` is why the whole study claims nothing; its ratios are given. A pair without a number still counts
     in the correction: a failed backend makes no other claim easier.
     """
     pairs = declaration.pairs
-    reasons = [forbidden(pair) if forbidden else "" for pair in pairs]
-    logs = [[] if reason else _log_ratios(pair) for pair, reason in zip(pairs, reasons, strict=True)]
+    logs = [_log_ratios(pair) for pair in pairs]
     flips = iter(sign_flips([ratios for ratios in logs if ratios]))
     p_values = [next(flips) if ratios else None for ratios in logs]
     adjusted = holm([1.0 if p_value is None else p_value for p_value in p_values])
     reachable = holm([smallest_p(len(ratios)) for ratios in logs])
     needed = blocks_needed(len(pairs))
     tested = []
-    for pair, reason, ratios, p_value, p_adjusted, least in zip(
-        pairs, reasons, logs, p_values, adjusted, reachable, strict=True
+    for pair, ratios, p_value, p_adjusted, least in zip(
+        pairs, logs, p_values, adjusted, reachable, strict=True
     ):
         over, under = pair.contender.rates, pair.reference.rates
-        ratio = block_ratio(over, under) if over and under and not reason else None
-        why_none = reason or pair.why_none or unclaimable
+        ratio = block_ratio(over, under) if over and under else None
+        why_none = pair.why_none or unclaimable
         verdict: Verdict = "cannot be shown" if why_none else _judge(ratio, p_adjusted, least)
         too_few = verdict == "cannot be shown" and not why_none
         tested.append(
@@ -236,25 +231,8 @@ def declared_contrasts(
         declaration = declare(study.launches, factor=factor, reference=reference, **given)
     return contrasts(
         declaration,
-        forbidden=parity_forbids(study.parities),
         unclaimable=why_unclaimable(study),
     )
-
-
-def parity_forbids(parities: Iterable[Parity]) -> Callable[[Declared], str]:
-    """Why two frameworks may not be compared; empty where the parity gate found that their networks are the same."""
-    parities = list(parities)
-
-    def why(pair: Declared) -> str:
-        sides = (pair.contender, pair.reference)
-        if len({side.cell.framework for side in sides}) == 1:
-            return ""
-        frameworks = pairs_of({side.family for side in sides}, parities).get(pair.contender.family)
-        if frameworks is None:
-            return "their networks differ"
-        return "" if frameworks.comparable else frameworks.verdict
-
-    return why
 
 
 def within_band(ratio: Interval) -> bool:

@@ -236,8 +236,6 @@ def _group(
     several = f"{plural(len(families), 'training')}: " if len(families) > 1 else ""
     yield Sentence(text=f"{several}{titles}", strong=True)
     yield Sentence(text=constants)
-    pairs = (row.pair.verdict for row in rows if row.pair and not row.pair.comparable)
-    yield from (Sentence(text=text, strong=True) for text in dict.fromkeys(pairs))
     yield from scaling.unchecked(row.cell for row in rows)
     contrasts, uses = study.once(study_contrasts), memory.FINDING.of(study)
     together = on_most and len(families) > 1 and any(row.cell.shard != NOT_SHARDED for row in rows)

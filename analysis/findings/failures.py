@@ -80,8 +80,6 @@ def study_warnings(study: Measured) -> tuple[tuple[str, str], ...]:
     warnings = []
     if study.running:
         warnings.append(("The study is still running: this is what it has measured so far.", "failures"))
-    verdicts = {row.pair.verdict for row in rows if row.pair and not row.pair.comparable}
-    warnings += [(f"{verdict}.", "rows") for verdict in sorted(verdicts)]
     systems = study.provenance.systems
     if len(systems) > 1:
         warnings.append(

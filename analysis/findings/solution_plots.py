@@ -263,13 +263,11 @@ def learning_figure(family: Family, rows: Sequence[TimeToSolution], provenance: 
     )
 
 
-def frameworks_figure(
-    families: Mapping[Family, Sequence[TimeToSolution]], provenance: Provenance, *, warning: str, verdict: str
-) -> Figure:
+def frameworks_figure(families: Mapping[Family, Sequence[TimeToSolution]], provenance: Provenance) -> Figure:
     """The same training in several frameworks, a column each with the scales of all.
 
     From above: loss against epochs and against steps of every training, then the seconds of an epoch and of a step
-    over ranks. `warning` and `verdict` say whether both train the same network. What no record knows has no panels.
+    over ranks. What no record knows has no panels.
     """
     every = [row for rows in families.values() for row in rows]
     _, loss = measures(every)
@@ -301,10 +299,9 @@ def frameworks_figure(
         name="frameworks",
         title=f"{' and '.join(family.framework for family in families)}: {first.workload} {first.preset}, "
         f"{first.scaling_mode} scaling on {first.system}",
-        warning=warning,
         subtitle=first.constants,
         small_print=(
-            " ".join(filter(None, [WAYS_TEXT, *notes, COSTS_TEXT, verdict])),
+            " ".join(filter(None, [WAYS_TEXT, *notes, COSTS_TEXT])),
             solution_origin(provenance),
         ),
         panels=tuple(panels),

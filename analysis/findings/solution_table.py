@@ -11,8 +11,6 @@ from dlscale.analysis.declare import Column, Sentence, Shown, Table, TableOf, Va
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding, tokens_column, training_columns
 from dlscale.analysis.findings import scaling
-from dlscale.analysis.findings.scaling import rows_of
-from dlscale.analysis.findings.small_print import parity, warning
 from dlscale.analysis.findings.solution_plots import (
     cell_sentences,
     compared_ways,
@@ -300,10 +298,7 @@ def _frameworks(study: Measured, form: Form) -> Iterator[tuple[str, Figure]]:
     for common, families in alike.items():
         if len(families) < 2:
             continue
-        rows = rows_of(scaling.FINDING.of(study), next(iter(families)))
-        declared = frameworks_figure(
-            families, study.provenance, warning=warning(rows), verdict=" ".join(parity(rows))
-        )
+        declared = frameworks_figure(families, study.provenance)
         lines = [to_solution_row(row) for own in families.values() for row in own]
         stem = "-".join(part for part in common.file_stem.split("-") if part) + "-frameworks"
         yield stem, replace(declared, rows=lines)

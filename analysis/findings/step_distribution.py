@@ -35,8 +35,7 @@ def distribution_figure(study: Measured, family: Family, form: Form) -> Figure |
     if not shown:
         return None
     rows = rows_of(scaling.FINDING.of(study), family)
-    pair = rows[0].pair if rows else None
-    lines = [row | {"comparable": pair and pair.comparable} for launches in shown for row in _rows(launches)]
+    lines = [row for launches in shown for row in _rows(launches)]
     return family_figure(
         family,
         rows,

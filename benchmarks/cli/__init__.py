@@ -40,7 +40,6 @@ PANELS = {
         "system": ("system", "List, show, check and draft system files."),
         "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
         "data": ("data", "Generate or convert input data."),
-        "check": ("check", "Check that both frameworks train the same network."),
         "new": ("new", "Write a start for a model of your own in one file."),
     },
 }

@@ -12,14 +12,14 @@ from rich.console import Console
 
 from dlscale.analysis.finding import collect
 from dlscale.analysis.findings.data_formats import data_is_prepared, format_uses
-from dlscale.analysis.findings.framework_choice import Choice, choices, forbidden_cells, framework_findings
+from dlscale.analysis.findings.framework_choice import Choice, choices, framework_findings
 from dlscale.analysis.findings.program_plots import program_figures
 from dlscale.analysis.findings.programs import JOB_SECONDS, programs
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.screen import render_findings
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.several_studies import FOLDER, origin_of, put_several, warnings_of
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
 from dlscale.benchmarks.records.files import uncollected
@@ -74,7 +74,7 @@ def answer(
                 summary=sentences[:MOST_SENTENCES] or ["No training was measured in two programs."],
                 warnings=[(sentence, "answers") for one in loaded for sentence in warnings_of(one)],
                 origin=origin.short_line(),
-                figures=program_figures(items, forbidden_cells(asked), origin),
+                figures=program_figures(items, origin),
             )
         for study in studies:
             tell_left_out(study.bad_files, study.left_out)
@@ -86,7 +86,5 @@ def _status(studies: Sequence[Measured], asked: Sequence[Choice]) -> int:
     failed = any(len(launches.good) < len(launches.cases) for study in studies for launches in study.launches)
     if failed or any(study.bad_files or study.left_out for study in studies):
         return FAILED_CASES
-    if any(choice.forbidden for choice in asked):
-        return NOT_COMPARABLE
-    undecided = any(ranking.undecided for choice in asked for ranking in choice.rankings)
+    undecided = any(choice.ranking.undecided for choice in asked)
     return INSUFFICIENT_DATA if undecided or not asked else 0

@@ -7,7 +7,7 @@ and their throughputs if they may be compared.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from dlscale.analysis.findings.contrast_table import (
     contrasts_json,
     lead_text,
 )
-from dlscale.analysis.findings.contrasts import Contrasts, contrasts, declared_contrasts, parity_forbids
+from dlscale.analysis.findings.contrasts import Contrasts, contrasts, declared_contrasts
 from dlscale.analysis.findings.study_comparison import (
     DIFFERENCES,
     compare_studies,
@@ -46,8 +46,8 @@ from dlscale.benchmarks.cli.predicted import compare_predicted, predicted_option
 from dlscale.benchmarks.cli.stated_study import StatedStudy, study_in
 from dlscale.benchmarks.cli.study_report import tell_left_out
 from dlscale.benchmarks.launch.measured_code import changed_files, changed_text
-from dlscale.benchmarks.records.files import BadFile, load_parity, load_records, read_record
-from dlscale.benchmarks.records.record import Parity, Record
+from dlscale.benchmarks.records.files import BadFile, load_records, read_record
+from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.study.study_file import read_study_file
 
 
@@ -162,23 +162,18 @@ def contrast_study(
 ) -> int:
     """Print the comparisons inside one study; returns the exit status.
 
-    `folder` is the study's folder, which has the order of its names and the parity gate's verdicts; None for records
-    from elsewhere. Status 3 if frameworks are compared whose networks differ by the parity gate, 4 if no comparison is
-    significant. Raises UsageError if there is nothing to compare.
+    `folder` is the study's folder, which has the order of its names; None for records from elsewhere. Status 4 if no
+    comparison is significant. Raises UsageError if there is nothing to compare.
     """
     stated = study_in(folder) if folder else StatedStudy(fields={})
     variants = stated.variants
     named, _ = with_curve_names(records, (), settings=variants.settings if variants else ())
-    parities = load_parity(folder) if folder else []
-    study = measure(named, parities=parities, order=stated.order, variants=variants)
+    study = measure(named, order=stated.order, variants=variants)
     tested = declared_contrasts(study, factor=factor, reference=reference, ranks=ranks, backends=backends)
     if as_json:
         click.echo(json.dumps(contrasts_json(tested)))
     else:
         Console(highlight=False).print(Group(*render_contrasts(tested)))
-    forbids = parity_forbids(parities)
-    if any(map(forbids, tested.found)) and not all(parity.passed for parity in parities):
-        return NOT_COMPARABLE
     return 0 if tested.shown else INSUFFICIENT_DATA
 
 
@@ -190,8 +185,7 @@ def compare_two(names: Sequence[str], results: Path, *, factor: Sequence[str] | 
     before, after = (_measured_files(folder) for folder in folders)
     unpaired = None
     if not comparison.blocking:
-        parities = [parity for folder in folders if folder for parity in load_parity(folder)]
-        unpaired = contrast_studies(a, b, keys=comparison.keys, parities=parities)
+        unpaired = contrast_studies(a, b, keys=comparison.keys)
     if as_json:
         rows = [CONTRASTS.data(contrast) for contrast in unpaired.found] if unpaired else []
         changed = changed_files(before, after) if before and after else None
@@ -247,12 +241,10 @@ def _measured_files(folder: Path | None) -> dict[str, str]:
         return {}
 
 
-def contrast_studies(
-    a: Sequence[Record], b: Sequence[Record], *, keys: Sequence[str], parities: Iterable[Parity] = ()
-) -> Contrasts | None:
+def contrast_studies(a: Sequence[Record], b: Sequence[Record], *, keys: Sequence[str]) -> Contrasts | None:
     """B's cells versus A's, unpaired; None if they have no measured cell in common."""
     declaration = declare_between(launches_of(a), launches_of(b), keys=keys)
-    return contrasts(declaration, forbidden=parity_forbids(parities)) if declaration.pairs else None
+    return contrasts(declaration) if declaration.pairs else None
 
 
 def render_contrasts(contrasts: Contrasts) -> Iterator[RenderableType]:

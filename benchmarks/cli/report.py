@@ -14,7 +14,7 @@ from dlscale.analysis.findings.failures import failed_cases
 from dlscale.analysis.render.data import study_json
 from dlscale.analysis.render.screen import render_full, render_screen
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.browser import open_page
 from dlscale.benchmarks.cli.options import (
     base_option,
@@ -66,9 +66,8 @@ def report(
 
     --predicted shows what dlscale predict expects beside it, with bands, in tables and plots of their own marks.
 
-    Exit status: 2 if cases failed, records are corrupt or compressed trainings fail their accuracy gate, 3 if the
-    parity gate found that a workload's networks differ between the frameworks, 4 if no number can carry an interval, no
-    training reached its target, or a search of learning rates found none for a configuration.
+    Exit status: 2 if cases failed, records are corrupt or compressed trainings fail their accuracy gate, 4 if no number
+    can carry an interval, no training reached its target, or a search of learning rates found none for a configuration.
 
     \b
     Examples:
@@ -149,8 +148,6 @@ def _status(loaded: Loaded) -> int:
     failed = failed_cases(study)
     if study.bad_files or study.left_out or failed or loaded.errors:
         return FAILED_CASES
-    if any(row.pair and row.pair.comparable is False for row in loaded.rows):
-        return NOT_COMPARABLE
     if searches := tuning.FINDING.of(study):
         return 0 if all(search.best for search in searches) else INSUFFICIENT_DATA
     if any(cell.gate == FAILED for cell in compression.FINDING.of(study)):

@@ -43,7 +43,7 @@ def run_frameworks(name: str, system: System, request: Request, how: Start) -> i
 
     First the speed of every program is measured on 1 rank to one per core (study `name`), then trainings run to a
     target on the most ranks (study framework-losses), then the formats of images are read. Returns the exit status:
-    2 if cases failed, 3 if the parity gate forbids a comparison, 4 if a question is not decided. Raises UsageError.
+    2 if cases failed, 4 if a question is not decided. Raises UsageError.
     """
     if system.has_jobs or how.in_allocation:
         raise UsageError(

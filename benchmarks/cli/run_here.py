@@ -12,12 +12,11 @@ import click
 from dlscale.analysis.curves import SETTINGS, named_cells
 from dlscale.analysis.records import NamedCell
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
+from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.options import say_given_up
 from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, rows_text, show_plan
 from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.cli.request import Request
-from dlscale.benchmarks.launch import parity_gate
 from dlscale.benchmarks.launch.campaign import Campaign, abandoned_cases, open_campaign, run_launch
 from dlscale.benchmarks.launch.preparing import check_startable, prepare_campaign
 from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
@@ -52,7 +51,6 @@ def run_here(campaign: Campaign, request: Request, *, max_attempts: int | None =
         _print_plan(campaign, launches)
         if max_attempts:
             say_given_up(abandoned_cases(campaign, launches), max_attempts)
-        _check_parity(campaign)
         if launches:
             _see_to_other_programs(request.wait_quiet, gpus=campaign.plan.study.device == "gpu")
         _run_launches(campaign, launches)
@@ -64,7 +62,7 @@ def run_here(campaign: Campaign, request: Request, *, max_attempts: int | None =
         return FAILED_CASES
     if status == INSUFFICIENT_DATA and campaign.plan.study.target:  # no training reached it
         return INSUFFICIENT_DATA
-    return NOT_COMPARABLE if status == NOT_COMPARABLE else 0
+    return 0
 
 
 def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
@@ -104,18 +102,6 @@ def _print_plan(campaign: Campaign, todo: list[Launch]) -> None:
 
 def _listed(names: Iterable[object]) -> str:
     return ", ".join(map(str, names))
-
-
-def _check_parity(campaign: Campaign) -> None:
-    """Before two frameworks are compared: do they train the same program? The reports say so if not."""
-    for request in parity_gate.missing(campaign):
-        click.echo(f"comparing {request.workloads[0]} in {' and '.join(request.frameworks)} ...")
-        verdicts = parity_gate.ask(campaign.installation, request)
-        parity_gate.keep(campaign, verdicts)
-        for verdict in verdicts:
-            if not verdict.passed:
-                failed = ", ".join(gate.name for gate in verdict.checks if not gate.passed)
-                click.echo(f"warning: {verdict.workload} is not comparable between frameworks: {failed}")
 
 
 def _see_to_other_programs(wait_seconds: float | None, *, gpus: bool) -> None:

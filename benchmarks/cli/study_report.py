@@ -23,7 +23,7 @@ from dlscale.analysis.render.html.page import page_of
 from dlscale.benchmarks.cli.plan_table import counted
 from dlscale.benchmarks.cli.stated_study import study_in
 from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.records.files import BadFile, load_parity, load_records
+from dlscale.benchmarks.records.files import BadFile, load_records
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.store import Store
 
@@ -75,7 +75,6 @@ def load(store: Store, *, base: Base | None = None, running: bool = False) -> Lo
     study = measure(
         records,
         planned=planned,
-        parities=load_parity(store.folder),
         order=stated.order,
         variants=variants,
         base=base or stated.base or _usual_base(planned),

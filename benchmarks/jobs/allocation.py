@@ -19,7 +19,7 @@ from dlscale.base.batch import scheduler
 from dlscale.base.errors import UsageError
 from dlscale.base.files import make_folder
 from dlscale.benchmarks.jobs.jobs import WARN_SECONDS, Job, JobFiles
-from dlscale.benchmarks.launch import parity_gate, supervisor
+from dlscale.benchmarks.launch import supervisor
 from dlscale.benchmarks.launch.campaign import Campaign, run_launch
 from dlscale.benchmarks.launch.interrupts import caught, interruptible
 from dlscale.benchmarks.launch.preparing import campaign_here
@@ -97,8 +97,6 @@ def _run(campaign: Campaign, end: float) -> int:
     store = campaign.store
     make_folder(campaign.spool_folder)
     supervisor.collect_leftovers(campaign.spool_folder, store, planned=campaign.planned)
-    for request in parity_gate.missing(campaign):
-        parity_gate.keep(campaign, parity_gate.ask(campaign.installation, request))
     todo = campaign.todo(store.summaries())
     begin, planned = time.monotonic(), 0.0
     deadline = begin + end - time.time()  # monotonic: a change of the system's clock does not move it

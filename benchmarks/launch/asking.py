@@ -1,4 +1,4 @@
-"""Asks an environment's own Python: a module of dlscale there prints its answer as JSON, in its last lines."""
+"""Asks an environment's own Python: a module of dlscale there prints its answer as JSON, in its last line."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ def ask(
     *arguments: str,
     answer: type[M],
     variables: Mapping[str, str] = {},
-    num_answers: int = 1,
     limit_seconds: float = PROBE_SECONDS,
     num_threads: int | None = None,
-) -> list[M]:
-    """What `module` answers to the arguments, a line for each answer, in a process that ends with this one.
+) -> M:
+    """What `module` answers to the arguments, in a process that ends with this one.
 
     Raises NoAnswerError, and TimeoutExpired where it takes longer than the limit.
     """
@@ -59,17 +58,15 @@ def ask(
         ) as process:
             status = process.wait(timeout=limit_seconds)
         lines, complaints = (_lines(file) for file in (said, complained))
-    lines = lines[-num_answers:]
     try:
-        answers = [answer.model_validate_json(line) for line in lines]
+        if not status:
+            return answer.model_validate_json(lines[-1] if lines else "")
     except ValidationError:
-        answers = []
-    if status or len(answers) != num_answers:
-        raise NoAnswerError(
-            redact(complaints[-1] if complaints else f"no answer, exit status {status}"),
-            files=[match[1] for match in map(_FRAME.match, complaints) if match],
-        )
-    return answers
+        pass
+    raise NoAnswerError(
+        redact(complaints[-1] if complaints else f"no answer, exit status {status}"),
+        files=[match[1] for match in map(_FRAME.match, complaints) if match],
+    )
 
 
 def _in_memory() -> IO[bytes]:

@@ -37,7 +37,7 @@ def probe(
     """
     asked = ("/".join(pair) + _asked(pair[0], options or {}) for pair in pairs)
     try:
-        (report,) = ask(
+        report = ask(
             installation.python,
             "benchmarks.launch.probe",
             *asked,

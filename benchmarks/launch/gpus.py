@@ -92,7 +92,7 @@ def makers(top: Path = Path("/")) -> dict[str, bool]:
 def ask(installation: Installation, frameworks: Sequence[str]) -> Gpus:
     """Ask an environment's own Python what the frameworks see. Raises UsageError if it cannot say."""
     try:
-        (seen,) = asking.ask(
+        seen = asking.ask(
             installation.python,
             "benchmarks.launch.gpus",
             *frameworks,

@@ -31,7 +31,7 @@ def ask(path: Path, python: Path) -> OwnModel:
             f"--workloads {path}: no such file; give the path of a Python file, or a known workload"
         )
     try:
-        (answer,) = asking.ask(
+        answer = asking.ask(
             python,
             "benchmarks.rank.own_trial",
             str(path),

@@ -12,19 +12,17 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, PositiveInt, TypeAdapter, ValidationError
+from pydantic import BaseModel, PositiveInt, ValidationError
 
 from dlscale.base.definitions import first_problem
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json
 from dlscale.benchmarks.records.cell import Case, Cell
-from dlscale.benchmarks.records.record import SCHEMA_VERSION, Failure, Parity, Record
+from dlscale.benchmarks.records.record import SCHEMA_VERSION, Failure, Record
 from dlscale.benchmarks.records.windows import parse_windows
 
 RECORDS_FOLDER = "records"
-PARITY_FILE = "parity.json"
-PARITIES = TypeAdapter(list[Parity])
 
 T = TypeVar("T")
 
@@ -105,19 +103,6 @@ def summaries(study: Path) -> tuple[list[Summary], list[BadFile]]:
     """
     by_name, bad_files = _read_all(study, lambda content: summary(_Header.model_validate_json(content)))
     return list(by_name.values()), bad_files
-
-
-def load_parity(study: Path) -> list[Parity]:
-    """The parity gate's verdicts in a study's folder; none where it never ran. Raises UsageError if invalid."""
-    path = study / PARITY_FILE
-    if not path.exists():
-        return []
-    try:
-        return PARITIES.validate_json(read_regular(path))
-    except (OSError, ValidationError) as error:
-        raise UsageError(
-            f"{path} is invalid ({type(error).__name__}); delete it, and the next run writes it again"
-        ) from None
 
 
 def read_record(path: Path) -> Record | BadFile:

@@ -86,20 +86,6 @@ class Gate(Frozen):
         return cls(name=name, passed=True, value=None, tolerance=None, detail=why)
 
 
-class Parity(Frozen):
-    """Whether a workload's networks are the same in two frameworks, as required for a comparison."""
-
-    workload: Name
-    preset: Name  # of the numbers; structure is compared for every preset
-    precision: Name
-    num_parameters: dict[Text, int]  # framework -> of that preset, trainable
-    checks: list[Gate]
-
-    @property
-    def passed(self) -> bool:
-        return all(check.passed for check in self.checks)
-
-
 class Checkpoint(Frozen):
     """A training's state, saved while all ranks stood still."""
 

@@ -2,7 +2,6 @@
 
 <results>/<system>/<study>-<digest>/
 study.json      the plan that all its records belong to
-parity.json     whether the two frameworks' networks are the same, where the study has both
 records/        <case>.<attempt>.json, written once
 spool/          running launches; the remains of an interrupted one become records
 damaged/        spools with lines that could not be read; the record of each case that lost some names them
@@ -29,7 +28,6 @@ from dlscale.base.files import locked, make_folder, open_regular, refuse_links, 
 from dlscale.benchmarks.records import files
 from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.files import (
-    PARITY_FILE,
     RECORDS_FOLDER,
     BadFile,
     Summary,
@@ -112,11 +110,6 @@ class Store:
         except OSError:  # no measurement here, or no permission to check
             return False
         return False
-
-    @property
-    def parity_path(self) -> Path:
-        """The path of the parity gate's verdicts (`files.load_parity`)."""
-        return self.folder / PARITY_FILE
 
     def load(self) -> list[Record]:
         """All records; none if nothing was measured into the folder.

@@ -1,14 +1,14 @@
-"""The two frameworks' networks are the same program, for every workload; and the gate notices if not."""
+"""The two frameworks' networks are the same program, for every workload; and it is noticed if not."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from dlscale.benchmarks.rank import parity
 from dlscale.models import NAMES, load_workload
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.workload import Workload
+from tests.parity.comparing import Pair, structure
 
 pytestmark = [pytest.mark.slow, pytest.mark.requires("tensorflow")]
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.requires("tensorflow")]
     ],
 )
 def test_the_numbers_agree(name, precision):
-    pair = parity._Pair(load_workload(name), "tiny", precision)
+    pair = Pair(load_workload(name), "tiny", precision)
     assert [gate for gate in pair.numbers() if not gate.passed] == []
 
 
@@ -41,7 +41,7 @@ PRESETS = [(name, preset) for name in NAMES for preset in load_workload(name).pr
     ],
 )
 def test_the_structure_agrees(name, preset):
-    gates = list(parity.structure(load_workload(name), preset))
+    gates = list(structure(load_workload(name), preset))
     assert [gate for gate in gates if not gate.passed] == []
     assert len(gates) == 1 + 2 * len(FRAMEWORKS)
 
@@ -64,8 +64,7 @@ def harmed(harm) -> Workload:
 
 
 def gates_of(workload):
-    """As check_parity has them, of one preset."""
-    return [*parity.structure(workload, "tiny"), *parity._Pair(workload, "tiny", "fp32").numbers()]
+    return [*structure(workload, "tiny"), *Pair(workload, "tiny", "fp32").numbers()]
 
 
 def failed(workload):

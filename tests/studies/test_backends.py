@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from dlscale.benchmarks.records.files import load_parity
 from tests.studies.conftest import STUDY
 
 pytestmark = [pytest.mark.requires("mpiexec", "ring", "tensorflow"), pytest.mark.timeout(600)]
@@ -44,10 +43,6 @@ def test_every_backend(bench, backends, frameworks):
     assert {backend: measured[backend] for backend in expected} == expected
     if frameworks == "all":
         assert "backend nccl does not support device cpu: left out" in " ".join(done.stdout.split())
-        (study,) = (path.parent for path in bench.folder.glob("results/*/*/study.json"))
-        (parity,) = load_parity(study)
-        assert parity.passed
-        assert "same network (parity gate passed)" in " ".join(bench.ask("report", "--full").stdout.split())
     for record in records:
         served = record.case.cell.backend in ("grpc_ps", "mpi_ps")
         assert len(record.servers) == record.case.cell.num_servers == int(served)

@@ -13,7 +13,6 @@ from dlscale.analysis.form import SCREEN, Form
 from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
 from dlscale.base.files import write_atomically
-from dlscale.benchmarks.records.record import Gate, Parity
 from tests.analysis.reading import assert_inside, row_of
 from tests.made_records import make_record, make_study
 
@@ -23,16 +22,14 @@ def table():
     return measure(make_study())
 
 
-def make_failed_pair(workload="hep_cnn", precision="fp32", **fields):
-    """The table of one study in both frameworks whose parity gate failed."""
-    gate = Gate(name="tiny: gradient", passed=False, value=0.1, tolerance=0.01, detail="d")
-    parity = Parity(workload=workload, preset="tiny", precision=precision, num_parameters={}, checks=[gate])
+def make_both(workload="hep_cnn", precision="fp32", **fields):
+    """The table of one study in both frameworks."""
     records = [
         record
         for framework in ("torch", "tensorflow")
         for record in make_study(framework=framework, workload=workload, precision=precision, **fields)
     ]
-    return measure(records, parities=[parity])
+    return measure(records)
 
 
 def declare(table, name):
@@ -173,7 +170,7 @@ def test_figures_need_no_global_state():
 def test_nothing_is_cut_off_at_the_edges(num_backends, form):
     """Every figure that a study of trainings has, with long names."""
     backends = ("none", "ring", "tf_collective", "horovod", "grpc_ps", "mpi", "gloo", "nccl")[:num_backends]
-    table = make_failed_pair(
+    table = make_both(
         efficiency=dict.fromkeys(backends, (1.0, 0.9)),
         num_blocks=3,
         workload="inception_v3",

@@ -74,8 +74,8 @@ def test_only_what_was_asked_for_is_written_with_its_caption_beside_it(tmp_path)
         assert words in comments
 
 
-def test_a_failed_parity_gate_is_in_the_caption():
-    warning = "NOT COMPARABLE between torch and tensorflow"
+def test_a_warning_is_in_the_caption():
+    warning = "made of assumptions"
     caption = Caption(title="A & B", warning=warning, brief="", subtitle="", small_print=["100 % of it"])
     text = figure_latex(caption, name="x", width=3.3, origin="o")
     assert rf"\caption{{{warning}. A \& B.}}" in text

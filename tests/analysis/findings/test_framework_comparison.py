@@ -15,7 +15,7 @@ from dlscale.analysis.findings.programs import loss_rows, programs, to_program_r
 from dlscale.analysis.measured import measure
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.preparation import Preparation
-from dlscale.benchmarks.records.record import Checkpoint, Gate, Parity
+from dlscale.benchmarks.records.record import Checkpoint
 from tests.analysis.findings.test_solutions import training
 from tests.made_records import make_record
 
@@ -27,13 +27,6 @@ SPEEDS = {
     ("tensorflow", False): 80.0,
     ("tensorflow", True): 120.0,
 }
-
-
-def parity(*, passed=True):
-    gate = Gate(name="tiny: gradients", passed=passed, value=0.0, tolerance=1.0, detail="")
-    return Parity(
-        workload="hep_cnn", preset="tiny", precision="fp32", num_parameters={"torch": 1}, checks=[gate]
-    )
 
 
 def study(speeds=SPEEDS, num_blocks=8, changed=lambda *_: 1.0):
@@ -66,17 +59,13 @@ def with_start(record, seconds):
     )
 
 
-def table_of(records, **options):
-    return measure(records, parities=options.pop("parities", [parity()]), **options)
-
-
 def asked(*tables):
     items = programs(tables)
     return items, choices(items, tables)
 
 
 def test_a_program_has_its_speed_start_memory_and_lines():
-    items = programs([table_of(study())])
+    items = programs([measure(study())])
     assert [(item.cell.num_ranks, item.name) for item in items] == [
         (ranks, name)
         for ranks in (1, 2)
@@ -95,12 +84,11 @@ def test_a_program_has_its_speed_start_memory_and_lines():
 
 
 NOISE = (1.2, 0.8, 1.3, 0.7, 1.1, 0.9, 1.25, 0.75)
-EACH = [["torch compiled"], ["tensorflow XLA"]]
-# What is measured, what to use in each group that may be compared, and what the first sentence has.
+# What is measured, what to use, and what the first sentence has.
 ANSWERS = {
     "one is faster than all others": (
         {},
-        [["torch compiled"]],
+        ["torch compiled"],
         "HEP-CNN tiny on 2 ranks over ring: use torch compiled, which is 1.25 [1.25, 1.25] times as fast as "
         "tensorflow XLA, ",
     ),
@@ -109,40 +97,28 @@ ANSWERS = {
             "speeds": {**SPEEDS, ("tensorflow", True): 148.0},
             "changed": lambda program, block: NOISE[block] if program == ("tensorflow", True) else 1.0,
         },
-        [["torch compiled", "tensorflow XLA"]],
+        ["torch compiled", "tensorflow XLA"],
         "no difference between",
     ),
     "too few launches": (
         {"num_blocks": 3},
-        [[]],
+        [],
         "no answer yet (3 launches cannot decide 6 comparisons: --launches 8 can).",
     ),
-    # Each framework's own programs are compared still.
-    "parity not checked": (
-        {"parities": []},
-        EACH,
-        "frameworks are not compared here. torch and tensorflow: parity",
-    ),
-    "parity failed": ({"parities": [parity(passed=False)]}, EACH, "NOT COMPARABLE"),
 }
 
 
 @pytest.mark.parametrize("case", ANSWERS)
 def test_which_program_to_use(case):
     options, best, said = ANSWERS[case]
-    parities = options.get("parities", [parity()])
-    made = study(**{key: value for key, value in options.items() if key != "parities"})
-    items, (choice,) = asked(table_of(made, parities=parities))
+    items, (choice,) = asked(measure(study(**options)))
     row = to_answer_row(choice)
-    assert [sorted(names) for names in row["best"]] == [sorted(names) for names in best]
+    assert sorted(row["best"]) == sorted(best)
     assert said in row["sentences"][0]
     rows = list(to_comparison_rows(choice))
     assert len(rows) == num_pairs(item.cell for item in items) == 6, (
         "all pairs on the most ranks, none on 1 rank"
     )
-    across = [row for row in rows if row["contender"].split()[0] != row["reference"].split()[0]]
-    forbidden = {(row["ratio"], row["verdict"]) for row in across} == {(None, "cannot be shown")}
-    assert forbidden == bool(choice.forbidden) == (best == EACH)
 
 
 def test_compiling_pays_after_the_steps_that_its_longer_start_takes():
@@ -150,14 +126,14 @@ def test_compiling_pays_after_the_steps_that_its_longer_start_takes():
         with_start(record, 13.0 if record.case.cell.compiled else 1.0)
         for record in study({("torch", False): 100.0, ("torch", True): 160.0})
     ]
-    items, (choice,) = asked(table_of(records, parities=[]))
+    items, (choice,) = asked(measure(records))
     compiled = items[-1]
     assert compiled.name == "torch compiled"
     steps = 12 / (32 / 100 - 32 / 160)
     assert pays_after(compiled, choice) == pytest.approx(steps, rel=0.05)
     assert "compiling makes torch 1.6" in choice.sentences[-1]
     slow = study({("torch", False): 100.0, ("torch", True): 70.0})
-    items, (choice,) = asked(table_of(slow, parities=[]))
+    items, (choice,) = asked(measure(slow))
     assert pays_after(items[-1], choice) is None
     assert "compiling does not pay in torch" in choice.sentences[-1]
 
@@ -183,7 +159,7 @@ def test_trainings_to_a_target_are_joined_to_the_speed_of_their_cells():
         for record in trainings
     ]
     plain = {program: rate for program, rate in SPEEDS.items() if not program[1]}
-    items, (choice,) = asked(table_of(study(plain)), table_of(saved))
+    items, (choice,) = asked(measure(study(plain)), measure(saved))
     rows = [to_program_row(item) for item in items if item.cell.num_ranks == 2]
     assert [row["program"] for row in rows] == ["torch eager", "tensorflow graph"]
     assert rows[0]["solution_steps"] == pytest.approx(102.5)
@@ -195,11 +171,11 @@ def test_trainings_to_a_target_are_joined_to_the_speed_of_their_cells():
     losses = list(loss_rows(items))
     assert len(losses) == 2 * 6 * 2, "two evaluations of each training"
     assert (losses[1]["step"], losses[1]["samples"], losses[1]["auc"]) == (100, 3200, 0.95)
-    assert programs([table_of(saved)])[0].solution, "also without a study of speed"
+    assert programs([measure(saved)])[0].solution, "also without a study of speed"
 
 
 def test_a_cell_in_two_studies_is_refused():
-    table = table_of(study())
+    table = measure(study())
     with pytest.raises(
         UsageError, match="hep_cnn in tensorflow graph over ring on 1 rank is in two of the studies"
     ):
@@ -219,7 +195,7 @@ def test_a_program_without_a_number_is_named():
         for block in range(8)
     ]
     records = [record for record in study() if record.case.cell.framework == "torch"]
-    _, (choice,) = asked(table_of([*records, *failed]))
+    _, (choice,) = asked(measure([*records, *failed]))
     assert "tensorflow graph: no number (0 of 8 launches)." in choice.sentences[0]
 
 
@@ -236,7 +212,7 @@ def test_formats_have_their_preparation_and_the_rates_of_reading_and_training():
             *(("tensorflow", "train", 80.0), ("tensorflow", "loader", 300.0)),
         )
     ]
-    table = table_of(records)
+    table = measure(records)
     uses = format_uses([table], [prepared])
     rows = {row["framework"]: row for row in map(to_format_row, uses)}
     assert rows["torch"]["reading_samples_per_second"] == pytest.approx(400)
@@ -244,4 +220,4 @@ def test_formats_have_their_preparation_and_the_rates_of_reading_and_training():
     assert rows["torch"]["input_stall"] == pytest.approx(0.25)
     assert (rows["torch"]["preparation_seconds"], rows["torch"]["num_bytes"]) == (1.5, 2000)
     assert all(data_is_prepared(row, [prepared]) for row in scaling.FINDING.of(table))
-    assert not data_is_prepared(scaling.FINDING.of(table_of([make_record()]))[0], [prepared])
+    assert not data_is_prepared(scaling.FINDING.of(measure([make_record()]))[0], [prepared])

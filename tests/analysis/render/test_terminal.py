@@ -16,7 +16,6 @@ from dlscale.analysis.measured import measure
 from dlscale.analysis.render.screen import render_full, render_screen
 from dlscale.benchmarks.cli.report import report, show_study
 from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.records.record import Parity
 from dlscale.benchmarks.records.store import Store
 from tests.analysis.reading import printed
 
@@ -196,14 +195,7 @@ def test_frameworks_are_compared_below_their_blocks(made):
     study = made.study(
         trainings=trainings, rank_counts=(1, 8), num_blocks=9, efficiency={"none": 0.97, "ring": 0.9}
     )
-    parity = Parity(
-        workload="hep_cnn",
-        preset="small",
-        precision="fp32",
-        num_parameters={"torch": 1, "tensorflow": 1},
-        checks=[],
-    )
-    text = words(study, order=("torch",), parities=[parity])
+    text = words(study, order=("torch",))
     assert "tensorflow is 10" in text
     assert "faster than torch over ring on 8 ranks" in text
 

@@ -85,15 +85,3 @@ def test_published_series_name_backends_of_ours():
     }
     assert asked
     assert asked <= set(NAMES)
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        ("--frameworks torch", "parity is of two frameworks"),
-        ("--frameworks torch,torch", "parity is of two frameworks"),
-        ("--frameworks torch,tf", "choose two of: torch, tensorflow"),
-    ],
-)
-def test_parity_is_of_two_frameworks_that_a_workload_is_written_in(told, words, reason):
-    assert reason in told("check parity", *words.split())

@@ -45,8 +45,6 @@ def told(mistake, tmp_path):
         ("report --xyzzy", ["see: dlscale report --help"]),
         ("collectives --operations alreduce", ["(did you mean allreduce?)"]),
         ("figures --published goyal-9", ["did you mean goyal-"]),
-        ("check parity --workloads hepcnn", ["did you mean hep_cnn?"]),
-        ("check split --workloads hepcnn", ["did you mean hep_cnn?"]),
         ("run weak-scaling --backends=", ["--backends : backends is a list with commas"]),
         ("run weak-scaling --batch -4", ["--batch -4: more than 0 is expected; batch is"]),
         (

@@ -9,19 +9,11 @@ from PIL import Image
 from dlscale.benchmarks.cli import main, run_frameworks
 from dlscale.benchmarks.cli.run_frameworks import prepare
 from dlscale.benchmarks.records.preparation import read_preparations
-from dlscale.benchmarks.records.record import Gate, Parity
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import shape
 from tests.made_records import make_record, write_study
 
 STUDY = "strong-scaling-28ec6089"
-PARITY = Parity(
-    workload="hep_cnn",
-    preset="tiny",
-    precision="fp32",
-    num_parameters={"torch": 1, "tensorflow": 1},
-    checks=[Gate(name="tiny: gradients", passed=True, value=0.0, tolerance=1.0, detail="")],
-)
 
 
 @pytest.fixture
@@ -149,8 +141,7 @@ def answer(dlscale, tmp_path):
     write_study(folder, records, planned=True, schema=1, study={"name": "strong-scaling"})
     (folder / "records" / f"{again.case.id}.2.json").write_text(again.model_dump_json())
 
-    def verb(*words, parity=PARITY):
-        (folder / "parity.json").write_text(json.dumps([parity.model_dump(mode="json")]))
+    def verb(*words):
         return dlscale("compare", "--frameworks", "strong", *words, "--results", tmp_path)[:2]
 
     return verb
@@ -180,14 +171,6 @@ def test_the_answer_from_records(answer, tmp_path):
     assert "mpiexec -n 2 python SCRIPT" in text
     drawn = {path.name for path in page.with_suffix("").iterdir()}
     assert {"hep_cnn-tiny-none-0-frameworks.csv", "hep_cnn-tiny-ring-1-frameworks.png"} <= drawn
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_a_failed_parity_gate_forbids_the_answer(answer):
-    failed = PARITY.checks[0].model_copy(update={"passed": False})
-    status, said = answer(parity=PARITY.model_copy(update={"checks": [failed]}))
-    assert status == 3
-    assert "frameworks are not compared here" in " ".join(said.split())
 
 
 @pytest.fixture

@@ -39,7 +39,6 @@ def left(monkeypatch, tmp_path):
 
     def run(launches, seconds, *, slower):
         job = Job(tmp_path, launches, slower=slower)
-        monkeypatch.setattr(allocation.parity_gate, "missing", lambda _: [])
         monkeypatch.setattr(allocation, "run_launch", job.run)
         monkeypatch.setattr(allocation, "_say", lambda *_: None)
         monkeypatch.setattr(allocation.time, "monotonic", lambda: job.now)

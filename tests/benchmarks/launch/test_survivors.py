@@ -168,24 +168,22 @@ def test_what_the_driver_of_message_sizes_becomes_ends_with_dlscale(tmp_path, cl
     assert process.wait(timeout=10) == -signal.SIGKILL
 
 
-PARITY = """
+ASKING = """
 import sys
 from pathlib import Path
-from dlscale.benchmarks.launch.parity_gate import ask
-from dlscale.benchmarks.rank.parity import ParityRequest
-from dlscale.benchmarks.systems.system import Installation
-where = Installation(name="x", prefix=Path("/"), python=Path(sys.argv[1]), mpiexec=Path("/"), mpi="mpich", variables={})
-ask(where, ParityRequest(workloads=["hep_cnn"], preset="tiny", precision="fp32"))
+from dlscale.base.definitions import Frozen
+from dlscale.benchmarks.launch.asking import ask
+ask(Path(sys.argv[1]), "module", answer=Frozen)
 """
 
 
-def test_a_killed_dlscale_takes_its_parity_gate_along(tmp_path, cleared):
+def test_a_killed_dlscale_takes_the_python_that_it_asks_along(tmp_path, cleared):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid-0\nexec sleep 60\n")
     python.chmod(0o755)
-    asking = subprocess.Popen([sys.executable, "-c", PARITY, str(python)])
+    asking = subprocess.Popen([sys.executable, "-c", ASKING, str(python)])
     cleared.append(pid_of(tmp_path, "rank"))
-    time.sleep(0.5)  # its guard is told of a process once that runs; between the two it would be left
+    time.sleep(0.5)
     asking.kill()
     asking.wait()
     assert ended(cleared[0])

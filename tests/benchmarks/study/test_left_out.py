@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.launch import parity_gate
 from dlscale.benchmarks.launch.preparing import _in_installed_frameworks
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.sizes import Shape, Size
@@ -148,19 +147,3 @@ def test_a_plan_asks_what_ranks_ask(backend, options, setup, problem):
     with pytest.raises(UsageError, match=problem):
         check_setup(backend, options, Setup(**{"framework": "torch", "num_ranks": 2} | setup))
     check_setup("ring", {}, Setup(framework="torch", num_ranks=2, one_machine=False))
-
-
-def test_the_parity_gate_compares_the_frameworks_of_a_study(tmp_path):
-    def asked(*frameworks, workloads=("hep_cnn",)):
-        study = load_study(
-            "weak-scaling", workloads=list(workloads), frameworks=list(frameworks), preset="tiny"
-        )
-        store = SimpleNamespace(folder=tmp_path)
-        campaign = SimpleNamespace(plan=SimpleNamespace(study=study), store=store)
-        return [(*request.workloads, *request.frameworks) for request in parity_gate.missing(campaign)]
-
-    assert asked("torch") == asked("tensorflow") == []
-    assert asked("tensorflow", "torch", workloads=("hep_cnn", "cosmogan")) == [
-        ("hep_cnn", "torch", "tensorflow"),
-        ("cosmogan", "torch", "tensorflow"),
-    ]

@@ -69,7 +69,7 @@ FIXED = (
     "predict weak-scaling --system cori --algorithm two_level_ring --preset small --explain --json",
     "system show cori", "system lint cori", "status --results results", "report weak-scaling --results results",
     "compare a b --factor backend,framework --ranks 2,4", "doctor --help", "new workload --help",
-    "check parity --help", "figures --published goyal-8 --width 8.4cm",
+    "figures --published goyal-8 --width 8.4cm",
     "figures --published --check powerai-ddl-2 --on cori",
     "proposal --threshold 80 --samples 115305030 --runs 5 --results results",
     "data hep-cnn --help", "collectives report --results results", "nosuch", "export tidy --format parquet",

@@ -22,7 +22,7 @@ from dlscale.benchmarks.message_sizes.peers import Place, read_note
 from dlscale.benchmarks.rank.checkpoints import checkpoint_notes, load_checkpoint, save_checkpoint
 from dlscale.benchmarks.rank.lifeline import boot_id, sweep_files
 from dlscale.benchmarks.records.cell import Case
-from dlscale.benchmarks.records.files import BadFile, load_parity, read_record
+from dlscale.benchmarks.records.files import BadFile, read_record
 from dlscale.benchmarks.records.message_sizes import load_run
 from dlscale.benchmarks.records.prediction import read_predictions
 from dlscale.benchmarks.records.preparation import read_preparation, read_preparations
@@ -210,8 +210,6 @@ data = "sample_64.h5:33d1905d50ad"
 target = { metric = "auc", threshold = 0.993, held_out = 0.125, scaling = "none" }
 """
 JOB = b"""{"schema_version": 1, "index": 0, "num_nodes": 1, "seconds": 60.0, "budget_per_case": 1.0, "launches": []}"""
-PARITY = b"""[{"workload": "hep_cnn", "preset": "small", "precision": "fp32", "num_parameters": {"torch": 1},
-  "checks": [{"name": "small: loss", "passed": true, "value": 1e-7, "tolerance": 1e-5, "detail": "0.5"}]}]"""
 NOTE = b"""{"recipe": "1a2b3c4d", "versions": {"mpi4py": "4.1.2", "torch": "2.13.0"}, "failure": null}"""
 EVENTS = b'{"event": "begin", "nodes": 2, "time": 0.5}\n{"event": "end", "reason": "done", "time": 1.5}\n' * 2
 GRID = """system,workload,preset,framework,scaling_mode,backend,num_nodes,num_ranks,batch,samples_per_second,seed
@@ -242,7 +240,6 @@ TARGETS: dict[str, Target] = {
         record,
     ),
     "spools": Target(make=leave_spools, read=collect, damage=damage_spools, share=2.0),
-    "parity": file_target("parity.json", lambda: PARITY, lambda p: load_parity(p.parent), share=0.5),
     "run of message sizes": file_target(
         "campaign.json", (RUN / "campaign.json").read_bytes, lambda p: load_run(p.parent),
         beside=lambda folder: (folder / "launches").mkdir(),

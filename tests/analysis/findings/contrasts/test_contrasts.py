@@ -127,12 +127,6 @@ def test_only_common_blocks_count(blocks, method, num_blocks, verdict):
         assert found.reason.startswith("no block in common")
 
 
-def test_what_may_not_be_compared_is_not():
-    (one,) = contrasts(declaration(ring=steadily(0.1, 8)), forbidden=lambda _: "their networks differ").found
-    assert (one.verdict, one.reason) == ("cannot be shown", "their networks differ")
-    assert (one.ratio, one.standardised, one.p_value) == (None, None, None)
-
-
 @given(st.lists(st.floats(-0.2, 0.2), min_size=3, max_size=12))
 def test_the_other_way_round_says_the_same(logs):
     ring = make_side("ring", [100 * math.exp(log) for log in logs])

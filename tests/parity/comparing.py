@@ -1,30 +1,23 @@
-"""The parity gate: a workload's networks in two frameworks are the same program, as a rule torch and TensorFlow.
+"""A workload's networks in two frameworks are the same program.
 
 Structure is compared for every preset: names and shapes of all weights, parameters, FLOPs. Numbers are compared for
 one: from the same weights and the same batches, the networks' outputs, the gradients, and the loss of the first and of
 the fourth step, both frameworks training with their own optimizers. Rule M27 of the methodology.
-
-    python -m dlscale.benchmarks.rank.parity REQUEST     for a process of its own; prints `Parity` objects, a line each
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import math
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from dlscale.base.definitions import Frozen
-from dlscale.base.strings import Name, Text
 from dlscale.benchmarks.rank.replaying import smoothed
-from dlscale.benchmarks.records.record import Gate, Parity
+from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.registry import connect
-from dlscale.models import load_workload
-from dlscale.models.frameworks import FRAMEWORKS, framework_module
+from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.workload import Execution, Input, Replica, Shard, Weights, Workload
 
 SEED = 1
@@ -38,35 +31,10 @@ TOLERANCES = {
 }
 
 
-class ParityRequest(Frozen):
-    """What to compare."""
-
-    workloads: list[Text]
-    preset: Name
-    precision: Name
-    frameworks: tuple[Text, Text] = FRAMEWORKS
-
-
-def check_parity(
-    workload: Workload, *, preset: str, precision: str, frameworks: tuple[str, str] = FRAMEWORKS
-) -> Parity:
-    """All checks of one workload. Raises UsageError if a framework is not installed."""
-    pair = _Pair(workload, preset, precision, frameworks=frameworks)
-    checks = [gate for name in workload.presets for gate in structure(workload, name, frameworks)]
-    checks += pair.numbers()
-    return Parity(
-        workload=workload.name,
-        preset=preset,
-        precision=precision,
-        num_parameters={replica.framework: _num_parameters(replica) for replica in pair.alike},
-        checks=checks,
-    )
-
-
 def structure(workload: Workload, preset: str, frameworks: tuple[str, str] = FRAMEWORKS) -> Iterator[Gate]:
     """Names, shapes, parameters and FLOPs of a preset, between the frameworks and against its facts."""
     facts = workload.preset(preset)
-    pair = _Pair(workload, preset, "fp32", local_batch=2, frameworks=frameworks).built()
+    pair = Pair(workload, preset, "fp32", local_batch=2, frameworks=frameworks).built()
     layers = [
         list(zip(replica.names(), (weight.shape for weight in replica.weights()), strict=True))
         for replica in pair
@@ -82,7 +50,7 @@ def structure(workload: Workload, preset: str, frameworks: tuple[str, str] = FRA
         yield _exact(name.format("FLOPs"), replica.forward_flops(), facts.forward_flops_per_sample)
 
 
-class _Pair:
+class Pair:
     """The same replica in both frameworks, from the same seed: equal weights, batches and masks."""
 
     def __init__(
@@ -186,23 +154,3 @@ def gradient_difference(first: Weights, second: Weights) -> float:
         return math.sqrt(math.fsum(float(np.sum(np.square(array, dtype=np.float64))) for array in arrays))
 
     return norm([a - b for a, b in zip(first, second, strict=True)]) / norm(first)
-
-
-def main(emit: Callable[[str], object] = sys.stdout.write) -> None:
-    """Do what the command line's JSON asks for."""
-    request = ParityRequest.model_validate(json.loads(sys.argv[1]))
-    for framework in request.frameworks:
-        framework_module(framework).prepare(1)
-    for name in request.workloads:
-        parity = check_parity(
-            load_workload(name),
-            preset=request.preset,
-            precision=request.precision,
-            frameworks=request.frameworks,
-        )
-        emit(parity.model_dump_json() + "\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
