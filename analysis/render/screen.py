@@ -1,4 +1,4 @@
-"""Findings on a terminal: one screen, or everything with `--full`, and with plots in characters with `--text`.
+"""Findings on a terminal: one screen, or everything with `--full`.
 
 Anything that makes a number doubtful is always on the screen, in one line that says where to read more.
 """
@@ -17,10 +17,8 @@ from dlscale.analysis.declare import Sentence, Table
 from dlscale.analysis.finding import Found, or_else
 from dlscale.analysis.findings.failures import gaps, study_warnings
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.plots import Block, Losses, Plot
-from dlscale.analysis.render.charts import Chart, Waterfalls
+from dlscale.analysis.plots import Block, Losses
 from dlscale.analysis.render.grid import Grid, numbered, render_table
-from dlscale.analysis.render.theme import Look
 from dlscale.analysis.text import plural
 
 FULL = "dlscale report --full"
@@ -84,32 +82,26 @@ class Cut:
             yield line
 
 
-def render_full(
-    study: Measured, found: Iterable[Found], *, looks: dict[str, Look] | None = None
-) -> RenderableType:
-    """All sentences and tables of all findings; with `looks`, all curves and waterfalls too."""
+def render_full(study: Measured, found: Iterable[Found]) -> RenderableType:
+    """All sentences and tables of all findings."""
     warnings = or_else((), lambda: study_warnings(study))
-    return Group(*(escape(sentence) for sentence, _ in warnings), render_findings(found, looks=looks))
+    return Group(*(escape(sentence) for sentence, _ in warnings), render_findings(found))
 
 
-def render_findings(found: Iterable[Found], *, looks: dict[str, Look] | None = None) -> RenderableType:
+def render_findings(found: Iterable[Found]) -> RenderableType:
     """All sentences and tables of these findings, which may be of several studies."""
     parts: list[RenderableType] = []
     for one in found:
-        shown = [part for block in one.blocks for part in in_full(block, looks)]
+        shown = [part for block in one.blocks for part in in_full(block)]
         parts += [f"[bold]{escape(one.finding.title)}[/bold]", *shown, ""] if shown else []
     return Group(*parts)
 
 
-def in_full(block: Block, looks: dict[str, Look] | None = None) -> Iterator[RenderableType]:
-    """The parts of a block in full; with `looks`, plots in characters too."""
+def in_full(block: Block) -> Iterator[RenderableType]:
+    """The sentences and tables of a block in full."""
     if isinstance(block, Sentence):
         yield _sentence(block)
     elif isinstance(block, Table):
         yield from render_table(block)
-    elif isinstance(block, Plot) and looks is not None:
-        yield Chart(block, looks)
     elif isinstance(block, Losses):
-        if looks is not None:
-            yield Waterfalls(block.losses)
         yield from map(Text, block.texts)

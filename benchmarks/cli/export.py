@@ -11,7 +11,6 @@ import click
 
 from dlscale.analysis.findings import predicted_points
 from dlscale.analysis.records import why_unusable, world_step_seconds
-from dlscale.analysis.render.extrap import MIN_POINTS, extrap_models
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.analysis.render.tidy import write_tables
 from dlscale.analysis.text import plural
@@ -98,32 +97,6 @@ def tidy(
         f"{plural(len(records), 'case')}: {', '.join(path.name for path in written)} in {written[0].parent}"
     )
     return _complain(bad_files)
-
-
-@export.command()
-@_of_study("Folder for the files; default: extra-p in the study's folder.")
-def extrap(study: str | None, out: Path | None, results: Path) -> int:
-    """Write step times and starts of STUDY (default: the latest) for Extra-P, which models how they grow with ranks.
-
-    A file of JSON lines per curve, a line per launch (docs/report.md). Exit status: 2 if records are
-    corrupt, 4 if no training gave a number.
-
-    \b
-    Example: dlscale export extrap weak-scaling
-    """  # noqa: D301
-    folder = choose_study(results, study)
-    records, bad_files = load_records(folder)
-    models = extrap_models(records)
-    out = make_folder(out or folder / "extra-p", option="--out") if models else folder
-    for model in models:
-        path = out / f"{model.stem}.jsonl"
-        _write(path, "\n".join(model.lines) + "\n")
-        few = f" of the {MIN_POINTS} that Extra-P asks for" if model.num_points < MIN_POINTS else ""
-        without = f"; without {', '.join(model.left_out)}" if model.left_out else ""
-        click.echo(f"{path}: {model.name}, {model.num_points} numbers of ranks{few}{without}")
-    if not models:
-        click.echo("no training has a number", err=True)
-    return _complain(bad_files) or (0 if models else INSUFFICIENT_DATA)
 
 
 @export.command()

@@ -41,7 +41,6 @@ from dlscale.benchmarks.records.store import Store
 @results_option
 @json_option
 @click.option("--full", is_flag=True, help="All tables: controls, start-up, energy, notes.")
-@click.option("--text", "as_text", is_flag=True, help="All tables, and plots in characters.")
 @click.option("--open", "in_browser", is_flag=True, help="Open the page in the browser, or print its link.")
 def report(
     study: str | None,
@@ -51,13 +50,12 @@ def report(
     results: Path,
     as_json: bool,
     full: bool,
-    as_text: bool,
     in_browser: bool,
 ) -> int:
     """Print one screen about STUDY from its records: a folder, or the beginning of its name (default: the latest).
 
     The screen has the verdict, the table of trainings, the largest loss of each backend, and warnings. With --full
-    all tables are printed, with --text plots as well. The page with plots, causes of loss, failures and environment
+    all tables are printed. The page with plots, causes of loss, failures and environment
     is written to report.html in the study's folder: one file that needs no network (docs/report.md).
 
     Where there are only rehearsals, or STUDY is one, its predictions are printed and its page is written.
@@ -73,7 +71,6 @@ def report(
     Examples:
       dlscale report
       dlscale report --full
-      dlscale report --text
       dlscale report --open
       dlscale report weak-scaling-1a2b3c4d --json
       dlscale report weak-scaling-1a2b3c4d --predicted latest
@@ -82,9 +79,9 @@ def report(
     if as_json and in_browser:
         raise UsageError("--open and --json are mutually exclusive")
     if study and study.endswith(ENDING):
-        if full or as_text or predicted or in_browser:
+        if full or predicted or in_browser:
             raise UsageError(
-                f"{study} is a prediction, which --full, --text, --predicted and --open are not for"
+                f"{study} is a prediction, which --full, --predicted and --open are not for"
             )
         return report_prediction(Path(study), as_json=as_json)
     try:
@@ -93,14 +90,14 @@ def report(
         rehearsed = rehearsed_folder(results, study, system=system)
         if rehearsed is None:
             raise
-        if full or as_text or predicted:
+        if full or predicted:
             raise UsageError(
-                f"{rehearsed} is a rehearsal, which --full, --text and --predicted are not for"
+                f"{rehearsed} is a rehearsal, which --full and --predicted are not for"
             ) from None
         return report_rehearsal(rehearsed, as_json=as_json, in_browser=in_browser)
     with uncollected():
         loaded = with_predictions(load(store, base=base, running=store.busy), predicted)
-        status = _show(loaded, as_json=as_json, full=full, as_text=as_text)
+        status = _show(loaded, as_json=as_json, full=full)
     if in_browser and (loaded.folder / PAGE).is_file():
         open_page(loaded.folder / PAGE)
     return status
@@ -122,14 +119,13 @@ def show_study(store: Store, *, figures: bool = True) -> int:
     return _status(loaded)
 
 
-def _show(loaded: Loaded, *, as_json: bool, full: bool, as_text: bool) -> int:
+def _show(loaded: Loaded, *, as_json: bool, full: bool) -> int:
     if as_json:
         click.echo(json.dumps(study_json(loaded.found)))
         return _status(loaded)
     page = loaded.page()
-    if full or as_text:
-        looks = page.looks if as_text else None
-        Console().print(render_full(loaded.study, loaded.found, looks=looks))
+    if full:
+        Console().print(render_full(loaded.study, loaded.found))
     else:
         Console().print(render_screen(loaded.study, loaded.found))
     put(page, loaded.folder)

@@ -71,7 +71,7 @@ def test_every_renderer_shows_it(study):
     found = collect(FINDINGS, study)
     page = page_of(study, found)
     assert render(page) == render(page_of(study, collect(FINDINGS, study))), "equal records, equal bytes"
-    text = printed(render_screen(study, found), render_full(study, found, looks=page.looks), width=80)
+    text = printed(render_screen(study, found), render_full(study, found), width=80)
     assert max(map(len, text.splitlines())) <= 80
     assert study_markdown(found, origin="here").endswith("Origin: here.\n")
 

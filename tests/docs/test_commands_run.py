@@ -39,7 +39,7 @@ REASONS = {
     "long": "takes over a minute, and no plan says so",
     "files": "reads files that only a reader has",
 }
-PROGRAM = re.compile(r"(?:\S*/)?(?:dlscale|make|python3?|pip|git|extrap|check\.sh)\b|cd ")
+PROGRAM = re.compile(r"(?:\S*/)?(?:dlscale|make|python3?|pip|git|check\.sh)\b|cd ")
 UNDER_A_MINUTE = 40  # as planned; start-up and the report come on top
 COLLECTIVES = TOP / "tests/golden/records/collectives-20261122T215049Z"
 

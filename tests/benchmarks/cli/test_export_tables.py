@@ -1,4 +1,4 @@
-"""`dlscale export tidy|extrap|markdown` on a study's folder."""
+"""`dlscale export tidy|markdown` on a study's folder."""
 
 from pathlib import Path
 
@@ -72,27 +72,16 @@ def test_the_documented_lines_read_what_was_written(study, run, tmp_path, monkey
 
 
 def test_corrupt_records_are_named_and_the_sound_ones_exported(study, run):
-    folder = study(RECORDS, corrupt='{"schema_version"')
-    for command in (export.tidy, export.extrap, export.markdown):
+    study(RECORDS, corrupt='{"schema_version"')
+    for command in (export.tidy, export.markdown):
         done = run(command)
         assert done.return_value == FAILED_CASES
         assert "torn-00.1.json: not complete JSON" in done.stderr
-    assert (folder / "extra-p" / "hep_cnn-tiny-torch-weak-fp32-ring.jsonl").exists()
-
-
-def test_extra_p_is_told_when_there_are_too_few_ranks(study, run):
-    folder = study(RECORDS)
-    done = run(export.extrap)
-    assert done.return_value == 0
-    assert "ring, 2 numbers of ranks of the 5 that Extra-P asks for" in done.stdout
-    assert len(list((folder / "extra-p").iterdir())) == 2
 
 
 def test_nothing_with_a_number_is_insufficient(study, run):
-    folder = study([make_record(failure="died")])
-    assert run(export.extrap).return_value == INSUFFICIENT_DATA
+    study([make_record(failure="died")])
     assert run(export.markdown).return_value == INSUFFICIENT_DATA
-    assert not (folder / "extra-p").exists()
 
 
 def test_markdown_is_printed_or_written(study, run, tmp_path):

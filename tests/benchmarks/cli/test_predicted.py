@@ -158,7 +158,6 @@ def test_tidy_tables_and_markdown_have_them_apart(told, place):
         (["compare", STUDY, STUDY, "--predicted", "latest"], "held against the numbers of one study"),
         (["compare", STUDY, "--ranks", "2", "--predicted", "latest"], "leave out --factor"),
         (["figures", "--published", "--predicted", "latest"], "are of a study's figures"),
-        (["export", "extrap", STUDY, "--predicted", "latest"], "predicted"),  # other tools: measured alone
         (["export", "mllog", STUDY, "--predicted", "latest"], "predicted"),
     ],
 )

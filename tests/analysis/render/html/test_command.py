@@ -49,11 +49,6 @@ def test_the_page_is_in_the_studys_folder(store):
     assert (store.folder / "report.html").read_text() == page
 
 
-def test_plots_in_characters_on_request(store):
-    assert "o none   x gloo" not in run(store)[1]
-    assert "o none   x gloo" in run(store, "--text")[1]
-
-
 def test_json_is_json_alone(store):
     assert json.loads(run(store, "--json")[1])["schema"] == 1
     assert not (store.folder / "report.html").exists()
