@@ -20,7 +20,7 @@ from dlscale.analysis.families import Family, environment_text, tokens_per_sampl
 from dlscale.analysis.statistics import Interval, median, medians
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.cell import WITHOUT_SAMPLES, Cell, Setting
-from dlscale.benchmarks.records.prediction import LOSS, PredictionRecord
+from dlscale.benchmarks.records.prediction import PredictionRecord
 from dlscale.benchmarks.records.record import Phases, Record
 from dlscale.benchmarks.records.required_gates import missing_gates
 from dlscale.benchmarks.records.windows import Window, WindowArrays, Windows
@@ -367,7 +367,7 @@ def tidy_prediction(record: PredictionRecord) -> dict[str, object]:
 
 def loss_columns(parts: Mapping[str, float]) -> dict[str, float]:
     """The lost shares of a predicted step, as columns."""
-    return {name.replace(" ", "_") + LOSS: share for name, share in parts.items()}
+    return {f"{name.replace(' ', '_')}_loss": share for name, share in parts.items()}
 
 
 def values_of(record: PredictionRecord, *names: str) -> dict[str, Any]:

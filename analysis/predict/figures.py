@@ -18,17 +18,9 @@ from dlscale.analysis.predict.prediction import PredictedCurve, prediction_recor
 from dlscale.analysis.predict.scenario import ASSUMED
 from dlscale.analysis.provenance import Provenance
 from dlscale.analysis.records import prediction_row
-from dlscale.analysis.render.html.what_if import write_what_if
 from dlscale.analysis.text import plural, workload_title
-from dlscale.base.files import make_folder, read_regular, write_atomically
-from dlscale.base.strings import to_csv
-from dlscale.benchmarks.records.prediction import (
-    ENDING,
-    GRID,
-    WHAT_IF,
-    PredictionRecord,
-    write_predictions,
-)
+from dlscale.base.files import make_folder, read_regular
+from dlscale.benchmarks.records.prediction import ENDING, PredictionRecord, write_predictions
 
 
 def write_prediction(
@@ -64,15 +56,6 @@ def write_prediction(
         rows=rows,
     )
     _save(figure, stem, records, study=f"prediction of {first.scaling_mode} scaling")
-
-
-def write_grid(rows: Sequence[Mapping[str, Any]], stem: Path, *, asked_batch: int) -> tuple[Path, Path]:
-    """Write the rows of a grid and their page with sliders; returns both paths, the page first."""
-    table, page = Path(f"{stem}{GRID}"), Path(f"{stem}{WHAT_IF}")
-    make_folder(stem.parent)
-    write_atomically(table, to_csv(rows), mode=0o644)
-    write_what_if(rows, page, asked_batch=asked_batch, grid_name=table.name)
-    return page, table
 
 
 def _doubts(records: Iterable[PredictionRecord]) -> tuple[list[str], list[str]]:

@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import click
 
 from dlscale.analysis.predict.exchange import Algorithm
-from dlscale.analysis.predict.grid import AXES, Axes, check_grid, read_axes
 from dlscale.analysis.predict.prediction import predict_curve, prediction_records, sensitivity_rows
 from dlscale.analysis.predict.profile import Profile
 from dlscale.analysis.predict.scenario import Scenario, doubled_sizes
@@ -46,19 +45,6 @@ FLAGS = (
 )
 OTHERS = ("backend_options", "ranks_per_node", "servers")
 LATEST_RUN = "collectives"
-
-
-class Grid(click.ParamType[Axes]):
-    """Axes of a grid: link_rate=0.5|1|2,batch=32|128."""
-
-    name = "axes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Axes:
-        """The axes; malformed ones are a one-line error."""
-        try:
-            return value if isinstance(value, Axes) else read_axes(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 class Assumptions(click.ParamType[dict[str, str]]):
@@ -123,14 +109,6 @@ class Requested(NamedTuple):
 )
 @click.option("--force", is_flag=True, help="Extrapolate beyond the calibrated range (marked in the figure).")
 @click.option("--explain", is_flag=True, help="Break down the loss at the largest size; show sensitivities.")
-@click.option(
-    "--grid",
-    type=Grid(),
-    is_flag=False,
-    flag_value="",
-    help=f"Also a table and a page with sliders of other inputs. Axes: {', '.join(AXES)}, with usual values or yours "
-    "beside 1 and your batch: link_rate=0.5|2,batch=32|128; the first three are factors.",
-)
 @json_option
 def predict(
     kind: Kind,
@@ -142,7 +120,6 @@ def predict(
     calibrate: list[str] | None,
     force: bool,
     explain: bool,
-    grid: Axes | None,
     as_json: bool,
 ) -> int:
     """Predict the curve of KIND, weak-scaling or strong-scaling, on a system that is not here.
@@ -159,10 +136,7 @@ def predict(
       dlscale predict weak-scaling --system cori --backends ring --algorithm two_level_ring --json
       dlscale predict weak-scaling --system perlmutter --workloads resnet50 --assume fabric.latency=2us
       dlscale predict weak-scaling --system mine.toml --from weak-scaling --calibrate weak-scaling
-      dlscale predict weak-scaling --system cori --backends ring,grpc_ps --grid
     """  # noqa: D301
-    if grid and as_json:
-        raise UsageError("--grid and --json are mutually exclusive")
     fields = nested(request.fields)
     for backend in fields.setdefault("backends", ["ring"]):
         capabilities(backend)
@@ -177,11 +151,6 @@ def predict(
             Requested(calibrated(*it, machine.system, folders, profiled=folder, force=force), it.sizes)
             for it in trainings
         ]
-    if grid and any(scenario.shard != NONE for own in trainings for scenario in own.scenarios):
-        raise UsageError("--grid with --shard: its page has no slider of shards; leave one of the two out")
-    if grid:
-        for scenarios, sizes in trainings:
-            check_grid(grid, scenarios, sizes)
     predictions = [
         [predict_curve(scenario, training.sizes, explain=explain) for scenario in training.scenarios]
         for training in trainings
@@ -192,17 +161,15 @@ def predict(
         click.echo(json.dumps({"schema": 1, "rows": rows} | ({"sensitivity": every} if explain else {})))
         return 0
     # Here, because rows for programs need neither tables nor figures, which take longer to import.
-    from dlscale.benchmarks.cli.predicted import show_curves, show_grid
+    from dlscale.benchmarks.cli.predicted import show_curves
     from dlscale.benchmarks.launch.environment import commit
 
     command = redaction.redact(shlex.join(["dlscale", *sys.argv[1:]]))
-    for (scenarios, sizes), curves in zip(trainings, predictions, strict=True):
-        profile, network = scenarios[0].profile, scenarios[0].network
+    for training, curves in zip(trainings, predictions, strict=True):
+        profile, network = training.scenarios[0].profile, training.scenarios[0].network
         name = f"{profile.workload}-{profile.preset}-{profile.framework}-{kind}"
         stem = results / network.name / PREDICTIONS_FOLDER / name
         show_curves(curves, stem, explain=explain, commit=commit(), command=command)
-        if grid:
-            show_grid(grid, scenarios, sizes, stem)
     return 0
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from rich.console import Console
-from rich.progress import track
 
 from dlscale.analysis.declare import Table
 from dlscale.analysis.findings import predicted_points
@@ -21,7 +20,6 @@ from dlscale.analysis.findings.predicted_points import (
     placed_row,
     training_text,
 )
-from dlscale.analysis.predict.grid import Axes, grid_rows, read_grid
 from dlscale.analysis.predict.prediction import PredictedCurve, prediction_records
 from dlscale.analysis.predict.ranking import unknown_ranking
 from dlscale.analysis.predict.render import (
@@ -33,17 +31,15 @@ from dlscale.analysis.predict.render import (
     prediction_table,
     state_line,
 )
-from dlscale.analysis.predict.scenario import ASSUMED, Scenario
+from dlscale.analysis.predict.scenario import ASSUMED
 from dlscale.analysis.published.said import said_of
 from dlscale.analysis.records import prediction_row
 from dlscale.analysis.render.grid import render_table
-from dlscale.analysis.render.html.content import WhatIf
-from dlscale.analysis.render.html.what_if import what_if_block, write_what_if
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
 from dlscale.benchmarks.cli.option_kinds import Words
 from dlscale.benchmarks.cli.study_report import Loaded, load, tell_left_out
-from dlscale.benchmarks.records.prediction import ENDING, GRID, PREDICTIONS_FOLDER, WHAT_IF, read_predictions
+from dlscale.benchmarks.records.prediction import ENDING, PREDICTIONS_FOLDER, read_predictions
 from dlscale.benchmarks.records.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,7 +59,7 @@ def predicted_option(command: F) -> F:
 
 
 def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
-    """The study with the named predictions beside its table, and what would be if where `--grid` left a table.
+    """The study with the named predictions beside its table.
 
     Those of other trainings are told on stderr. Raises UsageError for a file that is not there or not valid, and if no
     prediction belongs to the study.
@@ -83,15 +79,7 @@ def with_predictions(loaded: Loaded, named: Sequence[str]) -> Loaded:
         )
     for sentence in left:
         click.echo(f"not shown: {sentence}", err=True)
-    what_ifs = tuple(block for path in files for block in _what_if(path, loaded))
-    return replace(loaded, study=replace(loaded.study, predictions=tuple(records)), what_ifs=what_ifs)
-
-
-def _what_if(path: Path, loaded: Loaded) -> Iterator[WhatIf]:
-    """The grid beside a file of predictions, if these are of the study's trainings."""
-    grid, records = path.with_name(path.name.removesuffix(ENDING) + GRID), read_predictions(path)
-    if grid.exists() and place_predictions(records, loaded.rows)[0]:
-        yield what_if_block(read_grid(grid), asked_batch=records[0].batch, grid_name=grid.name)
+    return replace(loaded, study=replace(loaded.study, predictions=tuple(records)))
 
 
 def _files(folder: Path, name: str) -> list[Path]:
@@ -131,20 +119,12 @@ def compare_predicted(folder: Path, named: Sequence[str], *, as_json: bool) -> i
 
 
 def report_prediction(path: Path, *, as_json: bool) -> int:
-    """Print the predictions of a file; write the page with sliders where `predict --grid` left its table."""
+    """Print the predictions of a file."""
     records = read_predictions(path)
     if as_json:
         _print_rows(map(prediction_row, records))
         return 0
-    first, stem = records[0], path.name.removesuffix(ENDING)
-    _print([first_line(first), prediction_table(records)])
-    table, page = path.with_name(stem + GRID), path.with_name(stem + WHAT_IF)
-    if table.exists():
-        write_what_if(read_grid(table), page, asked_batch=first.batch, grid_name=table.name)
-        click.echo(f"what if: {page}")
-    else:
-        again = first.command or "dlscale predict"
-        click.echo(f"what if links, latency, noise or batch were others: {again} --grid")
+    _print([first_line(records[0]), prediction_table(records)])
     return 0
 
 
@@ -176,16 +156,6 @@ def show_curves(
     small_print = [f"Published: {it}." for it in published]
     write_prediction(curves, stem, small_print=small_print, commit=commit, command=command)
     _print([f"figure, CSV and records: {stem}.png, {stem.name}.csv, {stem.name}{ENDING}"])
-
-
-def show_grid(axes: Axes, scenarios: Sequence[Scenario], sizes: Sequence[int], stem: Path) -> None:
-    """Write the grid's table and page beside the prediction's files, with progress. Raises UsageError."""
-    from dlscale.analysis.predict.figures import write_grid
-
-    every, count = grid_rows(axes, scenarios, sorted(sizes)), axes.num_points(scenarios, sizes)
-    rows = list(track(every, total=count, description=f"what if: {count:,} points", transient=True))
-    page, table = write_grid(rows, stem, asked_batch=scenarios[0].batch)
-    click.echo(f"what if: {page}, {table.name}")
 
 
 def _print_rows(rows: Iterable[Mapping[str, Any]]) -> None:

@@ -60,7 +60,7 @@ def report(
 
     Where there are only rehearsals, or STUDY is one, its predictions are printed and its page is written.
 
-    A file of dlscale predict, *.jsonl, is printed again, and its page of what if written from its --grid.
+    A file of dlscale predict, *.jsonl, is printed again.
 
     --predicted shows what dlscale predict expects beside it, with bands, in tables and plots of their own marks.
 

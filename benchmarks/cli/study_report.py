@@ -14,10 +14,9 @@ from dlscale.analysis.curves import with_curve_names
 from dlscale.analysis.finding import Found, collect
 from dlscale.analysis.findings import load_all, scaling
 from dlscale.analysis.findings.failures import of_one_fingerprint
-from dlscale.analysis.findings.predicted_points import LEAD
 from dlscale.analysis.findings.scaling import ScalingRow
 from dlscale.analysis.measured import Measured, measure
-from dlscale.analysis.render.html.content import Page, Section, WhatIf
+from dlscale.analysis.render.html.content import Page
 from dlscale.analysis.render.html.document import write_page
 from dlscale.analysis.render.html.page import page_of
 from dlscale.benchmarks.cli.plan_table import counted
@@ -36,7 +35,6 @@ class Loaded:
 
     folder: Path
     study: Measured
-    what_ifs: tuple[WhatIf, ...] = ()  # of the predictions that are shown beside it
 
     @cached_property
     def found(self) -> list[Found]:
@@ -53,8 +51,7 @@ class Loaded:
         return [one.error for one in self.found if one.error]
 
     def page(self) -> Page:
-        section = Section(name="what-if", title="What if", blocks=self.what_ifs, lead=LEAD, answers=True)
-        return page_of(self.study, self.found, more=[section] if self.what_ifs else [])
+        return page_of(self.study, self.found)
 
 
 def load(store: Store, *, base: Base | None = None, running: bool = False) -> Loaded:

@@ -23,9 +23,6 @@ from dlscale.models.workload import Preset
 
 PREDICTIONS_FOLDER = "predictions"  # in the system's folder of results
 ENDING = ".jsonl"
-GRID, WHAT_IF = "-grid.csv", "-what-if.html"  # end the names of a grid's table and of its page
-FACTORS = ("link_rate", "latency", "jitter")  # axes of a grid, on what the prediction has otherwise
-LOSS = "_loss"  # ends a grid's columns of what is lost, in shares of the predicted step
 # Options of backends that change no time that is predicted.
 HARMLESS = {"allow_open_ports", "port", "timeout_seconds", "check_every", "error_feedback", "cache_capacity"}
 LARGEST_BYTES = 64 << 20  # of a file

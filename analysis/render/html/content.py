@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from dlscale.analysis.declare import NO_TAGS, Tags
 from dlscale.analysis.plots import Block
@@ -34,36 +32,12 @@ class Strip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slider:
-    """A slider over the `count` values of an axis; it begins at value number `asked`."""
-
-    name: str
-    label: str
-    count: int
-    asked: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
-    """A prediction that sliders move; `data` is the grid as the page's script reads it (`what_if.js`)."""
-
-    title: str
-    evidence: str
-    sliders: tuple[Slider, ...]
-    data: Mapping[str, Any]
-    origin: str
-
-
-Shown: TypeAlias = Block | WhatIf
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A section of the page. `name` is unique. Those that are not `answers` are closed at first, below the others."""
 
     name: str
     title: str
-    blocks: tuple[Shown, ...]
+    blocks: tuple[Block, ...]
     lead: str = ""
     answers: bool = False
 

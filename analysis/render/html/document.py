@@ -25,16 +25,16 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from dlscale.analysis.declare import Table, Tags
-from dlscale.analysis.plots import Axis, Guide, HeatMap, Loss, Losses, Plot, Series
-from dlscale.analysis.render.html.content import Page, Shown
+from dlscale.analysis.plots import Axis, Block, Guide, HeatMap, Loss, Losses, Plot, Series
+from dlscale.analysis.render.html.content import Page
 from dlscale.analysis.render.theme import Look
 from dlscale.analysis.text import efficiency_text, rate, share_text, workload_title
 from dlscale.base.files import write_atomically
 
 HERE = Path(__file__).parent
 TEMPLATE = "page.html.j2"
-STYLES = ("page.css", "what_if.css")
-SCRIPTS = ("filters.js", "tables.js", "unpack.js", "plots.js", "losses.js", "what_if.js", "start.js")
+STYLE = "page.css"
+SCRIPTS = ("filters.js", "tables.js", "unpack.js", "plots.js", "losses.js", "start.js")
 SHOWN_ROWS = 100  # of a table, until all are requested
 # Plotly appends an empty style element and fills it rule by rule, which no hash but that of nothing allows.
 NOTHING = ""
@@ -50,13 +50,13 @@ def write_page(page: Page, path: Path) -> None:
 def render(page: Page) -> str:
     """The page as HTML; equal pages give equal text."""
     plotly = get_plotlyjs()
-    style, scripts = "\n".join(map(own, STYLES)), list(map(own, SCRIPTS))
+    style, scripts = _own(STYLE), list(map(_own, SCRIPTS))
     return (
-        environment()
+        _environment()
         .get_template(TEMPLATE)
         .render(
             page=page,
-            policy=policy(style, [*scripts, plotly]),
+            policy=_policy(style, [*scripts, plotly]),
             plotly=packed(plotly),
             license=plotly[: plotly.index("*/") + 2],
             # Our own content, not from records: these two elements contain no HTML and must not be escaped.
@@ -70,7 +70,7 @@ def render(page: Page) -> str:
     )
 
 
-def environment() -> Environment:
+def _environment() -> Environment:
     """Our templates, with everything escaped."""
     made = Environment(
         loader=FileSystemLoader(HERE),
@@ -81,13 +81,12 @@ def environment() -> Environment:
     )
     made.filters["kind"] = lambda block: type(block).__name__
     made.filters["grouped"] = _grouped
-    made.filters["embedded"] = lambda data: Markup(embedded(data))  # noqa: S704
     return made
 
 
-def _grouped(blocks: Iterable[Shown]) -> list[list[Shown]]:
+def _grouped(blocks: Iterable[Block]) -> list[list[Block]]:
     """Blocks in groups: consecutive plots together, all others alone."""
-    groups: list[list[Shown]] = []
+    groups: list[list[Block]] = []
     for block in blocks:
         if isinstance(block, Plot) and groups and isinstance(groups[-1][0], Plot):
             groups[-1].append(block)
@@ -115,7 +114,7 @@ def _filters(page: Page) -> list[tuple[str, str, list[tuple[str, str]]]]:
     return filters
 
 
-def policy(style: str, scripts: list[str]) -> str:
+def _policy(style: str, scripts: list[str]) -> str:
     """The content security policy of a page with exactly this style and these scripts."""
     allowed = {
         "default-src": ["'none'"],
@@ -167,7 +166,7 @@ def packed(script: str) -> Packed:
 
 
 @cache
-def own(name: str) -> str:
+def _own(name: str) -> str:
     """The text of a file beside this one."""
     return (HERE / name).read_text(encoding="utf-8")
 
@@ -190,13 +189,8 @@ DIGITS = 6  # of drawn numbers; tables keep all
 
 
 def to_json(page: Page) -> str:
-    """The page's data, as `embedded`."""
-    return embedded(payload(page))
-
-
-def embedded(data: Any) -> str:
-    """JSON that is safe inside a script element: without `<` it cannot end the element or begin a comment."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    """The page's data as JSON that is safe inside a script element: without `<` it can neither end it nor comment."""
+    text = json.dumps(payload(page), allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -217,7 +211,7 @@ def payload(page: Page) -> dict[str, Any]:
     }
 
 
-def blocks_of(page: Page) -> Iterator[Shown]:
+def blocks_of(page: Page) -> Iterator[Block]:
     """All blocks, in the order of the page."""
     for section in page.sections:
         yield from section.blocks

@@ -10,21 +10,21 @@ from dlscale.analysis.findings import predicted_points, scaling, waterfall
 from dlscale.analysis.findings.failures import study_warnings
 from dlscale.analysis.findings.verdict import summary
 from dlscale.analysis.measured import Measured
-from dlscale.analysis.plots import Loss, Part, Plot
+from dlscale.analysis.plots import Block, Loss, Part, Plot
 from dlscale.analysis.records import start_time
-from dlscale.analysis.render.html.content import Page, Section, Segment, Shown, Strip
+from dlscale.analysis.render.html.content import Page, Section, Segment, Strip
 from dlscale.analysis.render.theme import Look, looks_for
 from dlscale.analysis.text import EVIDENCE, efficiency_text, listed, plural, workload_title
 
 NAMED_NODES = 4
 
 
-def page_of(study: Measured, found: Sequence[Found], *, more: Iterable[Section] = ()) -> Page:
-    """The page of a study: its findings, in their order, then `more` sections.
+def page_of(study: Measured, found: Sequence[Found]) -> Page:
+    """The page of a study: its findings, in their order.
 
     The same records give the same page: nothing in it depends on the time.
     """
-    sections = [*sections_of(found), *more]
+    sections = tuple(sections_of(found))
     losses = or_else([], lambda: waterfall.losses_of(waterfall.FINDING.of(study)))
     return Page(
         title=page_title(study),
@@ -33,7 +33,7 @@ def page_of(study: Measured, found: Sequence[Found], *, more: Iterable[Section] 
         summary=or_else((), lambda: summary(study)),
         strips=strips(losses),
         warnings=or_else((), lambda: study_warnings(study)),
-        sections=tuple(sections),
+        sections=sections,
         looks=looks(block for section in sections for block in section.blocks),
         origin=study.provenance.short_line(),
     )
@@ -83,7 +83,7 @@ def sections_of(found: Iterable[Found]) -> Iterator[Section]:
             )
 
 
-def looks(blocks: Iterable[Shown]) -> dict[str, Look]:
+def looks(blocks: Iterable[Block]) -> dict[str, Look]:
     """A look for each name of a curve, the same as in the figures."""
     series = [one for block in blocks if isinstance(block, Plot) for one in block.series]
     return looks_for({one.look: one.tags.backend for one in series})

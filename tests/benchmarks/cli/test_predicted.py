@@ -5,13 +5,8 @@ import json
 
 import pytest
 
-from dlscale.analysis.predict.grid import grid_rows, read_axes
-from dlscale.analysis.predict.published_profiles import load_stored
-from dlscale.analysis.predict.scenario import scenario_of
-from dlscale.base.strings import to_csv
 from dlscale.benchmarks.cli import INSUFFICIENT_DATA
-from dlscale.benchmarks.records.prediction import GRID, write_predictions
-from dlscale.benchmarks.systems.system import load_system
+from dlscale.benchmarks.records.prediction import write_predictions
 from tests.analysis.made_predictions import prediction, predictions
 from tests.made_records import make_record, write_study
 
@@ -171,22 +166,3 @@ def test_predictions_of_another_system_belong_to_no_study_here(mistake, place):
     line = mistake("report", "--predicted", path, "--results", place.parent)
     assert "predicted is hep_cnn tiny in torch, weak scaling on cori, batch 8; the study has" in line
     assert not (place / STUDY / "report.html").exists()
-
-
-def test_what_if_is_on_the_studys_page_where_a_grid_lies_beside_the_prediction(told, place):
-    machine, page = load_system("cori"), place / STUDY / "report.html"
-    scenario = scenario_of(
-        machine, load_stored(machine, "hep_cnn"), "ring", scaling_mode="weak", backend_options={}
-    )
-    axes = read_axes(f"link_rate=2,latency=1,jitter=1,batch={predictions()[0].batch}")
-    table = place / "predictions" / f"hep_cnn-tiny-torch-weak-scaling{GRID}"
-    table.write_text(to_csv(list(grid_rows(axes, [scenario], [1, 4]))))
-    assert told("report", "--predicted", "latest")[0] == 0
-    assert page.read_text().count('class="what-if"') == 1
-    assert table.name in page.read_text()
-    assert told("report")[0] == 0
-    assert 'class="what-if"' not in page.read_text()
-    table.write_text("a grid it is not\n")
-    status, _, err = told("report", "--predicted", "latest")
-    assert (status, len(err.splitlines())) == (1, 1)
-    assert "dlscale predict --grid" in err

@@ -7,7 +7,6 @@ from importlib import resources
 from pathlib import Path
 
 from dlscale.analysis.form import parse_width
-from dlscale.analysis.predict.grid import read_axes
 from dlscale.analysis.published.catalogue import Catalogue, load_published
 from dlscale.analysis.published.claims import load_publication
 from dlscale.base.definitions import load_file
@@ -74,7 +73,6 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "ladder": (read_ladder, "plain > a=1,b > compiled"),
     "list of hosts": (expand_hostlist, "nid00[001-004,7],x[1-2]-ib"),
     "width": (parse_width, "8.4cm"),
-    "axes of a grid": (read_axes, "link_rate=0.5|2,latency=1|2,jitter=0|1,batch=32|128"),
     "computation": (read_slept, "sleep:10ms,20ms"),
     "emulation": (
         lambda text: with_emulation(load_system("emulated-4"), text),

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from dlscale.analysis.predict.grid import read_grid
 from dlscale.base.errors import UsageError
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli.stated_study import read_stated, study_in
@@ -212,10 +211,6 @@ target = { metric = "auc", threshold = 0.993, held_out = 0.125, scaling = "none"
 JOB = b"""{"schema_version": 1, "index": 0, "num_nodes": 1, "seconds": 60.0, "budget_per_case": 1.0, "launches": []}"""
 NOTE = b"""{"recipe": "1a2b3c4d", "versions": {"mpi4py": "4.1.2", "torch": "2.13.0"}, "failure": null}"""
 EVENTS = b'{"event": "begin", "nodes": 2, "time": 0.5}\n{"event": "end", "reason": "done", "time": 1.5}\n' * 2
-GRID = """system,workload,preset,framework,scaling_mode,backend,num_nodes,num_ranks,batch,samples_per_second,seed
-cori,hep_cnn,small,torch,weak,ring,1,2,16,31.5,7
-cori,hep_cnn,small,torch,weak,ring,2,4,16,61.5,7
-"""
 PREPARATION = b"""{"name": "a", "format": "lmdb", "source": "flowers", "source_format": "folders", "num_samples": 10,
   "image_bytes": 1000, "num_bytes": 1200, "num_files": 1, "seconds": 0.5}"""
 
@@ -262,7 +257,6 @@ TARGETS: dict[str, Target] = {
         lambda p: (checkpoint_notes(p.parent, step=5), load_checkpoint(p.parent, step=5)),
     ),
     "predictions": file_target("a.jsonl", predictions, read_predictions),
-    "grid of predictions": file_target("a.csv", GRID.encode, read_grid, share=0.5),
     "preparation": file_target(
         "a.json", lambda: PREPARATION,
         each(lambda p: read_preparation(p.parent, "a"), lambda p: read_preparations(p.parent)),

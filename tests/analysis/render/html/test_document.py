@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from plotly.offline import get_plotlyjs
 
 from dlscale.analysis.declare import Datum, Sentence, Value, flat
-from dlscale.analysis.render.html.content import Section, Shown
+from dlscale.analysis.plots import Block
+from dlscale.analysis.render.html.content import Section
 from dlscale.analysis.render.html.document import HERE, TEMPLATE, packed, payload, render, to_json, write_page
 from dlscale.base.errors import UsageError
 
@@ -51,7 +52,7 @@ def everywhere(value, text):
 
 def test_text_from_records_is_never_markup(page):
     text = render(everywhere(page, NASTY))
-    assert text.count("<script") == text.count("</script>") == 9  # the data, Plotly, seven of ours
+    assert text.count("<script") == text.count("</script>") == 8  # the data, Plotly, six of ours
     assert "<img" not in text.replace("plotly", "")[: text.index("<script>")]
     assert "alert(1)</script><script>" not in text
     body = text[: text.index('<script type="application/json"')]
@@ -116,7 +117,7 @@ def test_waterfalls_and_heat_maps_are_in_the_data(made, records):
 
 def test_every_kind_of_block_is_shown(page):
     template = (HERE / TEMPLATE).read_text()
-    for kind in get_args(Shown):
+    for kind in get_args(Block):
         assert f'kind == "{kind.__name__}"' in template
     sentence = Sentence(text="a sentence that only this section has")
     section = Section(name="x", title="X", blocks=(sentence,))
