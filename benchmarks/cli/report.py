@@ -80,9 +80,7 @@ def report(
         raise UsageError("--open and --json are mutually exclusive")
     if study and study.endswith(ENDING):
         if full or predicted or in_browser:
-            raise UsageError(
-                f"{study} is a prediction, which --full, --predicted and --open are not for"
-            )
+            raise UsageError(f"{study} is a prediction, which --full, --predicted and --open are not for")
         return report_prediction(Path(study), as_json=as_json)
     try:
         store = Store(choose_study(results, study, system=system))
