@@ -4,9 +4,7 @@ These are the rules of `collectives`, told again for a machine that is not here:
 
     ring, mpi       buckets of 1 MiB and then 25 MiB in backward order (training/_torch_exchange.py, and with a thread
                     training/_tensorflow_native.py); by a thread where a core is to spare, else not overlapped, in
-                    TensorFlow then as one bucket; `pipelined` gives the exchange the whole of the next step. The
-                    ring's thread defers updates to the next forward pass: smaller buckets in parts, whose order is
-                    planned (training/deferral.py); in TensorFlow, and over mpi, with `deferred` alone
+                    TensorFlow then as one bucket; `pipelined` gives the exchange the whole of the next step
     gloo            DistributedDataParallel's buckets, by Gloo's thread; ring. Its small first bucket is gone where a
                     size of buckets is given, as the backend does
     horovod         in each cycle what is ready is fused up to the threshold, by Horovod's thread; a cycle lasts as long
@@ -41,9 +39,8 @@ from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.prediction import HARMLESS
 from dlscale.collectives import capabilities, check_options
-from dlscale.collectives.training.deferral import PART_BYTES, Timing, bucket_limit, planned_order
 
-Overlap = Literal["thread", "none", "next_step", "next_forward"]
+Overlap = Literal["thread", "none", "next_step"]
 # Of several objectives: buckets have gradients of any, each of one alone, or the next one even waits for them.
 Objectives = Literal["together", "apart", "awaited"]
 
@@ -61,15 +58,11 @@ WHOLE = (UNLIMITED, UNLIMITED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Gradients that travel together. `ready_seconds` count from the start of an undisturbed step.
-
-    So do `needed_seconds`, of the next one, if its forward pass waits for single buckets.
-    """
+    """Gradients that travel together. `ready_seconds` count from the start of an undisturbed step."""
 
     num_bytes: int  # on the wire
     ready_seconds: float
     num_tensors: int = 1
-    needed_seconds: float = 0.0
     server: int = 0  # that it goes to, where each server has a piece of the weights
     objective: int = 0  # of its gradients, or of the first of them
 
@@ -132,8 +125,6 @@ class ExchangeRule:
             return tuple(self._chunks(profile, num_servers))
         if self.cycle_seconds:
             return tuple(self._fused(profile, seconds_of))
-        if self.overlap == "next_forward":
-            return self._planned_parts(profile, seconds_of)
         return tuple(bucket for own in self._by_objective(profile) for bucket in self._filled(own))
 
     def _by_objective(self, profile: Profile) -> list[list[Gradient]]:
@@ -158,45 +149,6 @@ class ExchangeRule:
             )
             filled += gradient.num_bytes
         return buckets
-
-    def _planned_parts(self, profile: Profile, seconds_of: Callable[[Bucket], float]) -> tuple[Bucket, ...]:
-        """The parts of deferred updates. Layers share the forward pass as they share backpropagation."""
-        last = profile.gradients[-1].ready_seconds
-        backward = last - profile.forward_seconds
-        buckets: list[Bucket] = []
-        for own in self._by_objective(profile):
-            filled, limit, in_front = 0, 0, sum(gradient.num_bytes for gradient in own)
-            for gradient in own:
-                # Layers of later gradients come first in the forward pass.
-                in_front_seconds = last - gradient.ready_seconds
-                needed = profile.forward_seconds * (in_front_seconds / backward if backward > 0 else 0.0)
-                if filled >= limit:
-                    filled, limit = 0, bucket_limit(in_front)
-                    buckets.append(Bucket(num_bytes=0, ready_seconds=0.0))
-                filled += gradient.num_bytes
-                in_front -= gradient.num_bytes
-                buckets[-1] = Bucket(
-                    num_bytes=filled * self.bytes_per_element // 4,
-                    ready_seconds=gradient.ready_seconds,
-                    needed_seconds=needed,
-                )
-        parts = [
-            replace(bucket, num_bytes=min(PART_BYTES, bucket.num_bytes - begin))
-            for bucket in buckets
-            for begin in range(0, bucket.num_bytes, PART_BYTES)
-        ]
-        places = {
-            moment: place for place, moment in enumerate(sorted({part.needed_seconds for part in parts}))
-        }
-        timings = [
-            Timing(
-                ready=part.ready_seconds,
-                seconds=seconds_of(part),
-                needed=places[part.needed_seconds],
-            )
-            for part in parts
-        ]
-        return tuple(parts[index] for index in planned_order(timings))
 
     def _fused(self, profile: Profile, seconds_of: Callable[[Bucket], float]) -> Iterator[Bucket]:
         """What is ready when a cycle begins, up to the threshold, which the last gradient may exceed."""
@@ -271,7 +223,7 @@ def rule_of(
 def exchanges_by(rule: ExchangeRule, cell: Cell) -> bool:
     """Whether a measured cell exchanges by this rule; not with options that are not modelled."""
     try:
-        own = rule_of_cell(cell, spare_core=rule.overlap in ("thread", "next_forward"))
+        own = rule_of_cell(cell, spare_core=rule.overlap == "thread")
     except UsageError:
         return False
     return own == rule
@@ -301,11 +253,7 @@ def _over_collective(
         raise UsageError(f"predictions do not model {backend}.teams={teams}; give 0 or 1, or leave it out")
     threads = spare_core if teams < 0 else teams > 0
     compressed = left.pop("compression", "none")
-    by_default = backend == "ring" and framework == "torch" and compressed == "none"
-    deferred = int(left.pop("deferred", -1))
     overlap: Overlap = "thread" if threads else "none"
-    if threads and (by_default if deferred < 0 else deferred):
-        overlap = "next_forward"
     if left.pop("pipelined", False):
         overlap = "next_step"
     if compressed not in ("none", "fp16", "bf16"):

@@ -115,7 +115,6 @@ def scenario_of(
     of_shards = _assumed_of_shards(backend, backend_options, profile.framework, shard, on_gpus=on_gpus)
     if shard != NONE:  # a deferred exchange is of averages that all ranks have
         rule = replace(rule, overlap="none" if profile.framework == "tensorflow" else rule.overlap)
-        rule = replace(rule, overlap="thread" if rule.overlap == "next_forward" else rule.overlap)
     beside = rule.overlap != "none" and machine.default_device == "cpu"  # GPUs compute on no core of the host
     own = profile.local_batch
     if scaling_mode == "strong":

@@ -19,7 +19,7 @@ All arrays are (R, K): R replicates of K steps each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -89,8 +89,6 @@ def _step_seconds(
         return np.maximum(backward + update, in_all)
     if rule.overlap == "none":
         return backward + in_all + update
-    if rule.overlap == "next_forward":
-        return _deferred_seconds(backward + update, exchanges, factors, halted)
     begin = np.zeros_like(factors)
     end = sent = ready = begin
     late: Floats | float = 0.0
@@ -125,43 +123,6 @@ def _returned(exchanges: Sequence[BucketExchange], arrivals: Sequence[Floats]) -
                 returned = np.maximum(returned, added) + exchange.back_seconds
         end = np.maximum(end, returned)
     return end
-
-
-NUM_STEPS_UNTIL_STEADY = 8
-
-
-def _deferred_seconds(
-    computes: Floats,
-    exchanges: Sequence[BucketExchange],
-    factors: Floats,
-    halted: Callable[[float], Floats | float],
-) -> Floats:
-    """(R, K) seconds of a step among steps like it, whose layers each wait for their bucket of the step before.
-
-        computes  |- forward -|..late..|- forward -|---- backward ----|- forward -
-        link      == bucket 0 ==|== 1 ==|                 |== 1 ==|== 0 ==
-
-    `computes` is a step that waits for nothing. Times count from the begin of each step.
-    """
-
-    def moments(seconds: Iterable[float]) -> list[Floats]:
-        return [moment * factors + halted(moment) for moment in seconds]
-
-    needed = moments(exchange.bucket.needed_seconds for exchange in exchanges)
-    ready = moments(exchange.bucket.ready_seconds for exchange in exchanges)
-    none = np.zeros_like(factors)
-    length, arrivals = computes, [none for _ in exchanges]
-    for _ in range(NUM_STEPS_UNTIL_STEADY):
-        late = np.maximum.reduce([none, *map(np.subtract, arrivals, needed)])
-        length = computes + late
-        sent = np.maximum.reduce(arrivals)
-        before, arrivals = arrivals, []
-        for exchange, moment in zip(exchanges, ready, strict=True):
-            sent = np.maximum(sent, moment + late) + exchange.seconds
-            arrivals.append(np.maximum(sent - length, 0.0))
-        if all(map(np.array_equal, before, arrivals)):
-            break
-    return length
 
 
 def asynchronous_seconds(

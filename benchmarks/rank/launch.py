@@ -60,7 +60,6 @@ def run_launch_on_rank(
         local_rank=local_rank(),
         precision=cell.precision,
         slept=cell.slept is not None,
-        deferred=cell.backend_options.get("deferred") == 1,
     )
     gpu = taken_gpu(cell.framework, world, machine=boot_id()) if cell.device == "gpu" else None
     factories = [spec.factory(case.cell) for case in spec.cases]

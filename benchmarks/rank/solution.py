@@ -158,8 +158,7 @@ class TrainingSchedule:
 class ScheduledTrainer:
     """A trainer whose learning rate and batch follow the target, from step number `begin` on (`Steppable`).
 
-    They are set where they change, between two steps; deferred updates are made first, and a pipelined exchange applies
-    older means with a new rate.
+    They are set where they change, between two steps; a pipelined exchange applies older means with a new rate.
     `replica` is the one that the trainer holds.
     """
 
@@ -172,8 +171,6 @@ class ScheduledTrainer:
     def step(self) -> None:
         rate, local_batch = self.schedule.rate(self._step), self.schedule.local_batch(self._step)
         if rate and rate != self._rate:
-            if self.trainer.settings().get("deferred"):
-                self.trainer.synchronize()
             self._replica.set_learning_rate(rate)
             self._rate = rate
         if local_batch and local_batch != self._local_batch:

@@ -59,7 +59,7 @@ def measure_training(case: CaseRun) -> list[Gate]:
             progress=progress,
             audit=audit,
             round_steps=round_steps(cell.algorithm, cell.algorithm_options),
-            carries=bool(settings.get("deferred") or settings.get("pipelined")),
+            carries=bool(settings.get("pipelined")),
             agree=cast(GroupedTrainer, trainer).agree if are_grouped(backend.served) else None,
         )
         case.write_observed()

@@ -62,11 +62,6 @@ class Compression(CheckedOptions):
                 f"compression={self.compression} and pipelined=true: a compressed exchange is applied in its own step; "
                 "leave one of them out"
             )
-        if training.deferred > 0:
-            raise UsageError(
-                f"compression={self.compression} and deferred=1: buckets are compressed whole and in backward order; "
-                "leave one of them out"
-            )
         if framework == "tensorflow" and training.teams > 0:
             raise UsageError(
                 f"compression={self.compression} and teams={training.teams}: in TensorFlow compressed gradients travel "

@@ -95,7 +95,7 @@ class PartedBucket(Bucket):
     def _length(self, count: int) -> int:
         return -(-count // self._size) * self._size
 
-    def _exchange(self, collective: Collective, part: slice) -> None:  # noqa: ARG002
+    def _exchange(self, collective: Collective) -> None:
         parts: Any = collective
         parts.reduce_scatter(self.array, self.array[self.own], "average")
 

@@ -13,7 +13,6 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import BUCKET_SIZES, Collective
 from dlscale.collectives.compression.collective import CompressedCollective
 from dlscale.collectives.training._tensorflow import PipelinedTrainer, Setting, TensorFlowTrainer, on_gpu
-from dlscale.collectives.training._tensorflow_deferred import DeferredTrainer, obstacle_to_deferral
 from dlscale.collectives.training._tensorflow_native import (
     HOST,
     NativeExchange,
@@ -22,7 +21,6 @@ from dlscale.collectives.training._tensorflow_native import (
     with_threads,
 )
 from dlscale.collectives.training.communication import Training
-from dlscale.collectives.training.deferral import is_deferred
 from dlscale.models.workload import Weights
 
 
@@ -36,9 +34,9 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
         # A bucket must be the same memory in every step, which staging memory is not.
         return BucketTrainer(replica, NumpyExchange(replica, collectives[0]))
     if not is_built():
-        if training.pipelined or training.teams > 0 or training.deferred > 0:
+        if training.pipelined or training.teams > 0:
             raise UsageError(
-                "pipelined, deferred or teams were asked for, but TensorFlow's operations for them were not built: the "
+                "pipelined or teams were asked for, but TensorFlow's operations for them were not built: the "
                 "installation found no C++ compiler; reinstall dlscale where there is one, or leave them out"
             )
         return TensorFlowTrainer(replica, NumpyExchange(replica, collectives[0]))
@@ -46,12 +44,7 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
     threads = with_threads(
         collectives[0], training.teams, computes_on_gpu=computed_on_gpu, sleeps=replica.sleeps
     )
-    deferred = is_deferred(collectives[0], training, threads=threads, obstacle=obstacle_to_deferral(replica))
-    exchange = NativeExchange(
-        collectives, threads=threads, computed_on_gpu=computed_on_gpu, deferred=deferred
-    )
-    if deferred:
-        return DeferredTrainer(replica, exchange)
+    exchange = NativeExchange(collectives, threads=threads, computed_on_gpu=computed_on_gpu)
     if training.pipelined:
         return PipelinedTrainer(replica, exchange, training)
     return TensorFlowTrainer(replica, exchange)

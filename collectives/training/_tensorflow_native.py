@@ -18,13 +18,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import BUCKET_SIZES, Collective
 from dlscale.collectives.training._tensorflow import Setting
 from dlscale.collectives.training.communication import AUTOMATIC, has_spare_core, threads_may_communicate
-from dlscale.collectives.training.deferral import PART_BYTES, Timing, agreed, bucket_limit, planned_order
 
 _C_DTYPES: dict[int, np.dtype[Any]] = {0: np.dtype(np.float32), 1: np.dtype(np.float64)}  # by DlscaleType
 NATIVE_DTYPES = ("float32", "float64", "bfloat16", "float16")  # what a table in C averages
@@ -109,15 +107,8 @@ class Library:
             raise UsageError(f"TensorFlow {tf.__version__} cannot load dlscale's operations: {error}")
         addresses, size = ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t
         self._functions.dlscale_open.restype = ctypes.c_int64
-        self._functions.dlscale_open.argtypes = [addresses, addresses, size, size, size, size, ctypes.c_int]
+        self._functions.dlscale_open.argtypes = [addresses, addresses, size, size, size, ctypes.c_int]
         self._functions.dlscale_synchronize.argtypes = [ctypes.c_int64]
-        self._functions.dlscale_seen.restype = ctypes.c_int64
-        self._functions.dlscale_seen.argtypes = [
-            ctypes.c_int64,
-            ctypes.POINTER(ctypes.c_double),
-            ctypes.c_int64,
-        ]
-        self._functions.dlscale_plan.argtypes = [ctypes.c_int64, ctypes.POINTER(size), size]
         self._functions.dlscale_error.restype = ctypes.c_char_p
         self._functions.dlscale_error.argtypes = [ctypes.c_int64]
         self._functions.dlscale_close.argtypes = [ctypes.c_int64]
@@ -128,13 +119,11 @@ class Library:
         stagings: Sequence[int],
         *,
         staging_bytes: int,
-        part_bytes: int,
         threads: bool,
     ) -> int:
         """The number of a new exchange, for the operations' attribute `handle`.
 
-        Both lists hold addresses, one per team, which must stay valid until it is closed. Buckets go in parts of at
-        most `part_bytes`; 0: whole.
+        Both lists hold addresses, one per team, which must stay valid until it is closed.
         """
         kind = ctypes.c_void_p * len(tables)
         handle: int = self._functions.dlscale_open(
@@ -143,34 +132,9 @@ class Library:
             len(tables),
             staging_bytes,
             _NEVER_DIRECT,
-            part_bytes,
             int(threads),
         )
         return handle
-
-    def seen(self, handle: int) -> NDArray[np.float64]:
-        """Rows of (bucket, part, when it was ready, seconds of its exchange), of all parts of a step; times in seconds.
-
-        Raises RuntimeError if the exchange is closed.
-        """
-        none: NDArray[np.float64] = np.empty((0, 4))
-        count = self._functions.dlscale_seen(handle, _doubles(none), 0)
-        if count < 0:
-            raise RuntimeError("the exchange of gradients is closed")
-        rows = np.empty((count, 4))
-        self._functions.dlscale_seen(handle, _doubles(rows), count)
-        return rows
-
-    def plan(self, handle: int, turns: Sequence[tuple[int, int]]) -> None:
-        """From the next step on parts go as these pairs of (bucket, part) say, between two steps.
-
-        Raises RuntimeError if they are not those of a step, or it is not over.
-        """
-        flat = [number for turn in turns for number in turn]
-        if self._functions.dlscale_plan(handle, (ctypes.c_size_t * len(flat))(*flat), len(turns)):
-            raise RuntimeError(
-                "an order was planned that is not one of all parts of a step, or during a step"
-            )
 
     def synchronize(self, handle: int) -> None:
         """Return when nothing is under way, or it has failed."""
@@ -184,10 +148,6 @@ class Library:
     def close(self, handle: int) -> None:
         """End its threads when they have exchanged what was sent; a second close does nothing."""
         self._functions.dlscale_close(handle)
-
-
-def _doubles(array: NDArray[np.float64]) -> Any:
-    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
 
 
 @cache
@@ -212,7 +172,6 @@ class NativeExchange:
 
     Collective: all ranks make it, and build graphs with it, alike. An error of a collective raises
     tf.errors.InternalError, whose text holds its own; what is in `failure` says no more than that.
-    `deferred`: buckets are those of deferred updates (`deferral`), and go in parts.
     """
 
     def __init__(
@@ -221,9 +180,8 @@ class NativeExchange:
         *,
         threads: bool,
         computed_on_gpu: bool = False,
-        deferred: bool = False,
     ) -> None:
-        self._from_gpu, self._deferred = computed_on_gpu, deferred
+        self._from_gpu = computed_on_gpu
         self._library = library()
         self._operations = self._library.operations
         self._collectives, self._threads = tuple(collectives), threads
@@ -244,7 +202,6 @@ class NativeExchange:
             ],
             [staging.ctypes.data for staging in self._stagings],
             staging_bytes=self._staging_bytes,
-            part_bytes=PART_BYTES if deferred else 0,
             threads=threads,
         )
         # Also at the end of the interpreter, before MPI is finalised: no thread may be inside MPI then.
@@ -287,35 +244,6 @@ class NativeExchange:
             mean.set_shape(tensor.shape)
         return means
 
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def collect_each(self, like: Sequence[Any]) -> list[Any]:
-        """The means of what was sent, each bucket's as soon as that one is exchanged: the front ones first."""
-        means: list[Any] = [None] * len(like)
-        buckets = list(enumerate(self._buckets(like)))
-        for number, bucket in reversed(buckets):
-            kinds = [like[index].dtype for index in bucket]
-            with tf.device(HOST):
-                own = self._operations.dlscale_collect(T=kinds, handle=self._handle, bucket=number)
-            for index, mean in zip(bucket, own, strict=True):
-                mean.set_shape(like[index].shape)
-                means[index] = mean
-        return means
-
-    def plan(self) -> None:
-        """From the next step on parts travel in the order that suits what was seen; collective, between two steps.
-
-        The forward pass is taken to need weights in their order.
-        """
-        rows = self._library.seen(self._handle)
-        turns = [(int(bucket), int(part)) for bucket, part, _, _ in rows]
-        begin = min((ready for _, _, ready, _ in rows), default=0.0)
-        timings = [
-            Timing(ready=ready - begin, seconds=seconds, needed=-int(bucket))
-            for bucket, _, ready, seconds in rows
-        ]
-        order = planned_order(agreed(self._collectives[0], timings))
-        self._library.plan(self._handle, [turns[index] for index in order])
-
     def synchronize(self) -> None:
         """Return when nothing is under way; errors are raised by the step that waits."""
         self._library.synchronize(self._handle)
@@ -327,7 +255,6 @@ class NativeExchange:
             "overlap": self._threads,
             "teams": len(self._collectives) if self._threads else 0,
             "exchange": "operation",
-            "deferred": self._deferred,
             **staging_settings(self._num_copies, computed_on_gpu=self._from_gpu),
             "staging_bytes": self._staging_bytes,
             **self._collectives[0].settings(),
@@ -345,9 +272,7 @@ class NativeExchange:
                     f"gradient {index} is {gradient.dtype.name}, which this collective cannot average; "
                     f"it can {', '.join(self._dtypes)}"
                 )
-        sizes = [sum(_num_bytes(dense[index]) for index in bucket) for bucket in self._buckets(dense)]
-        part = PART_BYTES if self._deferred else max(sizes, default=1)
-        self._sizes = [min(part, size - begin) for size in sizes for begin in range(0, size, part)]
+        self._sizes = [sum(_num_bytes(dense[index]) for index in bucket) for bucket in self._buckets(dense)]
         return dense
 
     def _send(self, gradients: Sequence[Any]) -> list[Any]:
@@ -366,17 +291,14 @@ class NativeExchange:
     def _buckets(self, tensors: Sequence[Any]) -> list[list[int]]:
         """Indices in backward order, cut where a bucket reaches its size; without threads a single bucket."""
         buckets: list[list[int]] = []
-        filled, in_front = 0, sum(map(_num_bytes, tensors))
+        filled = 0
         for index in reversed(range(len(tensors))):
             limit = FIRST_BUCKET_BYTES if len(buckets) <= 1 else BUCKET_BYTES
-            if self._deferred:
-                limit = bucket_limit(in_front)
             if not buckets or (self._threads and filled >= limit):
                 buckets.append([])
                 filled = 0
             buckets[-1].append(index)
             filled += _num_bytes(tensors[index])
-            in_front -= _num_bytes(tensors[index])
         return buckets
 
     def _in_order(self, tensors: Sequence[Any], by_bucket: Sequence[Any]) -> list[Any]:

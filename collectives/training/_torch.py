@@ -39,15 +39,13 @@ class Update:
             group["params"] = [view for _, view in pairs]
             self._view_of.update(pairs)
 
-    def apply(self, parameters: Sequence[nn.Parameter] | None = None) -> None:
-        """One step of the optimizer with the gradients of all parameters, or of some, which are let go of then."""
-        for parameter in self._view_of if parameters is None else parameters:
-            self._view_of[parameter].grad = (
+    def apply(self) -> None:
+        """One step of the optimizer."""
+        for parameter, view in self._view_of.items():
+            view.grad = (
                 None if parameter.grad is None else _as_updated(_laid_out_as(parameter, parameter.grad))
             )
         self._optimizer.step()
-        for parameter in parameters or ():
-            parameter.grad = self._view_of[parameter].grad = None
 
     def _pair(self, parameter: nn.Parameter, given: nn.Parameter) -> tuple[nn.Parameter, nn.Parameter]:
         """The parameter and its flat view, which `given` may be already."""

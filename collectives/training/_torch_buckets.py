@@ -8,13 +8,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlscale.collectives.backend import Collective
-from dlscale.collectives.compression.collective import CompressedCollective
 from dlscale.collectives.training._torch import TorchTrainer
-from dlscale.collectives.training._torch_deferred import DeferredTrainer, obstacle_to_deferral
 from dlscale.collectives.training._torch_exchange import BucketExchange
 from dlscale.collectives.training._torch_staging import staging_of
 from dlscale.collectives.training.communication import AUTOMATIC, Teams, Training, want_threads
-from dlscale.collectives.training.deferral import is_deferred
 from dlscale.models.workload import Weights
 
 
@@ -29,18 +26,12 @@ def over(replica: Any, collectives: Sequence[Collective], training: Training) ->
     )
     asked = None if training.teams == AUTOMATIC else training.teams > 0
     threads = want_threads(collectives[0], asked, num_threads=0 if replica.sleeps else staging.num_threads())
-    obstacle = "compressed gradients travel in whole buckets"
-    if not isinstance(collectives[0], CompressedCollective):
-        obstacle = obstacle_to_deferral(replica)
-    deferred = is_deferred(collectives[0], training, threads=threads, obstacle=obstacle)
     teams = Teams(collectives, threads=threads)
     numbers = iter(range(2**31))  # of buckets, over all objectives: they go round the teams in this order
     exchanges = [
-        BucketExchange(objective, teams, training, numbers=numbers, staging=staging, deferred=deferred)
+        BucketExchange(objective, teams, training, numbers=numbers, staging=staging)
         for objective in replica.objectives
     ]
-    if deferred:
-        return DeferredTrainer(replica, exchanges, collectives[0], close=teams.close)
     return BucketTrainer(replica, exchanges, close=teams.close)
 
 

@@ -7,13 +7,11 @@ Backpropagation produces gradients from the last layer to the first, hence bucke
 the parameters; a bucket is *ready* when its last gradient is there. Ready buckets are exchanged strictly in order,
 the same on all ranks, or the ranks would wait for each other for ever.
 
-Pipelined, every bucket exists twice. While one set is exchanged, the next step fills the other. Deferred, buckets are
-smaller and are cut into *parts*, whose order is planned (`deferral`).
+Pipelined, every bucket exists twice. While one set is exchanged, the next step fills the other.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -26,7 +24,6 @@ from dlscale.collectives.backend import BUCKET_SIZES, Collective
 from dlscale.collectives.training._torch import Setting, clear_gradients
 from dlscale.collectives.training._torch_staging import Staging
 from dlscale.collectives.training.communication import Teams, Training
-from dlscale.collectives.training.deferral import PART_BYTES, Timing, bucket_limit, planned_order
 
 # DistributedDataParallel's sizes: a small first bucket starts the exchange early.
 FIRST_BUCKET_BYTES = 1 << 20
@@ -43,7 +40,6 @@ class Bucket:
         teams: Teams[Collective],
         *,
         staging: Staging,
-        part_bytes: int = 0,  # 0: in one part
     ) -> None:
         self.parameters = tuple(parameters)
         self._number, self._teams, self._staging = number, teams, staging
@@ -56,20 +52,16 @@ class Bucket:
             # Same strides as the parameter, so that copying into the view is a plain pass over memory.
             self.views.append(flat.as_strided(parameter.size(), parameter.stride(), offset))
             offset += parameter.numel()
-        length = max(part_bytes // self.array.itemsize, 1) if part_bytes else count
-        self.parts = [slice(begin, min(begin + length, count)) for begin in range(0, count, length)]
-        self.ready_at = 0.0  # by time.perf_counter, in the last step
-        self.exchange_seconds = [float("inf")] * len(self.parts)  # the shortest of each part so far
         self._missing: set[int] = set()
-        self._exchanges: list[Future[Any]] = []
+        self._under_way: Future[Any] | None = None
 
     def _length(self, count: int) -> int:
         """Elements of the array for so many of gradients."""
         return count
 
-    def _exchange(self, collective: Collective, part: slice) -> None:
-        """Let a part of the array hold means over ranks; collective."""
-        collective.allreduce(self.array[part], "average")
+    def _exchange(self, collective: Collective) -> None:
+        """Let the array hold means over ranks; collective."""
+        collective.allreduce(self.array, "average")
 
     def clear(self) -> None:
         """A step begins: no gradient is there."""
@@ -81,37 +73,28 @@ class Bucket:
         self._staging.fetch(parameter.grad, self.views[index])  # type: ignore[arg-type]
         parameter.grad = None
         self._missing.discard(index)
-        if not self._missing:
-            self.ready_at = time.perf_counter()
 
     def is_ready(self) -> bool:
         """Whether all gradients are there."""
         return not self._missing
 
-    def send(self, part: int) -> None:
-        """Begin the exchange of a part; a parameter that the step did not use counts as 0."""
-        arrival, missing, own = self._staging.arrival(), tuple(self._missing), self.parts[part]
-        if missing:
-            self.ready_at = time.perf_counter()
+    def send(self) -> None:
+        """Begin the exchange; a parameter that the step did not use counts as 0."""
+        arrival, missing = self._staging.arrival(), tuple(self._missing)
 
         def exchange(collective: Collective) -> None:
             arrival()
             for index in missing:
-                begin = self.views[index].storage_offset()
-                end = begin + self.views[index].numel()
-                self.array[max(begin, own.start) : min(end, own.stop)] = 0
-            begun = time.perf_counter()
-            self._exchange(collective, own)
-            seconds = time.perf_counter() - begun
-            self.exchange_seconds[part] = min(self.exchange_seconds[part], seconds)
+                self.views[index].zero_()
+            self._exchange(collective)
 
-        self._exchanges.append(self._teams.submit(self._number, exchange))
+        self._under_way = self._teams.submit(self._number, exchange)
 
     def wait(self) -> None:
-        """Return when the exchanges that were begun are done; raises what went wrong."""
-        exchanges, self._exchanges = self._exchanges, []
-        for exchange in exchanges:
-            exchange.result()
+        """Return when the exchange that was begun is done; raises what went wrong."""
+        under_way, self._under_way = self._under_way, None
+        if under_way:
+            under_way.result()
 
     def flat(self, tensors: Sequence[torch.Tensor]) -> NDArray[Any]:
         """Tensors like the parameters, in an array like the bucket's."""
@@ -138,28 +121,21 @@ class BucketExchange:
         *,
         numbers: Any,
         staging: Staging,
-        deferred: bool = False,
         kind: type[Bucket] = Bucket,
     ) -> None:
         self.loss: nn.Module = objective.loss
         self._teams, self._training, self._staging = teams, training, staging
-        self._deferred = deferred
-        groups = _partition(objective.parameters, deferred=deferred)
+        groups = _partition(objective.parameters)
         own = [next(numbers) for _ in groups]
         self._sets = [
             [
-                kind(parameters, number, teams, staging=staging, part_bytes=PART_BYTES if deferred else 0)
+                kind(parameters, number, teams, staging=staging)
                 for parameters, number in zip(groups, own, strict=True)
             ]
             for _ in range(1 + training.delay)
         ]
         self._step = -1  # the first is 0
-        self._begun_at = 0.0
-        # (bucket, part of it) in the order in which they are sent off
-        self._order = [
-            (index, part) for index, bucket in enumerate(self._sets[0]) for part in range(len(bucket.parts))
-        ]
-        self._next = 0  # the place in it of the first that was not yet sent off
+        self._next = 0  # bucket, the first that was not yet sent off
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                 self._on_gradient(bucket, index)
@@ -178,13 +154,12 @@ class BucketExchange:
     def begin(self) -> None:
         self._step += 1
         self._next = 0
-        self._begun_at = time.perf_counter()
         for bucket in self._filling():
             bucket.clear()
             clear_gradients(bucket.parameters)
 
     def flush(self) -> None:
-        while self._next < len(self._order):
+        while self._next < len(self._filling()):
             self._send_next()
 
     def finish(self) -> bool:
@@ -202,13 +177,8 @@ class BucketExchange:
 
     def settings(self) -> dict[str, Setting]:
         """Bucket sizes, how they are exchanged, and the collective's own decisions."""
-        sizes = [
-            self._sets[0][bucket].array[self._sets[0][bucket].parts[part]].nbytes
-            for bucket, part in self._order
-        ]
         return {
-            BUCKET_SIZES: ",".join(map(str, sizes)),
-            "deferred": self._deferred,
+            BUCKET_SIZES: ",".join(str(bucket.array.nbytes) for bucket in self._sets[0]),
             "overlap": self._teams.num_threads > 0,
             "teams": self._teams.num_threads,
             **self._staging.settings(),
@@ -218,22 +188,6 @@ class BucketExchange:
 
     def buckets(self) -> list[Bucket]:
         return self._sets[0]
-
-    def timings(self, needed: Callable[[Bucket], int]) -> list[Timing]:
-        """Each part's in the last step, in the present order; `needed` has a bucket's place in the forward pass."""
-        buckets = self._sets[0]
-        return [
-            Timing(
-                ready=buckets[index].ready_at - self._begun_at,
-                seconds=buckets[index].exchange_seconds[part],
-                needed=needed(buckets[index]),
-            )
-            for index, part in self._order
-        ]
-
-    def plan(self, timings: Sequence[Timing]) -> None:
-        """From the next step on parts travel in the order that suits `timings`, the same ones on all ranks."""
-        self._order = [self._order[place] for place in planned_order(timings)]
 
     def close(self) -> None:
         for hook in self._hooks:
@@ -254,30 +208,25 @@ class BucketExchange:
         def note(_: torch.Tensor) -> None:
             filling = self._filling()
             filling[bucket].take(index)
-            while self._next < len(self._order) and filling[self._order[self._next][0]].is_ready():
+            while self._next < len(filling) and filling[self._next].is_ready():
                 self._send_next()
 
         return note
 
     def _send_next(self) -> None:
-        bucket, part = self._order[self._next]
+        self._filling()[self._next].send()
         self._next += 1
-        self._filling()[bucket].send(part)
 
 
-def _partition(parameters: Sequence[nn.Parameter], *, deferred: bool) -> list[list[nn.Parameter]]:
+def _partition(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     """Parameters in backward order, cut where a bucket reaches its size or the dtype changes."""
     buckets: list[list[nn.Parameter]] = []
     num_bytes = 0
-    in_front = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
     for parameter in reversed(parameters):
         limit = FIRST_BUCKET_BYTES if len(buckets) <= 1 else BUCKET_BYTES
-        if deferred:
-            limit = bucket_limit(in_front)
         if not buckets or num_bytes >= limit or buckets[-1][0].dtype != parameter.dtype:
             buckets.append([])
             num_bytes = 0
         buckets[-1].append(parameter)
         num_bytes += parameter.numel() * parameter.element_size()
-        in_front -= parameter.numel() * parameter.element_size()
     return buckets

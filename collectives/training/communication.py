@@ -20,7 +20,7 @@ import numpy as np
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Collective
-from dlscale.collectives.option_kinds import CheckedOptions, at_least, one_of
+from dlscale.collectives.option_kinds import CheckedOptions, at_least
 
 AUTOMATIC = -1
 
@@ -35,22 +35,15 @@ class Training(CheckedOptions):
     `pipelined_until_step`: the cool-down begins, so that this step (the first is 0) and those after it are
     synchronous again; 0 means never. `check_every`: compare the weights of all ranks after every so many
     steps; 0 means once, at the start.
-    `deferred`: 1 updates each layer right before the next step's forward pass needs it (deferral.py), 0 at the end of
-    the step, -1 defers where threads exchange between several nodes.
     """
 
     teams: int = at_least(AUTOMATIC, AUTOMATIC)
     pipelined: bool = False
     pipelined_until_step: int = at_least(0, 0)
     check_every: int = at_least(0, 0)
-    deferred: int = one_of((AUTOMATIC, 0, 1), AUTOMATIC)
 
     def check_together(self) -> None:
         """Returns if the options fit each other. Raises UsageError."""
-        if self.deferred == 1 and self.pipelined:
-            raise UsageError(
-                "deferred=1 and pipelined=true: pipelined updates are of the step before in any case; leave one out"
-            )
         if self.pipelined_until_step and not self.pipelined:
             raise UsageError(
                 f"pipelined_until_step={self.pipelined_until_step} ends a pipelined exchange, but pipelined "

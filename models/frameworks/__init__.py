@@ -25,8 +25,8 @@ MEMORY_FORMATS = {
 def framework_module(framework: str) -> Any:
     """What all networks of a framework share, with `prepare`, to be called before it computes anything.
 
-    `prepare(num_threads, device=..., local_rank=..., precision=..., slept=..., deferred=...)` gives it its threads,
-    more for steps that are to be `slept` or whose updates are `deferred`, and GPU number `local_rank` of this node or
+    `prepare(num_threads, device=..., local_rank=..., precision=..., slept=...)` gives it its threads,
+    more for steps that are to be `slept`, and GPU number `local_rank` of this node or
     none, with TF32 only where that is the precision. Imports the framework. Raises UsageError if it is unknown or not
     installed.
     """

@@ -30,15 +30,13 @@ def prepare(
     local_rank: int = 0,
     precision: str = "fp32",
     slept: bool = False,
-    deferred: bool = False,
 ) -> None:
     """Give TensorFlow its threads, and on device gpu the node's GPU number `local_rank`, else none.
 
-    Before it has computed anything. One operation runs at a time, beside the one that sleeps if steps are `slept` and
-    the one that waits for means if updates are, or with sleep can be, `deferred`.
+    Before it has computed anything. One operation runs at a time, beside the one that sleeps if steps are `slept`.
     """
     tf.config.threading.set_intra_op_parallelism_threads(num_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(3 if slept else 2 if deferred else 1)
+    tf.config.threading.set_inter_op_parallelism_threads(2 if slept else 1)
     if device == "gpu":
         gpu_module("tensorflow").take(local_rank, tf32=precision == "tf32")
     else:

@@ -78,11 +78,10 @@ def prepare(
     local_rank: int = 0,
     precision: str = "fp32",
     slept: bool = False,  # noqa: ARG001
-    deferred: bool = False,  # noqa: ARG001
 ) -> None:
     """Give torch its threads, and on device gpu the node's GPU number `local_rank`; before it has computed anything.
 
-    Steps that are `slept` or `deferred` need no more of them: what sleeps or waits is the thread that would compute.
+    Steps that are `slept` need no more of them: what sleeps is the thread that would compute.
     """
     if device == "gpu":
         gpu_module("torch").take(local_rank, tf32=precision == "tf32")

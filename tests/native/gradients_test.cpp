@@ -118,13 +118,13 @@ class Bucket {
 };
 
 struct Setup {
-  Setup(std::size_t num_teams, bool threads, std::size_t direct_bytes, std::size_t part_bytes = 0)
+  Setup(std::size_t num_teams, bool threads, std::size_t direct_bytes)
       : collectives(num_teams), stagings(num_teams, std::vector<std::byte>(256)) {
     std::vector<Team> teams;
     for (std::size_t i = 0; i < num_teams; ++i) {
       teams.push_back({collectives[i].table(), {stagings[i].data(), stagings[i].size(), direct_bytes}});
     }
-    exchange = std::make_unique<Exchange>(std::move(teams), threads, part_bytes);
+    exchange = std::make_unique<Exchange>(std::move(teams), threads);
   }
 
   std::vector<Doubling> collectives;
@@ -183,63 +183,6 @@ void expect_error(Call call, const std::string& words, const std::string& what) 
     const bool said = std::string(error.what()).find(words) != std::string::npos;
     g_complaints.add_if(!said, what + " said: " + error.what());
   }
-}
-
-// Parts go as planned, on every team, whatever order buckets arrive in; each bucket is complete when it was
-// waited for, in any order.
-void steps_as_planned(std::size_t num_teams, std::mt19937& chance) {
-  constexpr std::size_t kPartBytes = 128;
-  Setup setup(num_teams, true, 1 << 20, kPartBytes);
-  const std::size_t num_buckets = 1 + chance() % 6;
-  const unsigned sizes = static_cast<unsigned>(chance());  // the same ones in every step
-  std::vector<Turn> plan;
-  for (int step = 0; step < 4; ++step) {
-    std::mt19937 same(sizes);
-    std::vector<Bucket> buckets;
-    std::vector<std::vector<double>> firsts;  // of each bucket's parts
-    for (std::size_t b = 0; b < num_buckets; ++b) {
-      buckets.emplace_back(b, same);
-      firsts.emplace_back();
-      for (const std::vector<Piece>& part : cut(buckets[b].pieces(), kPartBytes)) {
-        std::size_t num_bytes = 0;
-        for (const Piece& piece : part) num_bytes += piece.num_bytes;
-        g_complaints.add_if(num_bytes > kPartBytes, "a part is too long");
-        float first = 0;
-        std::memcpy(&first, part.front().source, sizeof first);
-        firsts[b].push_back(first);
-      }
-    }
-    std::vector<std::size_t> before(num_teams);  // calls of each team
-    for (std::size_t t = 0; t < num_teams; ++t) before[t] = setup.collectives[t].firsts().size();
-    std::vector<std::size_t> order(num_buckets);
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::shuffle(order.begin(), order.end(), chance);
-    for (const std::size_t b : order) setup.exchange->send(b, num_buckets, buckets[b].pieces(), {});
-    std::shuffle(order.begin(), order.end(), chance);
-    for (const std::size_t b : order) {
-      setup.exchange->wait(b);
-      buckets[b].check();
-    }
-    for (std::size_t t = 0; t < num_teams; ++t) {
-      const std::vector<double>& done = setup.collectives[t].firsts();
-      std::size_t call = before[t];
-      for (const Turn& turn : plan) {
-        if (turn.bucket % num_teams != t) continue;
-        g_complaints.add_if(call >= done.size() || done[call] != firsts[turn.bucket][turn.part],
-                            "a part did not go when it was planned");
-        ++call;
-      }
-    }
-    plan.clear();
-    for (const auto& [turn, seen] : setup.exchange->seen()) {
-      g_complaints.add_if(seen.ready <= 0 || seen.seconds > 60, "a part's times are wrong");
-      plan.push_back(turn);
-    }
-    std::shuffle(plan.begin(), plan.end(), chance);
-    setup.exchange->plan(plan);
-  }
-  plan.pop_back();
-  expect_error([&] { setup.exchange->plan(plan); }, "each part of a step once", "a plan that lacks a part");
 }
 
 void steps_in_line(std::size_t direct_bytes, std::mt19937& chance) {
@@ -302,7 +245,6 @@ int main(int argc, char** argv) {
   for (int round = 0; round < num_rounds; ++round) {
     const std::size_t direct_bytes = round % 3 ? std::size_t{1} << 20 : 400;
     steps_with_threads(1 + static_cast<std::size_t>(round) % 3, direct_bytes, chance);
-    steps_as_planned(1 + static_cast<std::size_t>(round) % 3, chance);
     steps_in_line(direct_bytes, chance);
     failures(round % 2, chance);
     misuse(chance);

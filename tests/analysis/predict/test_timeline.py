@@ -32,7 +32,6 @@ def rule(backend, framework="torch", spare_core=True, **options):
 WHOLE = 27 * MIB + 4096
 
 
-DEFERRED = [*[4 * MIB] * 5, MIB, 4 * MIB, 2 * MIB, 4096]
 CUT = [MIB, 26 * MIB, 4096]
 FUSED = [21 * MIB, 6 * MIB + 4096]
 
@@ -40,12 +39,10 @@ FUSED = [21 * MIB, 6 * MIB + 4096]
 @pytest.mark.parametrize(
     ("backend", "options", "expected"),
     [
-        ("ring", {"deferred": 0}, CUT),
+        ("ring", {}, CUT),
         ("mpi", {}, CUT),
         ("gloo", {}, CUT),
         ("ring", {"spare_core": False}, CUT),  # not overlapped, but cut alike
-        ("ring", {}, DEFERRED),
-        ("mpi", {"deferred": 1}, DEFERRED),
         ("ring", {"framework": "tensorflow", "spare_core": False}, [WHOLE]),
         ("gloo", {"bucket_cap_mb": 5}, [21 * MIB, 6 * MIB, 4096]),
         ("tf_collective", {"framework": "tensorflow"}, [WHOLE]),
@@ -80,7 +77,7 @@ TWO_OBJECTIVES = replace(
     [
         ("gloo", {}, APART),
         ("mpi", {}, APART),
-        ("ring", {}, [MIB, *[4 * MIB] * 6, 2 * MIB, 4096]),
+        ("ring", {}, APART),
         ("mpi", {"framework": "tensorflow", "spare_core": False}, [WHOLE]),
         ("mpi_ps", {}, [WHOLE]),
     ],
@@ -245,36 +242,6 @@ def test_weights_of_one_chunk_come_back_while_gradients_of_the_next_still_go():
 def test_delayed_by_a_step_the_longer_of_the_two_counts():
     assert step(rule("ring", pipelined=True), 0.02, 0.2, 0.01) == pytest.approx(0.31)
     assert step(rule("ring", pipelined=True), 0.02, 0.6, 0.01) == pytest.approx(0.63)
-
-
-def deferred(*parts, profile=PROFILE):
-    """Seconds of a step with parts of (ready, needed, seconds)."""
-    exchanges = [
-        BucketExchange(
-            bucket=Bucket(num_bytes=MIB, ready_seconds=ready, needed_seconds=needed), seconds=seconds * ONCE
-        )
-        for ready, needed, seconds in parts
-    ]
-    return float(step_seconds(profile, rule("ring"), exchanges, ONCE, RNG)[0, 0])
-
-
-def test_deferred_a_layer_waits_for_its_own_bucket_alone():
-    """A step of 0.31 s, of which the forward pass takes the first 0.1."""
-    assert deferred((0.3, 0.05, 0.06)) == pytest.approx(0.31)  # there at 0.36, needed at 0.31 + 0.05
-    assert deferred((0.3, 0.05, 0.08)) == pytest.approx(0.33)
-    # What is needed last may come last.
-    assert deferred((0.3, 0.0, 0.01), (0.12, 0.08, 0.08)) == pytest.approx(0.31)
-    # Longer than everything it can hide behind: the next one begins 0.04 s after the layer has its weights.
-    assert deferred((0.12, 0.08, 0.8)) == pytest.approx(0.84)
-
-
-def test_deferred_buckets_are_needed_in_the_order_of_the_forward_pass():
-    parts = rule("ring").buckets(PROFILE, seconds_of=lambda part: part.num_bytes / (100 * MIB))
-    (first,) = [place for place, part in enumerate(parts) if part.num_bytes == 4096]  # "a", ready last
-    assert parts[first].needed_seconds == 0
-    assert first < len(parts) - 1  # and it overtakes what is still waiting
-    assert sum(part.num_bytes for part in parts) == WHOLE
-    assert max(part.needed_seconds for part in parts) == pytest.approx(0.1 * 0.12 / 0.2)
 
 
 def test_the_slowest_rank_makes_everybodys_gradients_late():

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -97,16 +96,6 @@ def test_the_rate_is_set_where_the_schedule_changes_it(monkeypatch):
     monkeypatch.setattr(Trainer, "set_learning_rate", lambda self, rate: set_rates.append((self.steps, rate)))
     run(monkeypatch, [0.5, 0.95], learning_rate=2.0, schedule=schedule)
     assert set_rates == [(0, 1.0), (1, 1.5), (2, 2.0), (5, 0.2)]
-
-
-def test_deferred_updates_are_made_before_the_rate_changes(monkeypatch):
-    done = []
-    monkeypatch.setattr(Trainer, "settings", lambda _: {"deferred": True})
-    monkeypatch.setattr(Trainer, "synchronize", lambda self: done.append(("made", self.steps)))
-    monkeypatch.setattr(Trainer, "set_learning_rate", lambda self, _: done.append(("set", self.steps)))
-    schedule = {"first_rate": 1.0, "warm_up_samples": 64, "decay_samples": [5 * 32]}
-    run(monkeypatch, [0.5, 0.95], learning_rate=2.0, schedule=schedule)
-    assert all(before == ("made", step) for before, (kind, step) in pairwise(done) if kind == "set")
 
 
 def test_batches_grow_and_evaluations_still_come_after_equal_numbers_of_samples(monkeypatch):

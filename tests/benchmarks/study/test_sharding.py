@@ -59,10 +59,10 @@ def test_algorithms_with_weights_of_each_rank_are_not_sharded():
 
 
 def test_options_for_averaged_gradients_leave_the_sharded_curves_out():
-    options = {"ring": {"deferred": 1}}
+    options = {"ring": {"pipelined": True}}
     planned = plan(backends=["ring"], shard=["none", "optimizer"], backend_options=options)
     assert {shard for *_, shard in sharded(planned)} == {"none"}
-    assert "ring.deferred=1 with shard=optimizer" in planned.warnings[0]
+    assert "ring.pipelined=True with shard=optimizer" in planned.warnings[0]
 
 
 def test_communication_only_is_a_control_of_averages():
@@ -113,8 +113,8 @@ REFUSED = [
         "shard=parameters with compiled networks: a graph of torch.compile ends wherever weights are gathered",
     ),
     (
-        {"backends": ["ring"], "shard": "optimizer", "backend_options": {"ring": {"deferred": 1}}},
-        "ring.deferred=1 with shard=optimizer: that is for gradients that all ranks average",
+        {"backends": ["ring"], "shard": "optimizer", "backend_options": {"ring": {"pipelined": True}}},
+        "ring.pipelined=True with shard=optimizer: that is for gradients that all ranks average",
     ),
     (
         {

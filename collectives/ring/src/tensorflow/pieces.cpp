@@ -88,26 +88,6 @@ std::size_t width(DlscaleType type) {
   throw std::invalid_argument("no such element type");
 }
 
-std::vector<std::vector<Piece>> cut(const std::vector<Piece>& pieces, std::size_t part_bytes) {
-  if (!part_bytes) return {pieces};
-  std::vector<std::vector<Piece>> parts(1);
-  std::size_t room = part_bytes;
-  for (Piece piece : pieces) {
-    while (piece.num_bytes > room) {
-      const std::size_t fits = room / width(piece.type) * width(piece.type);
-      if (fits) parts.back().push_back({piece.source, piece.target, fits, piece.type});
-      piece.source += fits;
-      piece.target += fits;
-      piece.num_bytes -= fits;
-      parts.emplace_back();
-      room = part_bytes;
-    }
-    parts.back().push_back(piece);
-    room -= piece.num_bytes;
-  }
-  return parts;
-}
-
 void average(const DlscaleCollective& collective, const Staging& staging, const std::vector<Piece>& pieces,
              std::uint64_t first_bucket) {
   Packer packer(collective, staging, first_bucket);

@@ -31,9 +31,6 @@ struct Staging {
 
 std::size_t width(DlscaleType type);
 
-// The pieces in parts of at most `part_bytes`, a multiple of 8, the long ones cut; 0: all in one.
-std::vector<std::vector<Piece>> cut(const std::vector<Piece>& pieces, std::size_t part_bytes);
-
 // Replaces each piece by its mean over ranks. Throws std::runtime_error with the collective's own words.
 // `first_bucket`: what the collective knows the first of its calls by, the same in every step; further calls
 // are numbered from there.

@@ -4,7 +4,7 @@
 //   DlscaleAverage  gradients in, their means over ranks out, in line
 //   DlscaleSend     hands over one bucket of gradients; what comes out is still being worked on
 //   DlscaleWait     takes what came out for all of a step's buckets; the means, when they are exchanged
-//   DlscaleCollect  the same for buckets that were sent in an earlier graph, so it takes nothing; all, or one
+//   DlscaleCollect  the same for buckets that were sent in an earlier graph, so it takes nothing
 //   DlscaleSleep    hands on what it holds some seconds after a moment, and the moment at which it was to
 //   DlscaleArrival  the moment at which what it takes is there
 //
@@ -140,8 +140,7 @@ void send(const Node& node, TF_OpKernelContext* context) {
 void collect(const Node& node, TF_OpKernelContext* context) {
   int index = 0;
   const std::shared_ptr<Exchange> exchange = find_exchange(node.handle);
-  for (const Exchange::Keeper& kept :
-       node.bucket < 0 ? exchange->wait() : exchange->wait(static_cast<std::size_t>(node.bucket))) {
+  for (const Exchange::Keeper& kept : exchange->wait()) {
     set_output(context, index++, static_cast<const TF_Tensor*>(kept.get()));
   }
 }
@@ -256,7 +255,7 @@ void register_operation(const char* name, bool has_inputs, ComputeFunction* func
   TF_OpDefinitionBuilder* definition = TF_NewOpDefinitionBuilder(name);
   TF_OpDefinitionBuilderAddAttr(definition, "T: list({float, double, bfloat16, half}) >= 1");
   TF_OpDefinitionBuilderAddAttr(definition, "handle: int");
-  TF_OpDefinitionBuilderAddAttr(definition, "bucket: int = -1");
+  TF_OpDefinitionBuilderAddAttr(definition, "bucket: int = 0");
   TF_OpDefinitionBuilderAddAttr(definition, "num_buckets: int = 1");
   if (has_inputs) TF_OpDefinitionBuilderAddInput(definition, "gradients: T");
   TF_OpDefinitionBuilderAddOutput(definition, "averaged: T");
@@ -325,56 +324,21 @@ DLSCALE_EXPORT const char* dlscale_load_error() { return dlscale::tf::kLoadError
 
 // A number for the operations' attribute `handle`: an exchange of `num_teams` teams, each with a thread if
 // `threads`. Team t has collectives[t] and stagings[t], of `staging_bytes` each, which must stay until the
-// exchange is closed; pieces of `direct_bytes` and more do not pass through the staging. Buckets go in parts
-// of at most `part_bytes`; 0: whole.
+// exchange is closed; pieces of `direct_bytes` and more do not pass through the staging.
 DLSCALE_EXPORT std::int64_t dlscale_open(const DlscaleCollective* const* collectives, void* const* stagings,
                                          std::size_t num_teams, std::size_t staging_bytes,
-                                         std::size_t direct_bytes, std::size_t part_bytes, int threads) {
+                                         std::size_t direct_bytes, int threads) {
   std::vector<dlscale::Team> teams;
   for (std::size_t i = 0; i < num_teams; ++i) {
     teams.push_back({collectives[i], {static_cast<std::byte*>(stagings[i]), staging_bytes, direct_bytes}});
   }
-  return dlscale::open_exchange(
-      std::make_shared<dlscale::Exchange>(std::move(teams), threads != 0, part_bytes));
+  return dlscale::open_exchange(std::make_shared<dlscale::Exchange>(std::move(teams), threads != 0));
 }
 
 // Returns when nothing is under way: 0, or 1 if the exchange failed.
 DLSCALE_EXPORT int dlscale_synchronize(std::int64_t handle) {
   try {
     dlscale::find_exchange(handle)->synchronize();
-    return 0;
-  } catch (const std::exception&) {
-    return 1;
-  }
-}
-
-// Rows of (bucket, part, when it was ready, seconds of its exchange) of all parts of a step into the
-// `capacity` rows at `rows`; returns how many there are, or -1 if the exchange is closed.
-DLSCALE_EXPORT std::int64_t dlscale_seen(std::int64_t handle, double* rows, std::int64_t capacity) {
-  try {
-    std::int64_t count = 0;
-    for (const auto& [turn, seen] : dlscale::find_exchange(handle)->seen()) {
-      if (count < capacity) {
-        double* row = rows + 4 * count;
-        row[0] = static_cast<double>(turn.bucket);
-        row[1] = static_cast<double>(turn.part);
-        row[2] = seen.ready;
-        row[3] = seen.seconds;
-      }
-      ++count;
-    }
-    return count;
-  } catch (const std::exception&) {
-    return -1;
-  }
-}
-
-// From the next step on parts go as `count` pairs of (bucket, part) say: 0, or 1 if they cannot.
-DLSCALE_EXPORT int dlscale_plan(std::int64_t handle, const std::size_t* pairs, std::size_t count) {
-  try {
-    std::vector<dlscale::Turn> turns;
-    for (std::size_t i = 0; i < count; ++i) turns.push_back({pairs[2 * i], pairs[2 * i + 1]});
-    dlscale::find_exchange(handle)->plan(turns);
     return 0;
   } catch (const std::exception&) {
     return 1;
