@@ -32,7 +32,7 @@ def interval_columns(name: str, interval: Interval | None) -> dict[str, Any]:
 def backend_name(cell: Cell) -> str:
     """The backend with its options, as a legend shows it: `ring (chunk_bytes=65536)`, or as it was named.
 
-    An algorithm beside synchronous SGD stands behind it: `ring local_sgd (interval=4)`.
+    An algorithm beside synchronous SGD stands behind it: `ring easgd (interval=4)`.
     """
     if isinstance(cell, NamedCell):
         return cell.curve

@@ -168,9 +168,8 @@ class CountingTrainer(Trainer, Protocol):
         """All that a replay of this rank's next steps needs, servers' and its own; where nobody steps, not collective.
 
         Named as `state` names it. Where an algorithm of `served` trains, what the servers hold is called
-        `SERVED<number>.<place of a weight>`: number 0 are the weights, and behind the rule's own, where pushes are
-        collected, the sum of those that await an update. SERVED_COUNTS are the numbers of updates, of those pushes, and
-        of this rank's steps.
+        `SERVED<number>.<place of a weight>`: number 0 are the weights, and
+        behind them the rule's own. SERVED_COUNTS are the numbers of updates and of this rank's steps.
         """
 
 
@@ -252,7 +251,7 @@ class Backend(Protocol):
 
     @property
     def rounds(self) -> Any | None:
-        """The `algorithms.rounds.RoundsOptions` of ranks that train alone and exchange weights now and then.
+        """The `algorithms.easgd.Options` of ranks that train alone and exchange weights over collectives now and then.
 
         None where gradients travel. Otherwise trainers are `algorithms.rounds.RoundsTrainer`s.
         """

@@ -46,7 +46,7 @@ class Capabilities:
 
 NAMES = ("none", "mpi", "gloo", "ring", "horovod", "grpc_ps", "mpi_ps", "tf_collective", "nccl", "xccl")
 
-OVER_COLLECTIVES = ("sync", "local_sgd", "easgd")
+OVER_COLLECTIVES = ("sync", "easgd")
 
 TABLE = {
     row.name: row

@@ -31,7 +31,7 @@ Everyday options of a study are flags of `dlscale run`. Every field is set by `-
 a study's file, or by a variable of make: `--set rules.max_steps=2000`, `[rules] max_steps = 2000`, `make weak-scaling
 MAX_STEPS=2000`. The last part of a name is enough where no other field has it; in capitals it is make's variable
 {{except}}. Options of backends and algorithms and environment variables have their own names: `--set
-horovod.cycle_time_ms=0.5|1`, `--set local_sgd.interval=8`, `--set MPICH_ASYNC_PROGRESS=1`. Counts are typed as 1,2,4 or
+horovod.cycle_time_ms=0.5|1`, `--set easgd.interval=8`, `--set MPICH_ASYNC_PROGRESS=1`. Counts are typed as 1,2,4 or
 1:8 or 1:512:x2, sizes as 64KiB, times as 240s or 4min, lists with commas. Fields with `|` take several values between
 `|`, a curve each.
 

@@ -1,6 +1,6 @@
-"""Gate and audit of ranks that train alone and exchange weights in rounds (`collectives.algorithms.rounds`).
+"""Gate and audit of elastic averaging over collectives, in rounds (`collectives.algorithms.rounds`).
 
-The reference says the algorithms a second time, in float64 and over the control plane, which no backend touches. Every
+The reference says the algorithm a second time, in float64 and over the control plane, which no backend touches. Every
 step of it begins at the trainer's own weights of then, or replays a whole window from one state, as other audits do.
 """
 
@@ -18,8 +18,8 @@ from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
 from dlscale.benchmarks.rank.deviation import CENTRE, VELOCITY, Snapshot, snapshot
 from dlscale.benchmarks.rank.replaying import mean_over_ranks
 from dlscale.benchmarks.records.record import Gate
-from dlscale.collectives.algorithms import easgd, local_sgd
-from dlscale.collectives.algorithms.rounds import RoundsOptions, RoundsTrainer
+from dlscale.collectives.algorithms import easgd
+from dlscale.collectives.algorithms.rounds import RoundsTrainer
 from dlscale.collectives.backend import Backend
 from dlscale.models.weights import WEIGHT
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, State, Weights
@@ -31,19 +31,16 @@ class Replay:
     """What a rule does to one rank's weights, step by step. Collective."""
 
     def __init__(
-        self, options: RoundsOptions, *, control: Any, centre: Sequence[Any], velocity: Sequence[Any] = ()
+        self, options: easgd.Options, *, control: Any, centre: Sequence[Any], velocity: Sequence[Any] = ()
     ) -> None:
         self._options, self._control = options, control
         self.centre, self.velocity = _exact(centre), _exact(velocity)
-
-    def averages_gradients(self, step: int) -> bool:
-        return step < self._options.num_synchronous
 
     def ahead(self, weights: Weights) -> Weights:
         """Where a rank's gradient is taken: at its weights, or ahead of them by its momentum."""
         if not self.velocity:
             return weights
-        momentum = np.float32(getattr(self._options, "momentum", 0.0))
+        momentum = np.float32(self._options.momentum)
         pairs = zip(weights, self.velocity, strict=True)
         # In float32, as weights are kept: a gradient taken a rounding away would be another one.
         return [weight + momentum * velocity.astype(np.float32) for weight, velocity in pairs]
@@ -53,20 +50,14 @@ class Replay:
         weights = _exact(updated)
         if self.velocity:
             self.velocity = [new - old for new, old in zip(weights, _exact(before), strict=True)]
-        match self._options:
-            case local_sgd.Options(interval=interval, start=start):
-                if step >= start and (step - start) % interval == interval - 1:
-                    return _mean(weights, control=self._control)
-            case easgd.Options(interval=interval, moving_rate=moving_rate):
-                if step and step % interval == 0:
-                    return self._elastic(_exact(before), weights, moving_rate)
-            case other:
-                raise TypeError(f"no reference for {type(other)}")
+        if step and step % self._options.interval == 0:
+            return self._elastic(_exact(before), weights)
         return weights
 
-    def _elastic(self, before: Exact, weights: Exact, moving_rate: float) -> Exact:
+    def _elastic(self, before: Exact, weights: Exact) -> Exact:
+        moving_rate = self._options.moving_rate
         share = moving_rate / self._control.Get_size()
-        mean = _mean(before, control=self._control)
+        mean = [np.asarray(mean) for mean in mean_over_ranks(before, control=self._control)]
         moved = [
             weight - share * (old - centre)
             for weight, old, centre in zip(weights, before, self.centre, strict=True)
@@ -82,10 +73,6 @@ def _exact(weights: Sequence[NDArray[Any]]) -> Exact:
     return [weight.astype(np.float64) for weight in weights]
 
 
-def _mean(weights: Exact, *, control: Any) -> Exact:
-    return [np.asarray(mean) for mean in mean_over_ranks(weights, control=control)]
-
-
 def rounds_gate(
     backend: Backend, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
 ) -> list[Gate]:
@@ -94,10 +81,10 @@ def rounds_gate(
     Every rank starts from other weights, as in `gates.gradient_gate`. Each step is compared by itself, from the weights
     that the trainer had: no rounding grows from one to the next.
     """
-    options = cast(RoundsOptions, backend.rounds).for_gate()
+    options = cast(easgd.Options, backend.rounds).for_gate()
     distributed = backend.distribute(factory, shard=shard, seed=seed + shard.index, gate=True)
     trainer = cast(RoundsTrainer, distributed)
-    worst, num_steps = 0.0, options.num_synchronous + options.interval + 1
+    worst, num_steps = 0.0, options.interval + 1
     try:
         before = trainer.own_weights()
         reference = factory(shard=shard, seed=seed, gate=True)
@@ -108,8 +95,6 @@ def rounds_gate(
             reference.load(start)
             gradients = reference.gradients()
             largest = gates.largest_of(gradients)
-            if replay.averages_gradients(step):
-                gradients = mean_over_ranks(gradients, control=control)
             updated = [weight - gradient for weight, gradient in zip(_exact(start), gradients, strict=True)]
             centre = [value.astype(np.float32) for value in replay.centre]
             wanted = replay.after(step, before, updated)
@@ -119,10 +104,9 @@ def rounds_gate(
             changes = [old - new for old, new in zip(_exact(before), wanted, strict=True)]
             compare = partial(gates.worst_deviation, largest=largest, roundings=2 + shard.count)
             worst = max(worst, compare(before, after, changes))
-            if isinstance(options, easgd.Options):
-                changes = [old - new for old, new in zip(centre, replay.centre, strict=True)]
-                worst = max(worst, compare(centre, learnt, changes))
-                replay.centre = _exact(learnt)
+            changes = [old - new for old, new in zip(centre, replay.centre, strict=True)]
+            worst = max(worst, compare(centre, learnt, changes))
+            replay.centre = _exact(learnt)
             replay.velocity = _exact(trainer.velocity())
             before = after
     finally:
@@ -147,34 +131,26 @@ class RoundsAudit(ReplayAudit):
         # Rounds are those of the whole training, which may have been resumed in the midst of one.
         self._num_before = cast(RoundsTrainer, training.trainer).num_steps
 
-    @property
-    def _options(self) -> RoundsOptions:
-        options: RoundsOptions = self._training.backend.rounds  # type: ignore[assignment]
-        return options
-
-    @property
-    def _has_centre(self) -> bool:
-        return isinstance(self._options, easgd.Options)
-
     def _held(self) -> State:
         return self._state()
 
     def _seen(self, state: State) -> Snapshot:
         rounds = cast(RoundsTrainer, self._training.trainer)
-        centre = rounds.weights() if self._has_centre else []
-        return snapshot(rounds.own_weights(), state, centre=centre, velocity=rounds.velocity())
+        return snapshot(rounds.own_weights(), state, centre=rounds.weights(), velocity=rounds.velocity())
 
     def _replayed(self, reference: Replica) -> Snapshot:
-        centre = self._replay.centre if self._has_centre else []
-        velocity = self._replay.velocity
-        return snapshot(reference.weights(), reference.slots(), centre=centre, velocity=velocity)
+        replay = self._replay
+        return snapshot(
+            reference.weights(), reference.slots(), centre=replay.centre, velocity=replay.velocity
+        )
 
     def _restored(self, old: Snapshot, state: State) -> Replica:
         centre, velocity = (
             [value for name, value in old.items() if name.startswith(f"{kind}.")]
             for kind in (CENTRE, VELOCITY)
         )
-        self._replay = Replay(self._options, control=self._training.control, centre=centre, velocity=velocity)
+        options = cast(easgd.Options, self._training.backend.rounds)
+        self._replay = Replay(options, control=self._training.control, centre=centre, velocity=velocity)
         return super()._restored(old, state)
 
     def _gradients(self, reference: Replica, step: int) -> Weights:
@@ -182,10 +158,7 @@ class RoundsAudit(ReplayAudit):
         self._start = reference.weights()
         if self._replay.velocity:
             reference.load(self._replay.ahead(self._start))
-        gradients = reference.gradients()
-        if self._replay.averages_gradients(self._num_before + step):
-            return mean_over_ranks(gradients, control=self._training.control)
-        return gradients
+        return reference.gradients()
 
     def _apply(self, reference: Replica, gradients: Weights, step: int) -> None:
         reference.apply(gradients)

@@ -50,7 +50,7 @@ def served_replay(training: AuditedTraining, reference: Replica) -> ServedReplay
     algorithm = training.backend.served
     if isinstance(algorithm, downpour.Options):
         rate = float(training.trainer.settings()["learning_rate"])
-        return _Downpour(algorithm, reference, rate=rate, num_workers=training.control.Get_size())
+        return _Downpour(algorithm, reference, rate=rate)
     make_slots(reference)
     if isinstance(algorithm, easgd.Options):
         return _Elastic(algorithm, training, reference)
@@ -90,12 +90,8 @@ class _OwnOptimizers:
 class _Downpour:
     """Servers with a rule of their own (`ServedReplay`); a rank's steps begin with a fetch, and nothing accrued."""
 
-    def __init__(
-        self, options: downpour.Options, reference: Replica, *, rate: float, num_workers: int
-    ) -> None:
+    def __init__(self, options: downpour.Options, reference: Replica, *, rate: float) -> None:
         self._options, self._reference, self._rate = options, reference, rate
-        self._momentum = options.explicit_momentum(num_workers)
-        self._num_collected = options.num_collected(num_workers)
         self._shapes = [weight.shape for weight in reference.weights()]
 
     def restore(self, state: State) -> None:
@@ -103,12 +99,13 @@ class _Downpour:
         self._reference.restore(self._reference.state() | own)
         arrays = _served(state, num_weights=len(self._shapes))
         self._weights, *kept = (np.concatenate([part.reshape(-1) for part in parts]) for parts in arrays)
-        self._num_updates, self._num_in_sum, _ = map(int, state[SERVED_COUNTS])
-        self._rule = downpour.RULES[self._options.optimizer](self._weights.size, momentum=self._momentum)
+        self._num_updates = int(state[SERVED_COUNTS][0])
+        self._rule = downpour.RULES[self._options.optimizer](
+            self._weights.size, momentum=self._options.momentum
+        )
         for own_array in self._rule.kept():
             own_array[:] = kept.pop(0)
         self._rule.resume(self._num_updates)
-        self._sum = kept.pop(0) if kept else np.zeros_like(self._weights)
         self._local, self._accrued = self._weights.copy(), np.zeros_like(self._weights)
         self._fetched = self._num_updates
 
@@ -121,7 +118,9 @@ class _Downpour:
         self._accrued += flat
         self._local -= np.float32(self._rate) * flat
         if (number + 1) % self._options.push_every == 0:
-            self._take_up(self._accrued)
+            staleness = self._num_updates - self._fetched
+            divisor = max(staleness, 1) if self._options.divide_by_staleness else 1
+            self._update(self._accrued, self._rate / divisor)
             self._accrued = np.zeros_like(self._accrued)
         return gradients
 
@@ -137,26 +136,13 @@ class _Downpour:
     def seen(self) -> Snapshot:
         kept = {
             f"optimizer0.{place}.kept{number}": part
-            for number, array in enumerate([*self._rule.kept(), self._sum])
+            for number, array in enumerate(self._rule.kept())
             for place, part in enumerate(self._shaped(array.copy()))
         }
         return snapshot(self._shaped(self._weights.copy()), kept)
 
     def num_updates(self) -> int | None:
         return self._num_updates
-
-    def _take_up(self, pushed: NDArray[np.float32]) -> None:
-        staleness = self._num_updates - self._fetched
-        divisor = max(staleness, 1) if self._options.divide_by_staleness else 1
-        if self._num_collected == 1:
-            self._update(pushed, self._rate / divisor)
-            return
-        self._sum += pushed / np.float32(divisor)
-        self._num_in_sum += 1
-        if self._num_in_sum == self._num_collected:
-            self._sum /= np.float32(self._num_collected)
-            self._update(self._sum, self._rate)
-            self._sum[:] = self._num_in_sum = 0
 
     def _update(self, gradient: NDArray[np.float32], rate: float) -> None:
         self._rule.apply(self._weights, gradient, rate)

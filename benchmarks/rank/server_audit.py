@@ -234,7 +234,7 @@ class ServerAudit:
         if is_mine:
             self._step(num_steps)
         control.Barrier()
-        if is_mine and self._training.backend.num_accepted is None:
+        if is_mine:
             self._miscounted.add(abs(trainer.num_applied() - num_applied - num_steps * len(turn)))
         if is_replayed:
             self._num_replayed += 1

@@ -1,7 +1,7 @@
 """Axes of a study: settings with several values, each a curve of its own; and ladders, which turn settings on in steps.
 
 A setting is named as everywhere else: a field such as `batch` or `shard` (`FIELDS`), a target's `learning_rate`, a
-backend's option `horovod.cycle_time_ms`, an algorithm's `local_sgd.interval`, or an environment variable
+backend's option `horovod.cycle_time_ms`, an algorithm's `easgd.interval`, or an environment variable
 `MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM`. In a study's file a list of values makes an axis, on the command line values
 between `|`. Algorithms are no setting but a list, as backends are; options of one concern its own curves alone.
 """
@@ -133,7 +133,7 @@ def read_options(text: str) -> dict[str, dict[str, Any]]:
         if not (OPTION.fullmatch(name) and value):
             raise ValueError(
                 f"{word!r} is not an option of a backend or an algorithm; write OWNER.OPTION=VALUE, e.g. "
-                "horovod.cycle_time_ms=0.5 or local_sgd.interval=4"
+                "horovod.cycle_time_ms=0.5 or easgd.interval=4"
             )
         owner, _, option = name.partition(".")
         options.setdefault(owner, {})[option] = read_values(value)

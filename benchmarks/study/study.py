@@ -105,10 +105,10 @@ class Study(Frozen):
         {}, description="Options of backends: horovod.cycle_time_ms=0.5|1,grpc_ps.asynchronous=true."
     )
     algorithms: Names = where_given(
-        [SYNC], description="Algorithms, each with every backend that carries it: sync,local_sgd,easgd."
+        [SYNC], description="Algorithms, each with every backend that carries it: sync,easgd."
     )
     algorithm_options: dict[Text, dict[Text, Setting]] = where_given(
-        {}, description="Options of algorithms: local_sgd.interval=1|8|64."
+        {}, description="Options of algorithms: easgd.interval=1|8|64."
     )
     shard: Literal["none", "optimizer", "parameters"] = where_given(
         NONE,

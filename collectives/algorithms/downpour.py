@@ -16,17 +16,8 @@ updates its shard on its own, as soon as a push is there, by one of these rules 
     adam       as in `models.optimizers`, whose betas and epsilon it has
 
 The staleness of a push is the number of updates between those that the worker's weights had taken up when they were
-fetched and the push's own. `divide_by_staleness` divides r by it where it is above 1; `softsync` n collects
-floor(P / n) of P workers' pushes for an update by their mean (W. Zhang, S. Gupta, X. Lian, J. Liu, *Staleness-aware
-Async-SGD for Distributed Deep Learning*, IJCAI 2016, arXiv:1511.05950, equations 5 to 8).
-
-Asynchrony adds momentum (I. Mitliagkas, C. Zhang, S. Hadjis, C. Ré, *Asynchrony begets Momentum*, arXiv:1605.09774):
-where each update is one of g workers', any of them alike, the expected steps V of w on a quadratic of curvature a are
-
-    V' = (m + 1 - 1/g) V - m (1 - 1/g) V_before - (r a / g) w
-
-with the momentum m of the rule. `mitigate_momentum` lowers m by the implicit momentum 1 - 1/g, if need be below 0, so
-that the factor of V is what was asked for, as S. Hadjis et al. do by tuning (*Omnivore*, arXiv:1606.04487).
+fetched and the push's own. `divide_by_staleness` divides r by it where it is above 1 (W. Zhang, S. Gupta, X. Lian,
+J. Liu, *Staleness-aware Async-SGD for Distributed Deep Learning*, IJCAI 2016, arXiv:1511.05950, equation 6).
 """
 
 from __future__ import annotations
@@ -54,10 +45,9 @@ BLOCK = 1 << 15  # elements that all passes of an update go over before the next
 class Options(CheckedOptions):
     """`fetch_every`, `push_every`: steps of a worker. `optimizer`, with `momentum`: the servers' rule.
 
-    `learning_rate`: theirs and the workers'; 0 means that of the network's own optimizer. `softsync` 0 updates at
-    every push. `mitigate_momentum`: `momentum` includes what asynchrony adds. `masters`: servers that stand between the
-    workers and one more, which holds the weights; 0: none. `groups`: of workers that push the mean of their gradients,
-    computed with the same weights, as one; 0: every worker for itself.
+    `learning_rate`: theirs and the workers'; 0 means that of the network's own optimizer. `masters`: servers that
+    stand between the workers and one more, which holds the weights; 0: none. `groups`: of workers that push the mean of
+    their gradients, computed with the same weights, as one; 0: every worker for itself.
     """
 
     owner = "algorithm downpour"
@@ -72,37 +62,19 @@ class Options(CheckedOptions):
     )
     momentum: float = option(0.9, lambda value: 0 <= value < 1, "give at least 0 and less than 1")
     divide_by_staleness: bool = False
-    softsync: int = at_least(0, 0)
-    mitigate_momentum: bool = False
     masters: int = at_least(0, 0)
     groups: int = at_least(0, 0)
 
     def check_together(self) -> None:
         """Returns if the options fit each other. Raises UsageError."""
-        if self.masters and self.softsync:
+        if self.groups and (self.fetch_every, self.push_every) != (1, 1):
             raise UsageError(
-                f"option masters of algorithm downpour with softsync={self.softsync}: masters hand every push "
-                "on; leave one of the two out"
-            )
-        if self.groups and (self.softsync or (self.fetch_every, self.push_every) != (1, 1)):
-            raise UsageError(
-                "option groups of algorithm downpour with softsync or intervals above 1: a group fetches and pushes in "
-                "every step, as one; leave them out"
-            )
-        if self.mitigate_momentum and self.optimizer != "momentum":
-            raise UsageError(
-                f"option mitigate_momentum of algorithm downpour with optimizer {self.optimizer}, which has no "
-                "momentum to lower; give optimizer=momentum"
-            )
-        if self.mitigate_momentum and (self.fetch_every, self.push_every) != (1, 1):
-            raise UsageError(
-                f"option mitigate_momentum of algorithm downpour with fetch_every={self.fetch_every}, "
-                f"push_every={self.push_every}: how much momentum asynchrony adds is known of intervals of 1; leave "
-                "one of the two out"
+                "option groups of algorithm downpour with intervals above 1: a group fetches and pushes in every step; "
+                "leave them out"
             )
 
     def for_gate(self) -> Options:
-        """The same algorithm with intervals of two steps at most, by plain SGD of rate 1 at every push."""
+        """The same algorithm with intervals of two steps at most, by plain SGD of rate 1."""
         return Options(
             fetch_every=min(self.fetch_every, 2),
             push_every=min(self.push_every, 2),
@@ -118,7 +90,6 @@ class Options(CheckedOptions):
 
     def check_setup(self, setup: Setup) -> None:
         """Returns if ranks could train in that setup. Raises UsageError."""
-        self.num_collected(setup.num_ranks)
         if self.groups > setup.num_ranks:
             raise UsageError(
                 f"option groups of algorithm downpour is {self.groups} on {setup.num_ranks} ranks: more groups than "
@@ -134,23 +105,6 @@ class Options(CheckedOptions):
                 f"option masters of algorithm downpour is {self.masters} with {setup.num_servers} servers: each master "
                 f"is one, and so is the one over them; set servers={self.masters + 1}"
             )
-
-    def num_collected(self, num_workers: int) -> int:
-        """Pushes that make an update. Raises UsageError where there are fewer workers than `softsync`."""
-        if self.softsync > num_workers:
-            raise UsageError(
-                f"option softsync of algorithm downpour is {self.softsync} on {num_workers} ranks; give at most "
-                f"{num_workers}"
-            )
-        return num_workers // self.softsync if self.softsync else 1
-
-    def implicit_momentum(self, num_workers: int) -> float:
-        """What asynchrony adds: 1 - 1/g, where an update is one of g groups' of workers."""
-        return 1 - self.num_collected(num_workers) / len(self.turns(num_workers))
-
-    def explicit_momentum(self, num_workers: int) -> float:
-        """That of the servers' rule."""
-        return self.momentum - (self.implicit_momentum(num_workers) if self.mitigate_momentum else 0.0)
 
 
 class ServerRule:

@@ -21,12 +21,7 @@ centre that it was given.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dlscale.collectives.algorithms.rounds import Average, Buffer, FlatWeights
 from dlscale.collectives.option_kinds import CheckedOptions, at_least, option
 
 
@@ -43,84 +38,6 @@ class Options(CheckedOptions):
     moving_rate: float = option(0.9, lambda rate: 0 < rate <= 1, "give more than 0 and at most 1")
     momentum: float = option(0.0, lambda value: 0 <= value < 1, "give at least 0 and less than 1")
 
-    @property
-    def num_synchronous(self) -> int:
-        return 0
-
     def for_gate(self) -> Options:
         """The shortest round that shows steps with and without the elastic force."""
         return replace(self, interval=min(self.interval, 2))
-
-    def rule(self, weights: FlatWeights, average: Average) -> Rule:
-        """The rule of one training, whose initial weights are `weights`, the same on all ranks."""
-        return Rule(self, weights, average)
-
-
-class Rule:
-    """Ties the ranks to a centre, which each of them holds (`rounds.Rule`)."""
-
-    def __init__(self, options: Options, weights: FlatWeights, average: Average) -> None:
-        self._options, self._weights, self._average = options, weights, average
-        self.centre = weights.buffer()
-        weights.read(self.centre)
-        self._mean, self._force = weights.buffer(), np.empty_like(self.centre)
-        self._own = (
-            self.centre.copy() if options.momentum else None
-        )  # x_i, while the replica is at x_i + d v_i
-        self.velocity = np.zeros_like(self.centre) if options.momentum else None
-        self.num_exchanges = 0
-
-    def before(self, step: int) -> None:
-        """Look ahead by the momentum; in a step that exchanges, take up the elastic force, and move the centre."""
-        own = self._own
-        if self._exchanges(step):
-            if own is None:
-                self._weights.read(self._mean)
-            else:
-                self._mean[:] = own
-            np.subtract(self._mean, self.centre, out=self._force)
-            self._average(self._mean)
-            elastic_step(self._force, self.centre, self._mean, self._options.moving_rate, self._weights.size)
-            self.num_exchanges += 1
-        if own is not None and self.velocity is not None:
-            self._weights.write(own + np.float32(self._options.momentum) * self.velocity)
-
-    def after(self, step: int) -> None:
-        """Let the elastic force act on the weights after the step."""
-        own, velocity, exchanges = self._own, self.velocity, self._exchanges(step)
-        if own is None or velocity is None:
-            if exchanges:
-                self._weights.read(self._mean)
-                self._mean -= self._force
-                self._weights.write(self._mean)
-            return
-        self._weights.read(self._mean)
-        np.subtract(self._mean, own, out=velocity)
-        own[:] = self._mean
-        if exchanges:
-            own -= self._force
-            self._weights.write(own)
-
-    def learnt(self) -> Buffer:
-        """The centre; the same bits on all ranks."""
-        return self.centre
-
-    def kept(self) -> dict[str, NDArray[Any]]:
-        """The centre, and with momentum the velocity."""
-        return {"centre": self.centre} | ({} if self.velocity is None else {"velocity": self.velocity})
-
-    def resume(self) -> None:
-        """Between two steps the replica is at its own weights, not ahead of them."""
-        if self._own is not None:
-            self._weights.read(self._own)
-
-    def _exchanges(self, step: int) -> bool:
-        return step > 0 and step % self._options.interval == 0
-
-
-def elastic_step(force: Buffer, centre: Buffer, mean: Buffer, moving_rate: float, num_ranks: int) -> None:
-    """In place: `force`, x - c, becomes a (x - c), and the centre moves by b (mean of all x - c)."""
-    force *= np.float32(moving_rate / num_ranks)
-    mean -= centre
-    mean *= np.float32(moving_rate)
-    centre += mean

@@ -31,7 +31,7 @@ class Algorithm:
     asynchronous: bool = False
 
 
-NAMES = ("sync", "local_sgd", "easgd", "downpour")
+NAMES = ("sync", "easgd", "downpour")
 
 TABLE = {
     row.name: row
@@ -42,13 +42,6 @@ TABLE = {
             summary="every step applies the mean of all ranks' gradients",
             source="",
             carriers=("collective", "servers"),
-        ),
-        Algorithm(
-            name="local_sgd",
-            title="local SGD",
-            summary="ranks train alone and average their weights every so many steps",
-            source="Stich 2019, arXiv:1805.09767; Lin et al. 2020, arXiv:1808.07217",
-            carriers=("collective",),
         ),
         Algorithm(
             name="easgd",

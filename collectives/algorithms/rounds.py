@@ -1,38 +1,34 @@
-"""Training in rounds: ranks train alone, and now and then exchange weights by a rule, over any `Collective`.
+"""Elastic averaging SGD over any `Collective`: ranks train alone, and once per round exchange weights with the centre.
 
-A rule says when and what; it works on flat float32 buffers of all weights. `RoundsBackend` is a backend whose ranks
-train that way, and `RoundsTrainer` one replica of it.
+`RoundsBackend` is a backend whose ranks train that way, and `RoundsTrainer` one replica of it.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.collectives.backend import OWN, Backend, Collective, InStep, Trainer
+from dlscale.collectives.algorithms.easgd import Options
+from dlscale.collectives.backend import OWN, Backend, Collective, InStep
 from dlscale.collectives.capabilities import Capabilities
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.weights import check_names
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, State, Weights
 
 Buffer = NDArray[np.float32]
-Average = Callable[[Buffer], None]
-"""Replaces a buffer on every rank by its mean over ranks, in place; collective."""
 
 COUNTS = f"{OWN}counts"  # in a rank's own state: steps, exchanges
 
 
 class FlatWeights:
-    """A replica's weights as flat float32 buffers. `size`: the number of ranks."""
+    """A replica's weights as flat float32 buffers."""
 
     def __init__(self, replica: Replica, collective: Collective) -> None:
         self._replica, self._collective = replica, collective
         self._copies = _integration(replica).FlatCopies(replica)
-        self.size = collective.size
 
     def buffer(self) -> Buffer:
         """Zeros, where the collective reduces fastest; collective."""
@@ -55,49 +51,72 @@ class FlatWeights:
         return weights
 
 
-class Rule(Protocol):
-    """An algorithm in one training. Steps are numbered from 0, and all methods but properties are collective."""
+class Elastic:
+    """Ties the ranks to a centre, which each of them holds. Steps are numbered from 0; methods are collective."""
 
-    num_exchanges: int  # so far
+    def __init__(self, options: Options, weights: FlatWeights, collective: Collective) -> None:
+        self._options, self._weights, self._collective = options, weights, collective
+        self.centre = weights.buffer()
+        weights.read(self.centre)
+        self._mean, self._force = weights.buffer(), np.empty_like(self.centre)
+        self._own = (
+            self.centre.copy() if options.momentum else None
+        )  # x_i, while the replica is at x_i + d v_i
+        self.velocity = np.zeros_like(self.centre) if options.momentum else None
+        self.num_exchanges = 0
 
     def before(self, step: int) -> None:
-        """The step is to begin."""
+        """Look ahead by the momentum; in a step that exchanges, take up the elastic force, and move the centre."""
+        own = self._own
+        if self._exchanges(step):
+            if own is None:
+                self._weights.read(self._mean)
+            else:
+                self._mean[:] = own
+            np.subtract(self._mean, self.centre, out=self._force)
+            self._collective.allreduce(self._mean, "average")
+            moving_rate = self._options.moving_rate
+            self._force *= np.float32(moving_rate / self._collective.size)
+            self._mean -= self.centre
+            self._mean *= np.float32(moving_rate)
+            self.centre += self._mean
+            self.num_exchanges += 1
+        if own is not None and self.velocity is not None:
+            self._weights.write(own + np.float32(self._options.momentum) * self.velocity)
 
     def after(self, step: int) -> None:
-        """This rank's own update is done."""
+        """Let the elastic force act on the weights after the step."""
+        own, velocity, exchanges = self._own, self.velocity, self._exchanges(step)
+        if own is None or velocity is None:
+            if exchanges:
+                self._weights.read(self._mean)
+                self._mean -= self._force
+                self._weights.write(self._mean)
+            return
+        self._weights.read(self._mean)
+        np.subtract(self._mean, own, out=velocity)
+        own[:] = self._mean
+        if exchanges:
+            own -= self._force
+            self._weights.write(own)
 
-    def learnt(self) -> Buffer:
-        """The weights that the ranks have learnt together, the same bits on all of them; not to be changed."""
-
-    def kept(self) -> dict[str, NDArray[Any]]:
-        """What it keeps from step to step beside the replica's weights, by name: arrays to be read or overwritten."""
+    def kept(self) -> dict[str, Buffer]:
+        """The centre, and with momentum the velocity: arrays to be read or overwritten."""
+        return {"centre": self.centre} | ({} if self.velocity is None else {"velocity": self.velocity})
 
     def resume(self) -> None:
-        """Between two steps the replica's weights and what `kept` gives were overwritten."""
+        """The replica's weights and what `kept` gives were overwritten: it is at its own weights, not ahead of them."""
+        if self._own is not None:
+            self._weights.read(self._own)
 
-
-class RoundsOptions(Protocol):
-    """The options of an algorithm that runs in rounds over collectives."""
-
-    @property
-    def interval(self) -> int:
-        """Steps of a round: an exchange comes once in so many."""
-
-    @property
-    def num_synchronous(self) -> int:
-        """Steps that come first and average gradients, as synchronous SGD does."""
-
-    def for_gate(self) -> RoundsOptions:
-        """The same algorithm in rounds that are short enough to be looked at step by step."""
-
-    def rule(self, weights: FlatWeights, average: Average) -> Rule:
-        """The rule of one training; collective."""
+    def _exchanges(self, step: int) -> bool:
+        return step > 0 and step % self._options.interval == 0
 
 
 class RoundsBackend(InStep):
-    """Another backend's ranks, training by an algorithm in rounds over its collectives (`Backend`)."""
+    """Another backend's ranks, training in rounds over its collectives (`Backend`)."""
 
-    def __init__(self, backend: Backend, options: RoundsOptions) -> None:
+    def __init__(self, backend: Backend, options: Options) -> None:
         self._backend, self._options = backend, options
         self._collective = backend.collective()
 
@@ -106,7 +125,7 @@ class RoundsBackend(InStep):
         return self._backend.capabilities
 
     @property
-    def rounds(self) -> RoundsOptions:
+    def rounds(self) -> Options:
         return self._options
 
     def distribute(
@@ -117,7 +136,6 @@ class RoundsBackend(InStep):
         The gate looks at a round step by step, so its trainer has short ones.
         """
         return RoundsTrainer(
-            self._backend,
             factory,
             self._options.for_gate() if gate else self._options,
             self._collective,
@@ -135,60 +153,45 @@ class RoundsBackend(InStep):
 
 
 class RoundsTrainer(WrappedTrainer):
-    """One rank's replica in rounds (`Trainer`). The synchronous steps that may come first are the backend's own."""
+    """One rank's replica in rounds (`Trainer`)."""
 
     def __init__(
         self,
-        backend: Backend,
         factory: ReplicaFactory,
-        options: RoundsOptions,
+        options: Options,
         collective: Collective,
         *,
         shard: Shard,
         seed: int,
         gate: bool,
     ) -> None:
-        made: list[Replica] = []
-
-        def remembering(*, shard: Shard, seed: int, gate: bool = False, drawn: bool = True) -> Replica:
-            made.append(factory(shard=shard, seed=seed, gate=gate, drawn=drawn))
-            return made[-1]
-
-        self._collective, self._num_synchronous = collective, options.num_synchronous
-        self._num_steps = 0
-        super().__init__(
-            backend.distribute(remembering, shard=shard, seed=seed, gate=gate)
-            if self._num_synchronous
-            else _alone(remembering(shard=shard, seed=seed, gate=gate))
-        )
-        (self._replica,) = made
+        self._replica = factory(shard=shard, seed=seed, gate=gate)
+        super().__init__(_integration(self._replica).alone(self._replica))
+        self._collective, self._num_steps = collective, 0
         self._flat = FlatWeights(self._replica, collective)
         first = self._flat.buffer()
         self._flat.read(first)
         collective.broadcast(first, 0)
         self._flat.write(first)
-        self._rule = options.rule(self._flat, self._average)
+        self._rule = Elastic(options, self._flat, collective)
 
     def step(self) -> None:
-        if self._num_synchronous and self._num_steps == self._num_synchronous:
-            self._train_alone()
         self._rule.before(self._num_steps)
         self._trainer.step()
         self._rule.after(self._num_steps)
         self._num_steps += 1
 
     def weights(self) -> Weights:
-        """What all ranks have learnt together: the mean of their weights, or the centre; collective."""
-        return self._flat.shaped(self._rule.learnt())
+        """The centre; the same bits on all ranks."""
+        return self._flat.shaped(self._rule.centre)
 
     def own_weights(self) -> Weights:
         """This rank's own weights; not collective."""
         return self._replica.weights()
 
     def velocity(self) -> Weights:
-        """The momentum that the rule keeps on this rank; empty where it keeps none."""
-        velocity = getattr(self._rule, "velocity", None)
-        return [] if velocity is None else self._flat.shaped(velocity)
+        """The momentum of this rank's steps; empty where there is none."""
+        return [] if self._rule.velocity is None else self._flat.shaped(self._rule.velocity)
 
     def state(self) -> State:
         """This rank's own: those of other ranks differ, and what the rule keeps is not in it."""
@@ -206,13 +209,11 @@ class RoundsTrainer(WrappedTrainer):
         return self.state() | kept | {COUNTS: counts}
 
     def restore(self, state: State) -> None:
-        """Resume from this rank's own state, by itself if the synchronous steps were over. Raises UsageError."""
+        """Resume from this rank's own state. Raises UsageError."""
         own = {name: value for name, value in state.items() if name.startswith(OWN)}
         kept = {f"{OWN}{name}": array for name, array in self._rule.kept().items()}
         check_names(own, {name: array.shape for name, array in kept.items()} | {COUNTS: (2,)})
         self._num_steps, self._rule.num_exchanges = map(int, own[COUNTS])
-        if self._num_synchronous and self._num_steps > self._num_synchronous:
-            self._train_alone()
         self._trainer.restore({name: value for name, value in state.items() if name not in own})
         for name, array in kept.items():
             array[:] = own[name]
@@ -227,19 +228,6 @@ class RoundsTrainer(WrappedTrainer):
             "round_bytes": int(sum(weight.nbytes for weight in self._replica.weights())),
             **self._collective.settings(),
         }
-
-    def _train_alone(self) -> None:
-        self._trainer.close()
-        self._trainer = _alone(self._replica)
-
-    def _average(self, buffer: Buffer) -> None:
-        self._collective.allreduce(buffer, "average")
-
-
-def _alone(replica: Replica) -> Trainer:
-    """The framework's own training of one replica, without any exchange."""
-    trainer: Trainer = _integration(replica).alone(replica)
-    return trainer
 
 
 def _integration(replica: Replica) -> Any:

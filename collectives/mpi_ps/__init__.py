@@ -93,11 +93,8 @@ class MpiServers(InStep):
 
     @property
     def num_accepted(self) -> int | None:
-        """Pushes that make an update, where that is neither one nor one of each worker."""
-        if not isinstance(self._algorithm, downpour.Options):
-            return self._job.num_workers - self._num_backups if self._num_backups else None
-        num_collected = self._algorithm.num_collected(self._job.num_workers)
-        return num_collected if num_collected > 1 else None
+        """Pushes that make an update, where there are backups."""
+        return self._job.num_workers - self._num_backups if self._num_backups else None
 
     @property
     def in_step(self) -> bool:
@@ -126,8 +123,7 @@ class MpiServers(InStep):
         rules = self._rules(chosen, replica)
         links.open(rules, flat if self._job.index == 0 else None)
         if isinstance(chosen, downpour.Options):  # fetches for itself, each time that its interval is over
-            own = {"rate": rules["rate"], "momentum": rules["momentum"], "group": self._group}
-            return DownpourTrainer(replica, layout, links, chosen, **own)
+            return DownpourTrainer(replica, layout, links, chosen, rate=rules["rate"], group=self._group)
         links.fetch(flat)
         replica.load(layout.unpack(flat))
         if isinstance(chosen, easgd.Options):
@@ -138,18 +134,16 @@ class MpiServers(InStep):
 
     def _rules(self, chosen: Any, replica: Replica) -> dict[str, Any]:
         """What servers are told."""
-        num_workers = self._job.num_workers
         if isinstance(chosen, downpour.Options):
             return {
                 "algorithm": "downpour",
                 "optimizer": chosen.optimizer,
                 "rate": chosen.learning_rate or replica.learning_rate(),
-                "momentum": chosen.explicit_momentum(num_workers),
+                "momentum": chosen.momentum,
                 "divide_by_staleness": chosen.divide_by_staleness,
-                "num_collected": chosen.num_collected(num_workers),
             }
         if isinstance(chosen, easgd.Options):
-            return {"algorithm": "easgd", "share": chosen.moving_rate / num_workers}
+            return {"algorithm": "easgd", "share": chosen.moving_rate / self._job.num_workers}
         return {"algorithm": SYNC, "num_backups": self._num_backups}
 
     def collective(self) -> Collective:

@@ -70,15 +70,15 @@ class ServerLinks:
         self.collect(into)
         self.steps = steps
 
-    def kept(self) -> tuple[list[Floats], int, int]:
-        """(the weights and what the algorithm keeps beside them, flat; updates; pushes that await more), of now."""
+    def kept(self) -> tuple[list[Floats], int]:
+        """(the weights and what the algorithm keeps beside them, flat; updates), of now."""
         self._ask(Kind.KEPT)
-        shards, counts = [], []
+        shards, num_updates = [], []
         for server, (start, stop) in zip(self._servers, self._bounds, strict=True):
             message = self._receive(server)
             shards.append(message.values.reshape(-1, stop - start))
-            counts.append((message.step, message.count))
-        return list(np.concatenate(shards, axis=1)), *counts[0]
+            num_updates.append(message.step)
+        return list(np.concatenate(shards, axis=1)), num_updates[0]
 
     def collect(self, into: Floats) -> None:
         """Wait for what the servers answer to a push, where the algorithm has them answer."""

@@ -33,7 +33,7 @@ class ServedSession(Protocol):
         """A worker wants the weights of now, and will not train on them."""
 
     def kept(self, worker: int) -> None:
-        """A worker wants the weights, what the algorithm keeps behind them, and how many pushes await more."""
+        """A worker wants the weights, and behind them what the algorithm keeps."""
 
     def without(self, worker: int, *, num_left: int) -> bool:
         """A worker is gone, and so many are left; whether they can go on without it."""
@@ -186,7 +186,7 @@ class ElasticSession(Shard):
 
 
 class DownpourSession(Shard):
-    """Weights that every push updates, or every few of them (`algorithms.downpour`)."""
+    """Weights that every push updates (`algorithms.downpour`)."""
 
     def __init__(
         self,
@@ -197,52 +197,30 @@ class DownpourSession(Shard):
         rate: float,
         momentum: float,
         divide_by_staleness: bool,
-        num_collected: int,
         answers: bool = False,
     ) -> None:
         """With `answers` who has pushed gets the weights, unasked."""
         super().__init__(num_elements=num_elements, reply=reply)
         self._rule = RULES[optimizer](num_elements, momentum=momentum)
         self._rate, self._divides = rate, divide_by_staleness
-        self._num_collected, self._answers = num_collected, answers
-        self._sum = np.zeros(num_elements if num_collected > 1 else 0, np.float32)
-        self._num_in_sum = self._batches_in_sum = 0
+        self._answers = answers
         self._applied = 0
         self._staleness: Counter[int] = Counter()
 
     def push(self, worker: int, values: Floats, *, step: int, count: int) -> None:
         """Gradients of `count` local batches, accrued from weights that had taken up `step` updates."""
-        self._take_up(values, step=step, count=count)
-        if self._answers:
-            self._reply(worker, self._weights, self._num_updates, count)
-
-    def _take_up(self, values: Floats, *, step: int, count: int) -> None:
         staleness = self._num_updates - step
         self._staleness[staleness] += 1
         divisor = max(staleness, 1) if self._divides else 1
-        if self._num_collected == 1:
-            self._update(values, self._rate / divisor, count)
-            return
-        if divisor > 1:
-            values /= divisor
-        self._sum += values
-        self._num_in_sum += 1
-        self._batches_in_sum += count
-        if self._num_in_sum == self._num_collected:
-            self._sum /= self._num_collected
-            self._update(self._sum, self._rate, self._batches_in_sum)
-            self._sum[:] = 0
-            self._num_in_sum = self._batches_in_sum = 0
+        self._rule.apply(self._weights, values, self._rate / divisor)
+        self._num_updates += 1
+        self._applied += count
+        if self._answers:
+            self._reply(worker, self._weights, self._num_updates, count)
 
     def kept(self, worker: int) -> None:
-        """The weights, the rule's arrays, and the sum of the pushes that await more."""
-        collected = [self._sum] if self._sum.size else []
-        arrays = np.concatenate([self._weights, *self._rule.kept(), *collected])
-        self._reply(worker, arrays, self._num_updates, self._num_in_sum)
-
-    def without(self, worker: int, *, num_left: int) -> bool:
-        self._num_collected = max(1, min(self._num_collected, num_left))
-        return super().without(worker, num_left=num_left)
+        """The weights, and the rule's arrays."""
+        self._reply(worker, np.concatenate([self._weights, *self._rule.kept()]), self._num_updates, 0)
 
     def counts(self) -> dict[str, Any]:
         """Local batches and updates, and how many pushes had which staleness."""
@@ -251,11 +229,6 @@ class DownpourSession(Shard):
             "updates": self._num_updates,
             "staleness": _as_text(self._staleness),
         }
-
-    def _update(self, gradient: Floats, rate: float, count: int) -> None:
-        self._rule.apply(self._weights, gradient, rate)
-        self._num_updates += 1
-        self._applied += count
 
 
 def elastic_force(weights: Floats, centre: Floats, share: np.float32) -> None:

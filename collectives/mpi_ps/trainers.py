@@ -138,13 +138,13 @@ class AsynchronousTrainer(ServedTrainer):
         return state
 
     def _kept(self) -> State:
-        arrays, *counts = self._links.kept()
+        arrays, num_updates = self._links.kept()
         kept = {
             f"{SERVED}{number}.{place}": part
             for number, array in enumerate(arrays)
             for place, part in enumerate(self._layout.unpack(array))
         }
-        return kept | {SERVED_COUNTS: np.array([*counts, self._num_steps])}
+        return kept | {SERVED_COUNTS: np.array([num_updates, self._num_steps])}
 
     def staleness(self) -> dict[int, int]:
         """{updates: pushes}: how many pushes had which staleness, over all servers and workers so far."""
@@ -238,16 +238,15 @@ class DownpourTrainer(AsynchronousTrainer):
         options: downpour.Options,
         *,
         rate: float,
-        momentum: float,
         group: Group | None = None,
     ) -> None:
-        """`momentum` is that of the servers' rule. What a `group` does, all of it do together."""
+        """What a `group` does, all of it do together."""
         super().__init__(replica, layout, links)
         self._fetch_every, self._push_every = options.fetch_every, options.push_every
-        self._rate, self._momentum = np.float32(rate), momentum
+        self._rate = np.float32(rate)
         self._group, self._num_groups = group, options.groups
         self._talks = group is None or group.leads
-        self._mitigates, self._num_masters = options.mitigate_momentum, options.masters
+        self._num_masters = options.masters
         self._accrued = np.zeros(layout.num_elements, np.float32)
         self._gradient = np.empty(layout.num_elements, np.float32)
 
@@ -281,10 +280,8 @@ class DownpourTrainer(AsynchronousTrainer):
         return self._group.agree(goes_on) if self._group else goes_on
 
     def settings(self) -> dict[str, Setting]:
-        """The learning rate too, which the options may leave to the network, and a momentum that is not theirs."""
+        """The learning rate too, which the options may leave to the network."""
         found = {**super().settings(), "learning_rate": float(self._rate)}
-        if self._mitigates:
-            found["explicit_momentum"] = self._momentum
         if self._num_groups:
             found["num_groups"] = self._num_groups
         if self._num_masters:

@@ -54,7 +54,6 @@ TURNS = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_l
             "downpour",
             {"fetch_every": 3, "push_every": 2, "optimizer": "adagrad", "divide_by_staleness": True},
         ),
-        ("downpour", {"softsync": 1, "optimizer": "momentum"}),
         ("downpour", {"groups": 1, "optimizer": "momentum"}),
         ("easgd", {"interval": 3}),
         ("easgd", {"interval": 2, "momentum": 0.5}),
@@ -64,7 +63,7 @@ def test_turns_are_replayed(any_served_pair, connected, factory, algorithm, opti
     backend = connected(*any_served_pair, algorithm=algorithm, algorithm_options=options)
     found = audits(backend, factory, 7)
     assert found.pop("audit_movement") > 0.01
-    assert found.keys() == TURNS - ({"audit_count"} if "softsync" in options else set())
+    assert found.keys() == TURNS
     assert max(found.values()) < 1e-6
 
 
@@ -157,19 +156,4 @@ def test_a_planted_delay_gives_the_planted_staleness(downpour, factory, world, s
     assert trainer.staleness() == {0: 3, 3: 1}
     assert trainer.num_applied() == 16
     world.Barrier()
-    trainer.close()
-
-
-def test_updates_wait_for_as_many_pushes_as_softsync_says(downpour, factory, world, shard):
-    trainer = downpour(softsync=1, learning_rate=0.001).distribute(factory, shard=shard, seed=3)
-    before = trainer.weights()
-    for rank, num_applied in ((0, 0), (1, 2)):
-        if rank == shard.index:
-            trainer.step()
-            trainer.synchronize()
-        world.Barrier()
-        assert trainer.num_applied() == num_applied
-        moved = [not np.array_equal(old, new) for old, new in zip(before, trainer.weights(), strict=True)]
-        assert all(moved) if num_applied else not any(moved)
-        world.Barrier()
     trainer.close()

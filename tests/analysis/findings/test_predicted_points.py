@@ -83,7 +83,7 @@ def test_what_fits_several_trainings_is_of_none():
         ({}, {"exchange_algorithm": "two_level_ring"}, "ring (algorithm=two_level_ring)", False),
         ({}, {"num_nodes": 2}, "ring", False),
         ({}, {"num_servers": 1}, "ring", False),
-        ({"algorithm": "local_sgd"}, {}, "ring", False),
+        ({"algorithm": "easgd"}, {}, "ring", False),
     ],
 )
 def test_it_is_held_against_the_same_backend_size_and_modelled_options(cell, record, name, held):

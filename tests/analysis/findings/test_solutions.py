@@ -66,7 +66,7 @@ def test_their_figure_has_the_soonest_at_the_top_and_the_samples_against_the_spe
     figure = trainings.FINDING.figures["algorithms"](table, table.families[0], SCREEN)
     times, product = figure.panels
     names = [name for _, name in times.y.ticks]
-    assert (names[0], len(names)) == ("ring local_sgd  1", 5)
+    assert (names[0], len(names)) == ("ring easgd  1", 5)
     assert any(name.endswith("\n7 of 8 reached it") for name in names)
     assert [line["verdict"] for line in figure.rows][:1] == ["sooner"]
     (first,) = times.series[0].points
@@ -82,7 +82,7 @@ def test_no_figure_compares_one_way_of_training():
 
 
 def ways(*, num_seeds=8):
-    """8 seeds on 2 ranks: the ring, with late gradients, local SGD, servers that do not wait, and a way that misses."""
+    """8 seeds on 2 ranks: the ring, late gradients, elastic averaging, servers that do not wait, one that misses."""
     records = []
     for block in range(num_seeds):
         noise = 1 + 0.05 * block
@@ -91,7 +91,7 @@ def ways(*, num_seeds=8):
         records += [
             training(steps=100 + block, **own),
             training(steps=86 + 6 * block, backend_options={"pipelined": True}, **own),
-            training(steps=50 + block, algorithm="local_sgd", **own),
+            training(steps=50 + block, algorithm="easgd", **own),
             training(steps=100, **slow | {"backend": "gloo"}),
         ]
         served = own | {"backend": "mpi_ps", "num_servers": 1, "algorithm": "downpour"}
@@ -111,14 +111,14 @@ def test_ways_of_training_are_compared_with_synchronous_sgd_over_the_ring():
     assert verdicts == {
         ("ring",): "reference",
         ("ring", "pipelined"): "not shown",
-        ("ring local_sgd",): "sooner",
+        ("ring easgd",): "sooner",
         ("gloo",): "later",
         ("mpi_ps downpour",): "1 missed it",
     }
-    local = found["ring local_sgd",]
-    assert local.versus.rate_ratio.center == pytest.approx(1)
-    assert local.joint_speed_up.level == pytest.approx(1 - 0.05 / 4)
-    assert local.joint_speed_up.low < local.versus.speed_up.low, "four comparisons hold together"
+    elastic = found["ring easgd",]
+    assert elastic.versus.rate_ratio.center == pytest.approx(1)
+    assert elastic.joint_speed_up.level == pytest.approx(1 - 0.05 / 4)
+    assert elastic.joint_speed_up.low < elastic.versus.speed_up.low, "four comparisons hold together"
     assert "Versus synchronous SGD over ring it is" in found["gloo",].text
     row = to_solution_row(found["mpi_ps downpour",])
     assert (row["mean_staleness"], row["staleness_95"], row["reference"]) == (pytest.approx(1.03), 2, "ring")
@@ -141,10 +141,10 @@ def test_another_algorithm_is_compared_with_synchronous_sgd_seed_by_seed():
     for block in range(6):
         own = {"steps": 150, "step_seconds": 0.1 * (1 + 0.02 * block), "backend": "ring", "num_ranks": 2}
         for interval in (4, 8):
-            options = {"algorithm": "local_sgd", "algorithm_options": {"interval": interval}}
+            options = {"algorithm": "easgd", "algorithm_options": {"interval": interval}}
             records.append(training(block=block, **own, **options))
     table = measure(records)
-    found = [row for row in trainings.FINDING.of(table) if row.cell.algorithm == "local_sgd"]
+    found = [row for row in trainings.FINDING.of(table) if row.cell.algorithm == "easgd"]
     assert [row.cell.algorithm_options for row in found] == [{"interval": 4}, {"interval": 8}]
     ratios = found[0].synchronous
     assert (ratios.rate_ratio.center, ratios.samples_ratio.center) == (
@@ -154,7 +154,7 @@ def test_another_algorithm_is_compared_with_synchronous_sgd_seed_by_seed():
     assert ratios.training_speed_up.center == pytest.approx(1.0)
     assert found[0].samples_ratio.center == pytest.approx(1.5), "to the base, as for every cell"
     row = to_solution_row(found[0])
-    assert (row["algorithm"], row["algorithm_options"]) == ("local_sgd", "interval=4")
+    assert (row["algorithm"], row["algorithm_options"]) == ("easgd", "interval=4")
     assert row["synchronous_samples_ratio"] == pytest.approx(1.25)
     assert to_solution_row(rows(study())["ring"])["synchronous_speed_up"] is None
 

@@ -11,7 +11,7 @@ from dlscale.benchmarks.study.tuned import write_tuned
 from tests.benchmarks.study.test_tuned import tuned_of
 
 SMALL = (
-    *("--backends", "ring", "--set", "algorithms=sync,local_sgd"),
+    *("--backends", "ring", "--set", "algorithms=sync,easgd"),
     *("--set", "num_rates=2", "--set", "tuning.launches=1"),
 )
 

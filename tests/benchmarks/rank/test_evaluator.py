@@ -18,7 +18,7 @@ WORLD = SimpleNamespace(
 SHARD = Shard(index=0, count=1)
 
 
-@pytest.mark.parametrize(("algorithm", "judges_learnt"), [("sync", False), ("local_sgd", True)])
+@pytest.mark.parametrize(("algorithm", "judges_learnt"), [("sync", False), ("easgd", True)])
 def test_ranks_in_rounds_are_judged_by_what_they_learnt_together(algorithm, judges_learnt):
     source = replace(FACTS.input("tiny"), held_out=0.02)
     factory = FACTS.factory(

@@ -53,8 +53,8 @@ def test_algorithms_run_over_every_backend_that_carries_them_and_their_options_a
     planned = plan(
         backends=["none", "ring", "mpi", "tf_collective"],
         frameworks=["torch", "tensorflow"],
-        algorithms=["sync", "local_sgd"],
-        algorithm_options=read_options("local_sgd.interval=2|8,local_sgd.start=5"),
+        algorithms=["sync", "easgd"],
+        algorithm_options=read_options("easgd.interval=2|8,easgd.moving_rate=0.5"),
         controls=["exchange"],
     )
     found = sorted(
@@ -62,12 +62,12 @@ def test_algorithms_run_over_every_backend_that_carries_them_and_their_options_a
         for cell in trained(planned)
         if cell.framework == "torch"
     )
-    both = [("local_sgd", 2), ("local_sgd", 8), ("sync", 0)]
+    both = [("easgd", 2), ("easgd", 8), ("sync", 0)]
     assert found == [*(("mpi", *one) for one in both), ("none", "sync", 0), *(("ring", *one) for one in both)]
     assert {c.algorithm for c in trained(planned) if c.backend == "tf_collective"} == {"sync"}
     cells = [case.cell for launch in planned.launches for case in launch.cases]
     assert {cell.algorithm for cell in cells if cell.control == "exchange"} == {"sync"}
-    assert all(cell.algorithm_options["start"] == 5 for cell in cells if cell.algorithm == "local_sgd")
+    assert all(cell.algorithm_options["moving_rate"] == 0.5 for cell in cells if cell.algorithm == "easgd")
 
 
 def test_a_backend_without_an_algorithm_of_the_study_is_left_out():
@@ -85,7 +85,7 @@ def test_servers_carry_algorithms_of_their_own_and_their_rule_need_not_be_plain_
     planned = plan(
         backends=["ring", "mpi_ps"],
         algorithms=["sync", "downpour", "easgd"],
-        algorithm_options={"downpour": {"optimizer": "momentum", "softsync": 2}},
+        algorithm_options={"downpour": {"optimizer": "momentum", "groups": 2}},
         frameworks=["torch"],
     )
     found = {(cell.backend, cell.algorithm) for cell in trained(planned)}
@@ -93,7 +93,7 @@ def test_servers_carry_algorithms_of_their_own_and_their_rule_need_not_be_plain_
     assert found == served | {("ring", "sync"), ("ring", "easgd")}
     assert not any(
         cell.algorithm == "downpour" for cell in trained(planned, num_ranks=1)
-    )  # too few to collect from
+    )  # too few for two groups
 
 
 OPTION = "is not an option of a backend or an algorithm"
@@ -103,7 +103,7 @@ MALFORMED = [
         OPTION,
         [
             "horovod",
-            "local_sgd.interval",
+            "easgd.interval",
             "cycle_time_ms=1",
             "horovod.=1",
             ".a=1",

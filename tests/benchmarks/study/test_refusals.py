@@ -27,10 +27,10 @@ OF_RING = [
         {"algorithms": ["easgd"], "algorithm_options": {"easgd": {"interval": 999}}},
         "easgd.interval=999: 10 windows of whole rounds are more than rules.max_steps = 5000 leaves",
     ),
-    ({"algorithms": ["nix"]}, "no algorithm 'nix'; choose from: sync, local_sgd"),
+    ({"algorithms": ["nix"]}, "no algorithm 'nix'; choose from: sync, easgd"),
     ({"algorithms": []}, "algorithms"),
     ({"algorithms": ["sync", "sync"]}, "has the value sync twice"),
-    ({"algorithms": ["local_sgd"], "backends": ["none"]}, "none of these carries it; add one of: mpi, gloo"),
+    ({"algorithms": ["easgd"], "backends": ["none"]}, "none of these carries it; add one of: mpi, gloo"),
     ({"algorithm_options": {"easgd": {"interval": 2}}}, "easgd has options, but is not in the study"),
     ({"algorithm_options": {"nix": {"interval": 2}}}, "no algorithm 'nix'"),
     (

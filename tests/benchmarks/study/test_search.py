@@ -80,7 +80,7 @@ def test_fewer_rates_are_those_in_the_middle_and_the_users_own_are_for_all():
 
 
 def test_one_backend_is_enough_for_algorithms_that_all_of_it_carry():
-    assert planned("--set", "algorithms=sync,local_sgd").backends == ["none", "gloo"]
+    assert planned("--set", "algorithms=sync,easgd").backends == ["none", "gloo"]
     named = planned("--backends", "ring,mpi_ps", "--set", "algorithms=sync,easgd")
     assert named.backends == ["ring", "mpi_ps"]
     named = planned("--backends", "ring,mpi", "--set", "backend_options=ring.pipelined=true")

@@ -49,13 +49,13 @@ def test_one_value_alone_leaves_the_backends_out_that_lack_it_but_not_the_base_c
 
 
 def test_algorithms_with_weights_of_each_rank_are_not_sharded():
-    planned = plan(backends=["ring"], algorithms=["sync", "local_sgd"], shard=["none", "optimizer"])
+    planned = plan(backends=["ring"], algorithms=["sync", "easgd"], shard=["none", "optimizer"])
     assert sharded(planned) == {
         ("ring", "torch", "sync", "none"),
         ("ring", "torch", "sync", "optimizer"),
-        ("ring", "torch", "local_sgd", "none"),
+        ("ring", "torch", "easgd", "none"),
     }
-    assert planned.warnings == ("shard=optimizer goes with algorithm sync alone: no curve of local_sgd",)
+    assert planned.warnings == ("shard=optimizer goes with algorithm sync alone: no curve of easgd",)
 
 
 def test_options_for_averaged_gradients_leave_the_sharded_curves_out():
@@ -105,8 +105,8 @@ REFUSED = [
     ({"backends": ["none"], "shard": "optimizer"}, "shard=optimizer over none in torch: nothing here"),
     ({"backends": ["mpi_ps"], "shard": "optimizer"}, "shard=optimizer over mpi_ps in torch: nothing here"),
     (
-        {"backends": ["ring"], "algorithms": ["local_sgd"], "shard": "optimizer"},
-        "shard=optimizer with algorithm local_sgd: there every rank has weights of its own",
+        {"backends": ["ring"], "algorithms": ["easgd"], "shard": "optimizer"},
+        "shard=optimizer with algorithm easgd: there every rank has weights of its own",
     ),
     (
         {"backends": ["ring"], "shard": "parameters", "compiled": True},

@@ -168,7 +168,7 @@ REFUSED = [
         {**RING, "batch": 3, "ranks": [4], "split": 2},
         "global batch 3 is not a multiple of the 2 replicas of 4 ranks; choose --ranks from: 2, 6; or another",
     ),
-    ({**TINY, "algorithms": ["local_sgd"]}, "^split 2 with algorithm local_sgd, whose ranks train alone"),
+    ({**TINY, "algorithms": ["easgd"]}, "^split 2 with algorithm easgd, whose ranks train alone"),
     ({**TINY, "shard": "optimizer"}, "^split 2 with shard=optimizer; leave one of the two out$"),
     ({**TINY, "compiled": True}, "^split 2 with compiled networks"),
     (

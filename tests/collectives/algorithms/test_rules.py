@@ -1,4 +1,4 @@
-"""The rules of algorithms in rounds against NumPy references, with ranks as threads."""
+"""Elastic averaging against a NumPy reference, with ranks as threads; options of algorithms."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,14 +10,13 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities, check_algorithm
 from dlscale.collectives.algorithms.registry import NAMES, SYNC, TABLE, read_algorithm
+from dlscale.collectives.algorithms.rounds import Elastic
 
 NUM_RANKS, SIZE, RATE = 3, 5, 0.25
 
 
 class Weights:
     """What a rule is given of a replica: its flat weights (`rounds.FlatWeights`)."""
-
-    size = NUM_RANKS
 
     def __init__(self, values):
         self.values = values.astype(np.float32)
@@ -41,13 +40,26 @@ def gradient(rank, weights, step):
 START = np.linspace(-1, 1, SIZE)
 
 
-def trained(name, num_steps, **options):
-    """Of each rank: (its weights after every step, what had been learnt then), by the rule over threads."""
-    chosen = read_algorithm(name, options)
+class Rank:
+    """A collective of threads."""
+
+    size = NUM_RANKS
+
+    def __init__(self, average):
+        self._average = average
+
+    def allreduce(self, buffer, op):
+        assert op == "average"
+        self._average(buffer)
+
+
+def trained(num_steps, **options):
+    """Of each rank: (its weights after every step, the centre then), by the rule over threads."""
+    chosen = read_algorithm("easgd", options)
     barrier, shared = threading.Barrier(NUM_RANKS, timeout=10), [None] * NUM_RANKS
 
     def train(rank):
-        weights, own, learnt = Weights(START), [], []
+        weights, own, centres = Weights(START), [], []
 
         def average(buffer):
             shared[rank] = buffer.copy()
@@ -56,40 +68,24 @@ def trained(name, num_steps, **options):
             barrier.wait()
             buffer[:] = total
 
-        rule = chosen.rule(weights, average)
+        rule = Elastic(chosen, weights, Rank(average))
         for step in range(num_steps):
             rule.before(step)
             weights.values = (weights.values - RATE * gradient(rank, weights.values, step)).astype(np.float32)
             rule.after(step)
             own.append(weights.values.copy())
-            learnt.append(rule.learnt().copy())
-        return np.array(own), np.array(learnt), rule.num_exchanges
+            centres.append(rule.centre.copy())
+        return np.array(own), np.array(centres), rule.num_exchanges
 
     with ThreadPoolExecutor(NUM_RANKS) as ranks:
         return list(ranks.map(train, range(NUM_RANKS)))
-
-
-@pytest.mark.parametrize(("interval", "start"), [(1, 0), (3, 0), (4, 2)])
-def test_local_sgd_averages_weights_after_every_round(interval, start):
-    found = trained("local_sgd", 11, interval=interval, start=start)
-    own = np.array([START] * NUM_RANKS)
-    for step in range(11):
-        own = np.array([own[r] - RATE * gradient(r, own[r], step) for r in range(NUM_RANKS)])
-        if step >= start and (step - start + 1) % interval == 0:
-            own[:] = own.mean(axis=0)
-        for rank, (weights, learnt, _) in enumerate(found):
-            np.testing.assert_allclose(weights[step], own[rank], atol=1e-5)
-            if step >= start:  # before that steps are synchronous, which these are not
-                np.testing.assert_allclose(learnt[step], own.mean(axis=0), atol=1e-5)
-    assert {num for _, _, num in found} == {(11 - start) // interval}
-    assert all(np.array_equal(found[0][1][start:], learnt[start:]) for _, learnt, _ in found)
 
 
 @pytest.mark.parametrize(("interval", "momentum"), [(1, 0.0), (3, 0.0), (1, 0.5), (3, 0.5)])
 def test_elastic_averaging_follows_the_papers_equations(interval, momentum):
     """Section 3 of arXiv:1412.6651, and its algorithm 2 for the momentum; all exchange in the same steps."""
     moving_rate = 0.6
-    found = trained("easgd", 10, interval=interval, moving_rate=moving_rate, momentum=momentum)
+    found = trained(10, interval=interval, moving_rate=moving_rate, momentum=momentum)
     own, centre = np.array([START] * NUM_RANKS), START
     velocity, share = np.zeros_like(own), moving_rate / NUM_RANKS
     for step in range(10):
@@ -112,13 +108,11 @@ def test_elastic_averaging_follows_the_papers_equations(interval, momentum):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("local_sgd", {"interval": 0}, "interval of algorithm local_sgd is 0; give 1 or more"),
-        ("local_sgd", {"start": -1}, "start of algorithm local_sgd is -1; give 0 or more"),
-        ("local_sgd", {"tau": 3}, "algorithm local_sgd has no option 'tau'; choose from: interval, start"),
+        ("easgd", {"tau": 3}, "algorithm easgd has no option 'tau'; choose from: interval, moving_rate"),
         (
-            "local_sgd",
+            "easgd",
             {"interval": "x"},
-            "option interval of algorithm local_sgd is 'x'; give a whole number",
+            "option interval of algorithm easgd is 'x'; give a whole number",
         ),
         ("easgd", {"interval": 0}, "interval of algorithm easgd is 0"),
         (
@@ -129,7 +123,7 @@ def test_elastic_averaging_follows_the_papers_equations(interval, momentum):
         ("easgd", {"moving_rate": 1.5}, "moving_rate of algorithm easgd is 1.5"),
         ("easgd", {"momentum": 1.0}, "momentum of algorithm easgd is 1.0; give at least 0 and less than 1"),
         ("sync", {"interval": 2}, "algorithm sync has no option 'interval'; it has none"),
-        ("nix", {}, "no algorithm 'nix'; choose one of: sync, local_sgd, easgd"),
+        ("nix", {}, "no algorithm 'nix'; choose one of: sync, easgd"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(name, options, message):
@@ -152,7 +146,7 @@ def test_every_algorithm_is_carried_and_named_like_no_backend():
             "nccl",
             "torch",
             {},
-            "backend nccl does not carry algorithm local_sgd; choose from: mpi, gloo, ring, h",
+            "backend nccl does not carry algorithm easgd; choose from: mpi, gloo, ring, h",
         ),
         (
             "horovod",
@@ -164,12 +158,12 @@ def test_every_algorithm_is_carried_and_named_like_no_backend():
             "ring",
             "torch",
             {"wire": "bfloat16"},
-            "ring.wire=bfloat16 with algorithm local_sgd: that is for grad",
+            "ring.wire=bfloat16 with algorithm easgd: that is for grad",
         ),
-        ("mpi", "torch", {"pipelined": True}, "mpi.pipelined=True with algorithm local_sgd"),
+        ("mpi", "torch", {"pipelined": True}, "mpi.pipelined=True with algorithm easgd"),
     ],
 )
 def test_what_cannot_carry_it_is_refused(backend, framework, options, message):
     with pytest.raises(UsageError, match=message):
-        check_algorithm(backend, options, framework=framework, algorithm="local_sgd")
+        check_algorithm(backend, options, framework=framework, algorithm="easgd")
     check_algorithm(backend, options, framework=framework, algorithm=SYNC)

@@ -19,16 +19,10 @@ def test_workers_are_cut_into_groups_of_about_one_size():
     assert Options().turns(2) == Options(groups=2).turns(2) == [range(1), range(1, 2)]
 
 
-def test_the_momentum_of_asynchrony_is_that_of_the_groups():
-    options = Options(groups=2, optimizer="momentum", momentum=0.9, mitigate_momentum=True)
-    assert [options.explicit_momentum(num_workers) for num_workers in (2, 8)] == pytest.approx([0.4, 0.4])
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"groups": -1}, "groups of algorithm downpour is -1; give 0 or more"),
-        ({"groups": 2, "softsync": 1}, "leave them out"),
         ({"groups": 2, "push_every": 2}, "leave them out"),
         ({"groups": 4}, "is 4 on 3 ranks: more groups than workers; give at most 3"),
     ],

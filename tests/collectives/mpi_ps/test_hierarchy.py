@@ -9,7 +9,7 @@ from dlscale.collectives.backend import Setup
 from dlscale.collectives.mpi_ps.hierarchy import Ranks, RelaySession
 from dlscale.collectives.mpi_ps.sessions import DownpourSession
 
-RULES = {"optimizer": "sgd", "rate": 0.5, "momentum": 0.0, "divide_by_staleness": False, "num_collected": 1}
+RULES = {"optimizer": "sgd", "rate": 0.5, "momentum": 0.0, "divide_by_staleness": False}
 
 
 @pytest.mark.parametrize(("num_workers", "num_masters"), [(2, 1), (3, 2), (7, 3)])
@@ -56,13 +56,9 @@ def test_masters_need_workers_and_servers(options, num_servers, said):
         Options(**options).check_setup(setup)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"masters": -1}, "0 or more"), ({"masters": 1, "softsync": 1}, "hand every push on")],
-)
-def test_masters_that_make_no_sense_are_refused(options, said):
-    with pytest.raises(UsageError, match=said):
-        Options(**options)
+def test_masters_that_make_no_sense_are_refused():
+    with pytest.raises(UsageError, match="0 or more"):
+        Options(masters=-1)
 
 
 class Link:

@@ -67,18 +67,15 @@ def test_backends_differ_in_what_follows_from_them():
 
 def test_algorithms_are_compared_with_synchronous_sgd_over_their_own_backend():
     launches = cells(
-        *(
-            {"backend": "ring", "algorithm": "local_sgd", "algorithm_options": {"interval": n}}
-            for n in (4, 8)
-        ),
+        *({"backend": "ring", "algorithm": "easgd", "algorithm_options": {"interval": n}} for n in (4, 8)),
         *({"backend": backend} for backend in ("none", "mpi", "ring")),
         {"backend": "mpi", "algorithm": "easgd"},
     )
     found = declare(launches, factor="algorithm", order=["none", "ring", "mpi"])
     assert [(one.contender.cell.method, one.contender.name, one.reference.name) for one in found.pairs] == [
         ("mpi easgd", "easgd", "sync"),
-        ("ring local_sgd", "local_sgd (interval=4)", "sync"),
-        ("ring local_sgd", "local_sgd (interval=8)", "sync"),
+        ("ring easgd", "easgd (interval=4)", "sync"),
+        ("ring easgd", "easgd (interval=8)", "sync"),
     ]
     assert all(one.contender.cell.backend == one.reference.cell.backend for one in found.pairs)
 
