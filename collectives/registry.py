@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from dlscale.base.errors import UsageError
-from dlscale.collectives.algorithms.registry import SYNC, algorithm_named, read_algorithm
+from dlscale.collectives.algorithms.registry import SYNC, check_name, read_algorithm
 from dlscale.collectives.algorithms.rounds import RoundsBackend
 from dlscale.collectives.backend import Backend, Setup
 from dlscale.collectives.capabilities import NAMES, TABLE, Capabilities, capabilities
@@ -129,26 +129,27 @@ def has_other_updates(options: Mapping[str, Any]) -> bool:
 
 def check_algorithm(name: str, options: Mapping[str, Any], *, framework: str, algorithm: str) -> None:
     """Returns if the backend with these options carries the algorithm in that framework. Raises UsageError."""
-    row, wanted = capabilities(name), algorithm_named(algorithm)
-    if wanted.name == SYNC:
+    check_name(algorithm)
+    row = capabilities(name)
+    if algorithm == SYNC:
         return
     if row.servers and options.get("backup_workers"):
         raise UsageError(
-            f"{name}.backup_workers={options['backup_workers']} with algorithm {wanted.name}: backups are of "
+            f"{name}.backup_workers={options['backup_workers']} with algorithm {algorithm}: backups are of "
             "synchronous updates; leave one of the two out"
         )
-    if wanted.name not in row.algorithms:
-        carrying = ", ".join(other for other in NAMES if wanted.name in TABLE[other].algorithms)
-        raise UsageError(f"backend {name} does not carry algorithm {wanted.name}; choose from: {carrying}")
+    if algorithm not in row.algorithms:
+        carrying = ", ".join(other for other in NAMES if algorithm in TABLE[other].algorithms)
+        raise UsageError(f"backend {name} does not carry algorithm {algorithm}; choose from: {carrying}")
     if not row.servers and framework not in row.collective:
         raise UsageError(
-            f"algorithm {wanted.name} over {name} needs operations on host buffers, which {name} has in "
+            f"algorithm {algorithm} over {name} needs operations on host buffers, which {name} has in "
             f"{', '.join(row.collective)}, not in {framework}"
         )
     for option, unchanged in OF_GRADIENTS.items():
         if not row.servers and options.get(option, unchanged) != unchanged:
             raise UsageError(
-                f"{name}.{option}={options[option]} with algorithm {wanted.name}: that is for gradients, and weights "
+                f"{name}.{option}={options[option]} with algorithm {algorithm}: that is for gradients, and weights "
                 "travel here; leave one of the two out"
             )
 
