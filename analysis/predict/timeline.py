@@ -7,8 +7,7 @@
 The slowest rank decides when a bucket is ready, as every rank's gradients are needed. Buckets to different servers do
 not wait for each other, and where the new weights come back bucket by bucket, they do so while later ones still go.
 Without overlap all exchanges follow backpropagation. Where an objective's are awaited, the next one begins that much
-later. Delayed by a step, they have the whole of the next one: the longer of the two is what it takes. Deferred, a layer
-of the next forward pass waits for its own bucket alone.
+later. Delayed by a step, they have the whole of the next one: the longer of the two is what it takes.
 Where ranks share samples, they exchange rows while they compute, and copy gradients into buckets where that was
 measured; all that follows is that much later.
 What is overlapped takes from the cores that compute: a step is longer by `beside`, as far as exchanges are overlapped.

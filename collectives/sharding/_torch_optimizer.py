@@ -87,7 +87,7 @@ class PartedBucket(Bucket):
         def exchange(collective: PartsCollective) -> None:
             collective.allgather(whole[self.own], whole)
 
-        self._exchanges.append(self._teams.submit(self._number, exchange))  # type: ignore[arg-type]
+        self._under_way = self._teams.submit(self._number, exchange)  # type: ignore[arg-type]
 
     def give(self) -> None:
         """Nothing: the pieces' gradients are what was reduced."""
