@@ -171,7 +171,7 @@ COMPILE = $*/bin/python -m compileall -qq --workers 0 $*/lib || true
 	@echo "setting up $*: 2/3 $(MPI_OF_$*)"
 	@$(INSTALL) $(MPI_OF_$*)
 	@echo "setting up $*: 3/3 TensorFlow, PyTorch, the other libraries and the native ring (a few minutes)"
-	@$(INSTALL) --config-settings=cmake.define.DLSCALE_WITH_MPI=ON --editable '.[mpi,grpc,tensorflow,images,mllog,parquet,dev]'
+	@$(INSTALL) --config-settings=cmake.define.DLSCALE_WITH_MPI=ON --editable '.[mpi,grpc,tensorflow,images,parquet,dev]'
 	@$(COMPILE)
 	@touch $@
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -10,7 +9,6 @@ from typing import Any, Literal, TypeVar
 import click
 
 from dlscale.analysis.findings import predicted_points
-from dlscale.analysis.records import why_unusable, world_step_seconds
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.analysis.render.tidy import write_tables
 from dlscale.analysis.text import plural
@@ -19,16 +17,11 @@ from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, SubVerbs
 from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
 from dlscale.benchmarks.cli.study_report import load, tell_left_out
-from dlscale.benchmarks.exports.mllog import log_text, training_rules
-from dlscale.benchmarks.records.cell import WITHOUT_SAMPLES
 from dlscale.benchmarks.records.files import BadFile, load_records
-from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 ANOTHER = "free space or choose another place with --out"
-RULES = "rules.yaml"
-CHECKER = "python -m mlperf_logging.compliance_checker --ruleset 6.0.0"
 
 
 @click.group(cls=SubVerbs)
@@ -122,39 +115,6 @@ def markdown(study: str | None, out: Path | None, predicted: list[str], results:
     if _complain(loaded.study.bad_files) or loaded.study.left_out:
         return FAILED_CASES
     return 0 if any(row.throughput for row in loaded.rows) else INSUFFICIENT_DATA
-
-
-@export.command()
-@_of_study("Folder for the logs; default: mllog in the study's folder.")
-def mllog(study: str | None, out: Path | None, results: Path) -> int:
-    """Write each record of STUDY (default: the latest) as an MLPerf log, <case>.<attempt>.log.
-
-    Of trainings to a target MLPerf's compliance checker accepts the logs by the rules that are written beside them.
-    Needs the package mlperf-logging: pip install 'dlscale[mllog]'. Exit status: 2 if records are invalid.
-
-    \b
-    Example: dlscale export mllog weak-scaling
-    """  # noqa: D301
-    folder = choose_study(results, study)
-    records, bad_files = load_records(folder)
-    out = out or folder / "mllog"
-    for index, record in enumerate(records):
-        text = log_text(record, _window_rates(record))
-        if index == 0:
-            make_folder(out, option="--out")
-        _write(out / f"{record.case.id}.{record.attempt}.log", text)
-    click.echo(f"{len(records)} logs in {out}")
-    if any(record.solution for record in records):
-        _write(out / RULES, training_rules())
-        click.echo(f"check: {CHECKER} --config {shlex.quote(str((out / RULES).resolve()))} LOG")
-    return _complain(bad_files)
-
-
-def _window_rates(record: Record) -> list[float]:
-    """Samples per second of each steady window; none of a communication-only case or if the record gives no number."""
-    if why_unusable(record) is not None or record.case.cell.control in WITHOUT_SAMPLES:
-        return []
-    return [float(record.case.cell.global_batch / seconds) for seconds in world_step_seconds(record)]
 
 
 def _write(path: Path, text: str) -> None:

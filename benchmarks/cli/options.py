@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,16 +51,6 @@ def json_option(command: F) -> F:
     return click.option(
         "--json", "as_json", is_flag=True, help="Print JSON with stable keys instead of a table."
     )(command)
-
-
-def say_given_up(cases: Sequence[str], max_attempts: int | None) -> None:
-    """Print which cases are not retried."""
-    if cases:
-        number = f"{len(cases)} cases" if len(cases) > 1 else "1 case"
-        click.echo(
-            f"{number} failed {max_attempts} times, not retried: {', '.join(cases[:3])}"
-            f"{' ...' * (len(cases) > 3)}; raise --max-attempts to retry"
-        )
 
 
 # A flag with an optional value, which make needs: --skip-bad, --skip-bad yes, --skip-bad no.

@@ -21,37 +21,25 @@ from dlscale.benchmarks.study.study_file import StudyFile, read_study_file
 @click.command()
 @click.argument("study", required=False)
 @results_option
-@click.option(
-    "--max-attempts",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Number of failed attempts after which a case is skipped.",
-)
 @click.option("--account", help="Account to charge the jobs to; default: as before.")
 @click.option(
     "--walltime", type=Time(), help="Maximum wall time per job, e.g. 30min or 4h; default: as before."
 )
-@click.option(
-    "--max-node-hours", type=float, help="Limit on billed node hours; jobs that may exceed it are refused."
-)
 def resume(
     study: str | None,
     results: Path,
-    max_attempts: int,
     account: str | None,
     walltime: float | None,
-    max_node_hours: float | None,
 ) -> int:
     """Resume STUDY (a name or its beginning; default: the latest) with its original options.
 
-    Finished cases are skipped, failed ones are retried, up to a limit. On a system with a scheduler jobs are
+    Finished cases are skipped, failed ones are tried again. On a system with a scheduler jobs are
     submitted for the cases that are neither done nor in a queued or running job.
 
     \b
     Examples:
       dlscale resume
-      dlscale resume weak-scaling-3a9f --results /scratch/results --max-attempts 5
+      dlscale resume weak-scaling-3a9f --results /scratch/results
     """  # noqa: D301
     folder = choose_study(results, study)
     file = read_study_file(folder)
@@ -70,15 +58,14 @@ def resume(
     )
     _check_same(campaign, folder, file)
     if not jobs:
-        return run_here(campaign, Request(data=file.data), max_attempts=max_attempts)
+        return run_here(campaign, Request(data=file.data))
     limit = submission.walltime(file.study, file.system, walltime) if walltime else file.walltime
     return run_jobs.submit(
         campaign,
         data=file.data,
         account=account or file.account,
         limit=limit,
-        max_node_hours=max_node_hours,
-        max_attempts=max_attempts,
+        max_node_hours=None,
     )
 
 

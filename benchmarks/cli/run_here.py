@@ -13,11 +13,10 @@ from dlscale.analysis.curves import SETTINGS, named_cells
 from dlscale.analysis.records import NamedCell
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA
-from dlscale.benchmarks.cli.options import say_given_up
 from dlscale.benchmarks.cli.plan_table import axes_text, cases_of, counted, rows_text, show_plan
 from dlscale.benchmarks.cli.progress import LaunchProgress
 from dlscale.benchmarks.cli.request import Request
-from dlscale.benchmarks.launch.campaign import Campaign, abandoned_cases, open_campaign, run_launch
+from dlscale.benchmarks.launch.campaign import Campaign, open_campaign, run_launch
 from dlscale.benchmarks.launch.preparing import check_startable, prepare_campaign
 from dlscale.benchmarks.launch.quiet import read_other_load, wait_until_quiet
 from dlscale.benchmarks.records.cell import Cell
@@ -41,16 +40,14 @@ def show_campaign(campaign: Campaign, todo: list[Launch]) -> None:
     show_plan(campaign.plan, todo)
 
 
-def run_here(campaign: Campaign, request: Request, *, max_attempts: int | None = None) -> int:
+def run_here(campaign: Campaign, request: Request) -> int:
     """Run what is left of a campaign on this machine, print one screen about the study and draw its figures.
 
     If asked to wait it begins when no other program uses the machine, or raises UsageError after that time.
     """
     check_startable(campaign)
-    with open_campaign(campaign, {"data": request.data}, max_attempts=max_attempts) as launches:
+    with open_campaign(campaign, {"data": request.data}) as launches:
         _print_plan(campaign, launches)
-        if max_attempts:
-            say_given_up(abandoned_cases(campaign, launches), max_attempts)
         if launches:
             _see_to_other_programs(request.wait_quiet, gpus=campaign.plan.study.device == "gpu")
         _run_launches(campaign, launches)

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 import click
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.cli.options import say_given_up
 from dlscale.benchmarks.cli.plan_table import plan_json, show_job_costs, show_plan
 from dlscale.benchmarks.cli.request import Request, Start, expanded, study_of
 from dlscale.benchmarks.jobs import submission
 from dlscale.benchmarks.jobs.jobs import Job
-from dlscale.benchmarks.launch.campaign import Campaign, abandoned_cases, open_campaign
+from dlscale.benchmarks.launch.campaign import Campaign, open_campaign
 from dlscale.benchmarks.launch.preparing import campaign_for_jobs, campaign_for_rehearsal
 from dlscale.benchmarks.study.plan import Launch
 from dlscale.benchmarks.study.sizes import DEFAULT_MAX_NODES
@@ -126,13 +125,10 @@ def submit(
     account: str | None,
     limit: float | None,
     max_node_hours: float | None,
-    max_attempts: int | None = None,
 ) -> int:
     """Submit jobs for the cases that are neither done nor in a pending or running job."""
     facts = {"data": data, "account": account, "walltime": limit}
-    with open_campaign(campaign, facts, max_attempts=max_attempts) as left:
-        if max_attempts:
-            say_given_up(abandoned_cases(campaign, left), max_attempts)
+    with open_campaign(campaign, facts) as left:
         todo, first = submission.not_submitted(campaign, left)
         if not todo:
             click.echo(

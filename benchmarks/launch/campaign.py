@@ -9,8 +9,7 @@ import os
 import shlex
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -58,17 +57,9 @@ class Campaign:
     measured_files: Mapping[str, str] = field(default_factory=dict)  # name -> digest of what the study runs
     nodes: tuple[str, ...] = ()  # of the job that this runs in; none: this machine alone
 
-    def todo(self, attempts: Iterable[Summary], *, max_attempts: int | None = None) -> list[Launch]:
-        """The launches that are left, in order, each with those of its cases that have no good record yet.
-
-        Cases that failed `max_attempts` times are left out; attempts that were interrupted are no failures of theirs.
-        """
-        attempts = list(attempts)
-        done = {attempt.case for attempt in attempts if attempt.good}
-        failures = Counter(
-            attempt.case for attempt in attempts if attempt.failure_kind not in (None, "interrupted")
-        )
-        finished = done | {case for case, count in failures.items() if max_attempts and count >= max_attempts}
+    def todo(self, attempts: Iterable[Summary]) -> list[Launch]:
+        """The launches that are left, in order, each with those of its cases that have no good record yet."""
+        finished = {attempt.case for attempt in attempts if attempt.good}
         left = [
             replace(launch, cases=tuple(case for case in launch.cases if case.id not in finished))
             for launch in self.plan.launches
@@ -240,13 +231,11 @@ def describe_campaign(campaign: Campaign) -> dict[str, object]:
 
 
 @contextmanager
-def open_campaign(
-    campaign: Campaign, facts: Mapping[str, object], *, max_attempts: int | None = None
-) -> Iterator[list[Launch]]:
+def open_campaign(campaign: Campaign, facts: Mapping[str, object]) -> Iterator[list[Launch]]:
     """The campaign's folder is ours alone, what a killed dlscale left there is recorded; gives what is to run.
 
-    `facts` go into study.json; cases that failed `max_attempts` times are not run again. Raises UsageError if the
-    folder cannot be used, another dlscale holds it, or it has corrupt records.
+    `facts` go into study.json. Raises UsageError if the folder cannot be used, another dlscale holds it, or it has
+    corrupt records.
     """
     store = campaign.store
     store.open(describe_campaign(campaign) | dict(facts))
@@ -254,14 +243,7 @@ def open_campaign(
         own_models.keep_copies(campaign.plan.study, store.folder)
         make_folder(campaign.spool_folder)
         supervisor.collect_leftovers(campaign.spool_folder, store, planned=campaign.planned)
-        yield campaign.todo(store.summaries(), max_attempts=max_attempts)
-
-
-def abandoned_cases(campaign: Campaign, todo: Sequence[Launch]) -> list[str]:
-    """The cases that have no good record and that are not tried again: they failed too often."""
-    tried = {case.id for launch in todo for case in launch.cases}
-    left = campaign.todo(campaign.store.summaries())
-    return [case.id for launch in left for case in launch.cases if case.id not in tried]
+        yield campaign.todo(store.summaries())
 
 
 def run_launch(campaign: Campaign, launch: Launch) -> list[Record]:

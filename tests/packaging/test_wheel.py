@@ -44,7 +44,6 @@ def test_contents(wheel):
         "analysis/findings/productivity.csv",
         "analysis/published/index.html.j2",
         "analysis/render/tidy.toml",
-        "benchmarks/exports/training_rules.yaml",
         "collectives/ring/build.json",
         "analysis/py.typed",
         "results/published/figures.toml",

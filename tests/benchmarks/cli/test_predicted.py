@@ -153,7 +153,6 @@ def test_tidy_tables_and_markdown_have_them_apart(told, place):
         (["compare", STUDY, STUDY, "--predicted", "latest"], "held against the numbers of one study"),
         (["compare", STUDY, "--ranks", "2", "--predicted", "latest"], "leave out --factor"),
         (["figures", "--published", "--predicted", "latest"], "are of a study's figures"),
-        (["export", "mllog", STUDY, "--predicted", "latest"], "predicted"),
     ],
 )
 def test_a_mistake_is_one_line(place, mistake, words, text):

@@ -88,7 +88,7 @@ def test_a_count_that_no_column_of_a_table_could_hold_is_refused(store, make_rec
 
 
 def test_a_training_that_ended_was_evaluated(store):
-    """Tables and MLPerf logs have the last evaluation."""
+    """Tables have the last evaluation."""
     record = solved(training(target=TARGET), {"step": 10, "seconds": 1.0, "auc": 0.95})
     content = json.loads(record.model_dump_json())
     content["solution"]["evaluations"] = []
