@@ -34,7 +34,7 @@ BIN := .venv/bin
 NATIVE := collectives/CMakeLists.txt $(shell find collectives -path "*/src/*" -name "*.[ch]pp" -o -name CMakeLists.txt -path "collectives/*/*" -o -name "*.cmake")
 CXX_FILES := $(shell find collectives tests -name "*.cpp" -o -name "*.hpp")
 
-.PHONY: help weak-scaling strong-scaling time-to-solution tune compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly fuzz gpu-check check lint types format benchmark validate-prediction validate-emulated docs dist clean $(ENVIRONMENTS)
+.PHONY: help weak-scaling strong-scaling time-to-solution compare-algorithms compare-frameworks horovod collectives-setup collectives figures verify-figures report proposal test test-all test-nightly fuzz gpu-check check lint types format benchmark validate-prediction validate-emulated docs dist clean $(ENVIRONMENTS)
 
 help:  ## List the targets
 	@echo "dlscale: how distributed deep-learning training scales. Targets:"
@@ -51,10 +51,7 @@ strong-scaling: $(NEEDED)  ## Constant total work, split over the ranks
 time-to-solution: $(NEEDED)  ## Trainings to a target: how long until the network is good (TARGET=auc=0.99)
 	@$(BIN)/dlscale run time-to-solution $(OPTIONS)
 
-tune: $(NEEDED)  ## The learning rate of each configuration of time-to-solution, with an equal budget (LEARNING_RATES='0.001|0.002')
-	@$(BIN)/dlscale run tuning $(OPTIONS)
-
-compare-algorithms: $(NEEDED)  ## Every algorithm with a learning rate of its own, to one target (half an hour; TUNING_LAUNCHES=1 NUM_RATES=2 for fewer)
+compare-algorithms: $(NEEDED)  ## Every algorithm to one target (LEARNING_RATE='0.001|0.002')
 	@$(BIN)/dlscale run algorithms $(OPTIONS)
 
 compare-frameworks: $(NEEDED)  ## TensorFlow and PyTorch, compiled or not: which to use here (WORKLOADS=all LOSSES=no JOB_LIMIT=30min FORMATS=all)

@@ -16,7 +16,6 @@ from dlscale.analysis.statistics import Interval
 from dlscale.analysis.text import backend_name
 from dlscale.benchmarks.records.cell import AUTO, Case, Cell, Setting
 from dlscale.benchmarks.records.record import Record
-from dlscale.benchmarks.records.tuning import configuration_of
 from dlscale.collectives.sharding import NONE
 
 # Settings of a cell that separate families, beside the options of backends.
@@ -132,11 +131,12 @@ _ALONG = {
 
 
 def rates_are_tried(cells: Iterable[Cell]) -> bool:
-    """Whether two cells differ in their learning rate alone; those that follow the batch, or were tuned, do not."""
+    """Whether two cells differ in their learning rate alone; those that follow the batch do not."""
     rates: dict[str, set[float]] = {}
     for cell in cells:
         if cell.target:
-            alike = f"{configuration_of(cell)} {cell.model_dump_json(exclude={'target'})}"
+            rules = cell.target.model_dump_json(exclude={"learning_rate": True, "schedule": {"first_rate"}})
+            alike = f"{rules} {cell.model_dump_json(exclude={'target'})}"
             rates.setdefault(alike, set()).add(cell.target.learning_rate)
     return any(len(several) > 1 for several in rates.values())
 

@@ -6,7 +6,6 @@ from dlscale.analysis.finding import Finding, load
 
 NAMES = (
     "interference",
-    "tuning",
     "solution_table",
     "pareto",
     "compression",

@@ -25,8 +25,6 @@ from dlscale.analysis.findings.solutions import (
     fastest_first,
     goal_text,
     rules_text,
-    tuned_text,
-    unequal_tuning,
 )
 from dlscale.analysis.findings.trainings import Training
 from dlscale.analysis.plots import Axis, Figure, Guide, Plot, Point, Series, TrainingLine
@@ -43,11 +41,6 @@ from dlscale.analysis.text import (
 
 TABLE = "time-to-solution"
 MOST_POINTS = 5000  # of a plot, over all trainings
-
-
-def solution_sentences(rows: Sequence[TimeToSolution]) -> tuple[str, ...]:
-    """A sentence per cell, the fastest on the most ranks first; before them that they were not tuned alike."""
-    return (*unequal_tuning(rows), *cell_sentences(rows))
 
 
 def cell_sentences(rows: Sequence[TimeToSolution]) -> tuple[str, ...]:
@@ -141,7 +134,7 @@ def time_plots(rows: Sequence[TimeToSolution], place: int) -> Iterator[Plot]:
     yield Plot(
         name=f"time-to-solution-{place}",
         title=f"{training_title_of(rows)}: time to {goal_text(rows[0].target)}",
-        says=" ".join(solution_sentences(rows)),
+        says=" ".join(cell_sentences(rows)),
         x=rank_axis(shown),
         y=Axis(title="time to solution [s]", low=0, high=1.08 * limits(known)[1]),
         series=plain_series(
@@ -219,7 +212,7 @@ def solution_figure(family: Family, rows: Sequence[TimeToSolution], provenance: 
     if not searched:
         rules = rules_text(target) or "the same at all sizes"
         rates = (
-            f"Learning rate {target.learning_rate:g} at the first size; {rules}; {tuned_text(target)}. Ideal: the time "
+            f"Learning rate {target.learning_rate:g} at the first size; {rules}. Ideal: the time "
             "of none on its ranks over the number of ranks."
         )
     text = (
@@ -324,11 +317,10 @@ def ways_figure(family: Family, own: Sequence[TimeToSolution], provenance: Prove
     if len(own) < 2:
         return None
     ended = sum(len(row.trainings) - row.num_reached for row in own)
-    tuned = ", ".join(dict.fromkeys(tuned_text(row.target) for row in own))
     text = (
         "Medians over trainings with order-statistic intervals; one that ended short of the target counts as longer "
         f"than all others ({ended} did). Left: from the launch, gates left out. Right: a training takes samples "
-        f"over samples/s, equal along a line; evaluations and start are not in it. Learning rates {tuned}."
+        f"over samples/s, equal along a line; evaluations and start are not in it."
     )
     return Figure(
         name="algorithms",

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlscale.analysis.curves import rates_are_tried
 from dlscale.analysis.declare import Column, Sentence, Shown, Table, TableOf, Value, brief, tags_of
 from dlscale.analysis.families import Family
 from dlscale.analysis.finding import Finding, tokens_column, training_columns
@@ -26,8 +25,6 @@ from dlscale.analysis.findings.solutions import (
     goal_text,
     times_to_solution,
     training_goal,
-    tuned_text,
-    unequal_tuning,
 )
 from dlscale.analysis.form import Form
 from dlscale.analysis.measured import Measured
@@ -59,10 +56,6 @@ def to_solution_row(row: TimeToSolution) -> dict[str, Any]:
         "learning_rate_scaling": target.scaling,
         **_rules(target),
         **attributes(target, "evaluate_every evaluate_seconds"),
-        "tuned": bool(target.tuning),
-        "tuning_study": target.tuning and target.tuning.study,
-        "tuning_rates": target.tuning and target.tuning.num_rates,
-        "tuning_seeds": target.tuning and target.tuning.num_seeds,
         "evidence": row.evidence,
         "num_trainings": len(row.trainings),
         **attributes(row, "num_reached closest evaluating_share saving_share num_resumed lost_seconds"),
@@ -210,10 +203,8 @@ SOLUTIONS = TableOf[TimeToSolution](
         Column("versus sync", lambda row: row.synchronous.speed_up, detail=True),
         Column("closest", lambda row: row.closest, detail=True),
         Column("learning rate", lambda row: number(row.target.learning_rate), detail=True),
-        Column("rate found", lambda row: _compared(row, number(row.target.learning_rate))),
         Column("speed-up over sync", lambda row: _compared(row, row.versus.speed_up)),
         Column("verdict", _verdict, numeric=False),
-        Column("learning rates", lambda row: tuned_text(row.target), numeric=False, common=True),
     ),
     data=to_solution_row,
     legend=f"{_LEGEND} {_DETAIL_LEGEND}",
@@ -237,24 +228,20 @@ def _legend(rows: Iterable[TimeToSolution], legend: str) -> str:
 
 
 def _sentences(rows: Sequence[TimeToSolution]) -> Iterator[Sentence]:
-    yield from (Sentence(text=text, strong=True) for text in unequal_tuning(rows))
     for row, sentence in zip(fastest_first(rows), cell_sentences(rows), strict=True):
         yield Sentence(text=sentence, tags=tags_of(row.cell))
 
 
 def _screen(study: Measured) -> Iterator[Block]:
-    """Each family with a sentence per cell and its table; searches of learning rates have a screen of their own."""
+    """Each family with a sentence per cell and its table."""
     rows = FINDING.of(study)
-    every = scaling.FINDING.of(study)
     for family in study.families:
         own = [row for row in rows if row.family == family]
-        if not own or rates_are_tried(row.cell for row in every if row.family == family):
+        if not own:
             continue
         yield Sentence(text=training_title(family), strong=True)
-        alike = "" if unequal_tuning(own) else f", learning rates {tuned_text(own[0].target)}"
-        yield Sentence(text=f"{training_goal(own)}{alike}")
+        yield Sentence(text=training_goal(own))
         yield from scaling.unchecked(row.cell for row in own)
-        yield from (Sentence(text=text, strong=True) for text in unequal_tuning(own))
         yield from (Sentence(text=row.text) for row in fastest_first(own))
         # Ways of training are told apart by more columns; the page has what these leave no room for.
         without = ("training", "ranks") if any(row.reference for row in own) else ()

@@ -19,7 +19,7 @@ from dlscale.analysis.findings.server_updates import Staleness, stalenesses
 from dlscale.analysis.findings.trainings import Training, closest_value, metric_of, trainings_of
 from dlscale.analysis.launches import CellLaunches, good_launches
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval
-from dlscale.analysis.text import cell_name, listed, number, plural, ratio_text, with_limits
+from dlscale.analysis.text import cell_name, number, plural, ratio_text, with_limits
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.records.target import Target
@@ -171,23 +171,6 @@ class TimeToSolution:
         if not self.samples_ratio:
             return text + "."
         return f"{text}, {ratio_text(self.samples_ratio)} times as many samples are needed."
-
-
-def tuned_text(target: Target) -> str:
-    """`tuned: 5 rates x 3 seeds`, or `not tuned`."""
-    return f"tuned: {target.tuning.text}" if target.tuning else "not tuned"
-
-
-def unequal_tuning(rows: Iterable[TimeToSolution]) -> tuple[str, ...]:
-    """A sentence where learning rates of some cells were tuned and those of others not, or with another budget."""
-    cells: dict[str, list[str]] = {}
-    for row in rows:
-        name = f"{cell_name(row.cell, row.evidence)} on {plural(row.cell.num_ranks, 'rank')}"
-        cells.setdefault(tuned_text(row.target), []).append(name)
-    if len(cells) < 2:
-        return ()
-    groups = "; ".join(f"{text}: {listed(names)}" for text, names in cells.items())
-    return (f"Learning rates were not tuned alike, which favours those that were tuned more. {groups}.",)
 
 
 def fastest_first(rows: Iterable[TimeToSolution]) -> list[TimeToSolution]:

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dlscale.analysis.families import Family
-from dlscale.analysis.findings import interference, scaling, solution_table, tuning, waterfall
+from dlscale.analysis.findings import interference, scaling, solution_table, waterfall
 from dlscale.analysis.findings.contrast_declaration import Side, level_of
 from dlscale.analysis.findings.contrasts import CONTRAST_BAND, Contrast, Contrasts, study_contrasts
 from dlscale.analysis.findings.scaling import ScalingRow, base_text
-from dlscale.analysis.findings.solution_plots import solution_sentences
+from dlscale.analysis.findings.solution_plots import cell_sentences
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.plots import Loss
 from dlscale.analysis.records import tokens_per_second
@@ -29,10 +29,8 @@ def summary(study: Measured) -> tuple[str, ...]:
     rows = scaling.FINDING.of(study)
     if not rows:
         return ("Nothing has been measured yet.",)
-    if searches := tuning.FINDING.of(study):
-        return tuple(sentence.text for sentence in tuning.search_sentences(searches))[:MOST_SENTENCES]
     if solutions := solution_table.FINDING.of(study):
-        return solution_sentences(solutions)[:MOST_SENTENCES]
+        return cell_sentences(solutions)[:MOST_SENTENCES]
     busy = tuple(found.text for found in interference.FINDING.of(study) if found.busy)
     losses = [] if busy else waterfall.losses_of(waterfall.FINDING.of(study))
     trained = [row for row in rows if row.cell.control == "train"]

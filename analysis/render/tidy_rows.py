@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dlscale.analysis.families import environment_text, tokens_per_sample
 from dlscale.analysis.findings.energy import Reading, reading
-from dlscale.analysis.findings.solutions import goal_text, tuned_text
+from dlscale.analysis.findings.solutions import goal_text
 from dlscale.analysis.findings.trainings import launch_seconds, seconds_outside
 from dlscale.analysis.records import (
     algorithm_text,
@@ -50,7 +50,6 @@ def launch(record: Record) -> Columns:
         "environment": environment_text(cell),
         "target": goal_text(cell.target) if cell.target else "",
         "learning_rate": cell.target.learning_rate if cell.target else None,
-        "tuning": tuned_text(cell.target) if cell.target else "",
         "slept": cell.slept.text if cell.slept else "",
         "unchecked": cell.unchecked,
         "position": record.case.position,

@@ -15,7 +15,7 @@ from rich.markup import escape
 from dlscale.base.errors import UsageError, unknown
 from dlscale.base.files import make_folder
 from dlscale.base.quantities import format_seconds
-from dlscale.benchmarks.cli import FAILED_CASES, interrupted_status
+from dlscale.benchmarks.cli import FAILED_CASES, SubVerbs, interrupted_status
 from dlscale.benchmarks.cli.option_kinds import Counts, Time, Words
 from dlscale.benchmarks.cli.options import YES, json_option, results_option
 from dlscale.benchmarks.cli.streams import live_console
@@ -71,26 +71,13 @@ def _backends_option(command: F) -> F:
     )(command)
 
 
-class _Verbs(click.Group):
-    """The verbs of this benchmark; one that is gone names what replaces it."""
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name. Raises UsageError for `tune`."""
-        if cmd_name == "tune":
-            raise UsageError(
-                "`dlscale collectives tune` is gone: the ring tunes itself while it runs; switch points between nodes "
-                "are its options one_shot_bytes, recursive_doubling_bytes and halving_doubling_bytes"
-            )
-        return super().get_command(ctx, cmd_name)
-
-
 def _messages() -> str:
     """What a message of S bytes on P ranks is, a line for each operation."""
     lines = [f"  {operation.name:16}{operation.message}" for operation in OPERATIONS]
     return "\b\nA message of S bytes on P ranks:\n" + "\n".join(lines)
 
 
-@click.group(cls=_Verbs, invoke_without_command=True, epilog=_messages())
+@click.group(cls=SubVerbs, invoke_without_command=True, epilog=_messages())
 @click.option(
     "--operations",
     type=Words(),

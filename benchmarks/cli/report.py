@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from dlscale.analysis.findings import compression, solution_table, tuning
+from dlscale.analysis.findings import compression, solution_table
 from dlscale.analysis.findings.compression import FAILED
 from dlscale.analysis.findings.failures import failed_cases
 from dlscale.analysis.render.data import study_json
@@ -26,7 +26,6 @@ from dlscale.benchmarks.cli.options import (
 from dlscale.benchmarks.cli.predicted import predicted_option, report_prediction, with_predictions
 from dlscale.benchmarks.cli.rehearsal_report import rehearsed_folder, report_rehearsal
 from dlscale.benchmarks.cli.study_report import PAGE, Loaded, load, put
-from dlscale.benchmarks.cli.tuned_file import put_tuned
 from dlscale.benchmarks.records.files import uncollected
 from dlscale.benchmarks.records.prediction import ENDING
 from dlscale.benchmarks.records.record import Base
@@ -65,7 +64,7 @@ def report(
     --predicted shows what dlscale predict expects beside it, with bands, in tables and plots of their own marks.
 
     Exit status: 2 if cases failed, records are corrupt or compressed trainings fail their accuracy gate, 4 if no number
-    can carry an interval, no training reached its target, or a search of learning rates found none for a configuration.
+    can carry an interval, or no training reached its target.
 
     \b
     Examples:
@@ -113,7 +112,6 @@ def show_study(store: Store, *, figures: bool = True) -> int:
 
             draw_figures(loaded, store.figures_folder)
         put(loaded.page(), loaded.folder, link=True)
-        _put_tuned(loaded)
     return _status(loaded)
 
 
@@ -127,14 +125,7 @@ def _show(loaded: Loaded, *, as_json: bool, full: bool) -> int:
     else:
         Console().print(render_screen(loaded.study, loaded.found))
     put(page, loaded.folder)
-    if not loaded.study.running:
-        _put_tuned(loaded)
     return _status(loaded)
-
-
-def _put_tuned(loaded: Loaded) -> None:
-    if not loaded.errors:
-        put_tuned(loaded)
 
 
 def _status(loaded: Loaded) -> int:
@@ -142,8 +133,6 @@ def _status(loaded: Loaded) -> int:
     failed = failed_cases(study)
     if study.bad_files or study.left_out or failed or loaded.errors:
         return FAILED_CASES
-    if searches := tuning.FINDING.of(study):
-        return 0 if all(search.best for search in searches) else INSUFFICIENT_DATA
     if any(cell.gate == FAILED for cell in compression.FINDING.of(study)):
         return FAILED_CASES
     if solutions := solution_table.FINDING.of(study):

@@ -23,7 +23,6 @@ from dlscale.benchmarks.cli.request import (
 )
 from dlscale.benchmarks.cli.run_here import campaign_of, run_here, show_campaign
 from dlscale.benchmarks.jobs.submission import own_nodes
-from dlscale.benchmarks.study.search import needs_search, search_of
 from dlscale.benchmarks.study.study import Study, load_study
 from dlscale.benchmarks.systems.system import System
 
@@ -79,12 +78,6 @@ def plan_and_run(name: str, request: Request, how: Start) -> int:
     if system.has_jobs and not how.in_allocation:
         return _as_jobs(name, system, request, how)
     study = study_of(name, system, request)
-    if needs_search(study):
-        if not (study.tuning and study.tuning.only):
-            from dlscale.benchmarks.cli.run_tuned import run_tuned
-
-            return run_tuned(name, study, system, request, how)
-        study = search_of(study)
     request = _introduced(study, system, request, how)
     campaign = campaign_of(study, system, request)
     if how.in_allocation:
@@ -109,13 +102,6 @@ def _as_jobs(name: str, system: System, request: Request, how: Start) -> int:
     if rehearsed and load_study(name).target is not None:
         request, smaller = run_jobs.solution_request(name, system, request)
     study = study_of(name, system, request)
-    if needs_search(study):
-        if not (study.tuning and study.tuning.only):
-            raise UsageError(
-                f"{study.name} on {system.name}: its second part needs the results of the first; submit dlscale run "
-                f"{name} --set tuning.only=yes, and then dlscale run {name} --set target.tuned=FILE"
-            )
-        study = search_of(study)
     if rehearsed and not how.as_json:
         click.echo(run_jobs.rehearsal_line(system))
         if smaller:

@@ -45,7 +45,7 @@ class StatedStudy:
             return None
         known = stated(study.model_dump())
         own: dict[str, Setting | None] = {name: known.get(name) for step in study.ladder for name in step}
-        # Learning rates are compared by what trainings need (`findings.tuning`): they change no speed.
+        # Learning rates change no speed.
         axes = {name: values for name, values in study.axes.items() if name not in TARGET_FIELDS}
         return Variants(axes=axes, ladder=study.ladder, own=own) or None
 

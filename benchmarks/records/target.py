@@ -7,26 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from dlscale.base.definitions import Frozen, where_given
-from dlscale.base.strings import Name, Text
+from dlscale.base.strings import Text
 from dlscale.models.optimizers import BatchGrowth, OptimizerRule, RateSchedule
 
 LearningRateScaling = Literal["none", "linear", "sqrt"]
 EvaluatingRanks = Literal["all", "first"]
-
-
-class Tuning(Frozen):
-    """The search that a learning rate comes from, and its budget, which every configuration had."""
-
-    study: Name  # its folder's name
-    num_rates: PositiveInt  # of the grid
-    num_seeds: PositiveInt  # trainings of each
-    max_samples: PositiveInt  # of a training
-    max_seconds: PositiveFloat
-
-    @property
-    def text(self) -> str:
-        """`5 rates x 3 seeds`."""
-        return f"{self.num_rates} rates x {self.num_seeds} seed{'s' * (self.num_seeds > 1)}"
 
 
 class Target(Frozen):
@@ -51,7 +36,6 @@ class Target(Frozen):
     scaling: LearningRateScaling = "none"
     schedule: RateSchedule | None = where_given(None)  # None: the rate is constant
     optimizer: OptimizerRule | None = where_given(None)  # None: the network's own
-    tuning: Tuning | None = where_given(None)  # that found `learning_rate`; None: it was not tuned
     growth: BatchGrowth | None = where_given(None)  # None: the batch is constant
 
     def samples(self, step: int, global_batch: int) -> int:

@@ -117,10 +117,16 @@ class CellMaker:
     def cell(
         self, backend: str, num_ranks: int, cores_per_rank: int, control: Control, *, num_servers: int = 0
     ) -> tuple[Cell, Path | None]:
-        """One cell and the file that it reads."""
+        """One cell and the file that it reads; an own model's file brings its data."""
+        path = None if self._facts.name in self._study.own_models else self._source.path
+        return self._cell(backend, num_ranks, cores_per_rank, control, num_servers), path
+
+    def _cell(
+        self, backend: str, num_ranks: int, cores_per_rank: int, control: Control, num_servers: int
+    ) -> Cell:
         work = self._work(num_ranks)
         local_batch, global_batch = work.local_batch, work.global_batch
-        cell = Cell(
+        return Cell(
             workload=self._facts.name,
             own=self._study.own_models.get(self._facts.name),
             preset=self._preset.name,
@@ -153,16 +159,9 @@ class CellMaker:
             device=self._study.device,
             control=control,
             slept=self._slept(local_batch),
-            target=self._target(global_batch, self._study.target),
+            target=self._target(global_batch),
             data=self._data_name,
         )
-        if (rules := self._study.target) and rules.tuned:
-            tuned_rules = rules.model_copy(update={"learning_rate": rules.tuned.rate_of(cell)})
-            target = self._target(global_batch, tuned_rules)
-            cell = cell.model_copy(
-                update={"target": target and target.model_copy(update={"tuning": rules.tuned.budget})}
-            )
-        return cell, None if cell.own else self._source.path  # an own model's file brings its data
 
     def _work(self, num_ranks: int) -> Work:
         return work_of(self._study, self._facts, num_ranks)
@@ -185,11 +184,11 @@ class CellMaker:
             local_batch=local_batch,
         )
 
-    def _target(self, global_batch: int, rules: TargetRules | None) -> Target | None:
-        if rules is None:
+    def _target(self, global_batch: int) -> Target | None:
+        if self._study.target is None:
             return None
         return resolved(
-            rules,
+            self._study.target,
             self._facts,
             self._preset,
             source=self._source,

@@ -138,15 +138,6 @@ def expand(study: Study, *, environment: str, shape: Shape, data: str | None, po
             references += _references(shared, shape)
     left_out += divided.warnings()
     num_launches, parts = study.launches or 1, tiers(shape.sizes, policy)
-    if "learning_rate" in study.axes:
-        # A size that two jobs share has twice as many launches, and a search gives all configurations the same.
-        parts = [
-            [size for size in part if size not in chain(*parts[:place])] for place, part in enumerate(parts)
-        ]
-    if study.target and study.target.tuned:
-        study.target.tuned.check_seeds(study.seed, study.seed + num_launches * len(parts) - 1)
-        cells = [cell for group in chain(*groups.values()) for cell, _ in group]
-        left_out += filter(None, dict.fromkeys(map(study.target.tuned.doubt, cells)))
     return Plan(
         study=study,
         launches=tuple(_blocks(study, num_launches, parts, groups, references)),

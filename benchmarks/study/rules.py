@@ -1,9 +1,7 @@
-"""The tables of a study's file beside its target: [rules], [tuning] and [choice]."""
+"""The tables of a study's file beside its target: [rules] and [choice]."""
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -18,7 +16,6 @@ from pydantic import (
 
 from dlscale.base.definitions import Frozen
 from dlscale.base.quantities import Duration, split_list
-from dlscale.benchmarks.study.tuned import Rate
 
 Steps = Annotated[NonNegativeInt, Field(le=10**12)]
 PositiveSteps = Annotated[PositiveInt, Field(le=10**12)]
@@ -33,23 +30,6 @@ DataFormat = Literal["folders", "tfrecord", "lmdb", "list"]
 def _formats(value: Any) -> Any:
     names = split_list(value) if isinstance(value, str) else value
     return list(get_args(DataFormat)) if names == ["all"] else names
-
-
-def _grid(value: Any) -> Any:
-    """The learning rates between `|` in ascending order. Raises ValueError for fewer than two."""
-    if not isinstance(value, str):
-        return value
-    try:
-        rates = sorted(float(word) for word in value.split("|"))
-    except ValueError:
-        raise ValueError(f"{value!r} is not a grid of numbers; write e.g. 0.0005|0.001|0.002") from None
-    if wrong := [rate for rate in rates if not 0 < rate < math.inf]:
-        raise ValueError(f"{value!r} has {wrong[0]:g}, which no training can use; give numbers above 0")
-    if len(rates) < 2:
-        raise ValueError(f"{value!r} is one rate, and a search needs two or more")
-    if twice := [rate for rate, following in pairwise(rates) if rate == following]:
-        raise ValueError(f"{value!r} has {twice[0]:g} twice; give each once")
-    return rates
 
 
 class Rules(Frozen):
@@ -96,26 +76,6 @@ class Rules(Frozen):
                 f"{self.max_steps}, but {needed} must be measured; shorten the warm-up or raise max_steps"
             )
         return self
-
-
-class TuningRules(Frozen):
-    """A study's [tuning]: learning rates are searched before its trainings, or instead of them."""
-
-    only: bool = Field(
-        False, description="The search alone, without the trainings at the rates that it finds."
-    )
-    learning_rates: Annotated[list[Rate], BeforeValidator(_grid)] = Field(
-        [],
-        description="Grid of learning rates of 1 rank; default: the study's, or 1/4 to 4 times the workload's own or "
-        "target.learning_rate.",
-    )
-    num_rates: int | None = Field(
-        None, ge=2, description="Rates of each grid to try, from its middle; default: all."
-    )
-    launches: NumLaunches | None = Field(
-        None, description="Trainings at each rate of the search; default: the study's launches."
-    )
-    every_backend: bool = False  # backends are searched one by one, also where their updates are the same
 
 
 class ChoiceRules(Frozen):

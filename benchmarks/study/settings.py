@@ -70,7 +70,6 @@ FORMS = {
     "ladder": "STEP > STEP > ...",
     "target": "METRIC=THRESHOLD",
     "results": "a folder",
-    "tuning.learning_rates": "RATE|RATE|...",
     "compute": "real, sleep:FORWARD,BACKWARD or profile:STUDY",
 }
 

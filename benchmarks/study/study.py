@@ -41,7 +41,7 @@ from dlscale.benchmarks.study.axes import (
     variant_settings,
     with_axes,
 )
-from dlscale.benchmarks.study.rules import MOST_LAUNCHES, ChoiceRules, NumLaunches, Rules, TuningRules
+from dlscale.benchmarks.study.rules import MOST_LAUNCHES, ChoiceRules, NumLaunches, Rules
 from dlscale.benchmarks.study.servers import check_servers
 from dlscale.benchmarks.study.sharding import carried_settings
 from dlscale.benchmarks.study.target import INTERVALS, TargetRules
@@ -49,7 +49,7 @@ from dlscale.benchmarks.systems.system import GPU_BACKEND, System
 from dlscale.collectives import NAMES as BACKENDS
 from dlscale.collectives import capabilities
 from dlscale.collectives.algorithms.registry import NAMES as ALGORITHMS
-from dlscale.collectives.algorithms.registry import SYNC, read_algorithm
+from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE
 from dlscale.models import NAMES as WORKLOADS
 from dlscale.models import load_workload
@@ -228,7 +228,6 @@ class Study(Frozen):
         "plain > bucket_cap_mb=25,precision=bf16 > compiled.",
     )
     target: TargetRules | None = where_given(None)  # of a study of time to solution
-    tuning: TuningRules | None = where_given(None)  # of one whose learning rates are searched first
     choice: ChoiceRules | None = where_given(None)  # of one that compares frameworks
     # Workload -> facts, of those that are files of the user's.
     own_models: dict[Text, OwnModel] = where_given({})
@@ -277,8 +276,6 @@ class Study(Frozen):
         for name in ("sequence_length", "height"):
             if any(name in step for step in self.ladder):
                 raise ValueError(f"{name} is no step of a ladder: it changes the work; give it as an axis")
-        if self.target and self.target.tuned and "learning_rate" in self.axes:
-            raise ValueError("target.tuned says every learning rate; leave out the list of learning rates")
         if self.ladder and self.ranks == [1]:
             raise ValueError("a ladder on 1 rank, which exchanges nothing; give --ranks 2 or more")
         steps = cumulative(self.ladder)
@@ -312,37 +309,12 @@ class Study(Frozen):
         fields = self.model_dump() | {"axes": {}, "ladder": []}
         try:
             return [
-                self._at_own_rate(
-                    Study.model_validate(placed(fields | {"algorithms": [algorithm]}, settings))
-                )
+                Study.model_validate(placed(fields | {"algorithms": [algorithm]}, settings))
                 for algorithm, several in settings_of.items()
                 for settings in several
             ]
         except ValidationError as error:
             raise ValueError(definitions.first_problem(error)) from None
-
-    def rates_of(self, algorithm: str, options: Mapping[str, Setting]) -> list[float]:
-        """The learning rates that a search tries for an algorithm with these options, ascending; none without one."""
-        tried = sorted(float(rate) for rate in self.axes.get("learning_rate", ()))
-        grids = self.target.grids if self.target and tried else []
-        chosen = read_algorithm(algorithm, options) if grids else None
-        for grid in grids:
-            own = {name: getattr(chosen, name, None) for name in grid.options}
-            if grid.algorithm == algorithm and own == grid.options:
-                return grid.rates
-        return tried
-
-    def _at_own_rate(self, variant: Study) -> Study:
-        """A variant of a search with the rate of its algorithm's grid that stands where its own does in the study's."""
-        tried = sorted(float(rate) for rate in self.axes.get("learning_rate", ()))
-        if not (variant.target and variant.target.grids and tried and variant.target.learning_rate):
-            return variant
-        (algorithm,) = variant.algorithms
-        own = self.rates_of(algorithm, variant.algorithm_options.get(algorithm, {}))
-        rate = own[tried.index(variant.target.learning_rate)]
-        return variant.model_copy(
-            update={"target": variant.target.model_copy(update={"learning_rate": rate})}
-        )
 
     def algorithms_over(self, backend: str) -> list[str]:
         """The study's algorithms that a backend carries; without any exchange synchronous SGD alone."""
@@ -353,14 +325,10 @@ class Study(Frozen):
 
     @model_validator(mode="after")
     def _targets_end_trainings(self) -> Study:
-        if self.tuning and not self.target:
-            raise ValueError("tuning belongs to studies with a target; leave it out, or run time-to-solution")
-        if (rule := self.target and self.target.rule) and not (
-            self.target.learning_rate or self.target.tuned or (self.tuning and self.tuning.learning_rates)
-        ):
+        if (rule := self.target and self.target.rule) and not self.target.learning_rate:
             raise ValueError(
                 f"optimizer {rule.name} needs a learning rate: the workloads' are those of their own optimizers; "
-                "set target.learning_rate or target.tuned"
+                "set target.learning_rate"
             )
         if self.target and self.rules.train_steps:
             raise ValueError("trainings of time-to-solution end at their target: leave out rules.train_steps")
@@ -377,7 +345,7 @@ class Study(Frozen):
 
 # Tables of a study's options, and what a study without one lacks.
 TABLES: dict[str, type[Frozen]] = {
-    "rules": Rules, "target": TargetRules, "tuning": TuningRules, "choice": ChoiceRules,
+    "rules": Rules, "target": TargetRules, "choice": ChoiceRules,
 }  # fmt: skip
 LACKS = {
     "target": "has no target, which belongs to time-to-solution",

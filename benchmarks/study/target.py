@@ -7,17 +7,15 @@ workload and preset, steps between evaluations, and the learning rate for its gl
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from dlscale.base.definitions import Frozen, where_given
 from dlscale.base.errors import UsageError, did_you_mean
 from dlscale.base.quantities import Counts, Duration
 from dlscale.base.strings import Text
 from dlscale.benchmarks.records.target import EvaluatingRanks, LearningRateScaling, Target
-from dlscale.benchmarks.study.tuned import Rate, Tuned, read_tuned
 from dlscale.models.held_out import held_out_samples
 from dlscale.models.optimizers import (
     BatchGrowth,
@@ -33,6 +31,7 @@ from dlscale.models.optimizers import (
 from dlscale.models.quality.metric import Metric
 from dlscale.models.workload import Input, Preset, Workload
 
+Rate = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
 Threshold = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -45,30 +44,7 @@ class Goal(Frozen):
     samples: PositiveInt | None = None
 
 
-class RateGrid(Frozen):
-    """Learning rates to search for the variants whose algorithm has these options; those of the study are for others.
-
-    Updates by another rule want rates of another size.
-    """
-
-    algorithm: Text
-    options: dict[Text, Text | int | float | bool] = {}
-    rates: list[Rate] = Field(min_length=2)
-
-    @field_validator("rates")
-    @classmethod
-    def _check_order(cls, value: list[float]) -> list[float]:
-        if sorted(set(value)) != value:
-            raise ValueError("the rates of a grid are to be ascending, each there once")
-        return value
-
-
 INTERVALS = ("evaluate_samples", "evaluate_seconds")
-
-
-def _tuned(value: Any) -> Any:
-    """The content of the file that a text names."""
-    return read_tuned(Path(value)) if isinstance(value, str) else value
 
 
 class TargetRules(Frozen):
@@ -121,11 +97,6 @@ class TargetRules(Frozen):
     trust_coefficient: Trust | None = where_given(
         None, description="Trust coefficient of lars (default: 0.001) and larc (0.02)."
     )
-    tuned: Annotated[Tuned | None, BeforeValidator(_tuned)] = where_given(
-        None, description="File of learning rates that a tuning study wrote for these configurations."
-    )
-    search: list[Rate] = where_given([])  # the grid of a search; empty: multiples of the workload's own rate
-    grids: list[RateGrid] = where_given([])  # those of some algorithms, each of as many rates
 
     @property
     def rule(self) -> OptimizerRule | None:
@@ -198,13 +169,6 @@ class TargetRules(Frozen):
                 f"max_samples = {self.max_samples} ends trainings before their first evaluation, which comes after "
                 f"evaluate_samples = {self.evaluate_samples}; allow more samples, or evaluate earlier"
             )
-        if odd := [grid for grid in self.grids if len(grid.rates) != len(self.search)]:
-            raise ValueError(
-                f"the grid of {odd[0].algorithm} has {len(odd[0].rates)} rates and search has {len(self.search)}; give "
-                "as many to each, for an equal budget"
-            )
-        if self.tuned and self.learning_rate:
-            raise ValueError("tuned says every learning rate; leave out learning_rate")
         return self
 
 

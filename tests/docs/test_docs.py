@@ -232,10 +232,8 @@ def check_command(words, *, whole):
     own = rest[: rest.index("--")] if "--" in rest else rest
     assert {word.partition("=")[0] for word in own if word.startswith("--")} <= known
     values = [word for before, word in itertools.pairwise(own) if before == "--set"]
-    # A file that a study will write is not there yet; NAME=VALUE stands for itself.
-    settings.assigned(
-        [word for word in values if "=" in word and "tuned=" not in word and "NAME" not in word], OPTIONS
-    )
+    # NAME=VALUE stands for itself.
+    settings.assigned([word for word in values if "=" in word and "NAME" not in word], OPTIONS)
 
 
 def test_commands_of_the_documents_have_verbs_options_and_settings_that_exist():

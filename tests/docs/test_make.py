@@ -83,8 +83,7 @@ def test_seconds_of_fuzzing_are_a_number():
         ("figures", "ALL=yes", "--all"),
         ("report", "PREDICTED=latest", "--predicted 'latest'"),
         ("proposal", "PREDICTED=latest", "--predicted 'latest'"),
-        ("tune", "LEARNING_RATES=0.1|0.2", "run tuning --set 'learning_rates=0.1|0.2'"),
-        ("compare-algorithms", "TUNING_LAUNCHES=1", "run algorithms --set 'tuning_launches=1'"),
+        ("compare-algorithms", "LEARNING_RATE=0.1|0.2", "run algorithms --set 'learning_rate=0.1|0.2'"),
         ("compare-frameworks", "LOSSES=no", "run frameworks --set 'losses=no'"),
     ],
 )

@@ -58,26 +58,6 @@ def test_ranks_that_train_in_rounds_reach_the_target_with_what_they_learnt_toget
     assert found == [("easgd", "interval=2")]
 
 
-@pytest.mark.nightly
-def test_learning_rates_are_tuned_and_the_study_that_they_are_for_takes_them(bench):
-    base = ("--backends", "none", "--ranks", "1", "--set", "target.evaluate_samples=480")
-    base += ("--target", "auc=0.75")
-    grid = ["--set", "learning_rates=1e-9|3e-3", "--set", "target.max_samples=1440", "--launches", "1"]
-    grid += ["--set", "target.max_seconds=100s"]  # samples end it, on a busy machine, too
-    done = bench.ask("run", "tuning", *base, *grid)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "none on 1 rank, global batch 16: learning rate 0.003 reaches AUC 0.75" in " ".join(
-        done.stdout.split()
-    )
-    assert {record.solution.end for record in bench.records()} == {"reached", "budget"}
-    (path,) = bench.folder.glob("results/*/tuning-*/tuned.toml")
-    planned = bench.ask(
-        "run", "time-to-solution", "--dry-run", *base, "--set", f"target.tuned={path}", "--json"
-    )
-    (row,) = json.loads(planned.stdout)["rows"]
-    assert row["learning_rate"] == 3e-3
-
-
 @pytest.mark.slow
 def test_a_target_out_of_reach_and_a_training_that_diverges_are_results(bench):
     """A learning rate of 1e30 makes the loss no number; 1e-9 changes nothing. The latter evaluates by seconds."""

@@ -5,9 +5,8 @@ from typing import get_args
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.study.search import search_of
 from dlscale.benchmarks.study.settings import OPTIONS
-from dlscale.benchmarks.study.study import Study, load_study
+from dlscale.benchmarks.study.study import Study
 from dlscale.collectives.sharding import NAMES
 from tests.benchmarks.study.test_axes import plan, trained
 
@@ -73,14 +72,6 @@ def test_communication_only_is_a_control_of_averages():
 def test_a_ladder_shards_in_steps():
     planned = plan(backends=["ring"], ladder=["plain", "shard=optimizer", "shard=parameters"])
     assert [cell.shard for cell in sorted(trained(planned), key=lambda c: NAMES.index(c.shard))] == [*NAMES]
-
-
-def test_learning_rates_are_searched_unsharded():
-    study = load_study(
-        "time-to-solution", shard=["none", "optimizer"], tuning={"only": True}, backends=["ring"]
-    )
-    search = search_of(study)
-    assert (search.shard, "shard" in search.axes) == ("none", False)
 
 
 @pytest.mark.parametrize("text", ["none,optimizer", "none|optimizer"])

@@ -3,7 +3,6 @@
 import pytest
 
 from dlscale.base.errors import UsageError
-from dlscale.benchmarks.study.search import search_of
 from dlscale.benchmarks.study.settings import OPTIONS
 from dlscale.benchmarks.study.splitting import row_carriers
 from dlscale.benchmarks.study.study import load_study
@@ -137,11 +136,6 @@ def test_a_split_is_written_only_where_samples_are_split():
 @pytest.mark.parametrize("text", ["1,2,auto", "1|2|auto"])
 def test_splits_are_separated_by_commas_or_bars(text):
     assert OPTIONS["split"].read(text) == [1, 2, "auto"]
-
-
-def test_learning_rates_are_searched_on_whole_samples():
-    study = load_study("time-to-solution", split=[1, 2], tuning={"only": True}, backends=["ring"])
-    assert (search_of(study).split, "split" in search_of(study).axes) == (1, False)
 
 
 TINY = {"preset": "tiny", "backends": ["ring"], "ranks": [2], "split": 2}

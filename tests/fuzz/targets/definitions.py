@@ -81,7 +81,7 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
 }
 TARGETS: dict[str, Target] = {
     "study": definition(STUDIES, "weak-scaling.toml", lambda p: load_study(str(p))),
-    "study to a target": definition(STUDIES, "tuning.toml", lambda p: load_study(str(p))),
+    "study to a target": definition(STUDIES, "time-to-solution.toml", lambda p: load_study(str(p))),
     "system": definition(SYSTEMS, "cooley.toml", each(lambda p: load_system(str(p)), lambda p: lint(str(p)))),
     "claims": definition(PUBLISHED / "claims", "goyal.toml", publication),
     "catalogue": definition(PUBLISHED, "figures.toml", lambda p: load_file(Catalogue, p)),

@@ -45,7 +45,6 @@ from dlscale.benchmarks.records.spool import (
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.records.target import Ended, Evaluation
 from dlscale.benchmarks.study.study_file import read_study_file
-from dlscale.benchmarks.study.tuned import read_tuned
 from tests.analysis.made_predictions import prediction
 from tests.benchmarks.spools import launch_spec, leave_launch, metadata_of, rank_info
 from tests.fuzz.damage import damaged
@@ -183,31 +182,6 @@ def damage_spools(folder: Path, choice: random.Random) -> None:
     path.write_bytes(damaged(path.read_bytes(), choice))
 
 
-TUNED = b"""study = "tuning-1a2b3c4d"
-learning_rates = [0.001, 0.002]
-num_seeds = 3
-first_seed = 1000001
-last_seed = 1000003
-max_samples = 54000
-max_seconds = 60.0
-num_trainings = 6
-seconds = 31.5
-
-[[rates]]
-learning_rate = 0.002
-expected_samples = 9600.0
-num_reached = 3
-
-[rates.configuration]
-workload = "hep_cnn"
-preset = "tiny"
-framework = "torch"
-num_ranks = 2
-global_batch = 32
-precision = "fp32"
-data = "sample_64.h5:33d1905d50ad"
-target = { metric = "auc", threshold = 0.993, held_out = 0.125, scaling = "none" }
-"""
 JOB = b"""{"schema_version": 1, "index": 0, "num_nodes": 1, "seconds": 60.0, "budget_per_case": 1.0, "launches": []}"""
 NOTE = b"""{"recipe": "1a2b3c4d", "versions": {"mpi4py": "4.1.2", "torch": "2.13.0"}, "failure": null}"""
 EVENTS = b'{"event": "begin", "nodes": 2, "time": 0.5}\n{"event": "end", "reason": "done", "time": 1.5}\n' * 2
@@ -251,7 +225,6 @@ TARGETS: dict[str, Target] = {
     "start times": file_target(
         "launch-overheads.json", lambda: b'{"hep_cnn": [3.5], "b": [12.25, 9.5]}', start_times, share=0.5
     ),
-    "tuned rates": file_target("tuned.toml", lambda: TUNED, read_tuned),
     "checkpoint": file_target(
         "step-0000000005.safetensors", checkpoint,
         lambda p: (checkpoint_notes(p.parent, step=5), load_checkpoint(p.parent, step=5)),
