@@ -45,7 +45,7 @@ class Measured:
 
     `records` are all attempts that may share a curve, good or not; `planned` the cases of the study's plan; `order` the
     names of backends and frameworks in the study's order, of which the first is the reference; `base` what efficiencies
-    are relative to; `variants` the study's axes or its ladder.
+    are relative to; `variants` the study's axes.
     """
 
     records: tuple[Record, ...]

@@ -1,36 +1,29 @@
-"""What a study varies beside its backends: axes of settings, or a ladder of steps (docs/comparing.md)."""
+"""What a study varies beside its backends: axes of settings (docs/comparing.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dlscale.analysis.curves import OF_METHOD, SETTINGS, setting_of, setting_text
+from dlscale.analysis.curves import OF_METHOD, SETTINGS, setting_of
 from dlscale.benchmarks.records.cell import AUTO, Cell, Setting
 from dlscale.collectives import capabilities
 
-CURVE, STEP = "curve", "step"  # factors of a declaration: of any setting, of a ladder
-PLAIN = "plain"
+CURVE = "curve"  # the factor of a declaration of any setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variants:
-    """The axes or the ladder of a study: setting -> values, the first of which is the reference; or steps."""
+    """The axes of a study: setting -> values, the first of which is the reference."""
 
     axes: Mapping[str, Sequence[Setting]] = field(default_factory=dict)
-    ladder: Sequence[Mapping[str, Setting]] = ()
-    own: Mapping[str, Setting | None] = field(
-        default_factory=dict
-    )  # the study's values of the ladder's settings
 
     def __bool__(self) -> bool:
-        return bool(self.axes or self.ladder)
+        return bool(self.axes)
 
     @property
     def factor(self) -> str:
-        """What is compared: steps; backends with what belongs to them, in one family; or curves of several families."""
-        if self.ladder:
-            return STEP
+        """What is compared: backends with what belongs to them, in one family; or curves of several families."""
         return "backend" if all("." in name or name in OF_METHOD for name in self.axes) else CURVE
 
     @property
@@ -52,26 +45,6 @@ class Variants:
             else:
                 place.append(known)
         return tuple(place)
-
-    def step(self, cell: Cell) -> int | None:
-        """The step of the ladder that a cell is on; None if it is on none."""
-        names = {name for step in self.ladder for name in step}
-        settings, found = dict(self.own), None
-        for index, step in enumerate(self.ladder):
-            settings |= step
-            wanted = {name: settings.get(name) for name in names if concerns(name, cell)}
-            # The preset's own batch is not known here: any fits, and a later step says which.
-            if all(
-                (name == "batch" and value is None) or _same(setting_of(cell, name), value)
-                for name, value in wanted.items()
-            ):
-                found = index
-        return found
-
-    def step_text(self, index: int) -> str:
-        """What a step of the ladder adds: `cycle_time_ms=5, compiled`; `plain` for nothing."""
-        added = [setting_text(name, value) for name, value in self.ladder[index].items()]
-        return ", ".join(added) or PLAIN
 
 
 def concerns(name: str, cell: Cell) -> bool:

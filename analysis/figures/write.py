@@ -36,7 +36,6 @@ NAMES = (
     "busbw",
     "heatmap",
     "start-up",
-    "ladder",
     "time-to-solution",
     "algorithms",
     "learning-curves",
@@ -59,7 +58,7 @@ def write_figures(
     under strong scaling; `ecdf` is the distribution of step times; `start-up-<framework>` is the time before training.
     `waterfall` needs controls, `heatmap` more than one rank, `busbw` runs with communication only.
     `curves-throughput` and `curves-efficiency` have all curves of a study whose axes make several families.
-    `ladder` is the gain of each step of a ladder. `time-to-solution` needs trainings with a target;
+    `time-to-solution` needs trainings with a target;
     `-evaluations.csv` has all of their evaluations, which `learning-curves` draws; `algorithms` compares several ways
     of training; `frameworks` has the same training in both frameworks side by side. `pareto` is what
     the target costs. If backends

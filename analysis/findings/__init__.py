@@ -15,7 +15,6 @@ NAMES = (
     "memory",
     "stragglers",
     "heat_maps",
-    "ladder",
     "contrast_table",
     "backends",
     "advice",

@@ -2,8 +2,8 @@
 
 The levels of one factor of a study are compared with one reference wherever all else is equal. In a study with axes
 each curve is compared with one other that differs from it in one setting: along an axis with the curve of the first
-value, and curves of all first values with the first backend; on a ladder each step is compared with the one before it
-(docs/comparing.md). Of two studies the same cells are compared. They have no common blocks: nothing is claimed of them.
+value, and curves of all first values with the first backend (docs/comparing.md). Of two studies the same cells are
+compared. They have no common blocks: nothing is claimed of them.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def declare_variants(
     ranks: Sequence[int] = (),
     backends: Sequence[str] = (),
 ) -> Declaration:
-    """The comparisons of a study with axes or a ladder, where gradients are exchanged, on several ranks.
+    """The comparisons of a study with axes, where gradients are exchanged, on several ranks.
 
     Raises UsageError if there is nothing to compare.
     """
@@ -299,7 +299,7 @@ def declare_variants(
     pairs: list[Declared] = []
     left_out: list[str] = []
     for group in _grouped(sides, without=ignored):
-        found = _steps(group, variants) if variants.ladder else _along_axes(group, variants, order)
+        found = _along_axes(group, variants, order)
         pairs += found
         compared = {side.cell.id for pair in found for side in (pair.contender, pair.reference)}
         left_out += [f"{side.name}: without its reference" for side in group if side.cell.id not in compared]
@@ -315,30 +315,8 @@ def _of_equal_size(side: Side) -> Rates:
 
 def _names(members: Sequence[CellLaunches], variants: Variants) -> dict[str, str]:
     """Cell id -> the name of its side."""
-    if variants.ladder:
-        return {launches.id: step_name(launches.cell, variants) for launches in members}
     named = named_cells((launches.cell for launches in members), settings=variants.settings)
     return {launches.id: level_of(named[launches.id], "backend") for launches in members}
-
-
-def step_name(cell: Cell, variants: Variants) -> str:
-    """`ring step 2 (+ compiled)`; the first step has no plus."""
-    step = variants.step(cell)
-    if step is None:
-        return level_of(cell, "backend")
-    return f"{cell.carrier} step {step} ({'+ ' if step else ''}{variants.step_text(step)})"
-
-
-def _steps(group: Sequence[Side], variants: Variants) -> list[Declared]:
-    """Each step versus the one before it, which of a backend's steps were measured."""
-    pairs = []
-    for key in dict.fromkeys((side.cell.carrier, side.cell.num_servers) for side in group):
-        own = [side for side in group if (side.cell.carrier, side.cell.num_servers) == key]
-        on = {step: side for side in own if (step := variants.step(side.cell)) is not None}
-        pairs += [
-            Declared(contender=on[step], reference=on[step - 1]) for step in sorted(on) if step - 1 in on
-        ]
-    return pairs
 
 
 def _along_axes(group: Sequence[Side], variants: Variants, order: Sequence[str]) -> list[Declared]:

@@ -9,7 +9,7 @@ from dlscale.analysis.curves import Value, curves_of, missing_from
 from dlscale.analysis.declare import Column, Sentence, Table, brief, family_tags
 from dlscale.analysis.families import Family, on_most_ranks
 from dlscale.analysis.finding import Finding
-from dlscale.analysis.findings import ladder, memory, predicted_points, scaling, solution_table
+from dlscale.analysis.findings import memory, predicted_points, scaling, solution_table
 from dlscale.analysis.findings.contrasts import study_contrasts
 from dlscale.analysis.findings.curve_plots import (
     IDEAL,
@@ -196,14 +196,14 @@ MOST_ROWS = 16  # of all tables on a screen; of more those on fewer ranks are le
 
 
 def _screen(study: Measured) -> Iterator[Block]:
-    """The verdict and the trainings of each family; a ladder or trainings to a target have screens of their own."""
+    """The verdict and the trainings of each family; trainings to a target have a screen of their own."""
     rows = scaling.FINDING.of(study)
     solved = {row.family for row in solution_table.FINDING.of(study)}
     if not rows:
         yield Sentence(text="No records: nothing has been measured yet.")
     trained = {
         family: [row for row in rows_of(rows, family) if row.cell.control == "train"]
-        for family in (() if ladder.FINDING.of(study) else study.families)
+        for family in study.families
         if family not in solved
     }
     alone = [family for family, own in trained.items() if on_one_rank(own)]

@@ -46,7 +46,6 @@ from dlscale.analysis.text import (
     training_title,
     workload_title,
 )
-from dlscale.analysis.variants import STEP
 from dlscale.collectives.sharding import NONE
 
 
@@ -292,11 +291,11 @@ def _plots(waterfalls: Iterable[Waterfall]) -> Iterator[Block]:
 def _screen(study: Measured) -> Iterator[Block]:
     """The largest loss of each backend on the most ranks of each family; nothing of a busy machine.
 
-    Ladders and trainings to a target have screens of their own.
+    Trainings to a target have a screen of their own.
     """
     waterfalls = [waterfall for waterfall in FINDING.of(study) if not waterfall.cell.target]
     families = dict.fromkeys(waterfall.family for waterfall in waterfalls)
-    if is_busy(study) or study.variants.factor == STEP:
+    if is_busy(study):
         return
     texts = {largest_loss(waterfall) for waterfall in on_most_ranks(waterfalls)}
     if len(texts) == 1 and not any(waterfall.largest for waterfall in waterfalls):

@@ -19,7 +19,6 @@ from dlscale.analysis.statistics import blocks_needed, half_width
 from dlscale.analysis.text import plural
 from dlscale.base.quantities import format_seconds
 from dlscale.benchmarks.records.cell import Case, Cell
-from dlscale.benchmarks.study.axes import PLAIN
 from dlscale.benchmarks.study.plan import Launch, Plan, num_comparisons
 from dlscale.benchmarks.study.splitting import row_carriers
 from dlscale.collectives import capabilities
@@ -124,16 +123,11 @@ def counts_text(*, num_cells: int, num_launches: int, num_cases: int) -> str:
 
 
 def axes_text(plan: Plan) -> str:
-    """`axes: gloo.bucket_cap_mb 1, 25: 3 curves`, or the steps of the ladder; empty without either."""
+    """`axes: gloo.bucket_cap_mb 1, 25: 3 curves`; empty without any."""
     study = plan.study
     cells = {case.cell.id: case.cell for case in cases_of(plan.launches) if case.cell.control == "train"}
     named = named_cells(cells.values(), settings=SETTINGS).values()
     curves = {(cell.workload, cell.framework, cell.num_servers, cell.curve) for cell in named}
-    if study.ladder:
-        steps = [
-            ", ".join(f"{name}={value}" for name, value in step.items()) or PLAIN for step in study.ladder
-        ]
-        return f"ladder: {' > '.join(steps)}"
     axes = [f"{name} {', '.join(map(str, values))}" for name, values in study.axes.items()]
     return f"axes: {'; '.join(axes)}: {plural(len(curves), 'curve')}" if axes else ""
 
@@ -259,8 +253,8 @@ def _show_precision(campaign: Campaign) -> None:
     needed = blocks_needed(comparisons)
     verdict = "planned" if plan.num_launches >= needed else f"too few: give --launches {needed}"
     compared = f"backends with {exchanging[0]}"
-    if plan.study.axes or plan.study.ladder:
-        compared = "curves" if plan.study.axes else "steps with the ones before"
+    if plan.study.axes:
+        compared = "curves"
     click.echo(
         f"{plural(comparisons, 'comparison')} of {compared} need{'s' * (comparisons == 1)} {needed} launches of each: "
         f"{verdict}"

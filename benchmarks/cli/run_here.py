@@ -124,7 +124,7 @@ def _run_launches(campaign: Campaign, launches: list[Launch]) -> None:
     """Run the launches block by block; at the end of each, up to a limit, those again that other programs disturbed."""
     plan = campaign.plan
     repeats = 0 if plan.study.rules.has_training_run else math.ceil(plan.study.repeats * len(launches))
-    several = plan.study.axes or plan.study.ladder
+    several = plan.study.axes
     # Of all cases: a launch whose training is done begins with another one.
     cells = (case.cell for launch in plan.launches for case in launch.cases) if several else ()
     named = named_cells(cells, settings=SETTINGS)

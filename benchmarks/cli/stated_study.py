@@ -13,9 +13,8 @@ from dlscale.analysis.variants import Variants
 from dlscale.base.errors import UsageError
 from dlscale.base.files import read_regular
 from dlscale.base.parsing import parse_json_object
-from dlscale.benchmarks.records.cell import Setting
 from dlscale.benchmarks.records.record import BASES, Base
-from dlscale.benchmarks.study.axes import TARGET_FIELDS, stated
+from dlscale.benchmarks.study.axes import TARGET_FIELDS
 from dlscale.benchmarks.study.study import Study
 from dlscale.benchmarks.study.study_file import STUDY_FILE
 from dlscale.benchmarks.systems.system import System
@@ -38,16 +37,14 @@ class StatedStudy:
 
     @property
     def variants(self) -> Variants | None:
-        """The axes or the ladder of the study; None where it has none, or that is not said."""
+        """The axes of the study; None where it has none, or that is not said."""
         try:
             study = Study.model_validate(self.fields)
         except ValidationError:
             return None
-        known = stated(study.model_dump())
-        own: dict[str, Setting | None] = {name: known.get(name) for step in study.ladder for name in step}
         # Learning rates change no speed.
         axes = {name: values for name, values in study.axes.items() if name not in TARGET_FIELDS}
-        return Variants(axes=axes, ladder=study.ladder, own=own) or None
+        return Variants(axes=axes) or None
 
     @property
     def base(self) -> Base | None:

@@ -1,4 +1,4 @@
-"""Axes of a study: settings with several values, each a curve of its own; and ladders, which turn settings on in steps.
+"""Axes of a study: settings with several values, each a curve of its own.
 
 A setting is named as everywhere else: a field such as `batch` or `shard` (`FIELDS`), a target's `learning_rate`, a
 backend's option `horovod.cycle_time_ms`, an algorithm's `easgd.interval`, or an environment variable
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -32,7 +32,6 @@ OPTION = re.compile(r"[a-z_0-9]+\.[A-Za-z_0-9]+")  # of a backend or an algorith
 OWN_VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS)_NUM_THREADS|DLSCALE_.*")
 OPTION_TABLES = ("backend_options", "algorithm_options")  # of a study
 VARIABLES = "environment_variables"
-PLAIN = "plain"  # a step of a ladder without settings
 
 Settings = Mapping[str, Setting]
 
@@ -140,41 +139,10 @@ def read_options(text: str) -> dict[str, dict[str, Any]]:
     return options
 
 
-def read_step(text: str, *, backend: str | None) -> dict[str, Setting]:
-    """The settings of a ladder's step: `cycle_time_ms=5,compiled`; a name alone means true, `plain` nothing.
-
-    A name that is no field and has no dot is an option of `backend`. Raises ValueError.
-    """
-    settings: dict[str, Setting] = {}
-    for word in [] if text.strip() == PLAIN else split_list(text):
-        name, equals, value = word.partition("=")
-        if equals and not value:
-            raise ValueError(f"{word!r} has an empty value; write NAME=VALUE")
-        if name not in FIELDS and "." not in name and not name.isupper():
-            if backend is None:
-                raise ValueError(f"{name!r} is an option of which backend? write BACKEND.{name}")
-            name = f"{backend}.{name}"
-        path_of(name)  # raises for no setting
-        if name in settings:
-            raise ValueError(f"{name} is twice in the step {text!r}; give it once")
-        settings[name] = _value(value) if equals else True
-    return settings
-
-
-def read_ladder(text: str) -> list[str]:
-    """The steps between `>`. Raises ValueError unless there are two or more, none of them empty."""
-    steps = [step.strip() for step in text.split(">")]
-    if len(steps) < 2 or not all(steps):
-        raise ValueError(
-            f"{text!r} is no ladder; write steps between '>', e.g. 'plain > cycle_time_ms=5 > compiled'"
-        )
-    return steps
-
-
 def with_axes(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a study with lists of values as `axes`, whose first values take the fields' places.
 
-    Steps of a ladder that are text are read. Raises ValueError.
+    Raises ValueError.
     """
     fields = dict(values)
     known = fields.get("axes") or {}
@@ -185,12 +153,6 @@ def with_axes(values: Mapping[str, Any]) -> dict[str, Any]:
         axes = {name: checked_values(several, what=name) for name, several in axes.items()}
         fields = placed(fields, {name: several[0] for name, several in axes.items()})
         fields["axes"] = {name: several for name, several in axes.items() if len(several) > 1}
-    if isinstance(fields.get("ladder"), list) and isinstance(fields.get("backends"), list):
-        named = [name for name in fields["backends"] if name != "none"]
-        backend = named[0] if len(named) == 1 else None
-        fields["ladder"] = [
-            read_step(step, backend=backend) if isinstance(step, str) else step for step in fields["ladder"]
-        ]
     return fields
 
 
@@ -231,31 +193,17 @@ def changed_value(own: Any, change: Any, *, depth: int) -> Any:
     return merged or own
 
 
-def cumulative(ladder: Iterable[Settings]) -> list[dict[str, Setting]]:
-    """The settings that hold on each step of a ladder: its own and those of the steps before."""
-    steps: list[dict[str, Setting]] = []
-    for step in ladder:
-        steps.append({**(steps[-1] if steps else {}), **step})
-    return steps
-
-
 def variant_settings(
-    axes: Mapping[str, Sequence[Setting]], ladder: Sequence[Settings], *, backend: str, algorithm: str
+    axes: Mapping[str, Sequence[Setting]], *, backend: str, algorithm: str
 ) -> list[dict[str, Setting]]:
     """The settings of each variant of a backend with an algorithm, without options of others; the first one's first.
 
-    Those of axes are all combinations of their values, those of a ladder each step with all before it. Raises
-    ValueError for too many.
+    They are all combinations of the axes' values. Raises ValueError for too many.
     """
 
     def concerns(name: str) -> bool:
         return not is_option(name) or name.partition(".")[0] in (backend, algorithm)
 
-    if ladder:
-        kept = [
-            {name: value for name, value in step.items() if concerns(name)} for step in cumulative(ladder)
-        ]
-        return [step for place, step in enumerate(kept) if step not in kept[:place]]
     own = {name: values for name, values in axes.items() if concerns(name)}
     if (number := math.prod(map(len, own.values()))) > MOST_VARIANTS:
         raise ValueError(

@@ -24,7 +24,7 @@ def check_owned_options(study: Study) -> None:
     for backend in study.backend_options:
         one_of("backend", backend, BACKENDS)
     _check_algorithms(study)
-    for name in (*study.axes, *(name for step in study.ladder for name in step)):
+    for name in study.axes:
         if is_option(name):
             _check_owner(study, name)
     for backend in study.backends:

@@ -24,7 +24,6 @@ from dlscale.benchmarks.study.axes import (
     VARIABLES,
     checked_values,
     path_of,
-    read_ladder,
     read_options,
     read_values,
     read_variables,
@@ -67,7 +66,6 @@ FORMS = {
     "backend_options": "BACKEND.OPTION=VALUE,...",
     "algorithm_options": "ALGORITHM.OPTION=VALUE,...",
     "environment_variables": "NAME=VALUE,...",
-    "ladder": "STEP > STEP > ...",
     "target": "METRIC=THRESHOLD",
     "results": "a folder",
     "compute": "real, sleep:FORWARD,BACKWARD or profile:STUDY",
@@ -126,8 +124,6 @@ class Option:
         """The value in `text`; those of the fields in `SEVERAL` by their names. Raises ValueError."""
         if self.name in SEVERAL:
             return SEVERAL[self.name](text)
-        if self.name == "ladder":
-            return read_ladder(text)
         words = (text.replace(",", "|") if self._commas else text).split("|")
         if self.several and len(words) > 1:
             checked_values(words, what=repr(text))

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 
 def asked_shards(study: Study) -> list[str]:
-    """All values of `shard` that the study names: its own, those of its axis or of its ladder's steps."""
-    steps = [step["shard"] for step in study.ladder if "shard" in step]
-    return list(dict.fromkeys(map(str, [study.shard, *study.axes.get("shard", ()), *steps])))
+    """All values of `shard` that the study names: its own and those of its axis."""
+    return list(dict.fromkeys(map(str, [study.shard, *study.axes.get("shard", ())])))
 
 
 def carried_shards(backend: str, frameworks: Iterable[str]) -> frozenset[str]:

@@ -30,11 +30,9 @@ from dlscale.benchmarks.records.cell import ScalingMode, Setting
 from dlscale.benchmarks.records.record import Base
 from dlscale.benchmarks.study.axes import (
     OPTION_TABLES,
-    TARGET_FIELDS,
     changed_value,
     check_variable,
     checked_values,
-    cumulative,
     leave_out,
     placed,
     stated,
@@ -222,11 +220,6 @@ class Study(Frozen):
     )
     # Setting -> its values: each a curve of its own. The fields above have the first.
     axes: dict[Text, list[Setting]] = where_given({})
-    ladder: list[dict[Text, Setting]] = where_given(
-        [],
-        description="Steps of an ablation between '>', each with the settings that it adds to those before: "
-        "plain > bucket_cap_mb=25,precision=bf16 > compiled.",
-    )
     target: TargetRules | None = where_given(None)  # of a study of time to solution
     choice: ChoiceRules | None = where_given(None)  # of one that compares frameworks
     # Workload -> facts, of those that are files of the user's.
@@ -267,20 +260,6 @@ class Study(Frozen):
     def _check_variants(self) -> Study:
         for name in self.environment_variables:
             check_variable(name)
-        if self.ladder and (self.axes or len(self.ladder) < 2):
-            raise ValueError(
-                "a ladder has two steps or more, and no axis beside it; give one value of everything else"
-            )
-        if any(name in TARGET_FIELDS for step in self.ladder for name in step):
-            raise ValueError("a learning rate is no step of a ladder: it changes no speed; leave it out")
-        for name in ("sequence_length", "height"):
-            if any(name in step for step in self.ladder):
-                raise ValueError(f"{name} is no step of a ladder: it changes the work; give it as an axis")
-        if self.ladder and self.ranks == [1]:
-            raise ValueError("a ladder on 1 rank, which exchanges nothing; give --ranks 2 or more")
-        steps = cumulative(self.ladder)
-        if idle := [index for index in range(1, len(steps)) if steps[index] == steps[index - 1]]:
-            raise ValueError(f"step {idle[0]} of the ladder changes nothing; leave it out")
         for backend in self.backends:
             self.variants(backend)
         return self
@@ -295,7 +274,7 @@ class Study(Frozen):
         algorithms = self.algorithms_over(backend)
         settings_of = {
             algorithm: carried_settings(
-                variant_settings(self.axes, self.ladder, backend=backend, algorithm=algorithm),
+                variant_settings(self.axes, backend=backend, algorithm=algorithm),
                 own=self.shard,
                 backend=backend,
                 algorithm=algorithm,
@@ -303,10 +282,10 @@ class Study(Frozen):
             )
             for algorithm in algorithms
         }
-        nothing_varies = not (self.axes or self.ladder) and len(self.algorithms) == 1
+        nothing_varies = not self.axes and len(self.algorithms) == 1
         if nothing_varies and settings_of == {self.algorithms[0]: [{}]}:
             return [self]
-        fields = self.model_dump() | {"axes": {}, "ladder": []}
+        fields = self.model_dump() | {"axes": {}}
         try:
             return [
                 Study.model_validate(placed(fields | {"algorithms": [algorithm]}, settings))

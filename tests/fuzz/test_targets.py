@@ -32,7 +32,6 @@ FOUND = [
     ("files of the kernel", b"K\n", "²\n".encode()),
     ("files that ranks left", b"fuzz-a", b"fuzz\0a"),
     ("output of Slurm", b"PartitionName=gpu", b"PartitionName=big"),
-    ("step of a ladder", b"X", b"X" * 10**5),
     ("results", b'"status"', b'"report", "made-0a1b2c3d", "--full"'),
     ("results", b'"status"', b'"figures", "made-0a1b2c3d", "--only", "ecdf"'),
 ]

@@ -1,19 +1,15 @@
-"""Curves along axes, and steps of a ladder, are compared pair by pair, as backends are."""
+"""Curves along axes are compared pair by pair, as backends are."""
 
-import numpy as np
 import pytest
 
 from dlscale.analysis.figures.write import write_figures
-from dlscale.analysis.findings import backends, ladder, scaling
+from dlscale.analysis.findings import backends, scaling
 from dlscale.analysis.findings.contrast_declaration import declare_variants
 from dlscale.analysis.findings.contrasts import study_contrasts
-from dlscale.analysis.findings.ladder import ladder_sentences
-from dlscale.analysis.form import SCREEN
 from dlscale.analysis.launches import launches_of
 from dlscale.analysis.measured import measure
 from dlscale.analysis.variants import Variants
 from dlscale.benchmarks.study.plan import num_comparisons
-from tests.analysis.reading import data_of, screen_text
 from tests.made_records import make_record
 
 BUCKETS = Variants(axes={"gloo.bucket_cap_mb": [25, 1, 5]})
@@ -103,21 +99,6 @@ def test_sharded_curves_are_compared_with_the_unsharded_one_of_their_backend_in_
     )
 
 
-def test_a_step_of_a_ladder_may_shard():
-    variants = Variants(ladder=[{}, {"shard": "optimizer"}, {"shard": "parameters"}], own={"shard": "none"})
-    rates = zip((80, 75, 70), SHARDS.axes["shard"], strict=True)
-    cells = [(rate, {"backend": "gloo", "shard": shard}) for rate, shard in rates]
-    assert pairs(launches(cells), variants) == (
-        "step",
-        {
-            ("gloo step 1 (+ optimizer sharded)", "gloo step 0 (plain)"),
-            ("gloo step 2 (+ parameters sharded)", "gloo step 1 (+ optimizer sharded)"),
-        },
-    )
-    (steps,) = ladder.ladders(ladder.ladder_steps(measure(launches(cells), variants=variants)))
-    assert [step.adds for step in steps] == ["plain", "optimizer sharded", "parameters sharded"]
-
-
 def test_the_verdict_on_a_value_is_that_of_its_comparison():
     records = launches([(90, gloo(25)), (70, gloo(1)), (90.05, gloo(5))])
     study = measure(records, order=["gloo"], variants=BUCKETS)
@@ -149,62 +130,3 @@ def test_batches_have_base_cases_and_a_figure_of_all_curves(tmp_path):
     paths = write_figures(table, tmp_path, only=["throughput", "efficiency"])
     stem = "hep_cnn-tiny-torch-weak-curves"
     assert {f"{stem}-efficiency.png", f"{stem}-throughput.csv"} <= {path.name for path in paths}
-
-
-STEPS = Variants(
-    ladder=[{"gloo.bucket_cap_mb": 1}, {"gloo.bucket_cap_mb": 25}, {"precision": "bf16"}, {"MPICH_X": "1"}],
-    own={"gloo.bucket_cap_mb": None, "precision": "fp32", "MPICH_X": None},
-)
-RUNGS = [
-    (50, gloo(1)),
-    (60, gloo(25)),
-    (60.06, gloo(25, precision="bf16")),
-    (54, gloo(25, precision="bf16", variables={"MPICH_X": "1"})),
-]
-
-
-def ladder_study(**options):
-    return measure(launches(RUNGS, **options), order=["gloo"], variants=STEPS)
-
-
-def test_a_step_is_compared_with_the_one_before_and_gains_multiply():
-    study = ladder_study()
-    rows = data_of(study)["ladders"]
-    assert [(row["step"], row["adds"], row["verdict"]) for row in rows] == [
-        (0, "bucket_cap_mb=1", "start"),
-        (1, "bucket_cap_mb=25", "faster"),
-        (2, "bf16", "alike"),
-        (3, "MPICH_X=1", "slower"),
-    ]
-    gains = [row["gain"] for row in rows[1:]]
-    assert gains == pytest.approx([0.2, 0.001, -0.1], abs=0.003)
-    assert rows[3]["gain_in_total"] == pytest.approx(np.prod([1 + gain for gain in gains]) - 1)
-    assert rows[0]["gain"] is rows[0]["gain_in_total"] is None
-    assert rows[0]["order"] == "bucket_cap_mb=1 > bucket_cap_mb=25 > bf16 > MPICH_X=1"
-    said = " ".join(ladder_sentences(ladder.FINDING.of(study)))
-    for text in ("nothing: bf16.", "Gain: bucket_cap_mb=25 +19.", "Loss: MPICH_X=1 -10", "in another order"):
-        assert text in said
-    assert screen_text(study).startswith("Ladder of gloo on 2 ranks: ")
-
-
-def test_few_launches_claim_no_step():
-    steps = ladder.FINDING.of(ladder_study(num_blocks=3))
-    verdicts = [step.verdict for step in steps[1:]]
-    assert verdicts == ["cannot be shown", "no difference", "cannot be shown"]
-    assert "Insufficient data on bucket_cap_mb=25, MPICH_X=1: 3 launches" in " ".join(ladder_sentences(steps))
-
-
-def test_the_figure_of_a_ladder_has_a_point_per_step_and_one_for_all():
-    table = ladder_study()
-    (family,) = {step.family for step in ladder.FINDING.of(table) if not step.index}
-    figure = ladder.ladder_figure(table, family, SCREEN)
-    (plot,) = figure.panels
-    points = {(series.name, point.x): round(point.y, 2) for series in plot.series for point in series.points}
-    assert points == {
-        ("gain", 1): 0.2,
-        ("not shown to be either", 2): 0.2,
-        ("loss", 3): 0.08,
-        ("all steps", 4): 0.08,
-    }
-    assert [label.split("+")[0] for _, label in plot.x.ticks] == ["1: ", "2: ", "3: ", "all steps"]
-    assert len(figure.rows) == 4

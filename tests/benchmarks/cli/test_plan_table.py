@@ -153,12 +153,6 @@ def test_values_of_a_setting_have_rows_of_their_own_named_by_what_differs():
     assert found == {(backend, precision) for backend in ("ring", "gloo") for precision in ("fp32", "bf16")}
 
 
-def test_a_plan_says_the_steps_of_its_ladder():
-    plan = a_plan(backends=["gloo"], ladder=["plain", "bucket_cap_mb=5", "compiled,MPICH_X=1"])
-    assert axes_text(plan) == "ladder: plain > gloo.bucket_cap_mb=5 > compiled=True, MPICH_X=1"
-    assert axes_text(a_plan()) == ""
-
-
 def test_progress_names_the_curve_also_of_a_launch_whose_training_is_done(monkeypatch, capsys):
     plan = a_plan(backends=["gloo"], backend_options={"gloo": {"bucket_cap_mb": [25, 5]}}, launches=1)
     left = [

@@ -1,14 +1,13 @@
 """Settings with several values: each value is a case of its own, and a mistake is one line."""
 
 import json
-from functools import partial
 from importlib import resources
 
 import pytest
 
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.records.cell import Cell
-from dlscale.benchmarks.study.axes import read_ladder, read_options, read_step, read_variables
+from dlscale.benchmarks.study.axes import read_options, read_variables
 from dlscale.benchmarks.study.expand import expand
 from dlscale.benchmarks.study.plan import num_comparisons
 from dlscale.benchmarks.study.settings import OPTIONS
@@ -117,11 +116,6 @@ MALFORMED = [
     (read_variables, "no setting", ["a'b=1", "A.B=1"]),
     (read_variables, "no environment variable", ["batch=4", "ring.teams=2"]),
     (OPTIONS["batch"].read, r"16|number", ["16|", "16|16", "16|x"]),
-    (read_ladder, "is no ladder", ["plain", "plain > ", "> compiled"]),
-    (partial(read_step, backend="ring"), "empty value", ["a="]),
-    (partial(read_step, backend="ring"), "twice", ["a=1,a=2"]),
-    (partial(read_step, backend="ring"), "no setting", ["a b c-d"]),
-    (partial(read_step, backend=None), "an option of which backend", ["threads=2"]),
 ]
 
 
@@ -138,7 +132,6 @@ def test_a_malformed_text_is_refused(read, words, text):
     [
         {"algorithms": ["sync", "easgd"]},
         {"batch": [2, 4], "backend_options": {"gloo": {"bucket_cap_mb": [1, 25]}}},
-        {"backends": ["gloo"], "ladder": ["plain", "bucket_cap_mb=5", "compiled"]},
     ],
 )
 def test_a_study_is_read_back_as_it_was(changes):
@@ -163,7 +156,7 @@ def test_settings_of_the_training_make_curves_of_every_backend_with_base_cases_o
 
 def test_a_study_without_axes_and_a_cell_without_variables_are_written_as_before():
     study = load_study("weak-scaling")
-    new = {"axes", "ladder", "environment_variables", "algorithms", "algorithm_options"}
+    new = {"axes", "environment_variables", "algorithms", "algorithm_options"}
     assert not new & study.model_dump(mode="json").keys()
     (cell, *_) = trained(plan_of(study.model_copy(update={"launches": 1})))
     assert "variables" not in cell.model_dump()
@@ -213,11 +206,6 @@ def test_lists_in_a_file_are_axes_which_the_command_line_replaces(tmp_path):
         "batch = [1, 2]\nbackend_options = 5",
         "batch = [1, 2]\nbackend_options = {gloo = 5}",
         "batch = [1, 2]\nenvironment_variables = [1]",
-        "ladder = 5",
-        "ladder = [5, 6]",
-        "ladder = [{a = [1]}, {b = 1}]",
-        "ladder = [{nix = 1}, {batch = 2}]",
-        "backends = 5\nladder = ['a', 'b']",
     ],
 )
 def test_a_file_with_nonsense_for_axes_is_refused_in_one_line(tmp_path, line):
@@ -229,26 +217,6 @@ def test_a_file_with_nonsense_for_axes_is_refused_in_one_line(tmp_path, line):
     with pytest.raises(UsageError) as caught:
         load_study(str(path))
     assert "\n" not in str(caught.value)
-
-
-def test_a_ladder_adds_the_settings_of_each_step_to_those_before():
-    steps = read_ladder("plain > gloo.bucket_cap_mb=5 > compiled > bucket_cap_mb=25,precision=bf16")
-    study = load_study("weak-scaling", **SMALL, backends=["none", "gloo"], ladder=steps)
-    assert [(v.backend_options, v.compiled, v.precision) for v in study.variants("gloo")] == [
-        ({}, False, "fp32"),
-        ({"gloo": {"bucket_cap_mb": 5}}, False, "fp32"),
-        ({"gloo": {"bucket_cap_mb": 5}}, True, "fp32"),
-        ({"gloo": {"bucket_cap_mb": 25}}, True, "bf16"),
-    ]
-    # What concerns gloo alone makes no second curve of none.
-    assert [(v.compiled, v.precision) for v in study.variants("none")] == [
-        (False, "fp32"),
-        (True, "fp32"),
-        (True, "bf16"),
-    ]
-    cells = [cell for cell in trained(plan_of(study)) if cell.backend == "gloo"]
-    assert len({cell.id for cell in cells}) == 4
-    assert num_comparisons(cells) == 3
 
 
 def test_learning_rates_of_a_target_are_an_axis(tmp_path):

@@ -5,7 +5,6 @@ import pytest
 from dlscale.base.errors import UsageError
 from tests.benchmarks.study.test_study import cells, plan
 
-GRID = {"algorithm": "downpour", "rates": [0.1, 0.2]}
 MAPS = {"metric": "pixel_distance", "threshold": 0.5, "goals": {}}
 OF_GLOO = [
     ({"batch": [2, 2]}, "batch has the value 2 twice"),
@@ -18,8 +17,6 @@ OF_GLOO = [
     ({"environment_variables": {"OMP_NUM_THREADS": "1"}}, "OMP_NUM_THREADS is dlscale's own"),
     ({"environment_variables": {"MY_TOKEN": ["a", "b"]}}, "looks like a secret"),
     ({"environment_variables": {"lower": ["a", "b"]}}, "'lower' is no setting"),
-    ({"batch": [2, 4], "ladder": ["plain", "compiled"]}, "no axis beside it"),
-    ({"ladder": ["plain"]}, "two steps or more"),
     ({"axes": {"learning_rate": [1e-3, 2e-3]}}, "learning_rate is a setting of a study's target"),
 ]
 OF_RING = [
@@ -84,10 +81,6 @@ OF_SPEED = [
     ),
     ({"workloads": ["gpt"], "preset": "tiny", "sequence_length": [64, 129]}, "has 128 positions"),
     ({"workloads": ["gpt"], "sequence_length": 0}, "sequence_length.*more than 0"),
-    (
-        {"workloads": ["gpt"], "backends": ["ring"], "ladder": ["plain", "sequence_length=64"]},
-        "sequence_length is no step of a ladder: it changes the work; give it as an axis",
-    ),
     ({"target": {"learning_rate": 1e-3}}, r"belongs to time-to-solution: leave target\.learning_rate out"),
 ]
 OF_TARGETS = [
@@ -114,11 +107,8 @@ OF_TARGETS = [
     ({"held_out": 1e-6}, "holds out 0 and leaves 4000"),
     ({"held_out": 0.9999}, "one global batch of 32"),
     ({"max_seconds": 0.001}, "an evaluation on 503 held-out samples takes about 0.033 s alone"),
-    ({"search": [1e-3, 2e-3, 4e-3], "grids": [GRID]}, "downpour has 2 rates and search has 3; give as many"),
-    ({"search": [1e-3, 2e-3], "grids": [GRID | {"rates": [0.2, 0.1]}]}, "ascending, each there once"),
 ]
 OF_SOLUTIONS = [
-    ({"ladder": [{}, {"learning_rate": 2e-3}]}, "a learning rate is no step of a ladder"),
     ({"rules": {"train_steps": 100}}, r"end at their target: leave out rules\.train_steps"),
     (
         {

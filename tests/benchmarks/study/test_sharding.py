@@ -69,11 +69,6 @@ def test_communication_only_is_a_control_of_averages():
     assert {cell.shard for cell in cells if cell.control == "exchange"} == {"none"}
 
 
-def test_a_ladder_shards_in_steps():
-    planned = plan(backends=["ring"], ladder=["plain", "shard=optimizer", "shard=parameters"])
-    assert [cell.shard for cell in sorted(trained(planned), key=lambda c: NAMES.index(c.shard))] == [*NAMES]
-
-
 @pytest.mark.parametrize("text", ["none,optimizer", "none|optimizer"])
 def test_values_are_separated_by_commas_or_bars(text):
     assert OPTIONS["shard"].read(text) == ["none", "optimizer"]

@@ -49,7 +49,7 @@ PLANNED = (
     "target.momentum=0.9", "target.weight_decay=0.01",
     "choice.job_limit=30min", "system=local", "environment=.venv", "data=synthetic",
     "compute=sleep:10ms,20ms", "account=m1759", "walltime=30min", "max_node_hours=10.5", "wait_quiet=1s",
-    "emulation=link_rate=400Mb/s,queue=2MB", "results=results", "ladder=plain > compiled", "nodes=1,2",
+    "emulation=link_rate=400Mb/s,queue=2MB", "results=results", "nodes=1,2",
     "ranks_per_node=2", "partition=debug", "allocations=2", "allow_open_ports=no", "backend_options=ring.teams=2",
     "figures=no",
 )  # fmt: skip
@@ -57,7 +57,6 @@ STUDIES = (
     "weak-scaling",
     "strong-scaling",
     "time-to-solution",
-    "ablation",
     "algorithms",
     "frameworks",
 )

@@ -21,7 +21,7 @@ from dlscale.base.quantities import (
     parse_size,
     parse_sizes,
 )
-from dlscale.benchmarks.study.axes import read_ladder, read_options, read_step, read_variables
+from dlscale.benchmarks.study.axes import read_options, read_variables
 from dlscale.benchmarks.study.study import load_study
 from dlscale.benchmarks.systems.emulation import with_emulation
 from dlscale.benchmarks.systems.lint import lint
@@ -69,8 +69,6 @@ TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "options of backends": (read_options, "horovod.cycle_time_ms=0.5 grpc_ps.x=[1]"),
     "values of an axis": (read_options, "horovod.cycle_time_ms=0.5|1|5,grpc_ps.x=a|b"),
     "variables": (read_variables, "MPICH_ASYNC_PROGRESS=0|1 OTHER=x"),
-    "step of a ladder": (partial(read_step, backend="ring"), "cycle_time_ms=5,compiled,precision=bf16,X=1"),
-    "ladder": (read_ladder, "plain > a=1,b > compiled"),
     "list of hosts": (expand_hostlist, "nid00[001-004,7],x[1-2]-ib"),
     "width": (parse_width, "8.4cm"),
     "computation": (read_slept, "sleep:10ms,20ms"),
