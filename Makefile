@@ -54,7 +54,7 @@ time-to-solution: $(NEEDED)  ## Trainings to a target: how long until the networ
 compare-algorithms: $(NEEDED)  ## Every algorithm to one target (LEARNING_RATE='0.001|0.002')
 	@$(BIN)/dlscale run algorithms $(OPTIONS)
 
-compare-frameworks: $(NEEDED)  ## TensorFlow and PyTorch, compiled or not: which to use here (WORKLOADS=all LOSSES=no JOB_LIMIT=30min FORMATS=all)
+compare-frameworks: $(NEEDED)  ## Speed in TensorFlow and PyTorch, compiled or not (WORKLOADS=all COMPILED=no)
 	@$(BIN)/dlscale run frameworks $(OPTIONS)
 
 horovod: $(NEEDED)  ## Build Horovod for ENVIRONMENT (cached by version)

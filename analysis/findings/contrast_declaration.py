@@ -169,7 +169,7 @@ def declare(
         several = " on several ranks" if factor == "backend" else ""
         present = f"only {levels[0]}{several}" if levels else f"no training{several}"
         raise UsageError(
-            f"nothing to compare: of {factor} there is {present} in these records; choose another --factor, or "
+            f"nothing to compare: of {factor} there is {present} in these records; choose another --by, or "
             "measure another value of it in the same study"
         )
     first = find_level(reference, levels, factor=factor) if reference else None

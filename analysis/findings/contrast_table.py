@@ -24,7 +24,6 @@ from dlscale.analysis.plots import Block
 from dlscale.analysis.records import attributes, method_columns
 from dlscale.analysis.statistics import LEVEL, Interval, disagree
 from dlscale.analysis.text import RATIO_LIMITS, backend_name, interval_columns, plural, points, workload_title
-from dlscale.analysis.variants import STEP
 
 NAMED = 3  # comparisons named in one sentence
 
@@ -311,7 +310,7 @@ def contrast_texts(contrasts: Iterable[Contrast]) -> Iterator[Sentence]:
 def _screen(study: Measured) -> Iterator[Block]:
     """Sentences about a factor in which two families differ, such as the framework."""
     declared = study.once(study_contrasts)
-    if declared is None or declared.factor in ("backend", STEP):
+    if declared is None or declared.factor == "backend":
         return
     sentences = list(contrast_texts(declared.found)) or [Sentence(text=lead_text(declared))]
     yield from sentences[:MOST_SENTENCES]

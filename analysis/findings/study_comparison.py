@@ -232,7 +232,7 @@ def comparison_verdict(comparison: StudyComparison) -> str:
         example = ",".join([*comparison.factors, *(difference.field.name for difference in blocking[:SHOWN])])
         return (
             f"not comparable: A and B differ in {names}{rest}; measure them alike, or declare what is to be "
-            f"compared: --factor {example}"
+            f"compared: --by {example}"
         )
     warnings = [
         difference

@@ -37,9 +37,7 @@ from dlscale.analysis.launches import latest_good, launches_of
 from dlscale.analysis.measured import measure
 from dlscale.analysis.render.grid import render_legend, render_table
 from dlscale.base.errors import UsageError
-from dlscale.base.quantities import split_list
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, NOT_COMPARABLE
-from dlscale.benchmarks.cli.answer_frameworks import answer
 from dlscale.benchmarks.cli.option_kinds import Backends, Counts, Words
 from dlscale.benchmarks.cli.options import choose_study, json_option, results_option
 from dlscale.benchmarks.cli.predicted import compare_predicted, predicted_option
@@ -55,7 +53,8 @@ from dlscale.benchmarks.study.study_file import read_study_file
 @click.argument("a")
 @click.argument("b", required=False)
 @click.option(
-    "--factor",
+    "--by",
+    "factor",
     type=Words(),
     help="Fields to compare by, e.g. backend,framework. Default: for two studies the fields that vary within A or B; "
     "for one the backend, or the framework if there is only one backend.",
@@ -68,11 +67,6 @@ from dlscale.benchmarks.study.study_file import read_study_file
     "--ranks", type=Counts(), help="Numbers of ranks to compare, in one study; default: all above 1."
 )
 @click.option("--backends", type=Backends(), help="Backends to compare with the reference, in one study.")
-@click.option(
-    "--frameworks",
-    is_flag=True,
-    help="Answer which framework to use, from study A and, for trainings to a target, B; lists with commas.",
-)
 @predicted_option
 @results_option
 @json_option
@@ -83,7 +77,6 @@ def compare(
     reference: str | None,
     ranks: list[int] | None,
     backends: list[str] | None,
-    frameworks: bool,
     predicted: list[str],
     results: Path,
     as_json: bool,
@@ -100,37 +93,29 @@ def compare(
     With --predicted, predictions are held against what study A measured: the error of each size, and whether it is
     inside the band (docs/prediction.md).
 
-    With --frameworks, the answer of `dlscale run frameworks` is given again from its studies.
-
     Exit status: 2 if corrupt records of study A were left out, 3 if what is asked for is not comparable, 4 if no
     comparison inside a study is significant, or no predicted size was measured.
 
     \b
     Examples:
       dlscale compare weak-scaling --reference ring
-      dlscale compare weak-scaling --factor framework --ranks 8
+      dlscale compare frameworks --by framework
       dlscale compare weak-scaling --predicted latest
-      dlscale compare --frameworks frameworks framework-losses
       dlscale compare weak-scaling-1a2b3c4d weak-scaling-5e6f7a8b
-      dlscale compare old/results/local/weak-scaling-1a2b3c4d weak-scaling --factor code,versions
+      dlscale compare old/results/local/weak-scaling-1a2b3c4d weak-scaling --by code,versions
     """  # noqa: D301
-    if frameworks:
-        if factor or reference or ranks or backends or predicted:
-            raise UsageError("--frameworks compares whole studies; leave out the other options")
-        studies = [*split_list(a), *split_list(b or "")]
-        return answer([choose_study(results, name) for name in studies], results, as_json=as_json)
     if predicted:
         folder = folder_of(a, results)
         if b is not None or factor or reference or ranks or backends or folder is None:
             raise UsageError(
-                "--predicted is held against the numbers of one study; leave out --factor, --reference, --ranks, "
+                "--predicted is held against the numbers of one study; leave out --by, --reference, --ranks, "
                 "--backends, records and a second study"
             )
         return compare_predicted(folder, predicted, as_json=as_json)
     if b is None:
         records, bad = attempts(a, results)
         if factor and len(factor) > 1:
-            raise UsageError(f"--factor {','.join(factor)} inside one study; give a single factor")
+            raise UsageError(f"--by {','.join(factor)} inside one study; give a single factor")
         status = contrast_study(
             records,
             folder=folder_of(a, results),

@@ -70,11 +70,6 @@ def plan_and_run(name: str, request: Request, how: Start) -> int:
     system = system_of(request)
     if how.in_allocation and system.state == "retired":
         raise UsageError(f"--in-allocation, but {system.elsewhere}; leave it out: the study is rehearsed")
-    if load_study(name).choice:
-        from dlscale.benchmarks.cli.run_frameworks import run_frameworks
-
-        if (losses := request.get("choice.losses")) is None or losses or not system.has_jobs:
-            return run_frameworks(name, system, request, how)
     if system.has_jobs and not how.in_allocation:
         return _as_jobs(name, system, request, how)
     study = study_of(name, system, request)

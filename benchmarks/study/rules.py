@@ -1,11 +1,10 @@
-"""The tables of a study's file beside its target: [rules] and [choice]."""
+"""A study's [rules]."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated
 
 from pydantic import (
-    BeforeValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -15,7 +14,6 @@ from pydantic import (
 )
 
 from dlscale.base.definitions import Frozen
-from dlscale.base.quantities import Duration, split_list
 
 Steps = Annotated[NonNegativeInt, Field(le=10**12)]
 PositiveSteps = Annotated[PositiveInt, Field(le=10**12)]
@@ -24,12 +22,6 @@ PositiveSteps = Annotated[PositiveInt, Field(le=10**12)]
 SHORT_CONTROL_SECONDS = 0.6  # an estimate of what a short control takes
 MOST_LAUNCHES = 10_000
 NumLaunches = Annotated[PositiveInt, Field(le=MOST_LAUNCHES)]
-DataFormat = Literal["folders", "tfrecord", "lmdb", "list"]
-
-
-def _formats(value: Any) -> Any:
-    names = split_list(value) if isinstance(value, str) else value
-    return list(get_args(DataFormat)) if names == ["all"] else names
 
 
 class Rules(Frozen):
@@ -76,15 +68,3 @@ class Rules(Frozen):
                 f"{self.max_steps}, but {needed} must be measured; shorten the warm-up or raise max_steps"
             )
         return self
-
-
-class ChoiceRules(Frozen):
-    """A study's [choice]: its records answer which framework to use here."""
-
-    losses: bool = Field(True, description="Trainings to a target beside the measurements of speed.")
-    job_limit: Duration = Field(
-        1800.0, description="Wall time of a job, of which start and checkpoint take a share."
-    )
-    formats: Annotated[list[DataFormat], BeforeValidator(_formats)] = Field(
-        [], description="Formats that the images of --data are repackaged in, timed and read, or all."
-    )

@@ -39,7 +39,7 @@ from dlscale.benchmarks.study.axes import (
     variant_settings,
     with_axes,
 )
-from dlscale.benchmarks.study.rules import MOST_LAUNCHES, ChoiceRules, NumLaunches, Rules
+from dlscale.benchmarks.study.rules import MOST_LAUNCHES, NumLaunches, Rules
 from dlscale.benchmarks.study.servers import check_servers
 from dlscale.benchmarks.study.sharding import carried_settings
 from dlscale.benchmarks.study.target import INTERVALS, TargetRules
@@ -221,7 +221,6 @@ class Study(Frozen):
     # Setting -> its values: each a curve of its own. The fields above have the first.
     axes: dict[Text, list[Setting]] = where_given({})
     target: TargetRules | None = where_given(None)  # of a study of time to solution
-    choice: ChoiceRules | None = where_given(None)  # of one that compares frameworks
     # Workload -> facts, of those that are files of the user's.
     own_models: dict[Text, OwnModel] = where_given({})
     # Workload -> the user's file, until the study's folder has a copy: no path is a part of a study.
@@ -322,14 +321,8 @@ class Study(Frozen):
         return list(checked_values(value, what="the list of algorithms"))  # type: ignore[arg-type]
 
 
-# Tables of a study's options, and what a study without one lacks.
-TABLES: dict[str, type[Frozen]] = {
-    "rules": Rules, "target": TargetRules, "choice": ChoiceRules,
-}  # fmt: skip
-LACKS = {
-    "target": "has no target, which belongs to time-to-solution",
-    "choice": "compares no frameworks, which belongs to frameworks",
-}
+# Tables of a study's options.
+TABLES: dict[str, type[Frozen]] = {"rules": Rules, "target": TargetRules}
 # How deep a change goes into tables; it replaces all other fields.
 _DEPTHS = dict.fromkeys(OPTION_TABLES, 2) | dict.fromkeys(("environment_variables", *TABLES), 1)
 
@@ -354,10 +347,12 @@ def load_study(name: str, /, *, system: System | None = None, **changes: Any) ->
     device = changes.get("device") or study.device
     if device == "gpu" and changes.get("backends") is None and "backends" not in own:
         changes["backends"] = ["none", system.devices.backend if system and system.devices else GPU_BACKEND]
-    for table, lacks in LACKS.items():
-        if getattr(study, table) is None and changes.get(table):
-            asked = next(iter(changes[table]))
-            raise UsageError(f"study {name} {lacks}: leave {table}.{asked} out, or run that study")
+    if study.target is None and changes.get("target"):
+        asked = next(iter(changes["target"]))
+        raise UsageError(
+            f"study {name} has no target, which belongs to time-to-solution: leave target.{asked} out, or "
+            "run that study"
+        )
     values = study.model_dump()
     if set(INTERVALS) & set(changes.get("target") or {}):  # one of either kind takes the place of the study's
         values["target"] = {key: value for key, value in values["target"].items() if key not in INTERVALS}

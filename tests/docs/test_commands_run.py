@@ -27,8 +27,6 @@ ALWAYS = (
     ("checkout", "git clone"),
     ("network", "make collectives"),
     ("network", "dlscale collectives --"),
-    ("files", "make compare-frameworks WORKLOADS=resnet50 DATA=images"),
-    ("files", "dlscale compare --frameworks"),
 )
 REASONS = {
     "checkout": "makes or installs the checkout, of which this is a copy",

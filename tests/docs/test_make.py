@@ -84,7 +84,6 @@ def test_seconds_of_fuzzing_are_a_number():
         ("report", "PREDICTED=latest", "--predicted 'latest'"),
         ("proposal", "PREDICTED=latest", "--predicted 'latest'"),
         ("compare-algorithms", "LEARNING_RATE=0.1|0.2", "run algorithms --set 'learning_rate=0.1|0.2'"),
-        ("compare-frameworks", "LOSSES=no", "run frameworks --set 'losses=no'"),
     ],
 )
 def test_a_variable_of_a_target_is_its_option_on_demand(target, word, option):

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,17 +25,14 @@ from dlscale.analysis.launches import Block, CellLaunches
 from dlscale.analysis.measured import Measured
 from dlscale.analysis.statistics import LEVEL, Interval, block_ratio, median_interval, t_interval
 from dlscale.base.files import write_atomically
-from dlscale.benchmarks.cli.run_frameworks import prepare
 from dlscale.benchmarks.cli.study_report import load
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.store import Store
-from dlscale.models.images.convert import FORMATS
 
 FOLDER = Path(__file__).resolve().parents[2] / "results" / "reference" / "series"
 DIGITS = 5  # of each number
 IMAGES = "small ResNet-50"  # the panel of those trainings
-REPETITIONS = 6  # of repackaging
 
 Rows = Iterator[dict[str, Any]]
 
@@ -55,11 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=SERIES)
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument(
-        "--repackage", type=Path, help="images to be timed in every format, before anything else"
-    )
     asked = parser.parse_args()
-    repackaging = list(repackaged(asked.repackage)) if asked.repackage else []
     series = SERIES[asked.name]
     studies = [load(Store(folder)).study for folder in asked.folders]
     content = {
@@ -67,7 +59,7 @@ def main() -> None:
         "studies": [
             _provenance(study, command) for study, command in zip(studies, series.commands, strict=True)
         ],
-        "rows": [row for study in studies for row in series.rows(study)] + repackaging,
+        "rows": [row for study in studies for row in series.rows(study)],
     }
     path = FOLDER / f"{asked.name}.json"
     write_atomically(path, _lines(content), mode=0o644, remedy="free space")
@@ -222,25 +214,6 @@ def losses(study: Measured) -> Rows:
         seconds = [one.seconds_per_epoch for one in trainings if one.seconds_per_epoch is not None]
         place |= {"x": cell.num_ranks, "x_unit": "processes", "quantity": "seconds_per_epoch", "y_unit": "s"}
         yield _row(family, cell, name, median_interval(seconds), seconds, **place)
-
-
-def repackaged(source: Path) -> Rows:
-    """Seconds of writing the images in each format, one format after another in every repetition."""
-    seconds: dict[str, list[float]] = {name: [] for name in FORMATS}
-    for _ in range(REPETITIONS):
-        with TemporaryDirectory() as folder:
-            for _, found in prepare(source, FORMATS, Path(folder), skip_bad=False):
-                seconds[found.format].append(found.seconds)
-    for name, values in seconds.items():
-        place = {
-            "panel": "repackaging",
-            "evidence": "measured",
-            "series": name,
-            "system": "local",
-            "x": found.num_samples,
-        }
-        unit = {"x_unit": "images", "quantity": "seconds_to_repackage", "y_unit": "s"}
-        yield place | unit | _ends(median_interval(values), values)
 
 
 def validated(study: Measured) -> Rows:

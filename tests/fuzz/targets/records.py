@@ -24,7 +24,6 @@ from dlscale.benchmarks.records.cell import Case
 from dlscale.benchmarks.records.files import BadFile, read_record
 from dlscale.benchmarks.records.message_sizes import load_run
 from dlscale.benchmarks.records.prediction import read_predictions
-from dlscale.benchmarks.records.preparation import read_preparation, read_preparations
 from dlscale.benchmarks.records.record import Record
 from dlscale.benchmarks.records.spool import (
     SPEC_FILE,
@@ -185,8 +184,6 @@ def damage_spools(folder: Path, choice: random.Random) -> None:
 JOB = b"""{"schema_version": 1, "index": 0, "num_nodes": 1, "seconds": 60.0, "budget_per_case": 1.0, "launches": []}"""
 NOTE = b"""{"recipe": "1a2b3c4d", "versions": {"mpi4py": "4.1.2", "torch": "2.13.0"}, "failure": null}"""
 EVENTS = b'{"event": "begin", "nodes": 2, "time": 0.5}\n{"event": "end", "reason": "done", "time": 1.5}\n' * 2
-PREPARATION = b"""{"name": "a", "format": "lmdb", "source": "flowers", "source_format": "folders", "num_samples": 10,
-  "image_bytes": 1000, "num_bytes": 1200, "num_files": 1, "seconds": 0.5}"""
 
 
 def predictions() -> bytes:
@@ -230,11 +227,6 @@ TARGETS: dict[str, Target] = {
         lambda p: (checkpoint_notes(p.parent, step=5), load_checkpoint(p.parent, step=5)),
     ),
     "predictions": file_target("a.jsonl", predictions, read_predictions),
-    "preparation": file_target(
-        "a.json", lambda: PREPARATION,
-        each(lambda p: read_preparation(p.parent, "a"), lambda p: read_preparations(p.parent)),
-        beside=lambda folder: (folder / "a").mkdir(), share=0.5,
-    ),
     "note of a library": file_target(
         "a.json", lambda: NOTE, lambda p: read_note(Place(p.with_suffix(""))), share=0.2
     ),

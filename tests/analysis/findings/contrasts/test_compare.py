@@ -70,7 +70,7 @@ def test_frameworks(study, compare):
         for record in make_study(efficiency=KEPT, num_blocks=10, noise=0.002, framework=framework)
     ]
     study("a", records)
-    status, said, _ = compare("a", "--factor", "framework", "--reference", "torch", "--backends", "ring")
+    status, said, _ = compare("a", "--by", "framework", "--reference", "torch", "--backends", "ring")
     assert status == 0
     assert "tensorflow and torch are alike over ring on 2 ranks" in said
     assert "hep_cnn tiny, weak scaling on local" in said, "frameworks are no part of the title"
@@ -130,7 +130,7 @@ def test_what_is_not_comparable_is_not_set_side_by_side(study, compare):
         "b": ["bf16"],
         "num_points": 8,
     }
-    status, said, _ = compare("a", "b", "--factor", "backend,num_ranks,precision")
+    status, said, _ = compare("a", "b", "--by", "backend,num_ranks,precision")
     assert status == 0
     assert "comparable; 1 of the differences" in said
 
@@ -139,7 +139,7 @@ def test_cells_that_differ_between_single_records_are_both_named(study, compare)
     folder = study("a", [make_record(backend="ring"), make_record(backend="mpi", num_ranks=2)])
     files = sorted((folder / "records").iterdir())
     assert compare(*files)[0] == 3
-    status, said, _ = compare(*files, "--factor", "backend ranks")
+    status, said, _ = compare(*files, "--by", "backend ranks")
     assert status == 0
     assert "ring : mpi" in said
     assert compare(files[0], "a")[0] == 0
@@ -168,7 +168,7 @@ def test_mistakes_are_one_line(study, compare, results):
         ("nothing",): "no study 'nothing'",
         (results,): "no records in",
         ("good", "--reference", "ring"): "apply to one study",
-        ("--factor", "backend,framework"): "give a single factor",
+        ("--by", "backend,framework"): "give a single factor",
     }
     for words, complaint in cases.items():
         status, said, told = compare("good", *words)
