@@ -5,7 +5,6 @@ import pytest
 from dlscale.base.errors import UsageError
 from dlscale.benchmarks.study.settings import OPTIONS
 from dlscale.benchmarks.study.splitting import row_carriers
-from dlscale.benchmarks.study.study import load_study
 from dlscale.collectives.neighbours import MPI, TORCH
 from tests.benchmarks.study.test_axes import SMALL, trained
 from tests.benchmarks.study.test_study import plan as plan_of
