@@ -12,7 +12,7 @@ from dlscale.analysis.findings import predicted_points
 from dlscale.analysis.render.markdown import study_markdown
 from dlscale.analysis.render.tidy import write_tables
 from dlscale.analysis.text import plural
-from dlscale.base.files import make_folder, write_atomically
+from dlscale.base.files import write_atomically
 from dlscale.benchmarks.cli import FAILED_CASES, INSUFFICIENT_DATA, SubVerbs
 from dlscale.benchmarks.cli.options import choose_study, results_option
 from dlscale.benchmarks.cli.predicted import predicted_option, with_predictions
