@@ -81,7 +81,7 @@ def load_file(kind: type[M], path: Path) -> M:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise UsageError(f"{path}: {first_problem(error)}") from None
+        raise UsageError(f"{path}: {'; '.join(problems(error))}") from None
 
 
 def read_json(kind: type[M], path: Path, *, remedy: str, links: bool = False) -> M:

@@ -37,7 +37,7 @@ PANELS = {
         "proposal": ("proposal", "Write the scaling section of a proposal for compute time."),
     },
     "Set-up": {
-        "system": ("system", "List, show, check and draft system files."),
+        "system": ("system", "List, show and draft system files."),
         "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
         "data": ("data", "Generate or convert input data."),
         "new": ("new", "Write a start for a model of your own in one file."),

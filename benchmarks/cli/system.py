@@ -24,7 +24,6 @@ from dlscale.base.quantities import Fact, Quantity
 from dlscale.base.strings import LONGEST_NAME
 from dlscale.benchmarks.cli import FAILED_USAGE, SubVerbs
 from dlscale.benchmarks.cli.options import json_option
-from dlscale.benchmarks.systems.lint import FILL_IN, lint, shipped_systems
 from dlscale.benchmarks.systems.system import System, facts, load_system
 
 KINDS = {
@@ -144,7 +143,7 @@ def probe(out: Path | None, force: bool, name: str | None, measure: bool) -> int
       dlscale run weak-scaling --system mine.toml --dry-run
     """  # noqa: D301
     from dlscale.benchmarks.launch.quiet import read_other_load
-    from dlscale.benchmarks.systems.probe.draft import probe_machine
+    from dlscale.benchmarks.systems.probe.draft import FILL_IN, probe_machine
 
     if name is not None and not (len(name) <= LONGEST_NAME and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)):
         raise UsageError(
@@ -183,14 +182,13 @@ def _check(out: Path, *, force: bool) -> None:
 
 @click.group(cls=SubVerbs)
 def system() -> None:
-    """List, show and check the machines that dlscale knows, or describe a new one.
+    """List and show the machines that dlscale knows, or describe a new one.
 
     \b
     Examples:
       dlscale system list
       dlscale system show cori
       dlscale system probe --name mine --out mine.toml
-      dlscale system lint mine.toml
       dlscale system emulate --clean
     """  # noqa: D301
 
@@ -246,10 +244,12 @@ def _row(system: System) -> dict[str, Any]:
 @click.argument("name")
 @json_option
 def show(name: str, as_json: bool) -> int:
-    """Show every fact of a system with its kind and its source. NAME can be a .toml file.
+    """Show every fact of a system with its kind and its source, or all that is wrong in its file.
 
     \b
-    Example: dlscale system show cori
+    Examples:
+      dlscale system show cori
+      dlscale system show mine.toml
     """  # noqa: D301
     loaded = load_system(name)
     if as_json:
@@ -257,30 +257,6 @@ def show(name: str, as_json: bool) -> int:
     else:
         Console().print(render_system(loaded))
     return 0
-
-
-@system.command("lint")
-@click.argument("names", metavar="NAME_OR_FILE...", nargs=-1)
-@json_option
-def lint_systems(names: tuple[str, ...], as_json: bool) -> int:
-    """Check systems: one line per problem. Without names: all systems that dlscale knows.
-
-    \b
-    Examples:
-      dlscale system lint mine.toml
-      dlscale system lint
-    """  # noqa: D301
-    asked = names or tuple(definitions.names("systems"))
-    shipped = shipped_systems()
-    rows = [{"system": name, "problem": problem} for name in asked for problem in lint(name, shipped=shipped)]
-    if as_json:
-        click.echo(json.dumps({"schema": 1, "rows": rows}))
-    else:
-        for row in rows:
-            click.echo(f"{row['system']}: {row['problem']}")
-        if not rows:
-            click.echo(f"{len(asked)} system{'s' if len(asked) > 1 else ''}: OK")
-    return FAILED_USAGE if rows else 0
 
 
 @system.command()

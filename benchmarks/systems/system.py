@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -43,6 +43,12 @@ Scheduler = Annotated[str, _among("none", "emulated", *SCHEDULERS)]
 DETECT = "detect"  # mpiexec where the environment has MPI, else torchrun
 Launcher = Annotated[str, _among(*LAUNCHERS, DETECT)]
 GPU_BACKEND = "nccl"  # where nothing says which
+DataType = Annotated[str, _among("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")]
+# Options that scripts get from the study; the short ones mean the same to Slurm, Cobalt and Flux.
+OF_SCRIPTS = frozenset({
+    *("--nodes", "--time", "--account", "--ntasks", "--output", "--job-name"),
+    *("-N", "-t", "-A", "-n", "-o", "-J"),
+})  # fmt: skip
 
 
 class Recognised(Frozen):
@@ -53,7 +59,7 @@ class Recognised(Frozen):
 
 
 class Node(Frozen):
-    """One node. Peaks are per node, by data type (fp64, fp32, bf16 ...).
+    """One node. Peaks are per node.
 
     `threads_per_core` are the hardware threads that the launcher counts per core; None: one.
     """
@@ -65,7 +71,7 @@ class Node(Frozen):
     numa_domains: Count | None = None
     memory: Bytes | None = None
     memory_bandwidth: Bandwidth | None = None
-    peak: dict[Text, Flops] = {}
+    peak: dict[DataType, Flops] = {}
 
 
 class Devices(Frozen):
@@ -80,7 +86,7 @@ class Devices(Frozen):
     memory: Bytes | None = None
     memory_bandwidth: Bandwidth | None = None
     link: Bandwidth | None = where_given(None)
-    peak: dict[Text, Flops] = {}
+    peak: dict[DataType, Flops] = {}
 
 
 class Fabric(Frozen):
@@ -222,43 +228,93 @@ class System(Frozen):
     emulation: Emulation | None = where_given(None)  # of scheduler "emulated", and of no other
     environments: dict[Text, Environment]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _take_only_partition(cls, content: Any) -> Any:
+        """The default partition is the only one where there is one."""
+        if isinstance(content, dict) and isinstance(content.get("partitions"), dict):
+            only = list(content["partitions"])
+            return {"partition": only[0]} | content if len(only) == 1 else content
+        return content
+
     @model_validator(mode="after")
     def _check(self) -> System:
-        unknown = [(place, fact.source) for place, fact in facts(self) if fact.source not in self.sources]
-        if unknown:
-            references = "; ".join(f"{place} names source {source!r}" for place, source in unknown)
-            raise ValueError(f"{references}, which [sources] does not have")
+        problems = list(self._problems())
+        if self.emulation and not problems:
+            problems = list(self._problems_of_hosts(self.emulation))
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        for place, fact in facts(self):
+            if fact.source not in self.sources:
+                yield f"{place} names source {fact.source!r}, which [sources] does not have"
+        if (self.state == "retired") != (self.retired is not None):
+            given = "with" if self.retired else "without"
+            yield f"state {self.state!r} {given} retired, which says when it was switched off"
+        if not self.environments:
+            yield "no environment; add [environments.current] with prefix and setup"
         if (self.scheduler == "emulated") != bool(self.emulation):
-            raise ValueError(
+            yield (
                 f"scheduler {self.scheduler} {'with' if self.emulation else 'without'} [emulation]; "
                 'scheduler = "emulated" has it, and no other'
             )
-        if self.scheduler == "none":
-            return self
+        if self.scheduler != "none":
+            yield from self._problems_of_jobs()
+            for name, partition in self.partitions.items():
+                yield from self._problems_of_partition(f"partitions.{name}", partition)
+
+    def _problems_of_jobs(self) -> Iterator[str]:
+        fitting = () if self.launcher == DETECT else LAUNCHERS[self.launcher].schedulers
         if self.launcher == DETECT:
-            raise ValueError(
+            yield (
                 f"launcher {DETECT} with scheduler {self.scheduler}; name the one that its centre documents"
             )
-        for field in ("partitions", "partition", "placement", *["filesystem"] * self.has_jobs):
-            if not getattr(self, field):
-                raise ValueError(f"scheduler {self.scheduler} needs [{field}], which is missing")
-        if self.partition not in self.partitions:
-            raise ValueError(f"partition {self.partition!r} is not one of: {', '.join(self.partitions)}")
+        elif fitting and self.has_jobs and self.scheduler not in fitting:
+            yield f"launcher {self.launcher} does not start programs in jobs of {self.scheduler}"
+        if not self.partitions:
+            yield "no partition; add [partitions.main] with num_nodes, max_walltime and directives"
+        elif self.partition is None:
+            yield f"no default partition; add partition = {next(iter(self.partitions))!r} above the sections"
+        elif self.partition not in self.partitions:
+            yield f"partition {self.partition!r} is not one of: {', '.join(self.partitions)}"
+        if not self.placement:
+            yield "no [placement]; add it with ranks_per_node = 1, or as many as a node has GPUs"
+        if self.has_jobs and not self.filesystem:
+            yield 'no [filesystem]; add it with results = "$SCRATCH/dlscale"'
         if self.node.cores == "detect":
-            raise ValueError("node.cores must be a number on a system with a scheduler")
-        if self.emulation:
-            self._check_emulation(self.emulation)
-        return self
+            yield "node.cores must be a number on a system with a scheduler"
+        elif self.placement and self.placement.ranks_per_node > self.num_cores():
+            yield (
+                f"placement.ranks_per_node is {self.placement.ranks_per_node}, but a node has {self.num_cores()} "
+                "cores for them"
+            )
 
-    def _check_emulation(self, emulation: Emulation) -> None:
+    def _problems_of_partition(self, place: str, partition: Partition) -> Iterator[str]:
+        nodes = partition.num_nodes.value
+        most = partition.max_nodes.value if partition.max_nodes else nodes
+        if self.num_nodes and nodes > self.num_nodes.value:
+            yield f"{place}.num_nodes is {nodes}, but the machine has {self.num_nodes.value}"
+        if most > nodes:
+            yield f"{place}.max_nodes is {most}, but the partition has {nodes} nodes"
+        if partition.min_nodes and partition.min_nodes.value > most:
+            yield f"{place}.min_nodes is {partition.min_nodes.value}, but a job may have {most} nodes"
+        for directive in partition.directives:
+            if directive.startswith("#"):
+                yield f"{place}.directives: {directive!r} has the scheduler's marker, which the script adds"
+            elif re.split(r"[ =]", directive.strip())[0] in OF_SCRIPTS:
+                yield f"{place}.directives: {directive!r} is for the study to say (--nodes, --walltime ...)"
+
+    def _problems_of_hosts(self, emulation: Emulation) -> Iterator[str]:
         if self.fabric is None or self.fabric.bandwidth is None:
-            raise ValueError("scheduler emulated needs fabric.bandwidth, the rate of its links")
+            yield "scheduler emulated needs fabric.bandwidth, the rate of its links"
         if self.launcher != "mpiexec":
-            raise ValueError(f"launcher {self.launcher} on emulated hosts, which only mpiexec reaches")
+            yield f"launcher {self.launcher} on emulated hosts, which only mpiexec reaches"
         known = self.partitions[self.partition or ""].num_nodes.value
         for host in emulation.slow_links:
             if host > known:
-                raise ValueError(f"emulation.slow_links: host {host}, but there are {known}")
+                yield f"emulation.slow_links: host {host}, but there are {known}"
 
     @property
     def has_jobs(self) -> bool:
@@ -303,7 +359,8 @@ class System(Frozen):
         """Why studies on the system are only rehearsed where it is not here."""
         if self.state == "retired":
             return f"{self.name} {f'was {self.retired.value}' if self.retired else 'is retired'}"
-        return f"this machine is not {self.name}"
+        named = self.recognised.hostnames or self.recognised.variables
+        return f"this machine is not {self.name}" + ("" if named else ", whose file has no [recognised]")
 
     def recognises(self, hostname: str | None = None, variables: Mapping[str, str] = os.environ) -> bool:
         """Whether a host of that name, with these variables, is one of the system's; without a name: this one."""

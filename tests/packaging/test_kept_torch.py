@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dlscale.benchmarks.systems.lint import shipped_systems
+from dlscale.base.definitions import names
+from dlscale.benchmarks.systems.system import load_system
 
 TOP = Path(__file__).parents[2]
 pytestmark = pytest.mark.nightly
@@ -66,8 +67,8 @@ def commands():
     """Those of docs/gpu.md and of the systems' environment `current`, where they name torch."""
     lines = re.findall(r"^pip install .*torch==.*$", (TOP / "docs/gpu.md").read_text(), re.MULTILINE)
     yield pytest.param(*lines, id="docs/gpu.md")
-    for name, system in shipped_systems().items():
-        current = system.environments.get("current")
+    for name in names("systems"):
+        current = load_system(name).environments.get("current")
         if current and "torch==" in current.setup:
             yield pytest.param(current.setup, id=name)
 

@@ -24,13 +24,13 @@ import tomlkit
 from dlscale.base.batch import load_all
 from dlscale.base.redaction import home_folder
 from dlscale.base.strings import LONGEST_NAME, visible
-from dlscale.benchmarks.systems.lint import FILL_IN
 from dlscale.benchmarks.systems.probe.measure import Rates, measure_cores, measure_gpu, torchs_gpus
 from dlscale.benchmarks.systems.probe.node import Commands, ThisNode, quantity, read_node
 from dlscale.benchmarks.systems.probe.slurm import NodeKind, Slurm, SlurmPartition, read_slurm
 from dlscale.benchmarks.systems.system import System
 
 HERE = "of the machine that the probe ran on"
+FILL_IN = "FILL IN"  # begins every comment that asks a person for something
 WIDTH = 108  # of a comment's text
 # Variables by which centres name folders for large files.
 SCRATCH = ("SCRATCH", "PSCRATCH", "MEMBERWORK", "WORK")

@@ -1,17 +1,17 @@
-"""The machines that dlscale knows: what their files say, and what lint says of files that are unfit."""
+"""The machines that dlscale knows: what their files say, and what is said of files that are unfit."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from dlscale.base import definitions
-from dlscale.benchmarks.cli.system import lint_systems
-from dlscale.benchmarks.systems.lint import lint
+from dlscale.base.errors import UsageError
 from dlscale.benchmarks.systems.start import start_on
 from dlscale.benchmarks.systems.system import (
     Environment,
+    System,
     default_environment,
     facts,
     find_installation,
@@ -34,25 +34,32 @@ def edited(tmp_path: Path, *changes: tuple[str, str]) -> str:
     return str(path)
 
 
+def problems(path: str) -> str:
+    """What is said of a file; empty if it is fit."""
+    try:
+        load_system(path)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_wrong_with_the_systems_that_ship(name):
-    assert lint(name) == []
+def test_facts_of_the_systems_that_ship_have_sources_where_one_can_look(name):
+    system = load_system(name)
+    assert system.name == name
+    assert {fact.source for _, fact in facts(system)} == set(system.sources)
+    assert all(len(text.split()) > 1 or "/" in text for text in system.sources.values())
+    assert all(fact.note for _, fact in facts(system) if fact.kind == "computed")
+    assert "site" in system.environments or not system.has_jobs
 
 
-def test_a_check_of_all_systems_reads_each_of_the_others_once(monkeypatch):
-    read = []
-
-    def counted(name):
-        read.append(name)
-        return load_system(name)
-
-    monkeypatch.setattr("dlscale.benchmarks.systems.lint.load_system", counted)
-    assert CliRunner().invoke(lint_systems, []).exit_code == 0
-    assert sorted(read) == sorted(NAMES)
+def test_no_name_is_that_of_two_systems():
+    named = [name for system in map(load_system, NAMES) for name in (system.name, *system.aliases)]
+    assert len(set(named)) == len(named)
 
 
 def test_a_copy_of_the_template_is_fit(tmp_path):
-    assert lint(edited(tmp_path)) == []
+    assert problems(edited(tmp_path)) == ""
 
 
 def test_a_start_as_the_system_has_it():
@@ -147,9 +154,6 @@ def test_a_retired_system_is_here_nowhere(monkeypatch, mistake):
     assert "--in-allocation, but cori was switched off in May 2023; leave it out" in line
 
 
-SITE = '[environments.site]\nprefix = "$SCRATCH/dlscale-site"'
-
-
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -164,49 +168,56 @@ SITE = '[environments.site]\nprefix = "$SCRATCH/dlscale-site"'
             'hwloc = "lscpu on a compute node',
             "node.cores names source 'lscpu'",
         ),
-        ("overview = ", 'unused = "a page"\noverview = ', "sources.unused: no fact names it"),
-        ('queues = "your', 'queues = "?"#', "sources.queues: '?' does not say where to look"),
-        ("value = 180", "value = 201", "partitions.standard.num_nodes: 201, but the machine has 200"),
+        ("value = 180", "value = 201", "partitions.standard.num_nodes is 201, but the machine has 200"),
         (
             'value = 64, source = "queues"',
             'value = 181, source = "queues"',
-            "partitions.standard.max_nodes: 181",
+            "partitions.standard.max_nodes is 181",
         ),
-        ("peak.bf16", "peak.half", "devices.peak.half: no data type"),
+        ("peak.bf16", "peak.half", "devices.peak.half.[key]: 'half' is not one of: fp64"),
         ('backend = "nccl"', 'backend = "gloo"', "devices.backend: 'gloo' is not one of: nccl, xccl"),
-        ("setup = \"pip install 'dlscale[tensorflow]'\"", 'setup = ""', "environments.current.setup: empty"),
-        (SITE, SITE.replace("site]", "centre]"), "environments.site: missing"),
-        ("aliases = []", 'aliases = ["daint"]', "aliases: 'daint' is the name of another system, piz-daint"),
-        ('name = "mine"', 'name = "cori"', "aliases: 'cori' is the name of another system"),
-        ('results = "$SCRATCH', 'results = "$HOME', "filesystem.results: '$HOME/dlscale' is inside a home"),
-        ('results = "$SCRATCH', 'results = "/home/me', "is inside a home"),
-        ("ranks_per_node = 4", "ranks_per_node = 65", "placement.ranks_per_node: 65, but a node has 64"),
+        ("ranks_per_node = 4", "ranks_per_node = 65", "placement.ranks_per_node is 65, but a node has 64"),
         (
             'launcher = "srun"',
             'launcher = "jsrun"',
-            "launcher: jsrun does not start programs in jobs of slurm",
+            "launcher jsrun does not start programs in jobs of slurm",
         ),
         ('"--partition=test"', '"#SBATCH --partition=test"', "has the scheduler's marker"),
         ('"--partition=test"', '"--nodes=4"', "'--nodes=4' is for the study to say"),
-        (', note = "from 64 cores', ' } # "from 64 cores', "node.peak.fp64: computed, but its note"),
-        ('state = "example"', 'state = "retired"', "state: 'retired' without retired"),
+        ('state = "example"', 'state = "retired"', "state 'retired' without retired"),
         ("[node]", "[node", "is not valid TOML"),
         ('name = "', 'name = "../', "' cannot name a folder; give up to 120 letters"),
     ],
 )
-def test_lint_names_what_is_wrong(tmp_path, old, new, expected):
-    found = lint(edited(tmp_path, (old, new)))
-    assert expected in "\n".join(found)
-    assert all("\n" not in line for line in found)
+def test_what_is_wrong_in_a_file_is_named(tmp_path, old, new, expected):
+    found = problems(edited(tmp_path, (old, new)))
+    assert expected in found
+    assert "\n" not in found
 
 
-def test_lint_says_everything_at_once(tmp_path):
-    changes = [
-        ("peak.bf16", "peak.half"),
-        ("value = 180", "value = 201"),
-        ('"$SCRATCH/dlscale"', '"~/dlscale"'),
-    ]
-    assert len(lint(edited(tmp_path, *changes))) == 3
+SECTION = r"^\[{}\]\n.*?(?=^\[|\Z)"
+
+
+def test_all_that_a_system_with_jobs_lacks_is_said_at_once(tmp_path, mistake):
+    path = edited(tmp_path)
+    text = Path(path).read_text().replace("value = 180", "value = 201").replace('partition = "standard"', "#")
+    for name in ("placement", "filesystem"):
+        text = re.sub(SECTION.format(name), "", text, flags=re.DOTALL | re.MULTILINE)
+    Path(path).write_text(text)
+    said = mistake("system", "show", path)
+    for part in (
+        "no default partition; add partition = 'standard'",
+        "no [placement]; add it with ranks_per_node = 1",
+        'no [filesystem]; add it with results = "$SCRATCH/dlscale"',
+        "partitions.standard.num_nodes is 201, but the machine has 200",
+    ):
+        assert part in said
+
+
+def test_the_only_partition_is_the_default_one():
+    content = load_system("template").model_dump(mode="json")
+    del content["partition"], content["partitions"]["test"]
+    assert System.model_validate(content).partition == "standard"
 
 
 def test_recognised_nowhere(tmp_path):
@@ -214,27 +225,14 @@ def test_recognised_nowhere(tmp_path):
         ('hostnames = ["example-login*", "example-node*"]', ""),
         ('variables = { EXAMPLE_MACHINE = "yes" }', ""),
     ]
-    assert ["recognised nowhere" in line for line in lint(edited(tmp_path, *changes))] == [True]
-
-
-def test_lint_on_the_command_line(dlscale, tmp_path):
-    unfit = edited(tmp_path, ("peak.bf16", "peak.half"))
-    status, *said = dlscale("system", "lint", "cori-knl", unfit)
-    (line,) = "".join(said).splitlines()
-    assert status == 1
-    assert line.startswith(f"{unfit}: devices.peak.half")
-    assert dlscale("system", "lint", "cori-knl") == (0, "1 system: OK\n", "")
-    assert dlscale("system", "lint") == (0, f"{len(NAMES)} systems: OK\n", "")
-    _, out, _ = dlscale("system", "lint", unfit, "--json")
-    assert [row["system"] for row in json.loads(out)["rows"]] == [unfit]
+    assert load_system(edited(tmp_path, *changes)).elsewhere.endswith("whose file has no [recognised]")
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (("show", "cory"), ["no system 'cory'", "cori (cori-knl)", "piz-daint (daint)"]),
-        (("lint", "cory"), ["no system 'cory'", "cori (cori-knl)"]),
-        (("lint", "nowhere.toml"), ["no file nowhere.toml"]),
+        (("show", "nowhere.toml"), ["no file nowhere.toml"]),
     ],
 )
 def test_unknown_systems_are_one_line(mistake, words, expected):
