@@ -12,7 +12,6 @@ from dlscale.models.workload import ReplicaFactory, Shard, State, Weights
 
 if TYPE_CHECKING:
     from dlscale.collectives.compression.compressor import Compressor
-    from dlscale.collectives.training.counting import Moved
 
 # The setting with the bytes of each exchange of a step, in order: "1048576,26214400".
 BUCKET_SIZES = "bucket_bytes"
@@ -263,12 +262,6 @@ class Backend(Protocol):
     def gather_seconds(self) -> float | None:
         """Seconds that gathers of weights took on this rank so far, its steps waiting; None if that is not known."""
 
-    def moved(self) -> Moved | None:
-        """What its trainers' steps have exchanged so far, counted where they hand it over; between two steps.
-
-        None where that is not known.
-        """
-
     def distribute(self, factory: ReplicaFactory, *, shard: Shard, seed: int, gate: bool = False) -> Trainer:
         """A replica wired to this backend by its own recommended interface; collective.
 
@@ -341,8 +334,4 @@ class InStep:
 
     def gather_seconds(self) -> float | None:
         """None: weights are not gathered."""
-        return None
-
-    def moved(self) -> Moved | None:
-        """None: the library that carries gradients does not count."""
         return None

@@ -91,16 +91,14 @@ def supervise(prepared: PreparedLaunch, store: Store) -> list[Record]:
     write_atomically(prepared.spool / SPEC_FILE, prepared.spec.model_dump_json(), durable=False)
     write_atomically(prepared.spool / METADATA_FILE, prepared.metadata.model_dump_json(), durable=False)
     interrupted: BaseException | None = None
-    begun = time.monotonic()
     try:
         failure = _run(prepared)
     except BaseException as error:
         caught()
         interrupted = error
         failure = Failure(kind="interrupted", rank=None, message="dlscale was stopped while this case ran")
-    lasted = time.monotonic() - begun
     sweep_files(prepared.spool)
-    records = collect(prepared.spool, store, prepared.metadata, prepared.spec, failure, lasted=lasted)
+    records = collect(prepared.spool, store, prepared.metadata, prepared.spec, failure)
     if interrupted:
         raise interrupted
     return records
@@ -150,10 +148,8 @@ def collect(
     metadata: LaunchMetadata,
     spec: LaunchSpec,
     failure: Failure | None,
-    *,
-    lasted: float | None = None,
 ) -> list[Record]:
-    """Write the records of a launch that has ended, and clear its spool; it `lasted` so many seconds, if that is known.
+    """Write the records of a launch that has ended, and clear its spool.
 
     A case that this launch has a record of already is left out: dlscale was killed between two of its records. Where
     the lines of a case are damaged, its record is a failure that names them, and the spool is set aside.
@@ -175,7 +171,6 @@ def collect(
             metadata=metadata,
             failure=failure,
             saved=_saved_training(case, spec, store),
-            lasted=lasted,
         )
         store.add(record)
         return record

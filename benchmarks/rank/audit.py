@@ -19,7 +19,6 @@ from typing import Any, Protocol, cast
 from dlscale.benchmarks.rank import deviation
 from dlscale.benchmarks.rank.compressed import Replay
 from dlscale.benchmarks.rank.deviation import Bounds, Judged, Snapshot
-from dlscale.benchmarks.rank.exchange_audit import ExchangeAudit
 from dlscale.benchmarks.rank.measure import Audit
 from dlscale.benchmarks.rank.replaying import (
     draw,
@@ -96,8 +95,6 @@ class ReplayAudit:
         self._reference: Replica | None = None
         self._first_batch = self._num_drawn_before()
         self._num_taken = 0  # steps in this launch
-        self._exchanges = ExchangeAudit(training.backend, training.trainer, control=training.control)
-        self._counted_from = 0  # step
         self._drawn = -1  # the audited window
         self._num_windows = 0
         # That window's, the steps before it, and how gradients are averaged from there on.
@@ -144,12 +141,9 @@ class ReplayAudit:
         """Note the state that the drawn window begins with."""
         if window == self._drawn:
             self.open_stretch()
-            self._exchanges.begin()
-            self._counted_from = self._num_taken
 
     def after(self, window: int) -> None:
         if window == self._drawn:
-            self._exchanges.end(self._num_taken - self._counted_from)
             self._window = f"timed window {self._drawn + 1} of {self._num_windows}, drawn by lot"
             self.close_stretch(whole=True)
 
@@ -236,10 +230,7 @@ class ReplayAudit:
 
     def end_training(self) -> None:
         """The same; and a stretch of steps, where the training was too short for one."""
-        taken = self._num_taken
-        self._exchanges.begin()
         self.end()
-        self._exchanges.end(self._num_taken - taken)
         if self._window_share is None and not self._training.backend.delay and not self._has_skipped():
             self.open_stretch()
             for _ in range(NUM_LAST_STEPS):
@@ -250,8 +241,7 @@ class ReplayAudit:
         bounds, late = self._training.bounds, self._training.backend.delay
         if not self._places:
             why = "samples were left out, and the next ones cannot be found from a state"
-            unseen = [unaudited(name, why) for name in (*REPLAY_GATES, "audit_wire", "audit_window")]
-            return [*unseen, self._exchanges.gate()]
+            return [unaudited(name, why) for name in (*REPLAY_GATES, "audit_wire", "audit_window")]
         where = f"step{'s' * (len(self._places) > 1)} {', '.join(map(str, self._places))}"
         found = {
             "audit_step": self._share,
@@ -267,7 +257,7 @@ class ReplayAudit:
         ]
         if late:
             gates.append(unaudited("audit_loss", "gradients are applied late"))
-        return [*gates, self._wire_gate(), self._window_gate(), self._exchanges.gate()]
+        return [*gates, self._wire_gate(), self._window_gate()]
 
     def _wire_gate(self) -> Gate:
         """Whether gradients were rounded on their way as the backend says: a replay rounds none of them."""

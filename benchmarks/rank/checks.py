@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from dlscale.benchmarks.rank.audit import AuditedTraining, ReplayAudit
@@ -10,7 +9,7 @@ from dlscale.benchmarks.rank.compressed import compressed_gate
 from dlscale.benchmarks.rank.gates import finite_gate, gradient_gate, identity_gate, sharding_gate
 from dlscale.benchmarks.rank.rounds import RoundsAudit, rounds_gate
 from dlscale.benchmarks.rank.server_audit import InStepAudit, ServerAudit
-from dlscale.benchmarks.rank.turns import falling_gate, losses_of_further_steps, turns_gate
+from dlscale.benchmarks.rank.turns import turns_gate
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.backend import Backend, Trainer
 from dlscale.collectives.sharding import NONE
@@ -38,21 +37,16 @@ def update_gates(
     return gates
 
 
-def training_gates(
-    backend: Backend, trainer: Trainer, *, control: Any, first_losses: Sequence[float] | None
-) -> list[Gate]:
+def training_gates(backend: Backend, trainer: Trainer, *, control: Any) -> list[Gate]:
     """After the windows: the loss is finite, and ranks that exchange gradients agree on the weights.
 
-    Asynchronous ranks need not agree; their loss must have fallen from `first_losses`, which is None where it need not.
+    Asynchronous ranks need not agree.
     """
     results = [finite_gate(trainer, control=control)]
     if backend.asynchronous:
         results.append(
             Gate.unchecked("identity", "not checked: no rank waits for another, and weights differ")
         )
-        if first_losses is not None:
-            last_losses = losses_of_further_steps(trainer, len(first_losses))
-            results.append(falling_gate(first_losses, last_losses, control=control))
     elif backend.capabilities.exchanges:
         results.append(identity_gate(trainer.weights(), control=control))
     return results

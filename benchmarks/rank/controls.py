@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlscale.benchmarks.rank.buckets import ELEMENT_BYTES, bucket_bytes_of
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.deviation import nan_last
-from dlscale.benchmarks.rank.exchange_audit import ELEMENT_BYTES, bucket_bytes_of
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.rank.replaying import unaudited
 from dlscale.benchmarks.rank.sample_order import num_wrong_samples

@@ -2,68 +2,24 @@
 
 All ranks evaluate, each its own pieces of the samples, or the first alone while the others wait (`Target.evaluate_on`),
 on a replica that is given what the trainer has learnt. The time is that of the slowest rank, behind a barrier of its
-own, and is seen by another clock as a window's is (`rank.witness`).
+own.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from dlscale.benchmarks.rank.checkpoints import share_checkpoint
-from dlscale.benchmarks.rank.measure import BarrierControl
-from dlscale.benchmarks.rank.witness import CLOCK
 from dlscale.benchmarks.records.cell import Cell
-from dlscale.benchmarks.records.record import Gate
-from dlscale.benchmarks.records.window_gates import outside
 from dlscale.collectives import CountingTrainer, Trainer
 from dlscale.collectives.algorithms.registry import SYNC
 from dlscale.collectives.sharding import NONE
 from dlscale.models.quality.metric import HeldOut, Measured
 from dlscale.models.workload import Indices, Input, Replica, Shard, State, Weights, Workload
-
-CLOCK_TOLERANCE = 1e-2  # of the time of all evaluations
-
-
-@dataclass(kw_only=True)
-class EvaluationTime:
-    """The seconds that a training's evaluations take. Collective."""
-
-    control: BarrierControl
-    seconds: float = 0.0  # over all launches
-    before: float = 0.0  # of those, in earlier launches
-    within: float = 0.0  # seconds that this launch's took by another clock, at least
-    around: float = 0.0  # and at most
-
-    def resume(self, seconds: float) -> None:
-        self.seconds = self.before = seconds
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """Add what is done here to the time."""
-        self.control.barrier()
-        around = time.clock_gettime(CLOCK)
-        begin = time.perf_counter()
-        within = time.clock_gettime(CLOCK)
-        yield
-        within = time.clock_gettime(CLOCK) - within
-        self.seconds += self.control.maximum(time.perf_counter() - begin)
-        self.within += self.control.maximum(within)
-        self.around += self.control.maximum(time.clock_gettime(CLOCK) - around)
-
-    def gate(self) -> Gate:
-        """Whether both clocks tell the same of this launch's evaluations."""
-        return Gate.at_most(
-            CLOCK_TOLERANCE,
-            outside(self.seconds - self.before, self.within, self.around),
-            name="evaluation_clock",
-            detail="seconds of evaluations outside of those by another clock, of the seconds",
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -176,15 +175,6 @@ def finite_gate(trainer: Trainer, *, control: Any) -> Gate:
     losses = control.allgather(trainer.loss())
     bad = [rank for rank, loss in enumerate(losses) if not math.isfinite(loss)]
     return Gate.none_of(bad, name="finite_loss", detail="ranks whose loss is not finite")
-
-
-def numerics_gate(before: Mapping[str, str], after: Mapping[str, str], *, control: Any) -> Gate:
-    """What a process computes with, in precision and threads, is what it was: a replay would change with it."""
-    own = [f"{name}: {old} -> {after.get(name)}" for name, old in before.items() if after.get(name) != old]
-    changed = sorted({change for changes in control.allgather(own) for change in changes})
-    return Gate.none_of(
-        changed, name="numerics", detail="settings of the framework that changed during the case"
-    )
 
 
 def largest_of(gradients: Weights) -> list[float]:

@@ -18,7 +18,6 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
-from dlscale.benchmarks.rank.witness import Witness
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.spool import Event, MeasuredWindow
 from dlscale.benchmarks.study.rules import Rules
@@ -208,23 +207,19 @@ def time_window(
     if step_timer:
         step_timer.begin(num_steps)
     control.barrier()  # outside the interval
-    witness = Witness(trainer)
     start = time.perf_counter()
-    witness.begin()
     if step_timer is None:
         for _ in range(num_steps):
-            witness.step()
+            trainer.step()
     else:
         step_timer.stamp()
         for _ in range(num_steps):
-            witness.step()
+            trainer.step()
             step_timer.stamp()
     trainer.synchronize()  # a GPU is not done when Python is
-    witness.end()
     seconds = time.perf_counter() - start
-    seen = witness.seen()
     stamps = step_timer.seconds() if step_timer else None
-    return MeasuredWindow(phase, num_steps, start, seconds, stamps, witnessed=seen)
+    return MeasuredWindow(phase, num_steps, start, seconds, stamps)
 
 
 def time_fixed_window(
@@ -245,20 +240,16 @@ def time_fixed_window(
     before = trainer.num_applied()
     control.barrier()
     num_steps = 0
-    witness = Witness(trainer)
     start = time.perf_counter()
-    witness.begin()
     end = start + seconds
     while agree(time.perf_counter() < end) if agree else time.perf_counter() < end:
-        witness.step()
+        trainer.step()
         num_steps += 1
     trainer.synchronize()
-    witness.end()
     taken = time.perf_counter() - start
-    seen = witness.seen()
     control.barrier()
     applied = trainer.num_applied() - before
-    return MeasuredWindow(phase, num_steps, start, taken, num_applied=applied, witnessed=seen)
+    return MeasuredWindow(phase, num_steps, start, taken, num_applied=applied)
 
 
 def measure(

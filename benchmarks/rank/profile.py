@@ -12,9 +12,9 @@ from typing import cast
 
 import numpy as np
 
+from dlscale.benchmarks.rank.buckets import ELEMENT_BYTES
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checks import training_gates
-from dlscale.benchmarks.rank.exchange_audit import ELEMENT_BYTES
 from dlscale.benchmarks.rank.measure import measure
 from dlscale.benchmarks.records.profile import (
     MIN_PROFILED_STEPS,
@@ -85,7 +85,7 @@ def measure_profile(case: CaseRun) -> list[Gate]:
         )
         return [
             profile_gate(profile, ELEMENT_BYTES * case.cell.preset_facts.num_parameters),
-            *training_gates(context.backend, trainer, control=context.world, first_losses=None),
+            *training_gates(context.backend, trainer, control=context.world),
         ]
     finally:
         trainer.close()

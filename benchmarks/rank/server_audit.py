@@ -339,7 +339,6 @@ class ServerAudit:
         there = {gate.name for gate in gates}
         why = {
             "audit_window": "ranks do not wait for each other, and turns are replayed",
-            "audit_exchange": "servers count updates: audit_count",
             "audit_wire": "gradients travel as they are",
             "audit_movement": "no gradient reaches the weights",
         }

@@ -21,8 +21,7 @@ from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
 from dlscale.benchmarks.rank.checks import make_audit, training_gates
 from dlscale.benchmarks.rank.deviation import bounds_for
-from dlscale.benchmarks.rank.evaluations import EvaluationTime, Evaluator
-from dlscale.benchmarks.rank.gates import numerics_gate
+from dlscale.benchmarks.rank.evaluations import Evaluator
 from dlscale.benchmarks.rank.measure import BarrierControl, Emit, Steppable, time_window
 from dlscale.benchmarks.rank.target_audit import TargetAudit
 from dlscale.benchmarks.records.cell import Cell
@@ -31,7 +30,6 @@ from dlscale.benchmarks.records.spool import Phase
 from dlscale.benchmarks.records.target import End, Ended, Evaluation, Target
 from dlscale.collectives import Trainer
 from dlscale.collectives.control import Communicator
-from dlscale.models.frameworks import framework_module
 from dlscale.models.workload import Replica
 
 INTERVAL_TOLERANCE = 0.05  # of the seconds between two evaluations
@@ -44,8 +42,6 @@ def train_to_target(case: CaseRun) -> list[Gate]:
     if cell.target is None:
         raise ValueError(f"{cell.id} has no target")
     begin = time.perf_counter()
-    framework = framework_module(cell.framework)
-    numerics = framework.numerics()
     replicas: list[Replica] = []
     trainer = context.distribute(case.remembering(replicas))
     try:
@@ -79,8 +75,7 @@ def train_to_target(case: CaseRun) -> list[Gate]:
         if end != "diverged":  # that is a result, and its weights are no numbers
             results = [
                 *audit.gates(),
-                numerics_gate(numerics, framework.numerics(), control=context.world),
-                *training_gates(backend, trainer, control=context.world, first_losses=None),
+                *training_gates(backend, trainer, control=context.world),
             ]
         case.write_result(trainer, replicas, steady=None, evaluated_without=evaluator.num_skipped)
         return results
@@ -214,12 +209,9 @@ class TargetTraining:
     _step: int = 0
     _training: float = 0.0
     _step_seconds: float = 0.0  # of the last window
-    _evaluating: EvaluationTime = field(init=False)
+    _evaluating: float = 0.0  # seconds of evaluations, over all launches
     _due: float = math.inf  # seconds of training at the next evaluation
     _evaluations: list[Evaluation] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._evaluating = EvaluationTime(control=self.control)
 
     def run(self) -> End:
         """Train until the target is reached, the time is over, or the loss is no number; returns which.
@@ -235,7 +227,7 @@ class TargetTraining:
             end = self._train(self._num_to_stop(), phase="steady")
         evaluator = self.evaluator
         if self.audit:
-            self.audit.end(end, self._evaluations[-1], evaluator.evaluated, time=self._evaluating)
+            self.audit.end(end, self._evaluations[-1], evaluator.evaluated)
         self.write(
             Ended(
                 end=end,
@@ -254,7 +246,7 @@ class TargetTraining:
         except ValueError as error:  # pydantic's is one
             raise saving.of_another(error) from None
         self._step, self._training = notes.step, notes.training_seconds
-        self._evaluating.resume(notes.evaluating_seconds)
+        self._evaluating = notes.evaluating_seconds
         for evaluation in notes.evaluations:
             self._report(evaluation)
 
@@ -262,7 +254,7 @@ class TargetTraining:
         return TargetNotes(
             step=self._step,
             training_seconds=self._training,
-            evaluating_seconds=self._evaluating.seconds,
+            evaluating_seconds=self._evaluating,
             evaluations=self._evaluations,
         ).model_dump_json()
 
@@ -273,7 +265,7 @@ class TargetTraining:
             self._due = interval * (1 + passed)
 
     def _seconds_left(self) -> float:
-        return self.target.max_seconds - self._training - self._evaluating.seconds
+        return self.target.max_seconds - self._training - self._evaluating
 
     def _num_to_stop(self) -> int:
         """Steps to the next evaluation, or to what comes earlier: a state to save, the end of the time, a long window.
@@ -348,15 +340,17 @@ class TargetTraining:
 
     def _evaluate(self) -> End | None:
         """How the training ends here; None if it goes on."""
-        with self._evaluating.timed():
-            loss = sum(self.world.allgather(self.trainer.loss())) / self.cell.num_ranks
-            metrics = self.evaluator.metrics(self.trainer) if math.isfinite(loss) else {}
+        self.control.barrier()
+        begin = time.perf_counter()
+        loss = sum(self.world.allgather(self.trainer.loss())) / self.cell.num_ranks
+        metrics = self.evaluator.metrics(self.trainer) if math.isfinite(loss) else {}
+        self._evaluating += self.control.maximum(time.perf_counter() - begin)
         self._report(
             Evaluation(
                 step=self._step,
                 samples=self._samples,
                 training_seconds=self._training,
-                evaluating_seconds=self._evaluating.seconds,
+                evaluating_seconds=self._evaluating,
                 loss=loss if math.isfinite(loss) else None,
                 metrics=metrics,
             )

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlscale.benchmarks.rank.evaluations import EvaluatedPieces, EvaluationTime
+from dlscale.benchmarks.rank.evaluations import EvaluatedPieces
 from dlscale.benchmarks.rank.replaying import draw
 from dlscale.benchmarks.rank.sample_order import all_held_out, is_held_out
 from dlscale.benchmarks.records.record import Gate
@@ -121,16 +121,13 @@ class TargetAudit:
     def __post_init__(self) -> None:
         self.stretches = Stretches(self.steps, control=self.world)
 
-    def end(
-        self, end: End, last: Evaluation, evaluated: EvaluatedPieces | None, *, time: EvaluationTime
-    ) -> None:
-        """The training is over: look at its last evaluation, at the `time` of all, and at a step more."""
+    def end(self, end: End, last: Evaluation, evaluated: EvaluatedPieces | None) -> None:
+        """The training is over: look at its last evaluation, and at a step more."""
         if end == "diverged" or evaluated is None:
             return
         self._gates = [
             self._held_out_gate(evaluated.indices),
             self._evaluation_gate(end, last, evaluated),
-            time.gate(),
         ]
         self.steps.end_training()
 

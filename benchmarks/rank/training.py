@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import cast
 
 from dlscale.benchmarks.rank.audit import AuditedTraining, TrainingAudit
+from dlscale.benchmarks.rank.buckets import bucket_bytes_of
 from dlscale.benchmarks.rank.case import CaseRun
 from dlscale.benchmarks.rank.checkpoints import TrainingRun, training_run
 from dlscale.benchmarks.rank.checks import make_audit, training_gates
 from dlscale.benchmarks.rank.deviation import bounds_for
-from dlscale.benchmarks.rank.exchange_audit import bucket_bytes_of
-from dlscale.benchmarks.rank.gates import numerics_gate
 from dlscale.benchmarks.rank.measure import measure, step_timer_for
 from dlscale.benchmarks.rank.turns import are_grouped
 from dlscale.benchmarks.records.record import Gate
@@ -20,29 +19,21 @@ from dlscale.benchmarks.records.spool import MeasuredWindow
 from dlscale.collectives import CountingTrainer, Trainer
 from dlscale.collectives.algorithms.registry import round_steps
 from dlscale.collectives.backend import GroupedTrainer
-from dlscale.models.frameworks import framework_module
 from dlscale.models.workload import Replica
-
-NUM_COMPARED_LOSSES = 5  # at the begin and at the end, where the loss must fall
 
 
 def measure_training(case: CaseRun) -> list[Gate]:
     """Time the case's training, audited between its windows (`case.Measurement`)."""
     context, backend, cell = case.context, case.context.backend, case.cell
-    framework = framework_module(cell.framework)
-    numerics = framework.numerics()
     replicas: list[Replica] = []
     trainer = context.distribute(case.remembering(replicas))
     settings = trainer.settings()
-    first_losses: list[float] = []
 
     def emit(window: MeasuredWindow) -> None:
         if backend.in_step and backend.num_accepted is not None:
             window = replace(window, num_samples=window.num_steps * case.step_samples())
         case.emit(window)
         audit.count(window.num_steps)
-        if not backend.in_step and window.phase == "warmup" and len(first_losses) < NUM_COMPARED_LOSSES:
-            first_losses.append(trainer.loss())
 
     try:
         progress = training_run(case, trainer)
@@ -65,13 +56,7 @@ def measure_training(case: CaseRun) -> list[Gate]:
         case.write_observed()
         results = [
             *audit.gates(),
-            numerics_gate(numerics, framework.numerics(), control=context.world),
-            *training_gates(
-                backend,
-                trainer,
-                control=context.world,
-                first_losses=first_losses if _has_labels(case) else None,
-            ),
+            *training_gates(backend, trainer, control=context.world),
         ]
         if context.bucket_bytes is not None:
             context.bucket_bytes[:] = bucket_bytes_of(trainer)
@@ -101,8 +86,3 @@ def _audit(
         aside=context.aside,
     )
     return make_audit(training)
-
-
-def _has_labels(case: CaseRun) -> bool:
-    """Whether the loss is that of a classification: adversaries' losses need not fall, and sleep learns nothing."""
-    return case.cell.slept is None and case.cell.preset_facts.num_classes > 0

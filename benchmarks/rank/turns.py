@@ -7,7 +7,6 @@ backend.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from dlscale.benchmarks.rank.gates import RELATIVE_TOLERANCE, broadcast_gate, largest_of, worst_deviation
 from dlscale.benchmarks.records.record import Gate
 from dlscale.collectives.algorithms import downpour, easgd
-from dlscale.collectives.backend import Backend, Trainer
+from dlscale.collectives.backend import Backend
 from dlscale.models.workload import Replica, ReplicaFactory, Shard, Weights
 
 Served: TypeAlias = downpour.Options | easgd.Options | None
@@ -96,9 +95,6 @@ def _exact(weights: Weights) -> Exact:
     return [weight.astype(np.float64) for weight in weights]
 
 
-STANDARD_ERRORS = 3
-
-
 def turns_gate(
     backend: Backend, factory: ReplicaFactory, *, control: Any, shard: Shard, seed: int, precision: str
 ) -> list[Gate]:
@@ -151,33 +147,6 @@ def turns_gate(
         "gradient"
     )
     return [*gates, Gate.at_most(tolerance, worst, name="gradient", detail=detail)]
-
-
-def falling_gate(first: Sequence[float], last: Sequence[float], *, control: Any) -> Gate:
-    """The mean of the `last` losses of all ranks is not above that of the `first` ones beyond chance.
-
-    With few steps, masks that are drawn anew in each of them and a small learning rate a valid training's losses may
-    rise a little, and a broken one's rise a lot: three standard errors of the difference are allowed.
-    """
-    groups = [np.concatenate(control.allgather(np.asarray(losses, float))) for losses in (first, last)]
-    before, after = (float(np.mean(group)) for group in groups)
-    ratio = after / before if before else math.inf
-    tolerance = 1.0
-    if math.isfinite(ratio):
-        variance = sum(float(np.var(group, ddof=1)) / len(group) for group in groups if len(group) > 1)
-        tolerance += STANDARD_ERRORS * math.sqrt(variance) / abs(before)
-    detail = f"the loss of the last {len(last)} steps over that of the first {len(first)}, mean over ranks"
-    return Gate.at_most(tolerance, ratio, name="falling_loss", detail=detail)
-
-
-def losses_of_further_steps(trainer: Trainer, num_steps: int) -> list[float]:
-    """The losses of so many steps more."""
-    losses = []
-    for _ in range(num_steps):
-        trainer.step()
-        losses.append(trainer.loss())
-    trainer.synchronize()
-    return losses
 
 
 def _broadcast(weights: Weights, *, control: Any, root: int) -> Weights:

@@ -41,7 +41,6 @@ from dlscale.benchmarks.records.spool import (
     RankSpool,
 )
 from dlscale.benchmarks.records.target import Ended, Evaluation, Solution, TrainingLaunch
-from dlscale.benchmarks.records.window_gates import evaluations_gate, launch_gate, window_gates
 from dlscale.benchmarks.records.windows import Window
 
 START_PHASES: tuple[PhaseName, ...] = ("start_up", "import_backend", "connect", "set_up")
@@ -61,7 +60,7 @@ class LaunchMetadata(Frozen):
     configuration: Configuration | None = None
     allocation: Allocation | None = None
     # Of the list of gates that its cases must have passed.
-    gates_version: Literal[1, 2] | None = where_given(None)
+    gates_version: Literal[2] | None = where_given(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,25 +90,16 @@ def assemble(
     metadata: LaunchMetadata,
     failure: Failure | None,
     saved: SavedTraining | None = None,
-    lasted: float | None = None,
 ) -> Record:
     """The record of the launch's case number `index`.
 
     `spools` are those of the workers, then those of the servers. `failure` is why the launch ended early; cases that
     had already ended keep their results, and a failed gate is a failure of its own. `saved`: of a training with a
-    target that has checkpoints. `lasted`: seconds from the launch's start to its end, by its supervisor's clock; None
-    where it did not see that. Raises ValueError, in one line, for events of which no record can be made.
+    target that has checkpoints. Raises ValueError, in one line, for events of which no record can be made.
     """
     workers, servers = spools[: case.cell.num_ranks], spools[case.cell.num_ranks :]
     gates, windows = _gates(workers, index), _windows(workers, index)
-    solution, resumed = _solution(workers[0], index), workers[0].first(Resumption, index)
     ended = all(spool.of(CaseEnd, index) for spool in workers)
-    if metadata.gates_version and ended:
-        gates += window_gates(windows, [spool.of(MeasuredWindow, index) for spool in workers])
-        gates.append(launch_gate([spool.of(MeasuredWindow) for spool in workers], lasted=lasted))
-        if solution:
-            first_step = resumed.step if resumed else 0
-            gates.append(evaluations_gate(solution.evaluations, windows, first_step=first_step))
     failed = next((gate for gate in gates if not gate.passed), None)
     if failed:
         failure = Failure(kind="gate", rank=None, message=f"gate {failed.name} failed: {_compare(failed)}")
@@ -153,8 +143,8 @@ def assemble(
         copy_rates=[result.copy_rate for result in results if result and result.copy_rate is not None],
         energy=_energy(spools, index, metadata.configuration),
         checkpoints=workers[0].of(Checkpoint, index),
-        resumed=resumed,
-        solution=solution,
+        resumed=workers[0].first(Resumption, index),
+        solution=_solution(workers[0], index),
         launches=_launches(workers, index, attempt=attempt, saved=saved, ended=not failure) if saved else [],
         profile=first.profile if first else None,
         staleness=first.staleness if first else {},

@@ -229,7 +229,7 @@ class Record(Frozen):
     skipped_samples: list[NonNegativeInt | None]  # [P], unreadable samples that were skipped
     gates: list[Gate]
     # Of the list of gates that its launch had to pass (`required_gates`); None: it was written before there was one.
-    gates_version: Literal[1, 2] | None = where_given(None)
+    gates_version: Literal[2] | None = where_given(None)
     failure: Failure | None
 
     @model_validator(mode="after")

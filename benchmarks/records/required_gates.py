@@ -5,7 +5,7 @@ The list has a version, which a launch writes into its records. Those of before 
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 from dlscale.benchmarks.records.cell import Cell
 from dlscale.benchmarks.records.record import Record
@@ -15,8 +15,6 @@ from dlscale.collectives.sharding import NONE
 
 GATES_VERSION: Final = 2
 
-WINDOWS = {1: ("window_steps", "window_clocks"), 2: ("window_steps", "window_clocks", "launch_clock")}
-TRAINING = ("finite_loss", "numerics")
 REPLAY_AUDITS = (
     "audit_step",
     "audit_scale",
@@ -25,26 +23,19 @@ REPLAY_AUDITS = (
     "audit_loss",
     "audit_wire",
     "audit_window",
-    "audit_exchange",
 )
-# Before servers gave what they hold, only the first steps of trainings on them were replayed.
-SERVER_AUDITS = {
-    1: ("audit_opening", "audit_movement", "audit_count", "audit_samples"),
-    2: (*REPLAY_AUDITS, "audit_movement", "audit_count"),
-}
-TARGET_AUDITS = ("audit_held_out", "audit_evaluation", "evaluation_clock", "evaluation_times")
+SERVER_AUDITS = (*REPLAY_AUDITS, "audit_movement", "audit_count")
+TARGET_AUDITS = ("audit_held_out", "audit_evaluation")
 
 
-def required_gates(
-    cell: Cell, *, diverged: bool = False, version: Literal[1, 2] = GATES_VERSION
-) -> tuple[str, ...]:
+def required_gates(cell: Cell, *, diverged: bool = False) -> tuple[str, ...]:
     """The names, of a case of that cell which ran to its end; `diverged`: its weights are no numbers."""
     row = capabilities(cell.backend)
     in_rounds = cell.algorithm != SYNC and not row.servers
     update = ("round" if in_rounds else "gradient", *(["broadcast"] if row.exchanges else []))
     sharding = ("sharding",) if cell.shard != NONE else ()
     split = ("split", "split_precision") if cell.split > 1 and row.exchanges else ()
-    names = (*update, *sharding, *split, *WINDOWS[version])
+    names = (*update, *sharding, *split)
     if cell.control == "loader":
         return (*names, "loader")
     if cell.control == "exchange":
@@ -54,9 +45,9 @@ def required_gates(
     if cell.control == "profile":
         return (*names, "profile_bytes", "finite_loss")
     if cell.target and diverged:
-        return (*names, "evaluation_times")
-    audits = SERVER_AUDITS[version] if row.servers else REPLAY_AUDITS
-    names = (*names, *TRAINING, *audits, *(TARGET_AUDITS if cell.target else ()))
+        return names
+    audits = SERVER_AUDITS if row.servers else REPLAY_AUDITS
+    names = (*names, "finite_loss", *audits, *(TARGET_AUDITS if cell.target else ()))
     return (*names, *(["identity"] if row.exchanges else []))
 
 
@@ -66,5 +57,5 @@ def missing_gates(record: Record) -> list[str]:
         return []
     diverged = record.solution is not None and record.solution.end == "diverged"
     found = {gate.name for gate in record.gates}
-    names = required_gates(record.case.cell, diverged=diverged, version=record.gates_version)
+    names = required_gates(record.case.cell, diverged=diverged)
     return [name for name in names if name not in found]

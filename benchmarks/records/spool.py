@@ -62,27 +62,6 @@ class Phase:
 
 
 @checked(frozen=True, slots=True, config=EXACT)
-class Witnessed:
-    """What `rank.witness` saw of a window: its steps, and two readings of another clock around start and end each."""
-
-    num_steps: CountFromZero
-    start: Start
-    begun: Start
-    ending: Start
-    end: Start
-
-    @property
-    def around(self) -> float:
-        """Seconds that a window's own are at most."""
-        return self.end - self.start
-
-    @property
-    def within(self) -> float:
-        """Seconds that a window's own are at least."""
-        return self.ending - self.begun
-
-
-@checked(frozen=True, slots=True, config=EXACT)
 class MeasuredWindow:
     """A window on one rank, stamped by its own monotonic clock (`windows.Window`)."""
 
@@ -95,7 +74,6 @@ class MeasuredWindow:
     bucket_seconds: list[Seconds] | None = None
     foreign_cpu: float | None = None
     num_samples: Count | None = None
-    witnessed: Witnessed | None = None
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=EXACT)

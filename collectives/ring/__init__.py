@@ -20,7 +20,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Setup
@@ -30,7 +30,6 @@ from dlscale.collectives.registry import read_kinds
 from dlscale.collectives.ring.settings import Settings
 from dlscale.collectives.training.collective_backend import CollectiveBackend
 from dlscale.collectives.training.communication import Training
-from dlscale.collectives.training.counting import Moved
 
 if TYPE_CHECKING:
     from dlscale.collectives.ring._torch import DdpHook
@@ -187,10 +186,6 @@ class RingBackend(CollectiveBackend):
             )
             self._group = form_default_group(joining)
         return self._group
-
-    def moved(self) -> Moved | None:
-        """What the process group did, if there is one; else what trainers handed to the rings."""
-        return super().moved() if self._group is None else cast("Moved", self._group.moved())
 
     def close(self) -> None:
         if self._group is not None:

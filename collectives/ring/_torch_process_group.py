@@ -26,7 +26,6 @@ from dlscale.collectives.ring._torch_works import MessageWork, RingWork, Unwaite
 from dlscale.collectives.ring.engine import Ring
 from dlscale.collectives.ring.messages import Parts
 from dlscale.collectives.training.communication import Teams, want_threads
-from dlscale.collectives.training.counting import Moved
 
 NAME = "dlscale"
 
@@ -49,7 +48,6 @@ class RingGroup(dist.ProcessGroup):
     def __init__(self, ring: Ring, *, threads: bool | None) -> None:
         super().__init__(ring.rank, ring.size)  # type: ignore[call-arg]  # as a subclass is made
         self._unwaited = Unwaited()
-        self._num_calls = self._num_bytes = 0
         self._teams: Teams[Ring] | None = Teams(
             [ring], threads=want_threads(ring, threads, num_threads=torch.get_num_threads())
         )
@@ -70,10 +68,6 @@ class RingGroup(dist.ProcessGroup):
         """For a record: whether operations go on in a thread, and the ring's own."""
         teams = self._open()
         return {"overlap": teams.num_threads > 0, **teams.collective(0).settings()}
-
-    def moved(self) -> Moved:
-        """Gathers to one tensor and reductions to parts of one so far, with the bytes of all ranks' parts."""
-        return Moved(num_calls=self._num_calls, num_bytes=self._num_bytes)
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> RingWork:  # type: ignore[override]
         """Sum, average, min or max over ranks, in place."""
@@ -109,7 +103,6 @@ class RingGroup(dist.ProcessGroup):
         pairs = list(zip(outputs, inputs, strict=True))
         for whole, piece in pairs:
             _check_whole(whole, piece, size=self.size())
-        self._count(outputs)
         return self._each(_allgather_single, pairs, results=outputs)
 
     def allgather_coalesced(
@@ -147,7 +140,6 @@ class RingGroup(dist.ProcessGroup):
         pairs = list(zip(outputs, inputs, strict=True))
         for piece, whole in pairs:
             _check_whole(whole, piece, size=self.size())
-        self._count(inputs)
         return self._each(
             lambda ring, pair: reduce_scatter(ring, pair[1], pair[0], op), pairs, results=outputs
         )
@@ -241,10 +233,6 @@ class RingGroup(dist.ProcessGroup):
 
     def _ring(self) -> Ring:
         return self._open().collective(0)
-
-    def _count(self, wholes: Tensors) -> None:
-        self._num_calls += len(wholes)
-        self._num_bytes += sum(whole.nbytes for whole in wholes)
 
     def _exchange(
         self,

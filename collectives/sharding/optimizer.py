@@ -7,9 +7,11 @@ allreduce, and 1/P of the optimizers' state and work.
 from __future__ import annotations
 
 import importlib
+import time
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Backend, Collective, InStep, PartsCollective, Trainer
@@ -17,7 +19,6 @@ from dlscale.collectives.capabilities import Capabilities
 from dlscale.collectives.sharding import OPTIMIZER
 from dlscale.collectives.training.collective_backend import take_first_weights
 from dlscale.collectives.training.communication import Training
-from dlscale.collectives.training.counting import CountedCollective, Moved, moved_by
 from dlscale.models.workload import ReplicaFactory, Shard
 
 
@@ -39,7 +40,7 @@ class OptimizerShardingBackend(InStep):
         self._training: Training = getattr(backend, "training", Training())
         own = [backend.collective() for _ in range(max(self._training.teams, 1))]
         self._first = cast(PartsCollective, own[0])  # for what is no part of a step
-        self._counted = [CountedCollective(collective) for collective in own]
+        self._own = [TimedCollective(collective) for collective in own]
         _check_reduces(self._first, backend.capabilities.name)
 
     @property
@@ -56,22 +57,18 @@ class OptimizerShardingBackend(InStep):
         integration: Any = importlib.import_module(
             f"dlscale.collectives.sharding._{replica.framework}_optimizer"
         )
-        trainer: Trainer = integration.over(replica, self._counted, self._training, gathering=self._first)
+        trainer: Trainer = integration.over(replica, self._own, self._training, gathering=self._first)
         return trainer
 
     def gather_seconds(self) -> float:
         """Of the team that took longest: teams gather at the same time."""
-        return max(collective.gather_seconds for collective in self._counted)
-
-    def moved(self) -> Moved | None:
-        """What went through the counted collectives."""
-        return moved_by(self._counted)
+        return max(collective.gather_seconds for collective in self._own)
 
     def collective(self) -> Collective:
         return self._backend.collective()
 
     def close(self) -> None:
-        for collective in self._counted:
+        for collective in self._own:
             collective.close()
         self._backend.close()
 
@@ -85,3 +82,19 @@ def _check_reduces(collective: PartsCollective, backend: str) -> None:
             f"shard={OPTIMIZER} over {backend}: {str(error).splitlines()[0]}; choose another backend, or a newer "
             "library"
         ) from None
+
+
+class TimedCollective:
+    """Another collective, whose gathers are timed; all else is its own (`Collective`)."""
+
+    def __init__(self, collective: Collective) -> None:
+        self._collective = collective
+        self.gather_seconds = 0.0
+
+    def allgather(self, piece: NDArray[Any], output: NDArray[Any]) -> None:
+        begin = time.perf_counter()
+        self._collective.allgather(piece, output)  # type: ignore[attr-defined]
+        self.gather_seconds += time.perf_counter() - begin
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._collective, name)

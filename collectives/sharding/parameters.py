@@ -8,7 +8,6 @@ from dlscale.base.errors import UsageError
 from dlscale.collectives.backend import Backend, Collective, InStep, ProcessGroupBackend, Trainer
 from dlscale.collectives.capabilities import Capabilities
 from dlscale.collectives.sharding import PARAMETERS
-from dlscale.collectives.training.counting import Moved
 from dlscale.models.workload import ReplicaFactory, Shard
 
 
@@ -54,10 +53,6 @@ class ParameterShardingBackend(InStep):
         """Of all trainers; None on GPUs, which gather while they compute."""
         seconds = [log.gather_seconds for log in self._gathers]
         return None if None in seconds else sum(seconds)
-
-    def moved(self) -> Moved | None:
-        """What the process group did, by its own count."""
-        return self._backend.moved()
 
     def collective(self) -> Collective:
         return self._backend.collective()

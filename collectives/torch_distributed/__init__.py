@@ -16,7 +16,6 @@ from typing import Any
 from dlscale.base.errors import UsageError
 from dlscale.collectives.addresses import free_port, own_address, refuse_open_ports
 from dlscale.collectives.backend import Collective, InStep, Trainer
-from dlscale.collectives.training.counting import Moved
 from dlscale.models.workload import ReplicaFactory, Shard
 
 TIMEOUT = timedelta(minutes=5)
@@ -155,9 +154,6 @@ class TorchDistributedBackend(InStep):
         from torch.distributed.distributed_c10d import _get_default_group
 
         return _get_default_group()
-
-    def moved(self) -> Moved | None:
-        return Moved(num_calls=self.process_group()._get_sequence_number_for_group())
 
     def collective(self) -> Collective:
         """The library's operations on host buffers. Raises UsageError if it has none."""

@@ -18,7 +18,6 @@ from dlscale.collectives.compression.compressor import Compressor
 from dlscale.collectives.compression.options import Compression
 from dlscale.collectives.compression.trainer import BucketTrainer, CompressedTrainer
 from dlscale.collectives.training.communication import Training
-from dlscale.collectives.training.counting import CountedCollective, Moved, moved_by
 from dlscale.collectives.training.replica_trainer import WrappedTrainer
 from dlscale.models.workload import Replica, ReplicaFactory, Shard
 
@@ -40,7 +39,7 @@ class CollectiveBackend(InStep):
         # One per team; a single one also where a rank finds no core for its thread and does not overlap.
         own = [make_collective() for _ in range(max(self._training.teams, 1))]
         self._first = own[0]  # for what is no exchange of gradients
-        self._gradients: list[Any] = [CountedCollective(collective) for collective in own]
+        self._gradients: list[Any] = list(own)
         self._framework = ""  # of the last replica
 
     @property
@@ -86,11 +85,6 @@ class CollectiveBackend(InStep):
                 trainer, compressed, layout=cast(BucketTrainer, own), settings=compression
             )
         return trainer
-
-    def moved(self) -> Moved | None:
-        """None also where native code of TensorFlow calls native collectives, and where gradients are compressed."""
-        is_native = self._framework == "tensorflow" and hasattr(self._first, "c_interface")
-        return None if is_native or self.compressor else moved_by(self._gradients)
 
     def collective(self) -> Collective:
         """Operations on a communicator of their own, averages compressed where gradients are; collective."""

@@ -43,14 +43,6 @@ def prepare(
         tf.config.set_visible_devices([], "GPU")
 
 
-def numerics() -> dict[str, str]:
-    """What in this process decides how precisely and with how many threads TensorFlow computes."""
-    return {
-        "TensorFloat-32": str(tf.config.experimental.tensor_float_32_execution_enabled()),
-        "threads": str(tf.config.threading.get_intra_op_parallelism_threads()),
-    }
-
-
 def objective(
     network: Network, make_optimizer: Callable[[], Any], *, gate: bool, prefix: str = ""
 ) -> TensorFlowObjective:

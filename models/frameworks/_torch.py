@@ -89,26 +89,6 @@ def prepare(
     torch.set_num_interop_threads(1)
 
 
-def numerics() -> dict[str, str]:
-    """What in this process decides how precisely and with how many threads torch computes, replicas of audits too."""
-    backends: Any = torch.backends  # has attributes that its stubs do not name
-    if hasattr(backends.cudnn, "conv"):
-        kinds = (backends.mkldnn.matmul, backends.mkldnn.conv, backends.cuda.matmul, backends.cudnn.conv)
-        names = ("mkldnn.matmul", "mkldnn.conv", "cuda.matmul", "cudnn.conv")
-        precisions = {name: str(kind.fp32_precision) for name, kind in zip(names, kinds, strict=True)}
-    else:  # before torch 2.9
-        precisions = {
-            "products": torch.get_float32_matmul_precision(),
-            "cuda.matmul": str(backends.cuda.matmul.allow_tf32),
-            "cudnn": str(backends.cudnn.allow_tf32),
-        }
-    return precisions | {
-        "autocast": str(any(map(torch.is_autocast_enabled, DEVICES.values()))),
-        "default type": str(torch.get_default_dtype()),
-        "threads": str(torch.get_num_threads()),
-    }
-
-
 def objective(
     loss: nn.Module,
     network: nn.Module,

@@ -12,7 +12,7 @@ from dlscale.benchmarks.rank.gates import sharding_gate
 from dlscale.collectives import NAMES, capabilities
 from dlscale.collectives.backend import GATHER_SIZES
 from dlscale.collectives.sharding import check_sharding
-from dlscale.collectives.training.counting import CountedCollective
+from dlscale.collectives.sharding.optimizer import TimedCollective
 from dlscale.models.frameworks import FRAMEWORKS
 from dlscale.models.weights import WEIGHT
 
@@ -135,7 +135,7 @@ def twice(kind, name, monkeypatch):
 
 def stale(_kind, _name, monkeypatch):
     """One rank gets the other's part as it was a step before."""
-    gather, before = CountedCollective.allgather, {}
+    gather, before = TimedCollective.allgather, {}
 
     def late(self, piece, output):
         own = piece.copy()
@@ -145,7 +145,7 @@ def stale(_kind, _name, monkeypatch):
         output[self.rank * own.size : (self.rank + 1) * own.size] = own
         before[output.size] = fresh
 
-    monkeypatch.setattr(CountedCollective, "allgather", late)
+    monkeypatch.setattr(TimedCollective, "allgather", late)
 
 
 def place_of(framework, sharding):

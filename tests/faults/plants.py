@@ -56,27 +56,6 @@ def one_step_less():
     _windows(change)
 
 
-def seconds_halved():
-    def change(measured, given, named):
-        window = measured(*given, **named)
-        return replace(window, seconds=window.seconds / 2)
-
-    _windows(change)
-
-
-def clocks_run_fast():
-    """Both of a rank's, alike."""
-
-    def change(measured, given, named):
-        window = measured(*given, **named)
-        seen = window.witnessed
-        faster = {name: 100 * getattr(seen, name) for name in ("start", "begun", "ending", "end")}
-        times = {"start": 100 * window.start, "seconds": 100 * window.seconds}
-        return replace(window, **times, step_seconds=None, witnessed=replace(seen, **faster))
-
-    _windows(change)
-
-
 def mean_halved():
     from dlscale.collectives.training._torch import Update
 
@@ -150,34 +129,6 @@ def target_lowered():
     _patch(Metric, "reached", lambda old: lambda self, value, wanted: old(self, value + 0.3, wanted))
 
 
-def evaluations_halved():
-    """Their seconds, on a clock that the gate does not read."""
-    from contextlib import contextmanager
-
-    from dlscale.benchmarks.rank.evaluations import EvaluationTime
-
-    def make(timed):
-        @contextmanager
-        def halved(self):
-            before = self.seconds
-            with timed(self):
-                yield
-            self.seconds = (before + self.seconds) / 2
-
-        return halved
-
-    _patch(EvaluationTime, "timed", make)
-
-
-def evaluated_in_half_the_training():
-    from dlscale.benchmarks.rank import solution
-
-    def make(kind):
-        return lambda **said: kind(**said | {"training_seconds": said["training_seconds"] / 2})
-
-    _patch(solution, "Evaluation", make)
-
-
 def loader_reads_nothing():
     from dlscale.benchmarks.rank.controls import LoaderOnly
 
@@ -189,20 +140,6 @@ def broadcast_from_rank_1():
     from dlscale.collectives.mpi.collective import MpiCollective
 
     _patch(MpiCollective, "broadcast", lambda send: lambda self, buffer, root=0: send(self, buffer, 1 - root))
-
-
-def exchanged_twice():
-    from dlscale.collectives.training._torch_exchange import Bucket
-
-    def make(send):
-        def twice(self, part):
-            send(self, part)
-            self.wait()
-            send(self, part)  # the mean of means, which changes no number
-
-        return twice
-
-    _patch(Bucket, "send", make)
 
 
 def wire_is_float32():
@@ -355,7 +292,7 @@ def part_gathered_stale():
     if _cell()["shard"] == "parameters":
         _unit_gathered_stale()
         return
-    from dlscale.collectives.training.counting import CountedCollective
+    from dlscale.collectives.sharding.optimizer import TimedCollective
 
     before, num_gathers = {}, [0]
 
@@ -372,7 +309,7 @@ def part_gathered_stale():
 
         return late
 
-    _patch(CountedCollective, "allgather", make)
+    _patch(TimedCollective, "allgather", make)
 
 
 def _unit_gathered_stale():

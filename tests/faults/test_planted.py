@@ -70,20 +70,14 @@ OF_SERVERS = ["servers_zero_a_shard", "servers_zero_all", "servers_halve", "serv
 FAULTS = [
     ("nothing", {}, None),
     ("nothing", TO_TARGET, None),
-    ("one_step_less", {"control": "loader"}, "window_steps"),
+    ("one_step_less", {"control": "loader"}, "loader"),
     ("one_step_less", TO_TARGET, "audit_batches"),
-    ("seconds_halved", {}, "window_clocks"),
-    ("seconds_halved", TO_TARGET, "window_clocks"),
-    ("clocks_run_fast", {}, "launch_clock"),
     ("mean_halved", TO_TARGET, "audit_step"),
     ("evaluated_on_training_samples", TO_TARGET, "audit_held_out"),
     ("evaluated_on_other_samples", TO_TARGET, "audit_evaluation"),
     ("metric_raised", TO_TARGET, "audit_evaluation"),
     ("target_lowered", TO_TARGET, "audit_evaluation"),
-    ("evaluations_halved", TO_TARGET, "evaluation_clock"),
-    ("evaluated_in_half_the_training", TO_TARGET, "evaluation_times"),
     ("broadcast_from_rank_1", TWO, "broadcast"),
-    ("exchanged_twice", TWO, "audit_exchange"),
     ("nothing", IN_16_BITS, None),
     ("nothing", IN_16_BITS | EXCHANGE, None),
     ("wire_is_float32", IN_16_BITS, "audit_wire"),
@@ -105,8 +99,8 @@ FAULTS = [
 ]
 AT_EVERY_RUN = {
     (1, None),
-    (5, "window_clocks"),
-    (9, "audit_evaluation"),
+    (3, "audit_batches"),
+    (6, "audit_evaluation"),
 }  # a training to a target has most audits
 
 

@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
+from dlscale.benchmarks.rank.buckets import bucket_sizes
 from dlscale.benchmarks.rank.controls import ExchangeOnly, copy_rate
-from dlscale.benchmarks.rank.exchange_audit import bucket_sizes
 from tests.benchmarks.rank.threads import ALONE
 
 MIB = 1 << 20

@@ -1,12 +1,11 @@
 """Whose weights an evaluation judges, where ranks have weights of their own, and how long it takes."""
 
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from dlscale.benchmarks.rank.evaluations import EvaluationTime, Evaluator
+from dlscale.benchmarks.rank.evaluations import Evaluator
 from dlscale.collectives.registry import connect
 from dlscale.models import load_workload
 from dlscale.models.workload import Execution, Shard
@@ -53,20 +52,3 @@ def test_the_first_rank_alone_evaluates_every_piece(evaluate_on, shares):
         evaluator.metrics(SimpleNamespace(state=own.state))
         found.append(len(evaluator.evaluated.pieces))
     assert found == shares
-
-
-@pytest.mark.parametrize(
-    ("factor", "before", "passed"),
-    [(1.0, 0.0, True), (1.0, 60.0, True), (0.9, 0.0, False), (1.1, 0.0, False), (0.9, 60.0, False)],
-)
-def test_the_seconds_of_evaluations_are_those_of_another_clock(factor, before, passed):
-    """Of those in this launch; earlier launches took 60 s."""
-    control = SimpleNamespace(barrier=lambda: None, maximum=lambda value: value)
-    taken = EvaluationTime(control=control)
-    taken.resume(before)
-    for _ in range(2):
-        with taken.timed():
-            time.sleep(0.02)
-    taken.seconds = before + factor * (taken.seconds - before)
-    gate = taken.gate()
-    assert (gate.name, gate.passed) == ("evaluation_clock", passed)

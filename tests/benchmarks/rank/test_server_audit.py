@@ -205,7 +205,7 @@ def stops_after(num_updates):
     return lambda number, gradients: gradients if number < num_updates else [0 * one for one in gradients]
 
 
-ALL = set(SERVER_AUDITS[2])
+ALL = set(SERVER_AUDITS)
 IN_TURN = {"audit_step", "audit_scale", "audit_batches", "audit_samples", "audit_loss", "audit_count"}
 
 

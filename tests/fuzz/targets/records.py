@@ -39,7 +39,6 @@ from dlscale.benchmarks.records.spool import (
     RankEnd,
     Resumption,
     SpoolWriter,
-    Witnessed,
 )
 from dlscale.benchmarks.records.store import Store
 from dlscale.benchmarks.records.target import Ended, Evaluation
@@ -130,11 +129,10 @@ def _write_spool(spool: SpoolWriter, rank: int) -> None:
     for case in range(2):
         for number in range(4):
             start, seconds = 1.0 + number, 0.5
-            seen = Witnessed(num_steps=2, start=start, begun=start, ending=start + 0.5, end=start + 0.5)
             spool.write(
                 MeasuredWindow(
                     "warmup" if number < 1 else "steady", 2, start, seconds, step_seconds=[0.25, 0.25],
-                    bucket_seconds=[0.1, 0.1, 0.1], foreign_cpu=0.01, witnessed=seen,
+                    bucket_seconds=[0.1, 0.1, 0.1], foreign_cpu=0.01,
                 ),
                 case=case,
             )  # fmt: skip
