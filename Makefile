@@ -104,7 +104,7 @@ test-all: .venv horovod lint types  ## Also every trainer, Horovod, Slurm, parit
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(TWICE)
 	$(ONE_CORE) $(PYTEST) $(LAUNCHING) -m '$(MARKED_FOR_ALL)' $(PARALLEL) $(IN_ORDER) $(TWICE)
 
-test-nightly: .venv .venv-openmpi .venv-oldest .venv/.science horovod build/ccl/horovod.json  ## What is rare: Open MPI, the oldest torch, oneCCL, networks, fuzz, sanitizers, mutations, stress (hours; SECONDS= of fuzz)
+test-nightly: .venv .venv-openmpi .venv-oldest horovod build/ccl/horovod.json  ## What is rare: Open MPI, the oldest torch, oneCCL, networks, fuzz, sanitizers, mutations, stress (hours; SECONDS= of fuzz)
 	@[[ $(call quoted,$(NIGHT)) =~ ^[0-9]+$$ ]] || { echo "make test-nightly: SECONDS is no whole number; give for example SECONDS=3600" >&2; exit 1; }
 	failed=0; \
 	$(ONE_THREAD) $(PYTEST) $(UNIT) -m '$(MARKED_FOR_NIGHT)' --hypothesis-profile=nightly $(PARALLEL) || failed=1; \
@@ -190,11 +190,6 @@ build/ccl/horovod.json: tests/mpi/oneccl.py constraints-ccl.txt .venv/.installed
 
 %/.benchmark: %/.installed
 	@$(INSTALL) asv
-	@touch $@
-
-%/.science: %/.installed
-	@echo "adding PYTHIA 8, CAMB and scikit-learn to .venv"
-	@$(INSTALL) pythia8mc camb scikit-learn
 	@touch $@
 
 # Type checkers and the import linter follow no import hooks: they see the four folders through links.

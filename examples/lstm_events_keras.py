@@ -4,7 +4,7 @@
 
 The same as lstm_events.py, which is in torch: particles one after the other into an LSTM, a dense layer on its last
 state. The particles are what a calorimeter sees of them: the towers with the most transverse energy in the PYTHIA
-events that ship with HEP-CNN; the generated particles themselves are not stored. `dlscale data hep-cnn` makes more
+events that ship with HEP-CNN; the generated particles themselves are not stored. examples/data/hep_events.py makes more
 events; give its file as EVENTS.
 """
 

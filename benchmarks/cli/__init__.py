@@ -39,7 +39,7 @@ PANELS = {
     "Set-up": {
         "system": ("system", "List, show and draft system files."),
         "doctor": ("doctor", "Show which backends are usable here, and what the others need."),
-        "data": ("data", "Generate or convert input data."),
+        "data": ("data", "Check input data."),
         "new": ("new", "Write a start for a model of your own in one file."),
     },
 }

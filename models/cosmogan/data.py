@@ -4,8 +4,7 @@ Files hold (N, H, W) or (N, H, W, 1), float32 as published or float16, and are m
 wanted are cut into tiles where the size divides, each a sample of its own: sample i of a file is tile i % T of map
 i // T. Pixels are in about [-1, 1], the range of the generator's tanh.
 
-The sample that ships with dlscale was made by `dlscale data cosmogan --maps 32 --dtype float16 --out
-models/cosmogan/sample_256.npy`; the file with it says from what.
+The sample that ships with dlscale is of `examples/data/cosmology_maps.py sample_256.npy --maps 32 --dtype float16`.
 """
 
 from __future__ import annotations
@@ -290,4 +289,4 @@ def _open(path: Path, preset: Preset, *, cut_off: bool, rows: Rows | None = None
 
 def _remedy(preset: Preset) -> str:
     size = preset.input_shape[-1]
-    return f"make a file with `dlscale data cosmogan --size {size} --maps N --out FILE.npy`"
+    return f"make a file with examples/data/cosmology_maps.py FILE.npy --size {size} --maps N"

@@ -1,8 +1,7 @@
 """HEP-CNN's data, as `samples.DataModule` asks for it: HDF5 files of events in either published layout, or folders of
 them as one sequence.
 
-The sample that ships with dlscale was made by `dlscale data hep-cnn --events 4000 --out
-models/hep_cnn/sample_64.h5`; events/generation.py says what is in it.
+The sample that ships with dlscale has the events of `examples/data/hep_events.py sample_64.h5 --events 4000`.
 
 The benchmark's files hold `data` (N, C, H, W) and `label` (N) (github.com/NERSC/hep_cnn_benchmark, README); those of
 the R-parity-violation set, RPV, a group `all_events`.
@@ -49,7 +48,7 @@ LAYOUTS = (
     Layout(images="data", labels="label", axes="NCHW"),
     Layout(images="all_events/hist", labels="all_events/y", axes="NHW"),
 )
-NEEDS = Needs(tuple(layout.names for layout in LAYOUTS), "make a file with `dlscale data hep-cnn`")
+NEEDS = Needs(tuple(layout.names for layout in LAYOUTS), "make a file with examples/data/hep_events.py")
 
 
 class EventFile:
@@ -319,7 +318,7 @@ def _remedy(preset: Preset) -> str:
     channels, _, size = preset.input_shape
     if channels == 1:
         return "take a file of the public RPV data set (group 'all_events' with 'hist' and 'y')"
-    return f"make a file with `dlscale data hep-cnn --size {size} --events N --out FILE`"
+    return f"make a file with examples/data/hep_events.py FILE --size {size} --events N"
 
 
 def _commas(shape: tuple[int, ...] | list[int]) -> str:

@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from dlscale.base.errors import UsageError
-from dlscale.models.images.store import Encoded, OpenFiles, bad_sample, read_classes, reason
+from dlscale.models.images.store import Encoded, OpenFiles, bad_sample, reason
 from dlscale.models.samples import part_files
 
 TRAINING_FILES = "data_batch_*.bin"
 _SHAPE = (3, 32, 32)  # (C, H, W)
 _RECORD_BYTES = 1 + 3 * 32 * 32
-_NUM_CLASSES = 10
 
 
 class CifarStore:
@@ -34,15 +33,9 @@ class CifarStore:
 
     def __init__(self, path: Path, *, skip_bad: bool = False) -> None:
         self.path = path
-        self.num_classes: int | None = _NUM_CLASSES
+        self.num_classes: int | None = 10
         self._files = OpenFiles()
         self._paths = _training_files(path, skip_bad=skip_bad) if path.is_dir() else [path]
-        names_file = self._paths[0].with_name("batches.meta.txt")
-        self.classes = read_classes(names_file)
-        if self.classes and len(self.classes) != _NUM_CLASSES:
-            raise UsageError(
-                f"{names_file}: needs {_NUM_CLASSES} names, found {len(self.classes)}; mend or remove it"
-            )
         self._ends = np.cumsum([_num_records(file, skip_bad=skip_bad) for file in self._paths])
 
     def __len__(self) -> int:

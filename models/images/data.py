@@ -99,12 +99,11 @@ class ImageSamples:
         """
         if np.any((indices < 0) | (indices >= len(self))):
             raise IndexError(f"samples 0 to {len(self) - 1} exist, {indices.tolist()} were asked for")
+        stored, first = self._stored(indices), self._num_read
+        self._num_read += len(indices)
         channels, height, width = self._preset.input_shape
         num_rows = len(range(height)[self._rows])
         images = np.empty((len(indices), num_rows, width, channels), dtype=np.float32)
-        stored = [self._stored(int(index)) for index in indices]
-        first = self._num_read
-        self._num_read += len(indices)
 
         def decode(place: int) -> None:
             rng = np.random.default_rng((*self._seed, first + place))
@@ -116,19 +115,18 @@ class ImageSamples:
 
     def read_for_evaluation(self, indices: NDArray[np.int64]) -> Images:
         """What `read` gives, with the central part of each image in the place of a random crop; nothing is drawn."""
-        channels, height, width = self._preset.input_shape
-        images = np.empty((len(indices), height, width, channels), dtype=np.float32)
-        stored = [self._stored(int(index)) for index in indices]
-        for place, sample in enumerate(stored):
-            images[place] = evaluation_image(sample, height=height, width=width)
+        _, height, width = self._preset.input_shape
+        stored = self._stored(indices)
+        images = np.stack([evaluation_image(sample, height=height, width=width) for sample in stored])
         return images, np.array([sample.label for sample in stored], dtype=np.int64)
 
-    def _stored(self, index: int) -> Encoded:
-        sample = self._store.encoded(index)
-        if not 0 <= sample.label < self._preset.num_classes:
-            what = f"label {sample.label}, where preset {self._preset.name} has 0 to {self._preset.num_classes - 1}"
-            raise bad_sample(sample.where, what, index=index)
-        return sample
+    def _stored(self, indices: NDArray[np.int64]) -> list[Encoded]:
+        samples = [self._store.encoded(index) for index in indices.tolist()]
+        for sample in samples:
+            if not 0 <= sample.label < self._preset.num_classes:
+                what = f"label {sample.label}, where preset {self._preset.name} has 0 to {self._preset.num_classes - 1}"
+                raise bad_sample(sample.where, what, index=sample.index)
+        return samples
 
 
 def _check_size(store: ImageStore, preset: Preset, num_samples: int) -> None:

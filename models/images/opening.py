@@ -11,50 +11,44 @@ from dlscale.models.images.cifar import TRAINING_FILES, CifarStore
 from dlscale.models.images.image_files import (
     FLOWERS_LABELS,
     FLOWERS_PARTS,
-    LIST_FILE,
     open_class_folders,
     open_flowers,
-    open_list,
 )
 from dlscale.models.images.lmdb_store import DATA_FILE, LmdbStore
 from dlscale.models.images.store import ImageStore, extra_packages, reason
 from dlscale.models.images.tfrecord import TFRecordStore
 from dlscale.models.samples import part_files
 
-FORMATS = "class folders, TFRecord files, an LMDB, a list (*.txt), CIFAR-10's binary files or Flowers-102 as published"
+FORMATS = "class folders, TFRecord files, an LMDB, CIFAR-10's binary files or Flowers-102 as published"
 _SHARD = re.compile(r"(?P<set>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(\.tfrecords?)?")
 _TFRECORD_SUFFIXES = (".tfrecord", ".tfrecords")
 
 
-def open_store(path: Path, *, skip_bad: bool = False, first_label: int | None = None) -> ImageStore:
+def open_store(path: Path, *, skip_bad: bool = False) -> ImageStore:
     """The images at `path`, open for reading; the format is found by the names of files.
 
     A `path` that does not exist may name a part of what is there: `imagenet/train` of several sets of TFRecord
     files in one folder, `flowers/tstid` of Flowers-102. With `skip_bad`, what is damaged becomes samples that cannot
-    be read, where it would otherwise end the opening. `first_label` is for TFRecord files only.
+    be read, where it would otherwise end the opening.
 
     Raises UsageError if there is nothing of a known format, or it is damaged or empty, or LMDB or TFRecord files need
     a package that is not installed.
     """
     try:
         with extra_packages(path):
-            store = _open(path, skip_bad=skip_bad, first_label=first_label)
+            store = _open(path, skip_bad=skip_bad)
     except OSError as error:
         raise UsageError(f"{error.filename or path}: cannot be read ({reason(error)}); mend it") from None
-    if first_label is not None and store.format != TFRecordStore.format:
-        raise UsageError(f"{path}: labels of {store.format} count as that format says, without --first-label")
     if not len(store):
         raise UsageError(f"{path}: {store.format} without a single sample; choose another folder or file")
     return store
 
 
-def _open(path: Path, *, skip_bad: bool, first_label: int | None) -> ImageStore:
+def _open(path: Path, *, skip_bad: bool) -> ImageStore:
     files = _tfrecord_files(path, skip_bad=skip_bad)
     if files:
-        return TFRecordStore(path, files, skip_bad=skip_bad, first_label=first_label)
+        return TFRecordStore(path, files, skip_bad=skip_bad)
     if path.is_file():
-        if path.suffix == ".txt":
-            return open_list(path, skip_bad=skip_bad)
         if path.suffix == ".bin":
             return CifarStore(path, skip_bad=skip_bad)
         raise UsageError(f"{path}: need {FORMATS}, found a file with another name; check the path")
@@ -66,8 +60,6 @@ def _open(path: Path, *, skip_bad: bool, first_label: int | None) -> ImageStore:
         return LmdbStore(path)
     if (path / FLOWERS_LABELS).is_file():
         return open_flowers(path)
-    if (path / LIST_FILE).is_file():
-        return open_list(path / LIST_FILE, skip_bad=skip_bad)
     if any(path.glob(TRAINING_FILES)):
         return CifarStore(path, skip_bad=skip_bad)
     inside = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))

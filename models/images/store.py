@@ -16,11 +16,7 @@ from numpy.typing import NDArray
 from dlscale.base.errors import UsageError
 from dlscale.models.samples import BadSample
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")  # in any case
-# What may lie beside images, and is none.
-OTHER_SUFFIXES = (".txt", ".csv", ".tsv", ".json", ".xml", ".yaml", ".yml", ".md", ".html", ".db", ".ini")
 REMEDY = "; mend or remove it, or leave bad samples out (skip_bad)"
-CLASSES_FILE = "classes.txt"  # one name per line, that of label 0 first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +27,6 @@ class Encoded:
     data: bytes | NDArray[np.uint8]  # a JPEG or PNG file, or RGB pixels (H, W, C)
     label: int  # 0 is the first class; may lie outside the classes, if the file says so
     where: str  # file and place in it, for messages
-    name: str = ""  # of the image file, where the format knows one
-    path: Path | None = None  # the image file, if the sample is one
 
 
 class ImageStore(Protocol):
@@ -40,7 +34,6 @@ class ImageStore(Protocol):
 
     format: str
     path: Path
-    classes: tuple[str, ...]  # names in the order of the labels; empty where the format knows none
     num_classes: int | None  # labels are below it; None if only reading every sample would tell
 
     def __len__(self) -> int: ...
@@ -93,27 +86,3 @@ def extra_packages(path: Path) -> Iterator[None]:
         raise UsageError(
             f"{path}: {error.name} is not installed here; pip install 'dlscale[images]'"
         ) from error
-
-
-def read_classes(path: Path) -> tuple[str, ...]:
-    """Names of classes from a file with one per line; none if there is no such file. Raises UsageError."""
-    if not path.is_file():
-        return ()
-    try:
-        lines = path.read_text(encoding="utf-8-sig", errors="surrogateescape").split("\n")
-    except OSError as error:
-        raise UsageError(
-            f"{path}: names of classes cannot be read ({reason(error)}); mend or remove it"
-        ) from None
-    return tuple(line.strip() for line in lines if line.strip())
-
-
-def class_lines(classes: tuple[str, ...]) -> str:
-    """The names one per line, as `read_classes` reads them; blanks and line ends in a name become single blanks."""
-    return "".join(f"{' '.join(name.split()) or '?'}\n" for name in classes)
-
-
-def write_classes(path: Path, classes: tuple[str, ...]) -> None:
-    """Writes names of classes as `read_classes` reads them; no file if there are none. Raises OSError."""
-    if classes:
-        path.write_text(class_lines(classes), encoding="utf-8", errors="surrogateescape")

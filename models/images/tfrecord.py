@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import struct
 from array import array
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dlscale.base.errors import UsageError
-from dlscale.models.images.store import CLASSES_FILE, Encoded, OpenFiles, bad_sample, read_classes, reason
+from dlscale.models.images.store import Encoded, OpenFiles, bad_sample, reason
 
 Values = list[bytes] | list[int]
 
@@ -58,17 +57,6 @@ def _example_class() -> Any:
     return message_factory.GetMessageClass(file.message_types_by_name["Example"])
 
 
-def write_example(features: Mapping[str, Values]) -> bytes:
-    """The message with these features, each of which has values of one type. Equal features give equal bytes."""
-    example = _example_class()()
-    for name, values in features.items():
-        feature = example.features.feature[name]
-        values_list = feature.bytes_list if isinstance(values[0], bytes) else feature.int64_list
-        values_list.value.extend(values)
-    content: bytes = example.SerializeToString(deterministic=True)
-    return content
-
-
 def read_example(message: bytes) -> dict[str, Values]:
     """The features of bytes and of integers, by name; those of floats are left out.
 
@@ -85,8 +73,7 @@ def read_example(message: bytes) -> dict[str, Values]:
 
 
 FIRST_LABEL = 1  # of ImageNet's convention
-ENCODED, LABEL, FIRST_LABEL_KEY = "image/encoded", "image/class/label", "image/class/first_label"
-FILE_NAME, CLASS_NAME, FORMAT = "image/filename", "image/class/text", "image/format"
+ENCODED, LABEL = "image/encoded", "image/class/label"
 T = TypeVar("T", bytes, int)
 _HEADER = struct.Struct("<QI")
 _OVERHEAD_BYTES = _HEADER.size + 4  # of a record, besides its data
@@ -100,46 +87,30 @@ def masked_crc(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def frame_record(data: bytes) -> bytes:
-    """`data` as a record of a TFRecord file."""
-    length = struct.pack("<Q", len(data))
-    return b"".join(
-        (length, struct.pack("<I", masked_crc(length)), data, struct.pack("<I", masked_crc(data)))
-    )
-
-
 class TFRecordStore:
     """The records of one or many files, as one sequence; the files may be of unequal length.
 
-    On opening, every record's header is read once and its CRC checked; data and their CRC on reading. `first_label`
-    says how labels count where records do not; without it, from 1.
+    On opening, every record's header is read once and its CRC checked; data and their CRC on reading.
 
-    Raises UsageError for a file that is cut off or damaged, unless bad samples are skipped: then the record that
-    it happens in cannot be read, and those behind it in the same file are not there.
+    Raises UsageError for a file that is cut off or damaged, unless bad samples are skipped: then the record that it
+    happens in cannot be read, and those behind it in the same file are not there.
     """
 
     format = "TFRecord"
 
-    def __init__(
-        self, path: Path, files: list[Path], *, skip_bad: bool = False, first_label: int | None = None
-    ) -> None:
+    def __init__(self, path: Path, files: list[Path], *, skip_bad: bool = False) -> None:
         _example_class()  # so that a missing package is an error on opening
         self.path = path
-        self.classes = read_classes(files[0].with_name(CLASSES_FILE))
-        self.num_classes: int | None = len(self.classes) or None
-        self._first_label = FIRST_LABEL if first_label is None else first_label
+        self.num_classes: int | None = None
         self._paths = files
         self._files = OpenFiles()
-        self._problems: dict[int, str] = {}
-        records = array("q")
+        records = array("q")  # for millions of records, tuples would take ten times the memory
         ends: list[int] = []
         for file in files:
-            found, problem = _scan(file)
-            records += found
+            begin = len(records) // 2
+            problem = _scan(file, records)
             if problem and not skip_bad:
-                raise UsageError(f"{_where(file, len(found) // 2 - 1, found[-2])}: {problem}")
-            if problem:
-                self._problems[len(records) // 2 - 1] = problem
+                raise UsageError(f"{_where(file, len(records) // 2 - begin - 1, records[-2])}: {problem}")
             ends.append(len(records) // 2)
         self._records = np.frombuffer(records, dtype=np.int64).reshape(-1, 2)
         self._ends = np.array(ends)
@@ -152,27 +123,16 @@ class TFRecordStore:
         place = int(np.searchsorted(self._ends, index, side="right"))
         path, (offset, length) = self._paths[place], self._records[index].tolist()
         where = _where(path, index - int(self._ends[place - 1] if place else 0), offset)
-        if index in self._problems:
-            raise bad_sample(where, self._problems[index], index=index)
         try:
             features = read_example(self._data(path, offset, length=length))
             data, label = _only(features, ENCODED, bytes), _only(features, LABEL, int)
-            first = (
-                _only(features, FIRST_LABEL_KEY, int) if FIRST_LABEL_KEY in features else self._first_label
-            )
-            name = _only(features, FILE_NAME, bytes) if FILE_NAME in features else b""
         except (OSError, ValueError) as error:
             raise bad_sample(where, reason(error), index=index) from None
-        if label < first:
+        if label < FIRST_LABEL:
             raise bad_sample(
-                where,
-                f"label {label}, where labels count from {first} by ImageNet's convention (if these count from "
-                f"{label}: `dlscale data convert --first-label {label}`)",
-                index=index,
+                where, f"label {label}, where labels count from 1 by ImageNet's convention", index=index
             )
-        return Encoded(
-            index=index, data=data, label=label - first, where=where, name=os.fsdecode(os.path.basename(name))
-        )
+        return Encoded(index=index, data=data, label=label - FIRST_LABEL, where=where)
 
     def close(self) -> None:
         self._files.close()
@@ -185,36 +145,26 @@ class TFRecordStore:
         return data
 
 
-def _scan(path: Path) -> tuple[array[int], str]:
-    """Offset and length in bytes of each record's data; what is wrong with the last one, or ""."""
-    records = array("q")  # for millions of records, tuples would take ten times the memory
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+def _scan(path: Path, records: array[int]) -> str:
+    """Add offset and length in bytes of each record's data; what is wrong with the last one, whose length is then 0."""
+    with path.open("rb", buffering=0) as file:
         # Without this, reading ahead would fetch the whole file for its headers.
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        num_bytes = os.fstat(descriptor).st_size
-        offset = 0
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        num_bytes, offset = os.fstat(file.fileno()).st_size, 0
         while offset < num_bytes:
-            header = os.pread(descriptor, _HEADER.size, offset)
-            problem, length = "", 0
-            if len(header) < _HEADER.size:
-                problem = f"cut off in its header, the file ends at byte {num_bytes}"
-            else:
-                length, crc = _HEADER.unpack(header)
-                if crc != masked_crc(header[:8]):
-                    problem = "its length does not have the CRC stored with it"
-                    problem += ", for the file is compressed" if header.startswith(b"\x1f\x8b") else ""
-                elif offset + _OVERHEAD_BYTES + length > num_bytes:
-                    end = offset + _OVERHEAD_BYTES + length
-                    problem = f"cut off, it would end at byte {end} and the file ends at {num_bytes}"
+            header = os.pread(file.fileno(), _HEADER.size, offset).ljust(_HEADER.size, b"\0")
+            length, crc = _HEADER.unpack(header)
+            end = offset + _OVERHEAD_BYTES + length
+            problem = ""
+            if crc != masked_crc(header[:8]):
+                problem = "its length does not have the CRC stored with it: the file is damaged or compressed"
+            elif end > num_bytes:
+                problem = f"cut off, it would end at byte {end} and the file ends at {num_bytes}"
+            records.extend((offset, 0 if problem else length))
             if problem:
-                records.extend((offset, 0))
-                return records, f"{problem}; copy or make the file again"
-            records.extend((offset, length))
-            offset += _OVERHEAD_BYTES + length
-    finally:
-        os.close(descriptor)
-    return records, ""
+                return f"{problem}; copy or make the file again"
+            offset = end
+    return ""
 
 
 def _where(path: Path, record: int, offset: int) -> str:

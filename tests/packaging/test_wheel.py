@@ -35,8 +35,6 @@ def test_contents(wheel):
         "benchmarks/systems/local.toml",
         "benchmarks/study/studies/weak-scaling.toml",
         "models/hep_cnn/sample_64.h5",
-        "models/hep_cnn/events/rpv_gluino.slha",
-        "models/hep_cnn/events/components.toml",
         "analysis/findings/record_fields.toml",
         "analysis/render/html/page.css",
         "analysis/render/html/page.html.j2",

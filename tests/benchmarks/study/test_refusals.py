@@ -42,7 +42,7 @@ OF_SPEED = [
     ({"backends": ["none", "rings"]}, "'rings'.*none, mpi, gloo, ring"),
     ({"frameworks": ["tensorflow"], "backends": ["none", "gloo"]}, "gloo does not .*; choose .*: torch"),
     ({"preset": "huge"}, "'huge'.*paper, small, rpv, tiny"),
-    ({"preset": "paper"}, r"224.*--data|224.*dlscale data hep-cnn"),
+    ({"preset": "paper"}, r"224.*--data|224.*hep_events"),
     ({"precision": "fp8"}, "'fp32'.*'fp8'"),
     ({"budget": "soon"}, "'soon'.*duration"),
     ({"batch": 0}, "batch.*more than 0"),

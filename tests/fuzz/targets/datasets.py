@@ -1,6 +1,7 @@
 """Data to train on: HDF5, maps, images and what labels them."""
 
 import io
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +10,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-import scipy.io
 from PIL import Image
 
 from dlscale.base.errors import UsageError
@@ -19,7 +19,7 @@ from dlscale.models.hep_cnn import WORKLOAD as HEP_CNN
 from dlscale.models.hep_cnn import data as events
 from dlscale.models.images import open_store
 from dlscale.models.images.decode import evaluation_image
-from dlscale.models.images.tfrecord import frame_record, write_example
+from dlscale.models.images.tfrecord import _example_class, masked_crc
 from dlscale.models.workload import Input, Preset
 from tests.fuzz.target import Target, file_target
 
@@ -101,17 +101,13 @@ def virtual(made: Any) -> None:
     made["label"] = np.arange(4) % 2
 
 
-def mat(**variables: object) -> bytes:
-    """A file of MATLAB's."""
-    file = io.BytesIO()
-    scipy.io.savemat(file, variables, do_compression=True)
-    return file.getvalue()
-
-
 def tfrecords() -> bytes:
     """Three images in frames with checksums."""
-    features = {"image/encoded": [encoded("JPEG")], "image/class/label": [1]}
-    return b"".join(frame_record(write_example(features)) for _ in range(3))
+    example = _example_class()()
+    example.features.feature["image/encoded"].bytes_list.value.append(encoded("JPEG"))
+    example.features.feature["image/class/label"].int64_list.value.append(1)
+    length, data = struct.pack("<Q", example.ByteSize()), example.SerializeToString()
+    return 3 * b"".join(part + struct.pack("<I", masked_crc(part)) for part in (length, data))
 
 
 def lmdb_file() -> bytes:
@@ -123,21 +119,7 @@ def lmdb_file() -> bytes:
             for index in range(3):
                 transaction.put(b"%08d" % index, b"\1\0\0\0" + encoded("JPEG"))
             transaction.put(b"__len__", b"3")
-            transaction.put(b"__classes__", b"a\nb\n")
         return (Path(folder) / "data.mdb").read_bytes()
-
-
-def flowers(folder: Path) -> None:
-    """The labels of Flowers-102; its images are looked for later."""
-    (folder / "imagelabels.mat").write_bytes(mat(labels=[1, 2, 3]))
-    (folder / "setid.mat").write_bytes(mat(trnid=[1, 3], valid=[2], tstid=[2]))
-
-
-def pictures(folder: Path) -> None:
-    """The images that a list names."""
-    (folder / "a").mkdir()
-    for name in ("a/b.jpg", "c d.png"):
-        (folder / name).write_bytes(encoded("JPEG"))
 
 
 def classes(folder: Path) -> None:
@@ -166,16 +148,9 @@ TARGETS: dict[str, Target] = {
     "JPEG of CMYK": of_images("x.jpg", lambda: encoded("JPEG", "CMYK"), share=0.3),
     "PNG": of_images("x.png", lambda: encoded("PNG")),
     "PNG of a palette": of_images("x.png", lambda: encoded("PNG", "P"), share=0.3),
-    "folder of images": Target(
-        make=lambda folder: (pictures(folder), (folder / "list.txt").write_text("a/b.jpg 1\nc d.png 2\n")), read=images
-    ),
     "class folders": Target(make=classes, read=images, share=0.5),
     "CIFAR-10, five files": Target(make=five_files, read=images, share=0.3),
-    "list": file_target("x.txt", lambda: b"a/b.jpg 1\nc d.png 2\n# x\n\n", images, beside=pictures),
     "CIFAR-10": file_target("data_batch_1.bin", lambda: bytes(range(256)) * 37, images),
-    "labels of Flowers-102": file_target(
-        "imagelabels.mat", lambda: mat(labels=[1, 2, 3]), lambda p: images(p.parent), beside=flowers
-    ),
     "LMDB": file_target("lmdb/data.mdb", lmdb_file, lambda p: images(p.parent), share=2.0),
     "TFRecord": file_target("x.tfrecord", tfrecords, images),
     "maps": file_target("x.npy", npy, lambda p: training_samples(maps, COSMOGAN.preset("tiny"), p)),

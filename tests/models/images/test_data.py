@@ -108,7 +108,7 @@ def test_labels_outside_the_classes_are_named_where_only_reading_tells(records):
     assert refused.value.index == 6
 
 
-@pytest.mark.parametrize("name", ["folders", "image_list", "database", "flowers", "cifar"])
+@pytest.mark.parametrize("name", ["folders", "flowers", "cifar"])
 def test_too_many_classes_are_refused_where_they_are_known(name, request):
     data_set = request.getfixturevalue(name)
     num_classes = 10 if name == "cifar" else 3
