@@ -161,7 +161,7 @@ def test_maps_that_are_no_multiple_of_the_presets_size(path, shape):
     np.save(path, np.zeros(shape, np.float32))
     message = refusal(path)
     assert f"needs maps of 32x32 pixels or multiples of that, found {shape[1]}x{shape[2]}" in message
-    assert "dlscale data cosmogan --size 32" in message
+    assert "cosmology_maps.py FILE.npy --size 32" in message
     with pytest.raises(ValueError, match="are not tiles of 32x32"):
         MapFiles([open_map_file(path)], (32, 32))
 
@@ -259,7 +259,7 @@ def test_a_sample_that_does_not_exist(path, index):
 def test_a_preset_that_the_shipped_maps_do_not_divide_into():
     odd = replace(TINY, name="odd", input_shape=(1, 96, 96))
     with pytest.raises(
-        UsageError, match=r"dlscale data cosmogan --size 96 --maps N --out FILE\.npy.*--data FILE"
+        UsageError, match=r"cosmology_maps.py FILE\.npy --size 96 --maps N and pass it as --data FILE"
     ):
         default_input(odd)
 

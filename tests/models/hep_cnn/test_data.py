@@ -98,7 +98,7 @@ def test_labels_may_have_any_type_of_number(path, dtype):
 
 def test_the_224x224_preset_says_how_to_make_a_file():
     with pytest.raises(
-        UsageError, match=r"dlscale data hep-cnn --size 224 --events N --out FILE.*--data FILE"
+        UsageError, match=r"hep_events.py FILE --size 224 --events N and pass it as --data FILE"
     ):
         default_input(WORKLOAD.preset("paper"))
 
