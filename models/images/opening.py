@@ -74,48 +74,32 @@ def _open(path: Path, *, skip_bad: bool) -> ImageStore:
 def _tfrecord_files(path: Path, *, skip_bad: bool) -> list[Path]:
     """The files of one set of TFRecords in order; none if `path` is something else.
 
-    Raises UsageError for a folder with several sets, and for a set of which files are missing, unless bad samples
-    are skipped.
+    Raises UsageError for a folder with several sets, and, unless bad samples are skipped, if files of it are missing.
     """
     if path.is_file():
-        return [path] if _set_name(path) is not None else []
+        return [path] if _set_name(path.name) else []
     folder, wanted = (path, None) if path.is_dir() else (path.parent, path.name)
     if not folder.is_dir():
         return []
-    sets: dict[str, list[Path]] = {}
-    for file in part_files(folder, lambda name: (found := _set_name(Path(name))) and wanted in (None, found)):
-        sets.setdefault(_set_name(file) or "", []).append(file)
+    files = part_files(folder, lambda name: (found := _set_name(name)) and wanted in (None, found))
+    sets = sorted({_set_name(file.name) for file in files})
     if len(sets) > 1:
-        first, *others = sets
         raise UsageError(
-            f"{path}: holds several sets of TFRecord files: {', '.join((first, *others))}; choose one: {path / first}"
+            f"{path}: holds several sets of TFRecord files: {', '.join(sets)}; choose one: {path / sets[0]}"
         )
-    files = next(iter(sets.values()), [])
-    _check_complete(
-        path, [match for file in files if (match := _SHARD.fullmatch(file.name))], skip_bad=skip_bad
-    )
+    shards = [match for file in files if (match := _SHARD.fullmatch(file.name))]
+    counts = {int(shard["count"]) for shard in shards}
+    if shards and counts != {len(shards)} and not skip_bad:
+        raise UsageError(
+            f"{path}: found {len(shards)} of {max(counts)} TFRecord files of a set; copy the rest, or leave out what "
+            "is missing (skip_bad)"
+        )
     return files
 
 
-def _set_name(file: Path) -> str | None:
-    match = _SHARD.fullmatch(file.name)
-    if match:
+def _set_name(name: str) -> str:
+    """The name of the set that a TFRecord file of that name is of; empty if it is none."""
+    if match := _SHARD.fullmatch(name):
         return match["set"]
-    return file.stem if file.suffix in _TFRECORD_SUFFIXES else None
-
-
-def _check_complete(path: Path, shards: list[re.Match[str]], *, skip_bad: bool) -> None:
-    if not shards or skip_bad:
-        return
-    counts = {int(shard["count"]) for shard in shards}
-    missing = sorted(set(range(max(counts))) - {int(shard["number"]) for shard in shards})
-    if len(counts) > 1 or missing:
-        what = (
-            f"lacks {len(missing)}, the first of them number {missing[0]}"
-            if missing
-            else "has others besides"
-        )
-        raise UsageError(
-            f"{path}: of {max(counts)} TFRecord files of a set it {what}; copy the rest, or leave out what is "
-            "missing (skip_bad)"
-        )
+    stem, dot, suffix = name.rpartition(".")
+    return stem if f"{dot}{suffix}" in _TFRECORD_SUFFIXES else ""

@@ -177,7 +177,4 @@ def _only(features: dict[str, Values], name: str, kind: type[T]) -> T:
     if len(values) == 1 and isinstance(values[0], kind):
         return values[0]
     found = ", ".join(features) or "nothing"
-    if name in features:
-        kinds = ", ".join(sorted({type(value).__name__ for value in values}))
-        found = f"{len(values)} of type {kinds}" if values else "none, or real numbers"
-    raise ValueError(f"needs one value {name!r} of type {kind.__name__}, has {found}")
+    raise ValueError(f"needs one value {name!r} of type {kind.__name__}; the record has {found}")
